@@ -290,7 +290,7 @@ class History:
             elif point.kind is points.PointKind.CHAIN and point.due_us <= claim.back_us:
                 held.append(self._held(point, claim.back_us))
                 finished.append(point.member)
-                ended.append(point.member)
+                ended.append(point.schedule_id)
             elif point.kind is not points.PointKind.CHAIN:
                 fired.append((point, point.slot_us))
             elif self.dice.random() < 0.5:
@@ -311,10 +311,10 @@ class History:
             if point.kind is not points.PointKind.CHAIN:
                 finished += [] if again else [point.member]
             elif following < SLOTS:
-                chains.append((point.member, self.slot_us(following)))
+                chains.append(dataclasses.replace(point, due_us=self.slot_us(following)))
             else:
                 finished.append(point.member)
-                ended.append(point.member)
+                ended.append(point.schedule_id)
         if self._fault(0.1):
             return  # died after firing
         settlement = messages.Settlement(

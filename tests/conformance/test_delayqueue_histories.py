@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import os
 import uuid
 
@@ -173,11 +174,15 @@ class Histories(RuleBasedStateMachine):
                 retries[retry.point.member] = due
                 if chain:
                     moved[point.member] = due + 1
+        by_member = {point.member: point for point in claim.points}
         settled = self.run(
             self.harness.queue.settlements.settle(
                 claim,
                 messages.Settlement(
-                    chains=list(moved.items()),
+                    chains=tuple(
+                        dataclasses.replace(by_member[member], due_us=due)
+                        for member, due in moved.items()
+                    ),
                     finished=tuple(finished),
                     occurrences=tuple(_occurrence(m, due) for m, due in retries.items()),
                     number=known.number + 1 if known else 1,

@@ -248,10 +248,7 @@ async def test_a_slot_that_waits_for_others_is_set_aside_before_it_is_due(harnes
     claim = await harness.claim_one()
     waiting = a_retry(claim.points[0], due_us=harness.now_us() + HOUR_US)
     point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
-    retry = a_retry(
-        dataclasses.replace(claim.points[0], due_us=claim.points[0].due_us - 60 * SECOND_US),
-        due_us=harness.now_us() + HOUR_US,
-    )
+    retry = a_retry(moved(claim.points[0], -60), due_us=harness.now_us() + HOUR_US)
     settlement = messages.Settlement(
         chains=(moved(claim.points[0], 7_200),),
         occurrences=(messages.Occurrence(point=point, record=waiting.record), retry),
@@ -302,7 +299,7 @@ async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
     await harness.arm(rule=rule)
     claim = await harness.claim_one()
     (chain,) = claim.points
-    whole = (chain.member, points.HELD_US)
+    whole = dataclasses.replace(chain, due_us=points.HELD_US)
     settlement = messages.Settlement(chains=(whole,), occurrences=(a_held(chain, claim.back_us),))
     await harness.queue.settlements.settle(claim, settlement)
     by_kind = {one.point.kind: one for one in await held(harness)}

@@ -136,5 +136,5 @@ def test_the_wheel_has_scripts_schema_and_command(release: Path) -> None:
     scripts = {str(path.relative_to(sources.parent)) for path in sources.rglob("*.lua")}
     assert scripts
     assert scripts <= set(names)
-    assert {"duepoint/cli/schema.json", "duepoint/py.typed"} <= set(names)
+    assert {"duepoint/model/jobspec.json", "duepoint/py.typed"} <= set(names)
     assert any(name.endswith("entry_points.txt") for name in names)

@@ -26,7 +26,7 @@ def test_every_script_is_in_the_wheel_with_its_includes(tmp_path):
     with zipfile.ZipFile(wheel) as packed:
         inside = {name for name in packed.namelist() if name.startswith(SCRIPTS)}
         typed = "duepoint/py.typed" in packed.namelist()
-        schema = "duepoint/cli/schema.json" in packed.namelist()
+        schema = "duepoint/model/jobspec.json" in packed.namelist()
         client = "duepoint/client/syncclient.py" in packed.namelist()
         pages = {name for name in packed.namelist() if name.startswith(PAGES)}
         (metadata,) = [name for name in packed.namelist() if name.endswith("/METADATA")]

@@ -60,7 +60,7 @@ def spec_of(plural: str) -> dict[str, Any]:
 
 
 def test_a_job_template_takes_what_a_newer_kubernetes_knows() -> None:
-    job_spec = json.loads((expand.HERE / "jobspec.json").read_text())
+    job_spec = json.loads((ROOT / "operator/duepoint/model/jobspec.json").read_text())
     nodes = list(schemas(job_spec))
     assert {key for node in nodes for key in node}.isdisjoint({"default", "enum", "$ref", "oneOf"})
     for node in nodes:

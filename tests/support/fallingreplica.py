@@ -10,6 +10,7 @@ import asyncio
 
 from duepoint import errors
 from duepoint.delayqueue import messages
+from duepoint.schedules import points
 from duepoint.schedules.points import PointKind
 from tests.support.queueing import Harness, a_retry, moved
 from tests.support.redisserver import RedisServer
@@ -37,7 +38,7 @@ class Scene:
         due_us = self._harness.now_us() + int(_RETRY_SECONDS * 1e6)
         retry = a_retry(chain, due_us=due_us)
         settlement = messages.Settlement(
-            chains=((chain.member, due_us),),
+            chains=(points.chain(chain.schedule_id, chain.timing_version, due_us),),
             occurrences=(retry,),
         )
         await self._harness.queue.settlements.settle(claim, settlement)
@@ -81,7 +82,9 @@ class Scene:
         # What is due later needs nobody.
         (claim,) = claims
         chain = claim.points[0]
-        soon = chain.member, self._harness.now_us() + 100_000
+        soon = points.chain(
+            chain.schedule_id, chain.timing_version, self._harness.now_us() + 100_000
+        )
         await self._harness.queue.settlements.settle(claim, messages.Settlement(chains=(soon,)))
         later = await self._harness.claim_one()
         assert [one.member for one in later.points] == [self._chain]

@@ -1,4 +1,4 @@
-"""JSON Schemas for editors, from the CRDs: `docs/schemas/*.json`.
+"""JSON Schemas for editors, from the model: `docs/schemas/*.json`.
 
 An editor with a YAML language server completes fields, shows descriptions and choices, and marks
 unknown fields. `duepoint.json` chooses by `kind`, so that one line at the top of a file serves all
@@ -13,15 +13,14 @@ because the others have no form in JSON Schema. `duepoint validate` checks every
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-from tools.jobschema import expand, prune
+from duepoint.model import schemas
+from duepoint.model.kinds import KINDS
+from tools.jobschema import prune
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 API_VERSION = "duepoint.dev/v1alpha1"
-_CHOICES = re.compile(r"self in \[(?P<words>'\w*'(?:, '\w*')+)\]")
-_PATTERN = re.compile(r"""self\.matches\(r(?P<quote>['"])(?P<pattern>[^'"]*)(?P=quote)\)""")
 _KEPT = (
     "description", "default", "type", "minimum", "maximum", "minLength", "maxLength", "pattern",
     "minItems", "maxItems", "required", "enum",
@@ -31,10 +30,8 @@ _KEPT = (
 def texts() -> dict[str, str]:
     """File name -> its text."""
     documents: dict[str, prune.JsonSchema] = {}
-    for document in expand.custom_resource_definitions().values():
-        (version,) = document["spec"]["versions"]
-        kind = document["spec"]["names"]["kind"]
-        documents[kind] = _of_kind(kind, version["schema"]["openAPIV3Schema"])
+    for kind, fields in KINDS.items():
+        documents[kind] = _of_kind(kind, schemas.of(fields))
     files = {f"{kind.lower()}.json": schema for kind, schema in documents.items()}
     files["duepoint.json"] = _by_kind(documents)
     return {name: json.dumps(schema, indent=1) + "\n" for name, schema in files.items()}
@@ -60,7 +57,7 @@ def _by_kind(kinds: dict[str, prune.JsonSchema]) -> prune.JsonSchema:
     }
 
 
-def _of_kind(kind: str, whole: prune.JsonSchema) -> prune.JsonSchema:
+def _of_kind(kind: str, spec: prune.JsonSchema) -> prune.JsonSchema:
     return {
         "$schema": DRAFT,
         "title": kind,
@@ -70,7 +67,7 @@ def _of_kind(kind: str, whole: prune.JsonSchema) -> prune.JsonSchema:
             "apiVersion": {"const": API_VERSION},
             "kind": {"const": kind},
             "metadata": {"type": "object"},
-            "spec": _translated(whole["properties"]["spec"]),
+            "spec": _translated(spec),
             "status": {"type": "object", "description": "Only the operator writes it."},
         },
         "additionalProperties": False,
@@ -79,12 +76,10 @@ def _of_kind(kind: str, whole: prune.JsonSchema) -> prune.JsonSchema:
 
 def _translated(schema: prune.JsonSchema) -> prune.JsonSchema:
     made: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
-    for rule in schema.get("x-kubernetes-validations", ()):
-        if words := _CHOICES.fullmatch(rule["rule"]):
-            made["enum"] = re.findall(r"'(\w*)'", words["words"])
-        elif pattern := _PATTERN.fullmatch(rule["rule"]):
+    for rule in schema.get(schemas.RULES, ()):
+        if rule.pattern:
             # a bracket in brackets, as RE2 takes it, is an empty set to JavaScript
-            made["pattern"] = pattern["pattern"].replace("[[]", r"\[").replace("[]]", r"\]")
+            made["pattern"] = rule.pattern.replace("[[]", r"\[").replace("[]]", r"\]")
     if schema.get("x-kubernetes-int-or-string"):
         made["type"] = ["integer", "string"]
     if schema.get("nullable") and "type" in made:

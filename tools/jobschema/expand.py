@@ -1,36 +1,24 @@
-"""Hand-written CRD sources -> complete CustomResourceDefinitions.
+"""The Structs of ``duepoint.model`` and the YAML of `sources/` -> CustomResourceDefinitions.
 
-In go the YAML files of `sources/` and the pruned JobSpec of `jobspec.json`; out come plain
-documents, the same every time. Three markers are replaced: `$use` by a named piece, `$rules` by
-CEL rules put together in Python, `$jobSpec` by the JobSpec.
-
-The invariant kept here so that no author has to remember it: below `spec` every field that is not
-required is nullable, because null means absent everywhere (a CronJob with nulls must port, and
-server-side apply refuses null where it is not nullable).
+The sources hold what a CRD says beside the spec: names, columns, and the status, in which `$use` is
+replaced by a named piece.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from duepoint.expressions import timezones
-from tools.jobschema import expression_rules, limits, prune
+from duepoint.model import checks, schemas, targets
+from duepoint.model.kinds import KINDS
+from duepoint.model.vocabulary import Rule
+from tools.jobschema import expression_rules, prune
 
-HERE = Path(__file__).parent
-SOURCES = HERE / "sources"
-PIECES = (
-    "fragments",
-    "targets",
-    "webhook",
-    "schedule_spec",
-    "schedule_status",
-    "scheduleset_spec",
-    "scheduleset_status",
-)
+SOURCES = Path(__file__).parent / "sources"
+PIECES = ("fragments", "schedule_status", "scheduleset_status")
 
 # The zones are listed, those of the tzdata package that the engine reads, so that both have the
 # same ones. CEL's own zones are the API server's, and asking for one that it lacks is an error,
@@ -68,19 +56,15 @@ def custom_resource_definitions() -> dict[str, prune.JsonSchema]:
     """Name of the file below `crds/` -> its document."""
     pieces = {name: piece for source in PIECES for name, piece in _load(source).items()}
     documents = {}
-    for source in ("schedule", "schedulerun", "scheduleset"):
-        document = _expanded(_load(source), pieces)
-        for version in document["spec"]["versions"]:
-            properties = version["schema"]["openAPIV3Schema"]["properties"]
-            properties["spec"] = _with_nullable_fields(properties["spec"])
+    for kind, fields in KINDS.items():
+        document = _expanded(_load(kind.lower()), pieces)
+        (version,) = document["spec"]["versions"]
+        whole = version["schema"]["openAPIV3Schema"]["properties"]
+        status = whole.pop("status")
+        whole |= {"spec": _of_kubernetes(schemas.of(fields)), "status": status}
         plural = document["spec"]["names"]["plural"]
         documents[f"duepoint.dev_{plural}.yaml"] = document
     return documents
-
-
-def job_spec_schema() -> prune.JsonSchema:
-    """The committed JobSpec with the limits that its OpenAPI does not tell."""
-    return limits.limited(json.loads((HERE / "jobspec.json").read_text()))
 
 
 def _load(source: str) -> prune.JsonSchema:
@@ -93,59 +77,46 @@ def _expanded(node: Any, pieces: prune.JsonSchema) -> Any:  # noqa: ANN401  (any
         return [_expanded(item, pieces) for item in node]
     if not isinstance(node, dict):
         return node
-    if "$rules" in node:
-        return _rules(node["$rules"])
-    if "$jobSpec" in node:
-        return Compact(job_spec_schema())
     piece = _expanded(pieces[node["$use"]], pieces) if "$use" in node else {}
     own = {key: _expanded(value, pieces) for key, value in node.items() if key != "$use"}
     return {**piece, **own}
 
 
-def _rules(name: str) -> list[prune.JsonSchema]:
-    if name == "timeZone":
-        return time_zone_rules()
-    if name == "expression":
-        return expression_rules.expression_rules()
-    msg = f"no rules are called {name}"
-    raise KeyError(msg)
-
-
-def _with_nullable_fields(schema: prune.JsonSchema) -> prune.JsonSchema:
-    if isinstance(schema, Compact):
-        return schema  # its fields were made nullable when it was pruned
-    changed = dict(schema)
-    if "properties" in schema:
-        required = schema.get("required", [])
-        changed["properties"] = {
-            name: _nullable(field, optional=name not in required)
-            for name, field in schema["properties"].items()
-        }
-    if "items" in schema:
-        changed["items"] = _with_nullable_fields(schema["items"])
-    return changed
-
-
-def _nullable(field: prune.JsonSchema, *, optional: bool) -> prune.JsonSchema:
-    inner = _with_nullable_fields(field)
-    if not optional:
-        return inner
-    if "enum" in inner:
-        choices = inner.pop("enum")
-        inner["x-kubernetes-validations"] = [_one_of(choices)]
+def _of_kubernetes(schema: schemas.Json) -> schemas.Json:
+    """A schema of the model as the API server takes it."""
+    made = dict(schema)
+    if rules := schema.get(schemas.RULES):
+        made[schemas.RULES] = [written for rule in rules for written in _rules(rule)]
+    if "enum" in made:
+        # The API server's own enum never lets null through, also where null is one of its values
+        # (tried on v1.36); and where it fails no rule is checked any more.
+        choices = made.pop("enum")
+        listed = ", ".join(f"'{choice}'" for choice in choices)
+        message = f"write {checks.listed(choices)}"
+        made[schemas.RULES] = [{"rule": f"self in [{listed}]", "message": message}]
         # `kubectl explain` lists an enum's values, and knows nothing of rules
         words = ", ".join(choice for choice in choices if choice)
-        inner["description"] = f"{inner['description'].rstrip('.')}. One of {words}."
-    return {**inner, "nullable": True}
+        made["description"] = f"{made['description'].rstrip('.')}. One of {words}."
+    if "properties" in made:
+        if made.get("additionalProperties") is False:
+            del made["additionalProperties"]  # the API server drops unknown fields, with a warning
+        made["properties"] = {
+            name: _of_kubernetes(field) for name, field in made["properties"].items()
+        }
+    if "items" in made:
+        made["items"] = _of_kubernetes(made["items"])
+    if schema is targets.job_spec():
+        return Compact(made)
+    # readers want to know what it is before what is in it
+    last = ("properties", "items", "nullable")
+    return {key: made[key] for key in sorted(made, key=last.__contains__)}
 
 
-def _one_of(choices: list[str]) -> prune.JsonSchema:
-    """An enum that lets null through: the API server's own never does, also where null is one of
-    its values (tried on v1.36); and where it fails no rule is checked any more.
-    """
-    listed = ", ".join(f"'{choice}'" for choice in choices)
-    words = [choice for choice in choices if choice]
-    return {
-        "rule": f"self in [{listed}]",
-        "message": f"write {', '.join(words[:-1])} or {words[-1]}",
-    }
+def _rules(rule: Rule) -> list[prune.JsonSchema]:
+    if not rule.cel:
+        made_by = {"timeZone": time_zone_rules, "expression": expression_rules.expression_rules}
+        return made_by[rule.engine]()
+    written: prune.JsonSchema = {"rule": rule.cel, "message": rule.message}
+    if rule.path:
+        written["fieldPath"] = f".{rule.path}"
+    return [written | {"optionalOldSelf": True} if rule.optional_old else written]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NewType
 
 from duepoint.delayqueue import messages
-from duepoint.schedules import definition, points
+from duepoint.schedules import points
 
 Run = NewType("Run", bytes)
 """Slot in us (8 bytes, big-endian) and run tag (0 or 4 bytes)."""
@@ -70,14 +70,6 @@ class ActiveRun:
     def is_wanted(self) -> bool:
         """Whether a ScheduleRun wanted it; the slot is not of the regular sequence."""
         return len(self.run) > _SLOT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
-    """A run that counted for its schedule's concurrency policy and has ended."""
-
-    definition: definition.Definition
-    run: ActiveRun
 
 
 def run_of(member: bytes) -> Run:

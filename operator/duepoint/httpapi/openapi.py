@@ -9,13 +9,13 @@ from typing import Final
 
 from duepoint import __version__
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi import bulk, calls, letters, listing, operations, problems, singles
+from duepoint.httpapi import bulk, calls, letters, listing, operations, problems, shapes, singles
 from duepoint.httpapi.dashboard import forecasts, reads, routes
 from duepoint.httpapi.dashboard import letters as dashboardletters
 from duepoint.httpapi.dashboard import schemas as dashboardschemas
 from duepoint.httpapi.operations import Needs, Operation
 from duepoint.httpapi.shapes import COUNT, TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
-from duepoint.schedules import specfields
+from duepoint.model import member as memberfields
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import rowturns
 
@@ -41,43 +41,7 @@ def _choices(*values: str) -> Json:
     return {"type": "string", "enum": list(values)}
 
 
-_OPTIONS: Final[Json] = {
-    "timeZone": _nullable(
-        {"type": "string", "maxLength": 64}, "IANA name; unset = the set's default"
-    ),
-    "dst": _nullable(
-        object_of(
-            {
-                "gap": _nullable(
-                    _choices(*specfields.GAPS), "a local time that does not exist (spring)"
-                ),
-                "overlap": _nullable(
-                    _choices(*specfields.OVERLAPS), "a local time that exists twice (autumn)"
-                ),
-            },
-            closed=True,
-        ),
-        "fixed times of day when the clocks change",
-    ),
-    "jitter": _nullable(
-        {"type": "string", "maxLength": 32}, "largest delay added to each slot, such as 30s"
-    ),
-    "startingDeadlineSeconds": _nullable(
-        {"type": "integer", "minimum": 0}, "a slot that cannot start within it is missed"
-    ),
-    "catchUpPolicy": _nullable(
-        _choices(*specfields.CATCH_UP_POLICIES), "which of several overdue slots run"
-    ),
-    "catchUpLimit": _nullable(
-        {"type": "integer", "minimum": 1, "maximum": specfields.MOST_CAUGHT_UP},
-        "with All: how many at most",
-    ),
-    "concurrencyPolicy": _nullable(
-        _choices("", "Allow", "Forbid"), "a slot that is due while a former run is active"
-    ),
-    "suspend": _nullable({"type": "boolean"}, "hold this member"),
-    "payload": {"description": "any JSON up to the set's limits.payloadBytes; unset = the set's"},
-}
+_OPTIONS: Final[Json] = shapes.of(memberfields.OptionFields)["properties"]
 _SCHEDULE: Final = _nullable(
     {"type": "string", "maxLength": memberjson.LONGEST_EXPRESSION},
     "an expression, as in spec.schedule of a Schedule",

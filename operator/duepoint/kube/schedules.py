@@ -23,6 +23,9 @@ import msgspec
 
 from duepoint import errors as base
 from duepoint.kube import errors, port, times, wire
+from duepoint.model import checks
+from duepoint.model import schedulerun as model
+from duepoint.model.vocabulary import is_given
 from duepoint.schedules import manualruns, nesting
 from duepoint.schedules.conditions import Reason
 
@@ -132,31 +135,7 @@ async def create_run(
 # The CRD has checked the spec already, but an operator may be older or newer than the CRD that is
 # installed, and some rules a CRD cannot express.
 
-_UNSET = msgspec.Raw(b"null")
-
-
-class _Trigger(msgspec.Struct, frozen=True, rename="camel"):
-    scheduled_time: str | None = None
-    payload: msgspec.Raw = _UNSET
-    concurrency_policy: str | None = None
-
-
-class _Backfill(msgspec.Struct, frozen=True, rename="camel"):
-    from_: str = msgspec.field(name="from")
-    to: str
-    max_parallel: int | None = None
-    limit: int | None = None
-    order: str | None = None
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    schedule_name: str
-    trigger: _Trigger | None = None
-    backfill: _Backfill | None = None
-    ttl_seconds_after_finished: int | None = None
-
-
-_decoder = msgspec.json.Decoder(_Spec)
+_decoder = msgspec.json.Decoder(model.RunFields)
 
 
 def wanted(spec: bytes, *, created_us: int) -> manualruns.Wanted:
@@ -169,22 +148,24 @@ def wanted(spec: bytes, *, created_us: int) -> manualruns.Wanted:
         raise _invalid(Reason.INVALID_SPEC, f"spec.{field}", message)
     try:
         read = _decoder.decode(spec)
+    except msgspec.ValidationError as error:
+        path, message = checks.of_decoder(error)
+        raise _invalid(Reason.INVALID_SPEC, f"spec{path}", message) from error
     except msgspec.DecodeError as error:
         raise _invalid(Reason.INVALID_SPEC, "spec", str(error)) from error
-    if (read.trigger is None) == (read.backfill is None):
-        raise _invalid(Reason.INVALID_SPEC, "spec", "write exactly one of trigger and backfill")
+    if wrong := next(checks.problems(read, "spec"), None):
+        raise _invalid(Reason.INVALID_SPEC, *wrong)
     slots = _trigger(read.trigger, created_us) if read.trigger else _backfill(read, created_us)
     return manualruns.Wanted(
         schedule=read.schedule_name, slots=slots, ttl_seconds=read.ttl_seconds_after_finished
     )
 
 
-def _trigger(read: _Trigger, created_us: int) -> manualruns.Trigger:
+def _trigger(read: model.TriggerFields, created_us: int) -> manualruns.Trigger:
     slot_us = created_us
     if read.scheduled_time is not None:
         slot_us = _instant_us(read.scheduled_time, "spec.trigger.scheduledTime")
-    payload = bytes(read.payload)
-    payload = b"" if payload == bytes(_UNSET) else payload
+    payload = bytes(read.payload) if is_given(read.payload) else b""
     if len(payload) > manualruns.PAYLOAD_LIMIT_BYTES:
         message = (
             f"has {len(payload)} bytes of JSON; at most {manualruns.PAYLOAD_LIMIT_BYTES} are "
@@ -196,14 +177,11 @@ def _trigger(read: _Trigger, created_us: int) -> manualruns.Trigger:
     )
 
 
-def _backfill(read: _Spec, created_us: int) -> manualruns.Backfill:
+def _backfill(read: model.RunFields, created_us: int) -> manualruns.Backfill:
     fields = read.backfill
     assert fields is not None  # noqa: S101 - exactly one of the two is there
     from_us = _instant_us(fields.from_, "spec.backfill.from")
     to_us = _instant_us(fields.to, "spec.backfill.to")
-    if to_us <= from_us:
-        message = f"{fields.to} is not after from ({fields.from_}); write a later time"
-        raise _invalid(Reason.INVALID_SPEC, "spec.backfill.to", message)
     return manualruns.Backfill(
         from_us=from_us,
         to_us=to_us,

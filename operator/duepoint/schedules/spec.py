@@ -8,7 +8,6 @@ instead. Null means absent everywhere. Pure; the only entry is ``parse``.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from dataclasses import dataclass
 
@@ -17,15 +16,16 @@ import msgspec
 from duepoint import errors, expressions
 from duepoint.expressions import timezones
 from duepoint.expressions.expression import LAST_US
+from duepoint.model import targets
+from duepoint.model.schedule import ScheduleFields
+from duepoint.model.vocabulary import is_given
 from duepoint.schedules import actions, slots, specfields
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.specfields import SpecFindings
 
-PAYLOAD_LIMIT_BYTES = 64 * 1024
-_MAX_SCHEDULES = 32
-_MOST_AT_ONCE = 10_000
+PAYLOAD_LIMIT_BYTES = targets.PAYLOAD_BYTES
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -54,30 +54,6 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class _Spec(specfields.TargetFields, rename="camel"):
-    """The fields as the API server sends them."""
-
-    schedule: str | None = None
-    schedules: tuple[str, ...] | None = None
-    time_zone: str | None = None
-    dst: specfields.DstFields | None = None
-    jitter: str | None = None
-    start_time: dt.datetime | None = None
-    end_time: dt.datetime | None = None
-    max_runs: int | None = None
-    suspend: bool | None = None
-    suspend_until: dt.datetime | None = None
-    suspend_reason: str | None = None
-    starting_deadline_seconds: int | None = None
-    catch_up_policy: str | None = None
-    catch_up_limit: int | None = None
-    concurrency_policy: str | None = None
-    max_concurrency: int | None = None
-    queue_limit: int | None = None
-    successful_jobs_history_limit: int | None = None
-    failed_jobs_history_limit: int | None = None
-
-
 class _History(msgspec.Struct, rename="camel"):
     """What finished Jobs are kept by, of a spec that may be wrong otherwise."""
 
@@ -85,7 +61,7 @@ class _History(msgspec.Struct, rename="camel"):
     failed_jobs_history_limit: int | None = None
 
 
-_decoder = msgspec.json.Decoder(_Spec)
+_decoder = msgspec.json.Decoder(ScheduleFields)
 _history_decoder = msgspec.json.Decoder(_History)
 #: Longer texts are not kept: some megabytes of memory, at most.
 _SHAPE_LIMIT = 4_096
@@ -170,11 +146,12 @@ def _shape(raw: bytes) -> _Shape:
     """Kept, because many schedules are made from one template and look the same."""
     fields = specfields.decode(_decoder, raw)
     findings = SpecFindings()
+    findings.check(fields)
     action = _action(fields, findings)
     rule = rules.Rule(
         timing=_timing(fields, findings),
-        policy=_policy(fields, findings),
-        whole_seconds=specfields.is_given(fields.job_template),
+        policy=_policy(fields),
+        whole_seconds=is_given(fields.job_template),
     )
     blob = b"" if action is None else actions.encode(action)
     return _Shape(rule, action, blob, fields.suspend_reason or "", tuple(findings.errors))
@@ -183,28 +160,23 @@ def _shape(raw: bytes) -> _Shape:
 # -- when ------------------------------------------------------------------------------------
 
 
-def _timing(fields: _Spec, findings: SpecFindings) -> rules.Timing:
-    dst = fields.dst or specfields.DstFields()
-    start_us, end_us = specfields.instant(fields.start_time), specfields.instant(fields.end_time)
-    if start_us is not None and end_us is not None and end_us <= start_us:
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            "spec.endTime",
-            f"{fields.end_time} is not after startTime; write a later time",
-        )
+def _timing(fields: ScheduleFields, findings: SpecFindings) -> rules.Timing:
+    dst = fields.dst or targets.DstFields()
+    texts = fields.schedules or () if fields.schedule is None else (fields.schedule,)
     return rules.Timing(
-        schedules=_expressions(fields, findings),
+        # A line end behind the text says nothing of its times: adding one is no edit of them.
+        schedules=tuple(text.strip(expressions.WHITE) for text in texts),
         time_zone=rules.DEFAULT_ZONE if fields.time_zone is None else fields.time_zone,
-        gap=specfields.choice(dst.gap, specfields.GAPS, "spec.dst.gap", findings),
-        overlap=specfields.choice(dst.overlap, specfields.OVERLAPS, "spec.dst.overlap", findings),
+        gap=dst.gap or "RunOnce",
+        overlap=dst.overlap or "First",
         jitter_ms=specfields.jitter_ms(fields.jitter, "spec.jitter", findings),
-        start_us=_reachable(start_us, "spec.startTime", findings),
-        end_us=end_us,
+        start_us=_reachable(specfields.instant(fields.start_time), "spec.startTime", findings),
+        end_us=specfields.instant(fields.end_time),
         suspend=bool(fields.suspend),
         suspend_until_us=_reachable(
             specfields.instant(fields.suspend_until), "spec.suspendUntil", findings
         ),
-        max_runs=specfields.at_least(fields.max_runs, 1, "spec.maxRuns", findings),
+        max_runs=fields.max_runs,
         zone_data=_zone_data(fields.time_zone),
     )
 
@@ -214,23 +186,6 @@ def _zone_data(zone: str | None) -> str:
         return "" if zone is None else timezones.data_of(zone)
     except errors.InvalidExpression:
         return ""  # each expression in it is refused for that
-
-
-def _expressions(fields: _Spec, findings: SpecFindings) -> tuple[str, ...]:
-    if (fields.schedule is None) == (fields.schedules is None):
-        findings.add(Reason.INVALID_SCHEDULE, "spec", "write exactly one of schedule and schedules")
-        return ()
-    texts = fields.schedules if fields.schedule is None else (fields.schedule,)
-    if not texts or len(texts) > _MAX_SCHEDULES:
-        count = len(texts or ())
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            "spec.schedules",
-            f"has {count} entries; write 1 to {_MAX_SCHEDULES}",
-        )
-        return ()
-    # A line end behind the text says nothing of its times, so that adding one is no edit of them.
-    return tuple(text.strip(expressions.WHITE) for text in texts)
 
 
 def _reachable(instant_us: int | None, path: str, findings: SpecFindings) -> int | None:
@@ -260,65 +215,22 @@ def _check_slots(
 # -- late, missed, busy ----------------------------------------------------------------------
 
 
-def _policy(fields: _Spec, findings: SpecFindings) -> rules.Policy:
-    defaults = rules.Policy()
-    return rules.Policy(
-        deadline_seconds=specfields.at_least(
-            fields.starting_deadline_seconds, 0, "spec.startingDeadlineSeconds", findings
-        ),
-        catch_up=specfields.choice(
-            fields.catch_up_policy, specfields.CATCH_UP_POLICIES, "spec.catchUpPolicy", findings
-        ),
-        catch_up_limit=specfields.at_most(
-            specfields.at_least(fields.catch_up_limit, 1, "spec.catchUpLimit", findings),
-            specfields.MOST_CAUGHT_UP,
-            "spec.catchUpLimit",
-            findings,
-        )
-        or defaults.catch_up_limit,
-        concurrency=specfields.choice(
-            fields.concurrency_policy or None,  # an empty text is the default, as in CronJob
-            ("Allow", "Forbid", "Replace", "Queue"),
-            "spec.concurrencyPolicy",
-            findings,
-        ),
-        max_concurrency=_only_with(
-            fields.max_concurrency, fields, ("Forbid", "Queue"), "spec.maxConcurrency", findings
-        ),
-        queue_limit=_only_with(fields.queue_limit, fields, ("Queue",), "spec.queueLimit", findings),
-        successful_limit=_limit(
-            fields.successful_jobs_history_limit, "successful", defaults.successful_limit, findings
-        ),
-        failed_limit=_limit(
-            fields.failed_jobs_history_limit, "failed", defaults.failed_limit, findings
-        ),
+def _policy(fields: ScheduleFields) -> rules.Policy:
+    usual = rules.Policy()
+    succeeded, failed = fields.successful_jobs_history_limit, fields.failed_jobs_history_limit
+    return msgspec.structs.replace(
+        specfields.policy(fields, usual),
+        max_concurrency=fields.max_concurrency or 1,
+        queue_limit=fields.queue_limit or 1,
+        successful_limit=usual.successful_limit if succeeded is None else succeeded,
+        failed_limit=usual.failed_limit if failed is None else failed,
     )
-
-
-def _only_with(
-    value: int | None, fields: _Spec, policies: tuple[str, ...], path: str, findings: SpecFindings
-) -> int:
-    """A number of runs or slots that means something beside these concurrency policies alone."""
-    if value is None:
-        return 1
-    if fields.concurrency_policy not in policies:
-        message = f"means nothing here: write concurrencyPolicy: {' or '.join(policies)} beside it"
-        findings.add(Reason.INVALID_SCHEDULE, path, f"{message}, or take it out")
-    checked = specfields.at_most(
-        specfields.at_least(value, 1, path, findings), _MOST_AT_ONCE, path, findings
-    )
-    return checked or 1
-
-
-def _limit(value: int | None, which: str, default: int, findings: SpecFindings) -> int:
-    checked = specfields.at_least(value, 0, f"spec.{which}JobsHistoryLimit", findings)
-    return default if checked is None else checked
 
 
 # -- what ------------------------------------------------------------------------------------
 
 
-def _action(fields: _Spec, findings: SpecFindings) -> actions.Action | None:
+def _action(fields: ScheduleFields, findings: SpecFindings) -> actions.Action | None:
     payload = specfields.payload(fields.payload, PAYLOAD_LIMIT_BYTES, findings)
     target = specfields.target(fields, findings)
     return None if target is None else actions.Action(target=target, payload=payload)

@@ -1,52 +1,56 @@
-"""Fields that the specs of a Schedule and a ScheduleSet share, and how errors in them are found.
+"""How the specs of a Schedule and of a ScheduleSet are read, as far as they are alike.
 
-Each check reports to ``SpecFindings`` and answers with a harmless value, so that one look finds
-every error. The wording is the same for both kinds. Null means absent everywhere. Pure.
+The fields, their limits and the rules between them stand in ``duepoint.model``. What is wrong is
+reported to ``SpecFindings``, and each reader answers with a harmless value, so that one look finds
+every error. Null means absent everywhere. Pure.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from duepoint import errors
 from duepoint.expressions import durations
+from duepoint.model import checks, vocabulary
+from duepoint.model import targets as modeltargets
+from duepoint.model import webhook as modelwebhook
 from duepoint.schedules import actions, nesting, targetspec
+from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 
-GAPS = ("RunOnce", "Skip")
-OVERLAPS = ("First", "Second", "Both")
-CATCH_UP_POLICIES = ("Latest", "All", "None")
-MOST_CAUGHT_UP = 10_000
-
-_NULL = b"null"
-
 T = TypeVar("T")
+FieldsT = TypeVar("FieldsT", bound=vocabulary.Fields)
+
+#: Reasons of errors in a part of the spec; any other has ``INVALID_SCHEDULE``.
+_REASONS = {
+    "spec.webhook": Reason.INVALID_WEBHOOK,
+    "spec.jobTemplate": Reason.INVALID_JOB_TEMPLATE,
+}
 
 
-class DstFields(msgspec.Struct, rename="camel"):
-    """``dst`` as it is written."""
+class PolicyFields(Protocol):
+    """What a Schedule, the defaults of a set and a member say in the same words."""
 
-    gap: str | None = None
-    overlap: str | None = None
-
-
-class TargetFields(msgspec.Struct, rename="camel"):
-    """The target and the payload as they are written; exactly one target is there."""
-
-    payload: msgspec.Raw = msgspec.Raw()
-    job_template: msgspec.Raw = msgspec.Raw()
-    webhook: targetspec.WebhookFields | None = None
-    stream: targetspec.StreamFields | None = None
-    kafka: targetspec.KafkaFields | None = None
+    starting_deadline_seconds: int | None
+    catch_up_policy: str | None
+    catch_up_limit: int | None
+    concurrency_policy: str | None
 
 
-FieldsT = TypeVar("FieldsT", bound=TargetFields)
+class TargetFields(Protocol):
+    """The targets of a spec, of which one is there."""
+
+    job_template: msgspec.Raw
+    webhook: modelwebhook.WebhookFields | None
+    stream: modeltargets.StreamFields | None
+    kafka: modeltargets.KafkaFields | None
 
 
 @dataclass(slots=True)
@@ -56,7 +60,16 @@ class SpecFindings:
     errors: list[errors.FieldError] = field(default_factory=list)
 
     def add(self, reason: Reason, path: str, message: str) -> None:
-        self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
+        """Report what the model does not know of; a field that it refused says enough."""
+        if all(each.path != path for each in self.errors):
+            self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
+
+    def check(self, fields: vocabulary.Fields, path: str = "spec") -> None:
+        """Report what the model has against the fields."""
+        for where, message in checks.problems(fields, path):
+            part = ".".join(re.split(r"[.\[]", where)[:2])
+            reason = _REASONS.get(part, Reason.INVALID_SCHEDULE)
+            self.errors.append(errors.FieldError(reason=reason, path=where, message=message))
 
     def of(self, reason: Reason) -> targetspec.Report:
         """A function that adds errors with this reason."""
@@ -83,8 +96,8 @@ def decode(decoder: msgspec.json.Decoder[FieldsT], raw: bytes) -> FieldsT:
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        raise _wrong("spec" + where.rstrip("`"), what) from None
+        where, message = checks.of_decoder(error)
+        raise _wrong(f"spec{where}", message) from None
 
 
 def _wrong(path: str, message: str) -> errors.InvalidSpec:
@@ -93,33 +106,16 @@ def _wrong(path: str, message: str) -> errors.InvalidSpec:
     )
 
 
-def is_given(text: msgspec.Raw) -> bool:
-    """Whether a field that is kept as text is there and not null."""
-    return bool(text) and bytes(text) != _NULL
-
-
-def choice(value: str | None, known: tuple[str, ...], path: str, findings: SpecFindings) -> str:
-    """The value, or the first known one where there is none or an unknown one."""
-    if value is None or value in known:
-        return value or known[0]
-    findings.add(
-        Reason.INVALID_SCHEDULE,
-        path,
-        f"{errors.quoted(value)} is unknown; write one of {', '.join(known)}",
-    )
-    return known[0]
-
-
-def at_least(value: int | None, least: int, path: str, findings: SpecFindings) -> int | None:
-    if value is not None and value < least:
-        findings.add(Reason.INVALID_SCHEDULE, path, f"{value} is too small; write {least} or more")
-    return value
-
-
-def at_most(value: int | None, most: int, path: str, findings: SpecFindings) -> int | None:
-    if value is not None and value > most:
-        findings.add(Reason.INVALID_SCHEDULE, path, f"{value} is too large; write {most} or less")
-    return value
+def policy(fields: PolicyFields, usual: rules.Policy) -> rules.Policy:
+    """What becomes of a slot that is late, missed or busy; what is not said is as usual."""
+    said = {
+        "deadline_seconds": fields.starting_deadline_seconds,
+        "catch_up": fields.catch_up_policy,
+        "catch_up_limit": fields.catch_up_limit,
+        "concurrency": fields.concurrency_policy or None,  # an empty text, as in CronJob
+    }
+    given = {name: value for name, value in said.items() if value is not None}
+    return msgspec.structs.replace(usual, **given)
 
 
 def jitter_ms(text: str | None, path: str, findings: SpecFindings) -> int:
@@ -139,7 +135,7 @@ def instant(time: dt.datetime | None) -> int | None:
 
 def payload(text: msgspec.Raw, limit_bytes: int, findings: SpecFindings) -> msgspec.Raw:
     """The payload of every run, as JSON text; ``NO_PAYLOAD`` where there is none."""
-    given = text if is_given(text) else actions.NO_PAYLOAD
+    given = text if vocabulary.is_given(text) else actions.NO_PAYLOAD
     if len(given) > limit_bytes:
         findings.add(
             Reason.PAYLOAD_TOO_LARGE,
@@ -151,21 +147,11 @@ def payload(text: msgspec.Raw, limit_bytes: int, findings: SpecFindings) -> msgs
 
 
 def target(fields: TargetFields, findings: SpecFindings) -> actions.Target | None:
-    """The one target; None where there is not exactly one, or where a template is no template."""
-    job = is_given(fields.job_template)
-    others = (fields.webhook, fields.stream, fields.kafka)
-    if [job, *(other is not None for other in others)].count(True) != 1:
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            "spec",
-            "write exactly one target: jobTemplate, webhook, stream or kafka",
-        )
-        return None
-    if job:
+    """The one target; None where there is none, or where a template is no template."""
+    if vocabulary.is_given(fields.job_template):
         return targetspec.job(fields.job_template, findings.of(Reason.INVALID_JOB_TEMPLATE))
     if fields.webhook is not None:
         return targetspec.webhook(fields.webhook, findings.of(Reason.INVALID_WEBHOOK))
-    report = findings.of(Reason.INVALID_SCHEDULE)
     if fields.kafka is not None:
-        return targetspec.kafka(fields.kafka, report)
-    return None if fields.stream is None else targetspec.stream(fields.stream, report)
+        return targetspec.kafka(fields.kafka)
+    return None if fields.stream is None else targetspec.stream(fields.stream)

@@ -1,135 +1,62 @@
 """The target of a spec: ``jobTemplate``, ``webhook``, ``stream`` or ``kafka`` -> an action.
 
-Owns the fields of the targets as users write them and the checks that the CRD cannot make or that
-an older schema may have let through. Errors are reported to the caller one by one, with the field's
-path, and the rest of the spec is still looked at. Pure.
+The fields, their limits and the rules between them stand in ``duepoint.model``, which checks them;
+here is what they mean, and the few checks that no CRD can make. None of the objects that a webhook
+names has a namespace: it is always the Schedule's own. They are not read here; the worker, which
+alone may read them, finds out whether they exist. Errors are reported one by one, with the field's
+path. Pure.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Callable
 
 import msgspec
 
-from duepoint import errors
 from duepoint.expressions import durations
-from duepoint.schedules import actions, webhooksecrets
+from duepoint.model import schemas
+from duepoint.model import targets as model
+from duepoint.model import webhook as modelwebhook
+from duepoint.schedules import actions
 
 TEMPLATE_LIMIT_BYTES = 256 * 1024
+_MOST_HEADER_BYTES = 64 * 1024
 
 #: Called with the field's path and what is wrong with it.
 Report = Callable[[str, str], None]
 
-_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_STREAM = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?")
-_MOST_STREAM_NAME = 200
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
-#: For ``fullmatch``: ``$`` would let a line end behind them through.
-_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[1-9][0-9]{0,4})?([/?][!-~]*)?")
-_HOST_END = re.compile(r"[/?#\\\s]")
-#: As the API server and DNS have it.
-_SERVICE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9-]{1,15}")
-_PATH = re.compile(r"/[!-~]{0,2047}")
-_STATUS = re.compile(r"[1-5]xx|[1-5][0-9]{2}(-[1-5][0-9]{2})?")
-_MAX_PORT = 65535
-_METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
-_CLOUD_EVENTS = ("CloudEventsBinary", "CloudEventsStructured")
-_FORMATS = ("Standard", *_CLOUD_EVENTS, "Raw")
-
-
-class StreamFields(msgspec.Struct, rename="camel"):
-    name: str
-    max_length: int | None = None
-    connection_secret_ref: webhooksecrets.NameFields | None = None
-
-
-class KafkaFields(msgspec.Struct, rename="camel"):
-    topic: str
-    connection_secret_ref: webhooksecrets.NameFields
-
-
-class ServiceFields(msgspec.Struct, rename="camel"):
-    name: str
-    port: int | str | None = None
-    path: str | None = None
-    scheme: str | None = None
-
-
-class RetryFields(msgspec.Struct, rename="camel"):
-    max_attempts: int | None = None
-    initial_backoff: str | None = None
-    max_backoff: str | None = None
-    max_age: str | None = None
-    retry_on: tuple[str, ...] | None = None
-
-
-class WebhookFields(msgspec.Struct, rename="camel"):
-    """``spec.webhook`` as the API server sends it."""
-
-    url: str | None = None
-    url_from: webhooksecrets.ValueFromFields | None = None
-    service: ServiceFields | None = None
-    method: str | None = None
-    format: str | None = None
-    headers: tuple[webhooksecrets.HeaderFields, ...] | None = None
-    signing: webhooksecrets.SigningFields | None = None
-    auth: webhooksecrets.AuthFields | None = None
-    tls: webhooksecrets.TlsFields | None = None
-    timeout_seconds: int | None = None
-    success: tuple[str, ...] | None = None
-    retry: RetryFields | None = None
-
-
-def webhook(fields: WebhookFields, report: Report) -> actions.WebhookAction:
+def webhook(fields: modelwebhook.WebhookFields, report: Report) -> actions.WebhookAction:
     """The action behind the fields; what is wrong is reported, and a harmless value stands in."""
-    if sum(field is not None for field in (fields.url, fields.url_from, fields.service)) != 1:
-        report("spec.webhook", "write exactly one of url, urlFrom and service")
-    if fields.url is not None and (trouble := url_trouble(fields.url)):
-        report("spec.webhook.url", f"{errors.quoted(shown(fields.url))} {trouble}")
     method, form = fields.method or "POST", fields.format or "Standard"
-    _check_format(method, form, report)
-    _check_tls(fields, report)
-    return actions.WebhookAction(
-        url=fields.url,
-        url_secret=webhooksecrets.url(fields.url_from, report),
-        service=None if fields.service is None else _service(fields.service, report),
-        method=method,
-        format=form,
-        headers=webhooksecrets.headers(
-            fields.headers or (),
-            form if form in _CLOUD_EVENTS else "",
-            authorized=fields.auth is not None,
-            report=report,
-        ),
-        timeout_seconds=_timeout(fields.timeout_seconds, report),
-        success=_statuses(fields.success or ("2xx",), (), "spec.webhook.success", report),
-        retry=_retry(fields.retry or RetryFields(), report),
-        signing=webhooksecrets.signing(fields.signing, report),
-        auth=webhooksecrets.auth(fields.auth, report),
-        tls=webhooksecrets.tls(fields.tls, report),
-    )
-
-
-def _check_format(method: str, form: str, report: Report) -> None:
-    if method not in _METHODS:
-        report(
-            "spec.webhook.method", f"{errors.quoted(method)}: write one of {', '.join(_METHODS)}"
-        )
-    if form not in _FORMATS:
-        report("spec.webhook.format", f"{errors.quoted(form)}: write one of {', '.join(_FORMATS)}")
+    if fields.url is not None and (trouble := url_trouble(fields.url)):
+        report("spec.webhook.url", f"{modelwebhook.shown(fields.url)}: {trouble}")
     if method == "GET" and form == "CloudEventsStructured":
         report(
             "spec.webhook.format",
             "CloudEventsStructured is a body, and GET has none; write method POST, or format "
             "CloudEventsBinary",
         )
+    _check_tls(fields, report)
+    _check_headers(fields.headers or (), form, report)
+    return actions.WebhookAction(
+        url=fields.url,
+        url_secret=None if fields.url_from is None else _key(fields.url_from.secret_key_ref),
+        service=None if fields.service is None else _service(fields.service),
+        method=method,
+        format=form,
+        headers=tuple(map(_header, fields.headers or ())),
+        timeout_seconds=fields.timeout_seconds or 30,
+        success=fields.success or ("2xx",),
+        retry=_retry(fields.retry or modelwebhook.RetryFields(), report),
+        signing=() if fields.signing is None else tuple(map(_key, fields.signing.secret_key_refs)),
+        auth=None if fields.auth is None else _auth(fields.auth, report),
+        tls=None if fields.tls is None else _tls(fields.tls),
+    )
 
 
-def _check_tls(fields: WebhookFields, report: Report) -> None:
+def _check_tls(fields: modelwebhook.WebhookFields, report: Report) -> None:
     """Plain http with rules for certificates would look safe and not be."""
     if fields.tls is None:
         return
@@ -139,123 +66,114 @@ def _check_tls(fields: WebhookFields, report: Report) -> None:
         report("spec.webhook.tls", "needs spec.webhook.service.scheme: https")
 
 
-def shown(url: str) -> str:
-    """Its scheme and host alone.
-
-    A login, a path or a query may be a credential, and Events are read by people who may not read
-    Schedules.
-    """
-    scheme, slashes, rest = url.partition("://")
-    if not slashes:
-        rest, scheme = url, ""
-    host = _HOST_END.split(rest, maxsplit=1)[0].rpartition("@")[2]
-    return f"{scheme}{slashes}{host}" + "/…" * (len(host) < len(rest))
+def _check_headers(
+    fields: tuple[modelwebhook.HeaderFields, ...], form: str, report: Report
+) -> None:
+    if sum(len(header.name) + len(header.value or "") for header in fields) > _MOST_HEADER_BYTES:
+        report("spec.webhook.headers", f"is larger than {_MOST_HEADER_BYTES} bytes; shorten it")
+    for index, header in enumerate(fields if form in modelwebhook.CLOUD_EVENTS else ()):
+        name = header.name.lower()
+        if name.startswith("ce-") or name == "content-type":
+            report(
+                f"spec.webhook.headers[{index}].name",
+                f"{header.name} is set by format {form}; remove it",
+            )
 
 
 def url_trouble(url: str) -> str:
     """What is wrong with a URL, without repeating it; empty where it can be called."""
-    found = _URL.fullmatch(url)
-    if found is None or "#" in url or not _is_host(found[1]):
-        return (
-            "is no URL to call; write http://host:port/path or https://..., without user names and "
-            "fragments"
-        )
-    port = url.split("://", 1)[1].split("/", 1)[0].split("?", 1)[0].rpartition(":")[2]
-    is_too_large = port.isdigit() and int(port) > _MAX_PORT
-    return f"has a port that is out of range; write 1 to {_MAX_PORT}" * is_too_large
-
-
-def _is_host(text: str) -> bool:
-    """Whether what stands in brackets is an address (RFC 3986, 3.2.2); any other name may be."""
-    if not text.startswith("["):
-        return True
+    for rule in _URL[schemas.RULES]:
+        if not rule.holds(url):
+            return str(rule.message)
+    host = url.partition("://")[2]
     try:
-        ipaddress.IPv6Address(text[1:-1])
+        if host.startswith("["):
+            ipaddress.IPv6Address(host[1:].partition("]")[0])
     except ValueError:
-        return False
-    return True
+        return "write an address of IPv6 in the brackets"
+    return ""
 
 
-def _service(fields: ServiceFields, report: Report) -> actions.ServiceRef:
-    """The path is put behind a host: anything but a path could turn it into another host."""
-    scheme = fields.scheme or "http"
-    at = "spec.webhook.service"
-    if not _SERVICE_NAME.fullmatch(fields.name):
-        report(f"{at}.name", f"{errors.quoted(fields.name)} is no name of a Service; write billing")
-    if fields.path is not None and (not _PATH.fullmatch(fields.path) or "#" in fields.path):
-        report(
-            f"{at}.path",
-            f"{errors.quoted(fields.path)} is no path; write /hooks/run, with %20 for a blank and "
-            "without #",
-        )
-    if scheme not in ("http", "https"):
-        report(f"{at}.scheme", f"{errors.quoted(scheme)}: write http or https")
-    _check_service_port(fields.port, report)
-    usual = 443 if scheme == "https" else 80
+_URL = schemas.of(modelwebhook.WebhookFields)["properties"]["url"]
+
+
+def is_unsendable(value: str) -> bool:
+    """Whether a header with this value would end its line, or be cut by a proxy on the way."""
+    return any((char < " " and char != "\t") or char == "\x7f" for char in value)
+
+
+def _key(fields: modelwebhook.SecretKeyRefFields) -> actions.SecretKey:
+    return actions.SecretKey(name=fields.name, key=fields.key)
+
+
+def _service(fields: modelwebhook.ServiceFields) -> actions.ServiceRef:
+    usual = 443 if fields.scheme == "https" else 80
     return actions.ServiceRef(
         name=fields.name,
         port=usual if fields.port is None else fields.port,
         path=fields.path or "/",
-        scheme=scheme,
+        scheme=fields.scheme or "http",
     )
 
 
-def _check_service_port(port: int | str | None, report: Report) -> None:
-    is_name = isinstance(port, str) and bool(_PORT_NAME.fullmatch(port))
-    is_number = isinstance(port, int) and 1 <= port <= _MAX_PORT
-    if port is not None and not (is_name or is_number):
-        report(
-            "spec.webhook.service.port",
-            f"{errors.quoted(str(port))} is no port; write 1 to {_MAX_PORT}, or its name",
-        )
+def _header(fields: modelwebhook.HeaderFields) -> actions.Header:
+    secret = None if fields.value_from is None else _key(fields.value_from.secret_key_ref)
+    return actions.Header(name=fields.name, value=fields.value or "", secret=secret)
 
 
-def _timeout(seconds: int | None, report: Report) -> int:
-    if seconds is not None and not 1 <= seconds <= 300:
-        report("spec.webhook.timeoutSeconds", f"{seconds} is out of range; write 1 to 300")
-    return 30 if seconds is None else seconds
+def _auth(
+    fields: modelwebhook.AuthFields, report: Report
+) -> actions.Bearer | actions.Basic | actions.AccountToken | None:
+    """How we say who we are."""
+    if fields.bearer is not None:
+        return actions.Bearer(secret=_key(fields.bearer.secret_key_ref))
+    if fields.basic is not None:
+        return actions.Basic(secret_name=fields.basic.secret_ref.name)
+    token = fields.service_account_token
+    if token is None:
+        return None
+    if not token.audience.strip() or not token.audience.isprintable():
+        path = "spec.webhook.auth.serviceAccountToken.audience"
+        report(path, "is empty; write whom the token is for, such as billing.example")
+    return actions.AccountToken(account=token.service_account_name, audience=token.audience)
 
 
-def _statuses(
-    entries: tuple[str, ...], words: tuple[str, ...], path: str, report: Report
-) -> tuple[str, ...]:
-    for index, entry in enumerate(entries):
-        if entry not in words and not _STATUS.fullmatch(entry):
-            report(
-                f"{path}[{index}]",
-                f'{errors.quoted(entry)} is no status; write "204", "200-299" or "2xx"',
-            )
-    return entries
+def _tls(fields: modelwebhook.TlsFields) -> actions.Tls:
+    """How the receiver's certificate is checked, and ours shown."""
+    ca, certificate = fields.ca_ref, fields.client_certificate_secret_ref
+    return actions.Tls(
+        ca=None if ca is None else _ca(ca),
+        client_certificate=None if certificate is None else certificate.name,
+        server_name=fields.server_name,
+        insecure_skip_verify=bool(fields.insecure_skip_verify),
+    )
 
 
-def _retry(fields: RetryFields, report: Report) -> actions.RetryRule:
+def _ca(fields: modelwebhook.CaRefFields) -> actions.CaRef:
+    if fields.secret is not None:
+        return actions.CaRef(kind="Secret", name=fields.secret, key=fields.key)
+    return actions.CaRef(kind="ConfigMap", name=fields.config_map or "", key=fields.key)
+
+
+def _retry(fields: modelwebhook.RetryFields, report: Report) -> actions.RetryRule:
     usual = actions.RetryRule()
-    if fields.max_attempts is not None and fields.max_attempts < 1:
-        report("spec.webhook.retry.maxAttempts", f"{fields.max_attempts} is too small; write 1")
+
+    def duration_us(text: str | None, name: str, unset: int) -> int:
+        try:
+            return unset if text is None else durations.parse_duration_us(text)
+        except ValueError as error:
+            report(f"spec.webhook.retry.{name}", str(error))
+            return unset
+
     return actions.RetryRule(
         max_attempts=fields.max_attempts or usual.max_attempts,
-        initial_backoff_us=_duration(
-            fields.initial_backoff, "initialBackoff", usual.initial_backoff_us, report
+        initial_backoff_us=duration_us(
+            fields.initial_backoff, "initialBackoff", usual.initial_backoff_us
         ),
-        max_backoff_us=_duration(fields.max_backoff, "maxBackoff", usual.max_backoff_us, report),
-        max_age_us=_duration(fields.max_age, "maxAge", usual.max_age_us, report),
-        retry_on=_statuses(
-            usual.retry_on if fields.retry_on is None else fields.retry_on,
-            ("network",),
-            "spec.webhook.retry.retryOn",
-            report,
-        ),
+        max_backoff_us=duration_us(fields.max_backoff, "maxBackoff", usual.max_backoff_us),
+        max_age_us=duration_us(fields.max_age, "maxAge", usual.max_age_us),
+        retry_on=usual.retry_on if fields.retry_on is None else fields.retry_on,
     )
-
-
-def _duration(text: str | None, name: str, usual: int, report: Report) -> int:
-    if text is None:
-        return usual
-    try:
-        return durations.parse_duration_us(text)
-    except ValueError as error:
-        report(f"spec.webhook.retry.{name}", str(error))
-        return usual
 
 
 # -- the other targets ----------------------------------------------------------------------
@@ -278,51 +196,20 @@ def job(template: msgspec.Raw, report: Report) -> actions.JobAction | None:
 
 def _check_selector(job: dict[str, object], report: Report) -> None:
     """The API server takes a selector that matches, and all Jobs of the Schedule would share it."""
-    for name, is_written in (
-        ("manualSelector", bool(job.get("manualSelector"))),
-        ("selector", job.get("selector") is not None),
-    ):
-        if is_written:
-            report(
-                f"spec.jobTemplate.spec.{name}",
-                f"take {name} out: each Job gets a selector of its own",
-            )
+    there = {name: value for name, value in job.items() if value is not None}
+    for rule in model.SELECTOR_RULES:
+        if not rule.holds(there):
+            report(f"spec.jobTemplate.spec.{rule.path}", rule.message)
 
 
-def stream(fields: StreamFields, report: Report) -> actions.StreamAction:
-    if not _STREAM.fullmatch(fields.name) or len(fields.name) > _MOST_STREAM_NAME:
-        report(
-            "spec.stream.name",
-            f"{errors.quoted(fields.name)}: write letters, digits and . _ - / : between them, such "
-            "as ticks or orders:nightly",
-        )
-    if fields.max_length is not None and fields.max_length < 1:
-        report("spec.stream.maxLength", f"{fields.max_length} is too small; write 1 or more")
+def stream(fields: model.StreamFields) -> actions.StreamAction:
     connection = fields.connection_secret_ref
     return actions.StreamAction(
         name=fields.name,
         max_length=fields.max_length,
-        connection=_secret_name(connection, "spec.stream.connectionSecretRef", report),
+        connection=None if connection is None else connection.name,
     )
 
 
-def kafka(fields: KafkaFields, report: Report) -> actions.KafkaAction:
-    if not _TOPIC.fullmatch(fields.topic) or fields.topic in {".", ".."}:
-        report(
-            "spec.kafka.topic",
-            f"{errors.quoted(fields.topic)}: write up to 249 letters, digits and . _ -",
-        )
-    path = "spec.kafka.connectionSecretRef"
-    connection = _secret_name(fields.connection_secret_ref, path, report)
-    return actions.KafkaAction(topic=fields.topic, connection=connection or "")
-
-
-def _secret_name(ref: webhooksecrets.NameFields | None, path: str, report: Report) -> str | None:
-    if ref is None:
-        return None
-    if not _OBJECT.fullmatch(ref.name):
-        report(
-            f"{path}.name",
-            f"{errors.quoted(ref.name)} is no name of a Secret",
-        )
-    return ref.name
+def kafka(fields: model.KafkaFields) -> actions.KafkaAction:
+    return actions.KafkaAction(topic=fields.topic, connection=fields.connection_secret_ref.name)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import yarl
 
 from duepoint import clock as clocks
-from duepoint import errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, services
+from duepoint.model import webhook as model
 from duepoint.net import egressrules
-from duepoint.schedules import actions, targetspec
+from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory, target
 
@@ -80,9 +80,9 @@ def of_url(text: str) -> Destination | target.Trouble:
         url = yarl.URL(text, encoded=True)  # the path goes out as it was written
         host = url.raw_host or ""
     except ValueError:
-        return _invalid(f"{errors.quoted(targetspec.shown(text))} cannot be read as a URL")
+        return _invalid(f"{model.shown(text)} cannot be read as a URL")
     if url.scheme not in ("http", "https") or not host or url.user is not None:
-        quoted = errors.quoted(targetspec.shown(text))
+        quoted = model.shown(text)
         return _invalid(f"{quoted} is no http or https URL without user names")
     return Destination(url=url, host=host, route=egressrules.Route(scheme=url.scheme, web=True))
 

@@ -3,8 +3,8 @@
 Ordinary points whose entries go into our own Redis are appended together (``handover``); all else
 is a request of its own, made once its namespace has a slot for it (``slots``). Chains that must not
 wait for their attempts move on before (``split``). A failure of one point, a bug of ours
-included, is an outcome of that point; its neighbours go on. All that has ended is with the
-settler when ``fire`` returns, unless the claim is lost.
+included, is an outcome of that point; its neighbours go on. All closings are with the settler
+when ``fire`` returns, unless the claim is lost.
 
 When the worker is to end, attempts that have not begun are due again at once, for other workers;
 what has begun may end. The slots of one catch-up are tried one after the other: behind one that is
@@ -24,7 +24,6 @@ from duepoint import errors, faults, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
@@ -35,14 +34,14 @@ from duepoint.worker import (
     attempttraces,
     claim_order,
     concurrency,
-    endings,
     handover,
     results,
     slots,
 )
+from duepoint.worker import closing as closings
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.claim_budget import Holding
-from duepoint.worker.plan import Attempt, Batch, Plan
+from duepoint.worker.plan import Attempt, Closing, Plan
 from duepoint.worker.settler import Settler
 
 #: Bounds of the wait for an action that cannot be read; between them, half of the slot's age.
@@ -138,8 +137,8 @@ class Firer:
             self._end(work)
         try:
             async with asyncio.TaskGroup() as group:
-                if plan.batches:
-                    await self._append_batches(work)
+                if plan.groups:
+                    await self._append_groups(work)
                 tries: list[asyncio.Task[None]] = []
                 lost: set[bytes] = set()
                 if plan.splits:
@@ -160,8 +159,8 @@ class Firer:
                 count = len(others) + len(plan.checks)
                 if (settled := holding.left - len(tries) - count) > 0:
                     holding.ended(settled)
-                if not plan.settlement.is_empty:
-                    settler.add(plan.settlement)
+                if plan.closing is not None:
+                    settler.add(plan.closing)
                 loop = asyncio.get_running_loop()
                 if count == 1 and not plan.entries:  # a lone point is fired without a task more
                     loop.call_soon(holding.kinds_known)
@@ -220,30 +219,30 @@ class Firer:
 
     # -- entries of streams ----------------------------------------------------------------------
 
-    async def _append_batches(self, work: _Work) -> None:
+    async def _append_groups(self, work: _Work) -> None:
         """Entries of ordinary points; the claim has nothing else of them afterwards."""
-        items: list[handover.Entries] = []
-        for batch in work.plan.batches:
-            action = self._actions.at_hand(batch.namespace, batch.target)
+        items: list[handover.HandoverItem] = []
+        for group in work.plan.groups:
+            action = self._actions.at_hand(group.namespace, group.target)
             assert isinstance(action, actions.Action)  # noqa: S101 - as it was when it was planned
             if not work.is_over:
-                work.begun.update(batch.members)
-                items.append(handover.Entries(batch, action, work.settler.now_us()))
+                work.begun.update(group.members)
+                items.append(handover.GroupItem(group, action))
         await self._handover.append(work.settler, items)
-        work.holding.ended_together(sum(one.points for one in work.plan.batches))
+        work.holding.ended_together(sum(one.points for one in work.plan.groups))
 
     async def _append_entries(self, work: _Work, lost: set[bytes]) -> None:
         """Entries of single attempts, in their order."""
-        items: list[handover.Entries] = []
+        items: list[handover.HandoverItem] = []
         kept = (one for one in work.plan.entries if one[0].point.member not in lost)
         for attempt in itertools.chain.from_iterable(kept):
             if work.begins([attempt]):
                 prepared = await self._prepared(work.settler, attempt)
-                if isinstance(prepared, Settlement):
+                if isinstance(prepared, Closing):
                     work.settler.add(prepared)
                 else:
-                    batch, started_us = Batch.of(attempt), work.settler.now_us()
-                    items.append(handover.Entries(batch, prepared.action, started_us))
+                    started_us = work.settler.now_us()
+                    items.append(handover.AttemptItem(attempt, prepared, started_us))
         await self._handover.append(work.settler, items)
 
     # -- chains that move on first ---------------------------------------------------------------
@@ -281,21 +280,21 @@ class Firer:
                     break
                 if wait_seconds:
                     await self._few.turn()  # mostly many are put off in one moment
-                    ending = self._put_off(settler, attempt, wait_seconds)
+                    closed = self._put_off(settler, attempt, wait_seconds)
                 else:
-                    ending = await self._fire_one(settler, attempt)
+                    closed = await self._fire_one(settler, attempt)
             await work.split.wait()
-            settler.add(ending)
+            settler.add(closed)
             if later := attempts[number + 1 :]:  # they wait for their own places now
                 work.begun.difference_update([one.point.member for one in later])
                 if work.is_over:
                     self._end(work)
         work.holding.ended(1)
 
-    async def _fire_one(self, settler: Settler, attempt: Attempt) -> Settlement:
+    async def _fire_one(self, settler: Settler, attempt: Attempt) -> Closing:
         """How one attempt ends; a delivery that takes long is reported meanwhile."""
         firing = await self._prepared(settler, attempt)
-        if isinstance(firing, Settlement):
+        if isinstance(firing, Closing):
             return firing
         is_stream = isinstance(firing.action.target, actions.StreamAction)
         if is_stream and self._target.appends(firing.action):  # it was unreadable when planned
@@ -309,10 +308,9 @@ class Firer:
             case outcomes.Retry():
                 answer, started_us = verdict, settler.now_us()
             case concurrency.End() | concurrency.Waits():
-                ending = concurrency.closing(attempt, verdict, now_us=settler.now_us())
-                results.count_ended(ending.events)
-                concurrency.leave(ending, attempt, firing, verdict)
-                return ending
+                closed = concurrency.closing(attempt, verdict, now_us=settler.now_us())
+                results.count_ended(closed.events)
+                return concurrency.leaving(closed, attempt, firing, verdict)
             case concurrency.Start(exists=True):
                 started_us = settler.now_us()
                 answer = concurrency.made_before(firing, started_us)
@@ -336,12 +334,12 @@ class Firer:
                     await self._few.turn()  # mostly many fail in one moment: their server is away
                 if verdict is not None:
                     await self._gate.started(settler, attempt, verdict, answer)
-        ending = self._results.record(settler, attempt, firing, answer, started_us)
-        if verdict is not None:
-            concurrency.leave(ending, attempt, firing, verdict)
-        return ending
+        closed = self._results.record(settler, attempt, firing, answer, started_us)
+        if verdict is None:
+            return closed
+        return concurrency.leaving(closed, attempt, firing, verdict)
 
-    async def _prepared(self, settler: Settler, attempt: Attempt) -> targets.Firing | Settlement:
+    async def _prepared(self, settler: Settler, attempt: Attempt) -> targets.Firing | Closing:
         """What to fire; or how the attempt ends without a request."""
         action = await self._action(settler.claim.shard, attempt)
         if isinstance(action, ActionUnreadable):
@@ -374,7 +372,7 @@ class Firer:
         not_after = now if settler.lost else settler.claim.held_until
         return attempt.firing(action, now=now, not_after=not_after)
 
-    def _put_off(self, settler: Settler, attempt: Attempt, seconds: float) -> Settlement:
+    def _put_off(self, settler: Settler, attempt: Attempt, seconds: float) -> Closing:
         """No attempt: the namespace has as many under way as it may have."""
         known, now_us = attempt.definition, settler.now_us()
         outline = self._actions.outline(known.namespace, known.target)
@@ -390,10 +388,10 @@ class Firer:
             is_job=isinstance(action.target, actions.JobAction),
             left_us=give_up_us - now_us,
         )
-        ending = self._results.record(settler, attempt, firing, answer or waits, now_us)
+        closed = self._results.record(settler, attempt, firing, answer or waits, now_us)
         if attempt.is_judged and isinstance(action.target, concurrency.LASTING):
-            concurrency.leave(ending, attempt, firing, waits)
-        return ending
+            return concurrency.leaving(closed, attempt, firing, waits)
+        return closed
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -407,7 +405,7 @@ class Firer:
                 if isinstance(action, ActionUnreadable)
                 else await self._checked(self._firing(settler, attempt, action))
             )
-        settler.add(endings.checked(attempt, found, settler.now_us()))
+        settler.add(closings.checked(attempt, found, settler.now_us()))
         work.holding.ended(1)
 
     async def _checked(self, firing: targets.Firing) -> targets.Trouble | None:

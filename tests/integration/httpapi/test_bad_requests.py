@@ -53,7 +53,6 @@ BODIES = {
         AT + b',"startingDeadlineSeconds":1180591620717411303424}',
         "InvalidField",
     ),
-    "no policy": (AT + b',"concurrencyPolicy":""}', "InvalidField"),
     "unknown policy": (AT + b',"catchUpPolicy":"Some"}', "InvalidField"),
     "another id": (AT + b',"id":"other"}', "InvalidField"),
     "no time at all": (b'{"payload":1}', "MissingField"),

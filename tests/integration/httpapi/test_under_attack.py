@@ -16,6 +16,7 @@ import msgspec
 
 from duepoint.delayqueue import apirequests
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.model import member
 from duepoint.schedules.sets import setspec
 from tests.support import apiscene, queueing
 from tests.support.tlsfiles import Authority
@@ -203,7 +204,7 @@ async def test_bodies_that_are_refused_keep_no_other_tenant_waiting(
     control_plane, kube_namespace, own_server, tmp_path
 ):
     """16 connections made another one wait for 27 s, and the probes for six."""
-    limits = setspec.SetLimits(payload_bytes=setspec.MOST_PAYLOAD_BYTES)
+    limits = setspec.SetLimits(payload_bytes=member.MOST_PAYLOAD_BYTES)
     async with apiscene.open_scene(
         control_plane, kube_namespace, own_server, tmp_path, limits=limits
     ) as scene:

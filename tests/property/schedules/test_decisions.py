@@ -98,7 +98,7 @@ class Life:
             "schedules": list(timing.schedules),
             "jitter": f"{timing.jitter_ms}ms",
             "catchUpPolicy": policy["catch_up"],
-            "catchUpLimit": policy["catch_up_limit"],
+            "catchUpLimit": policy["catch_up_limit"] if policy["catch_up"] == "All" else None,
             "startingDeadlineSeconds": policy["deadline_seconds"],
         }
         self._generation = 0

@@ -177,44 +177,26 @@ def test_unusual_texts_that_are_right(text):
 
 
 WINDOWS_AND_NUMBERS = [
-    (
-        "47-start-after-end",
-        {"startTime": "2026-03-02T00:00:00Z", "endTime": "2026-03-01T00:00:00Z"},
-        "spec.endTime",
-        "2026-03-01 00:00:00+00:00 is not after startTime; write a later time",
-    ),
-    (
-        "47-start-is-end",
-        {"startTime": "2026-03-02T00:00:00Z", "endTime": "2026-03-02T00:00:00Z"},
-        "spec.endTime",
-        "is not after startTime",
-    ),
-    ("49-deadline", {"startingDeadlineSeconds": -1}, "spec.startingDeadlineSeconds", "write 0 or"),
     ("52-jitter", {"jitter": "-5s"}, "spec.jitter", "has a sign; write it without"),
     ("52-jitter-in-words", {"jitter": "soon"}, "spec.jitter", "not a duration"),
     ("52-jitter-without-unit", {"jitter": "30"}, "spec.jitter", 'did you mean "30s" or "30m"?'),
-    (
-        "53-history",
-        {"successfulJobsHistoryLimit": -1},
-        "spec.successfulJobsHistoryLimit",
-        "-1 is too small; write 0 or more",
-    ),
-    ("55-catch-up-0", {"catchUpLimit": 0}, "spec.catchUpLimit", "0 is too small; write 1 or more"),
-    ("55-catch-up", {"catchUpLimit": 2**31}, "spec.catchUpLimit", "write 10000 or less"),
-    ("57-fraction", {"catchUpLimit": 1.5}, "spec.catchUpLimit", "int"),
+    ("57-fraction", {"catchUpLimit": 1.5}, "spec.catchUpLimit", "a whole number"),
     (
         "57-text-for-a-number",
         {"startingDeadlineSeconds": "5"},
         "spec.startingDeadlineSeconds",
-        "int",
+        "a whole number",
     ),
-    ("57-truth-for-a-number", {"catchUpLimit": True}, "spec.catchUpLimit", "int"),
-    ("57-text-for-truth", {"suspend": "yes"}, "spec.suspend", "bool"),
-    ("57-number-for-text", {"schedule": 5}, "spec.schedule", "str"),
-    ("27-too-many", {"schedules": ["* * * * *"] * 33}, "spec.schedules", "has 33 entries; write 1"),
-    ("dst-gap", {"dst": {"gap": "Later"}}, "spec.dst.gap", "write one of RunOnce, Skip"),
-    ("dst-overlap", {"dst": {"overlap": "x"}}, "spec.dst.overlap", "First, Second, Both"),
-    ("policy", {"catchUpPolicy": "latest"}, "spec.catchUpPolicy", "Latest, All, None"),
+    ("57-truth-for-a-number", {"catchUpLimit": True}, "spec.catchUpLimit", "a whole number"),
+    ("57-text-for-truth", {"suspend": "yes"}, "spec.suspend", "true or false"),
+    ("57-number-for-text", {"schedule": 5}, "spec.schedule", "a text"),
+    (
+        "27-too-many",
+        {"schedules": ["* * * * *"] * 33},
+        "spec.schedules",
+        "has 33 entries; at most 32",
+    ),
+    ("policy", {"catchUpPolicy": "latest"}, "spec.catchUpPolicy", "Latest, All or None"),
 ]
 
 

@@ -63,14 +63,14 @@ def test_a_chain_in_doubt_goes_on_after_it_and_leaves_a_held_point(reclaimed):
     known = a_definition("* * * * *")
     work = assign(a_claim(chain_of(known), back_us=BACK, reclaimed=reclaimed), known)
     assert not work.attempts
-    ((chain, due_us),) = work.settlement.chains
-    assert due_us == NOON + 3 * MINUTE_US
-    (held,) = work.settlement.occurrences
+    (chain,) = work.chains
+    assert chain.due_us == NOON + 3 * MINUTE_US
+    (held,) = work.held
     assert (held.point.kind, held.point.slot_us) == (PointKind.HELD, NOON)
     assert held.point.due_us == points.HELD_US
-    assert held.source == chain
+    assert held.source == chain.member
     assert (held.record.from_us, held.record.back_us) == (NOON, BACK)
-    (told,) = work.settlement.events
+    (told,) = work.events
     assert (told.state, told.reason, told.slot_us) == (
         RunState.PENDING, Reason.REDIS_WENT_BACK, NOON,
     )  # fmt: skip
@@ -81,22 +81,22 @@ def test_a_chain_that_is_due_after_the_doubt_is_fired_as_ever():
     later = NOON + 3 * MINUTE_US
     work = assign(a_claim(chain_of(known, later), now=later, back_us=BACK), known)
     assert slots_of(work) == [later]
-    assert not work.settlement.occurrences
+    assert not work.held
 
 
 def test_the_last_slot_of_a_schedule_waits_and_its_chain_ends():
     known = a_definition("@at 2026-03-01T12:00:00Z")
     work = assign(a_claim(chain_of(known), back_us=BACK), known)
-    assert [held.point.slot_us for held in work.settlement.occurrences] == [NOON]
-    assert work.settlement.ended == [chain_of(known).member]
-    assert not any(event.completed for event in work.settlement.events)
+    assert [held.point.slot_us for held in work.held] == [NOON]
+    assert work.ended == [known.id]
+    assert not any(event.completed for event in work.events)
 
 
 def test_a_chain_with_counted_runs_waits_as_a_whole():
     known = a_definition(rule=a_rule("* * * * *", max_runs=5))
     work = assign(a_claim(chain_of(known), back_us=BACK), known, runs_left={known.id: 5})
-    assert [due_us for _, due_us in work.settlement.chains] == [points.HELD_US]
-    assert len(work.settlement.occurrences) == 1
+    assert [chain.due_us for chain in work.chains] == [points.HELD_US]
+    assert len(work.held) == 1
 
 
 def test_slots_that_have_not_ended_are_judged_as_of_the_doubt():
@@ -122,7 +122,7 @@ def test_slots_that_a_policy_leaves_out_are_missed_once():
     claim, _ = a_held(known)
     work = assign(claim, known)
     assert slots_of(work) == [NOON + 2 * MINUTE_US]
-    assert [(e.state, e.count) for e in work.settlement.events] == [(RunState.MISSED, 2)]
+    assert [(e.state, e.count) for e in work.events] == [(RunState.MISSED, 2)]
 
 
 def test_slots_that_have_ended_are_neither_run_nor_missed():
@@ -130,15 +130,15 @@ def test_slots_that_have_ended_are_neither_run_nor_missed():
     claim, _ = a_held(known, ended_us=(NOON + MINUTE_US,))
     work = assign(claim, known)
     assert slots_of(work) == [NOON + 2 * MINUTE_US]
-    assert [(e.state, e.count) for e in work.settlement.events] == [(RunState.MISSED, 1)]
+    assert [(e.state, e.count) for e in work.events] == [(RunState.MISSED, 1)]
 
 
 def test_slots_that_ended_once_and_are_lost_with_the_server_are_not_missed():
     known = a_definition(rule=a_rule("* * * * *", policy={"catch_up": "None"}))
     claim, point = a_held(known, settled_us=NOON + 2 * MINUTE_US)
     work = assign(claim, known)
-    assert not work.settlement.events
-    assert work.settlement.finished == [point.member]
+    assert not work.events
+    assert work.finished == [point.member]
 
 
 def test_a_held_point_becomes_no_more_slots_at_a_time_than_a_claim_may_have():
@@ -163,5 +163,5 @@ def test_an_edit_of_the_timing_supersedes_what_waits():
     (held,) = claim.points
     old = dataclasses.replace(held, timing_version=points.TimingVersion(b"old!"))
     work = assign(a_claim(old), known)
-    assert work.settlement.finished == [old.member]
-    assert [event.state for event in work.settlement.events] == [RunState.SUPERSEDED]
+    assert work.finished == [old.member]
+    assert [event.state for event in work.events] == [RunState.SUPERSEDED]

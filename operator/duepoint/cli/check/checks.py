@@ -98,19 +98,18 @@ def check(
         replace(problem, is_note=True) if newer_kubernetes and problem.is_of_newer else problem
         for problem in structure.problems(kind, content["spec"])
     ]
+    misspelt_in = {each.path.rpartition(".")[0] for each in found if each.is_misspelt}
     if kind == schedules.RUN_KIND:
-        # The operator's reader stops at what the schema has found, and names the whole spec.
-        passed = {"spec"} if any(each.path.startswith("spec.") for each in found) else set()
         found += [
             problem
             for problem in _of_run(content, created_us=created_us)
-            if problem.path not in passed and not _is_known(problem.path, found)
+            if not misspelt_in & {problem.path, problem.path.rpartition(".")[0]}
+            and not _is_known(problem.path, found)
         ]
         return CheckedManifest(manifest=manifest, problems=tuple(found))
     parse: Callable[..., Spec] = setspec.parse if kind == schedules.SET_KIND else specs.parse
     spec, more = _parsed(content, parse, namespace=namespace, created_us=created_us)
     texts = _of_texts(content["spec"], created_us=created_us)
-    misspelt_in = {each.path.rpartition(".")[0] for each in found if each.is_misspelt}
     found += [
         problem
         for problem in more

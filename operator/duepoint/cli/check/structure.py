@@ -2,8 +2,9 @@
 
 ``jsonschema`` walks spec and schema together; this module adds the keywords that Kubernetes has and
 JSON Schema lacks, and the words of each message: the field, its value, and what to write instead.
-The schema is the API server's without descriptions (``schema.json``, written by
-``python -m tools.jobschema``), so that a problem here is what ``kubectl apply`` would refuse.
+The schema is that of ``duepoint.model``, of which the CRDs are made, so that a problem here is what
+``kubectl apply`` would refuse. Rules of expressions and zones are left to the engine, which says
+more.
 
 Null means absent wherever it may be. A field of a Job's template that the schema lacks passes the
 API server when the Schedule is applied and fails the operator's dry run: such a problem is marked
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib.resources
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -24,8 +24,12 @@ from jsonschema import validators
 
 from duepoint import errors
 from duepoint.cli import instants
-from duepoint.cli.check import rules
 from duepoint.cli.check.manifests import Problem
+from duepoint.expressions import durations
+from duepoint.model import checks as limits
+from duepoint.model import schemas as model
+from duepoint.model.kinds import KINDS
+from duepoint.model.vocabulary import Rule
 
 _WORDS = {
     "string": "a text",
@@ -42,7 +46,6 @@ _QUOTES = {
     ("boolean", True): ", without quotes",
 }
 _NUMBER_OR_TEXT = ("integer", "string")
-_SIZES = {"int32": 1 << 31, "int64": 1 << 63}
 
 _TEXT = {"type": "string", "nullable": True}
 _TEXTS = {"type": "object", "nullable": True, "additionalProperties": _TEXT}
@@ -101,9 +104,7 @@ _wrong = jsonschema.ValidationError
 @functools.cache
 def schemas() -> dict[str, Any]:
     """Kind -> schema of its spec."""
-    packaged = importlib.resources.files("duepoint.cli").joinpath("schema.json")
-    loaded: dict[str, Any] = json.loads(packaged.read_text("ascii"))
-    return loaded
+    return {kind: model.of(fields) for kind, fields in KINDS.items()}
 
 
 def problems(kind: str, spec: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
@@ -121,10 +122,10 @@ def _problems(validator: Any, value: Any, root: str) -> Iterator[Problem]:  # no
         path = _path(error.absolute_path, root)
         if error.validator == "unknown":
             yield from _unknown(error, path)
-        else:
-            # a keyword below writes its message itself
-            words = _MESSAGES.get(error.validator)
-            yield Problem(path, words(error) if words else error.message)
+        elif words := _MESSAGES.get(error.validator):
+            yield Problem(path, words(error))
+        else:  # a keyword below writes its message itself
+            yield Problem(path, error.message)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -197,8 +198,7 @@ def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
     elif schema.get("nullable") and "type" in schema:
         made["type"] = [schema["type"], "null"]
     whole = "int64" if schema.get("x-kubernetes-int-or-string") else ""
-    if size := _SIZES.get(schema.get("format", whole)):
-        made = {"minimum": -size, "maximum": size - 1, **made}
+    made = limits.SIZES.get(schema.get("format", whole), {}) | made
     if "pattern" in schema:
         made["pattern"] = schema["pattern"].removesuffix("$") + r"\Z"
     for part in ("items", "additionalProperties"):
@@ -276,9 +276,17 @@ def _keys(_: Any, keys: Any, value: Any, __: Any) -> _Errors:  # noqa: ANN401
         seen.add(key)
 
 
-def _rules(validator: Any, listed: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
+def _words(_: Any, words: tuple[str, ...], value: Any, __: Any) -> _Errors:  # noqa: ANN401
+    """A text is one of the words; what is no text has a problem with its type."""
+    if isinstance(value, str) and value not in words:
+        message = limits.WORDS["enum"](value, words)
+        meant = nearest(value, filter(None, words))
+        yield _wrong(f"{message}; did you mean {meant}?" if meant else message)
+
+
+def _rules(validator: Any, listed: list[Rule], value: Any, schema: Any) -> _Errors:  # noqa: ANN401
     """Rules of an object still hold where one of its fields is wrong; those of a text do not."""
-    others = {name: each for name, each in schema.items() if name != "rules"}
+    others = {name: each for name, each in schema.items() if name != model.RULES}
     if "properties" in schema:
         others = {"type": schema["type"]}
     if value is None or not validator.evolve(schema=others).is_valid(value):
@@ -289,16 +297,17 @@ def _rules(validator: Any, listed: Any, value: Any, schema: Any) -> _Errors:  # 
         plain = _as_meant(value, schema)
     for rule in listed:
         try:
-            holds = rules.check(rule["rule"])(plain)
+            holds = rule.holds(plain)
+            if rule.engine == "duration":
+                durations.parse_duration_us(plain)
+        except ValueError as error:
+            yield _wrong(str(error))
         except (TypeError, AttributeError):
             continue  # a part has another type and its own problem
         if not holds:
-            path = tuple(rule.get("fieldPath", "").split(".")[1:])
-            message = rule["message"]
-            if isinstance(value, (str, int)):
-                message = f"{_shown(value)}: {message}"
-            if isinstance(value, str) and (meant := nearest(value, rules.words(rule["rule"]))):
-                message += f"; did you mean {meant}?"
+            path = tuple(filter(None, rule.path.split(".")))
+            is_plain = isinstance(value, (str, int))
+            message = f"{_shown(value)}: {rule.message}" if is_plain else rule.message
             yield _wrong(message, path=path)
 
 
@@ -311,8 +320,9 @@ _Validator = validators.extend(  # type: ignore[no-untyped-call]
         ),
         "required": _required,
         "items": _items,
+        "enum": _words,
         "x-kubernetes-list-map-keys": _keys,
-        "rules": _rules,
+        model.RULES: _rules,
     },
 )
 
@@ -371,7 +381,12 @@ def _of_pattern(pattern: str) -> str:
     return PATTERNS[pattern.removesuffix(r"\Z") + "$"]
 
 
+def _of_limit(error: jsonschema.ValidationError) -> str:
+    return limits.WORDS[str(error.validator)](error.instance, error.validator_value)
+
+
 _MESSAGES: dict[Any, Callable[[Any], str]] = {
+    **dict.fromkeys(limits.WORDS.keys() - {"enum"}, _of_limit),
     "type": _wrong_type,
     "format": lambda error: (
         f"{errors.quoted(error.instance)} is no time; write RFC 3339 with its zone, such as "
@@ -379,20 +394,6 @@ _MESSAGES: dict[Any, Callable[[Any], str]] = {
     ),
     "pattern": lambda error: (
         f"{errors.quoted(error.instance)}: {_of_pattern(error.validator_value)}"
-    ),
-    "maxLength": lambda error: (
-        f"has {len(error.instance)} characters; at most {error.validator_value} are taken"
-    ),
-    "minLength": lambda _: "is empty; write a text or leave the field out",
-    "maxItems": lambda error: (
-        f"has {len(error.instance)} entries; at most {error.validator_value} are taken"
-    ),
-    "minItems": lambda _: "is empty; write an entry or leave the field out",
-    "minimum": lambda error: (
-        f"{error.instance} is out of range; write {error.validator_value} or more"
-    ),
-    "maximum": lambda error: (
-        f"{error.instance} is out of range; write {error.validator_value} or less"
     ),
 }
 

@@ -24,6 +24,7 @@ from duepoint.controller.schedulesets.setreports import SetReport
 from duepoint.controller.term import TermContext
 from duepoint.faults import FaultPoint
 from duepoint.kube import jobcreation
+from duepoint.model import scheduleset as model
 from duepoint.schedules import actions, ownstreams
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
@@ -241,4 +242,4 @@ def _spread(seen: Observed, stored: SetRecord | None) -> int:
     except (msgspec.DecodeError, RecursionError):
         limits = _Members()
     members = setspec.SetLimits().members if limits.members is None else limits.members
-    return setspec.spread(min(max(members, 1), setspec.MOST_MEMBERS))
+    return setspec.spread(min(max(members, 1), model.MOST_MEMBERS))

@@ -26,6 +26,7 @@ from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedulesets, secrets
+from duepoint.model import scheduleset as model
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import members, rowturns, setspec
 from duepoint.schedules.sets.setrecord import SetRecord
@@ -248,7 +249,7 @@ class SetRows:
 
     async def _read(self, spec: setspec.SetSpec, source: _Source) -> ReadRows:
         """What the rows say; raises _Unusable."""
-        most = min(setspec.MOST_ROWS, spec.settings.limits.members)
+        most = min(model.MOST_ROWS, spec.settings.limits.members)
         if (count := len(source.texts)) > most:
             message = (
                 f"spec.rows: {source.name} has {count} rows; write at most {most}; the members stay"

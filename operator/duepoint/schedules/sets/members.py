@@ -19,6 +19,8 @@ import msgspec
 from duepoint import errors, shares
 from duepoint.expressions import durations, timezones
 from duepoint.expressions.expression import FIRST_US, LAST_US, SECOND_US
+from duepoint.model import checks
+from duepoint.model import member as model
 from duepoint.schedules import policies, slots, specfields
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
@@ -88,25 +90,11 @@ class ReadMember(msgspec.Struct, frozen=True, gc=False):
     if_absent: bool = False
 
 
-class _Dst(msgspec.Struct, forbid_unknown_fields=True):
-    gap: str | None = None
-    overlap: str | None = None
-
-
-class _Member(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+class _Member(model.OptionFields, forbid_unknown_fields=True, gc=False):
     id: str | None = None
     schedule: str | None = None
     at: dt.datetime | None = None
     delay: str | None = None
-    time_zone: str | None = None
-    dst: _Dst | None = None
-    jitter: str | None = None
-    starting_deadline_seconds: int | None = None
-    catch_up_policy: str | None = None
-    catch_up_limit: int | None = None
-    concurrency_policy: str | None = None
-    suspend: bool | None = None
-    payload: msgspec.Raw = msgspec.Raw()
     if_match: str | None = None
     if_none_match: str | None = None
     etag: msgspec.Raw = msgspec.Raw()
@@ -317,16 +305,14 @@ def _decoded(raw: bytes) -> _Member:
     try:
         return _decoder.decode(raw)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        field = where.rstrip("`").lstrip(".")
+        what = str(error).partition(" - at `$")[0]
         unknown = re.search(r"unknown field `(.*)`", what, re.DOTALL)
+        path, message = checks.of_decoder(error)
         if unknown is not None:
-            name = f"{field}.{unknown[1]}".lstrip(".")
+            name = f"{path}.{unknown[1]}".lstrip(".")
             message = f"{errors.quoted(name)} is no field of a member"
             raise _Refused(Code.UNKNOWN_FIELD, name[:120], message) from None
-        if field == "at":
-            what = "is no time; write it as 2026-12-24T18:00:00Z"
-        raise _Refused(Code.INVALID_FIELD, field, what) from None
+        raise _Refused(Code.INVALID_FIELD, path.lstrip("."), message) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _Refused(Code.INVALID_JSON, "", f"is not JSON: {error}"[:200]) from None
 
@@ -373,16 +359,16 @@ def _instant_us(given: dt.datetime) -> int:
 
 
 def _rule(member: _Member, settings: setspec.SetSettings, now_us: int, *, once: bool) -> rules.Rule:
+    for path, message in checks.problems(member, ""):
+        raise _Refused(Code.INVALID_FIELD, path.lstrip("."), message)
     defaults, findings = settings.defaults, specfields.SpecFindings()
-    dst = member.dst or _Dst()
+    dst = member.dst or model.DstFields()
     zone = defaults.time_zone if member.time_zone is None else member.time_zone
     timing = rules.Timing(
         schedules=rules.ONCE if once else (_expression_text(member),),
         time_zone=zone,
-        gap=_choice(dst.gap, specfields.GAPS, defaults.gap, "dst.gap", findings),
-        overlap=_choice(
-            dst.overlap, specfields.OVERLAPS, defaults.overlap, "dst.overlap", findings
-        ),
+        gap=dst.gap or defaults.gap,
+        overlap=dst.overlap or defaults.overlap,
         jitter_ms=(
             defaults.jitter_ms
             if member.jitter is None
@@ -391,7 +377,7 @@ def _rule(member: _Member, settings: setspec.SetSettings, now_us: int, *, once: 
         suspend=bool(member.suspend),
         zone_data="" if member.time_zone is None and once else _zone_data(zone),
     )
-    policy = _policy(member, defaults.policy, findings)
+    policy = specfields.policy(member, defaults.policy)
     if settings.whole_seconds:
         setspec.check_concurrency_of_jobs(policy.concurrency, "concurrencyPolicy", findings)
     rule = rules.Rule(
@@ -429,43 +415,3 @@ def _check_expression(rule: rules.Rule, now_us: int) -> None:
         zone = error.reason == Reason.UNKNOWN_TIME_ZONE
         field = "timeZone" if zone else "schedule"
         raise _Refused(error.reason, field, str(error)) from None
-
-
-def _policy(
-    member: _Member, usual: rules.Policy, findings: specfields.SpecFindings
-) -> rules.Policy:
-    deadline = specfields.at_least(
-        member.starting_deadline_seconds, 0, "startingDeadlineSeconds", findings
-    )
-    deadline = specfields.at_most(deadline, 2**63 - 1, "startingDeadlineSeconds", findings)
-    limit = specfields.at_least(member.catch_up_limit, 1, "catchUpLimit", findings)
-    limit = specfields.at_most(limit, specfields.MOST_CAUGHT_UP, "catchUpLimit", findings)
-    return msgspec.structs.replace(
-        usual,
-        deadline_seconds=usual.deadline_seconds if deadline is None else deadline,
-        catch_up=_choice(
-            member.catch_up_policy,
-            specfields.CATCH_UP_POLICIES,
-            usual.catch_up,
-            "catchUpPolicy",
-            findings,
-        ),
-        catch_up_limit=usual.catch_up_limit if limit is None else limit,
-        concurrency=_choice(
-            member.concurrency_policy,
-            ("Allow", "Forbid"),
-            usual.concurrency,
-            "concurrencyPolicy",
-            findings,
-        ),
-    )
-
-
-def _choice(
-    value: str | None,
-    known: tuple[str, ...],
-    usual: str,
-    path: str,
-    findings: specfields.SpecFindings,
-) -> str:
-    return usual if value is None else specfields.choice(value, known, path, findings)

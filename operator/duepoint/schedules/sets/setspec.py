@@ -10,32 +10,21 @@ another meaning. Pure; the only entry is ``parse``.
 from __future__ import annotations
 
 import math
-import re
 
 import msgspec
 
 from duepoint import errors
 from duepoint.expressions import timezones
+from duepoint.model import scheduleset as model
+from duepoint.model import targets
 from duepoint.schedules import actions, specfields
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.specfields import SpecFindings
 
-#: Rows of ``spec.rows``, wherever they stand.
-MOST_ROWS = 10_000
-#: The default payload of a set is as large as a member's own may be.
-MOST_PAYLOAD_BYTES = 16_384
-MOST_MEMBERS = 100_000_000
-MOST_CHANGES_PER_SECOND = 100_000
-MOST_RETENTION_SECONDS = 30 * 86_400
-
 #: Members of one population of a shard at which its buckets are still small.
 _POPULATION = 98_000
 _MOST_SPREAD = 10
-
-_CONCURRENCY_POLICIES = ("Allow", "Forbid")
-_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
 class MemberDefaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,48 +154,7 @@ def spread(members: int) -> int:
 # -- the object's fields -------------------------------------------------------------------------
 
 
-class _Defaults(msgspec.Struct, rename="camel"):
-    time_zone: str | None = None
-    dst: specfields.DstFields | None = None
-    jitter: str | None = None
-    starting_deadline_seconds: int | None = None
-    catch_up_policy: str | None = None
-    catch_up_limit: int | None = None
-    concurrency_policy: str | None = None
-
-
-class _Limits(msgspec.Struct, rename="camel"):
-    members: int | None = None
-    payload_bytes: int | None = None
-    changes_per_second: int | None = None
-
-
-class _Retention(msgspec.Struct, rename="camel"):
-    ended_seconds: int | None = None
-
-
-class _ConfigMapRef(msgspec.Struct):
-    name: str
-    key: str | None = None
-
-
-class _Rows(msgspec.Struct, rename="camel"):
-    config_map_ref: _ConfigMapRef | None = None
-    inline: tuple[msgspec.Raw, ...] | None = None
-
-
-class _Spec(specfields.TargetFields, rename="camel"):
-    """The fields as the API server sends them."""
-
-    suspend: bool | None = None
-    suspend_reason: str | None = None
-    defaults: _Defaults | None = None
-    limits: _Limits | None = None
-    retention: _Retention | None = None
-    rows: _Rows | None = None
-
-
-_decoder = msgspec.json.Decoder(_Spec)
+_decoder = msgspec.json.Decoder(model.SetFields)
 
 
 def parse(
@@ -219,21 +167,18 @@ def parse(
     """
     fields = specfields.decode(_decoder, raw)
     findings = SpecFindings()
-    limits = _limits(fields.limits or _Limits(), findings)
+    findings.check(fields)
+    limits = _limits(fields.limits or model.LimitsFields())
     payload = specfields.payload(fields.payload, limits.payload_bytes, findings)
     target = specfields.target(fields, findings)
+    retention = fields.retention or model.RetentionFields()
     settings = SetSettings(
-        defaults=_defaults(fields.defaults or _Defaults(), findings),
+        defaults=_defaults(fields.defaults or model.DefaultsFields(), findings),
         limits=limits,
-        retention_seconds=_retention(fields.retention, findings),
+        retention_seconds=retention.ended_seconds or 0,
         whole_seconds=isinstance(target, actions.JobAction),
     )
     rows = None if fields.rows is None else _rows(fields.rows, limits, findings)
-    if isinstance(target, actions.JobAction):
-        _check_job(target, findings)
-        check_concurrency_of_jobs(
-            settings.defaults.policy.concurrency, "spec.defaults.concurrencyPolicy", findings
-        )
     if findings.errors or target is None:
         raise errors.InvalidSpec(tuple(findings.errors))
     action = actions.Action(target=target, payload=payload)
@@ -253,7 +198,7 @@ def parse(
 
 
 class _RowsAlone(msgspec.Struct):
-    rows: _Rows | None = None
+    rows: model.RowsFields | None = None
 
 
 _rows_decoder = msgspec.json.Decoder(_RowsAlone)
@@ -266,14 +211,14 @@ def inline_rows(raw: bytes) -> InlineRows:
     return InlineRows(rows=tuple(row.copy() for row in rows))
 
 
-def _defaults(fields: _Defaults, findings: SpecFindings) -> MemberDefaults:
-    dst, at = fields.dst or specfields.DstFields(), "spec.defaults"
+def _defaults(fields: model.DefaultsFields, findings: SpecFindings) -> MemberDefaults:
+    dst = fields.dst or targets.DstFields()
     return MemberDefaults(
         time_zone=_zone(fields.time_zone, findings),
-        gap=specfields.choice(dst.gap, specfields.GAPS, f"{at}.dst.gap", findings),
-        overlap=specfields.choice(dst.overlap, specfields.OVERLAPS, f"{at}.dst.overlap", findings),
-        jitter_ms=specfields.jitter_ms(fields.jitter, f"{at}.jitter", findings),
-        policy=_policy(fields, findings),
+        gap=dst.gap or "RunOnce",
+        overlap=dst.overlap or "First",
+        jitter_ms=specfields.jitter_ms(fields.jitter, "spec.defaults.jitter", findings),
+        policy=specfields.policy(fields, rules.Policy()),
     )
 
 
@@ -287,97 +232,21 @@ def _zone(name: str | None, findings: SpecFindings) -> str:
     return name
 
 
-def _policy(fields: _Defaults, findings: SpecFindings) -> rules.Policy:
-    at = "spec.defaults"
-    return rules.Policy(
-        deadline_seconds=specfields.at_least(
-            fields.starting_deadline_seconds, 0, f"{at}.startingDeadlineSeconds", findings
-        ),
-        catch_up=specfields.choice(
-            fields.catch_up_policy,
-            specfields.CATCH_UP_POLICIES,
-            f"{at}.catchUpPolicy",
-            findings,
-        ),
-        catch_up_limit=_between(
-            fields.catch_up_limit,
-            (1, specfields.MOST_CAUGHT_UP),
-            rules.Policy().catch_up_limit,
-            f"{at}.catchUpLimit",
-            findings,
-        ),
-        concurrency=specfields.choice(
-            fields.concurrency_policy or None,  # an empty text is the default, as in CronJob
-            _CONCURRENCY_POLICIES,
-            f"{at}.concurrencyPolicy",
-            findings,
-        ),
-    )
-
-
-def _limits(fields: _Limits, findings: SpecFindings) -> SetLimits:
-    usual, at = SetLimits(), "spec.limits"
-    return SetLimits(
-        members=_between(
-            fields.members, (1, MOST_MEMBERS), usual.members, f"{at}.members", findings
-        ),
-        payload_bytes=_between(
-            fields.payload_bytes,
-            (0, MOST_PAYLOAD_BYTES),
-            usual.payload_bytes,
-            f"{at}.payloadBytes",
-            findings,
-        ),
-        changes_per_second=_between(
-            fields.changes_per_second,
-            (1, MOST_CHANGES_PER_SECOND),
-            usual.changes_per_second,
-            f"{at}.changesPerSecond",
-            findings,
-        ),
-    )
-
-
-def _between(
-    value: int | None, bounds: tuple[int, int], usual: int, path: str, findings: SpecFindings
-) -> int:
-    least, most = bounds
-    checked = specfields.at_least(value, least, path, findings)
-    checked = specfields.at_most(checked, most, path, findings)
-    return usual if checked is None else checked
-
-
-def _retention(fields: _Retention | None, findings: SpecFindings) -> int:
-    seconds = None if fields is None else fields.ended_seconds
-    bounds = (0, MOST_RETENTION_SECONDS)
-    return _between(seconds, bounds, 0, "spec.retention.endedSeconds", findings)
+def _limits(fields: model.LimitsFields) -> SetLimits:
+    said = msgspec.structs.asdict(fields)
+    return SetLimits(**{name: value for name, value in said.items() if value is not None})
 
 
 def _rows(
-    fields: _Rows, limits: SetLimits, findings: SpecFindings
-) -> ConfigMapRows | InlineRows | None:
-    if (fields.config_map_ref is None) == (fields.inline is None):
-        message = "write exactly one of configMapRef and inline"
-        findings.add(Reason.INVALID_SCHEDULE, "spec.rows", message)
-        return None
+    fields: model.RowsFields, limits: SetLimits, findings: SpecFindings
+) -> ConfigMapRows | InlineRows:
     if fields.config_map_ref is not None:
-        return _config_map(fields.config_map_ref, findings)
+        return ConfigMapRows(name=fields.config_map_ref.name, key=fields.config_map_ref.key or "")
     rows = fields.inline or ()
-    if (count := len(rows)) > (most := min(MOST_ROWS, limits.members)):
+    if (count := len(rows)) > (most := min(model.MOST_ROWS, limits.members)):
         message = f"has {count} rows; write at most {most}, or change members through the HTTP API"
         findings.add(Reason.INVALID_SCHEDULE, "spec.rows.inline", message)
     return InlineRows(rows=tuple(row.copy() for row in rows))
-
-
-def _config_map(fields: _ConfigMapRef, findings: SpecFindings) -> ConfigMapRows:
-    at = "spec.rows.configMapRef"
-    if not _OBJECT.fullmatch(fields.name):
-        message = f"{errors.quoted(fields.name)} is no name of a ConfigMap"
-        findings.add(Reason.INVALID_SCHEDULE, f"{at}.name", message)
-    if fields.key and not _KEY.fullmatch(fields.key):
-        message = f"{errors.quoted(fields.key)} is no key of a ConfigMap"
-        findings.add(Reason.INVALID_SCHEDULE, f"{at}.key", message)
-    return ConfigMapRows(name=fields.name, key=fields.key or "")
 
 
 def check_concurrency_of_jobs(policy: str, path: str, findings: SpecFindings) -> None:
@@ -388,15 +257,3 @@ def check_concurrency_of_jobs(policy: str, path: str, findings: SpecFindings) ->
             "write Allow, or make a Schedule of what must not overlap"
         )
         findings.add(Reason.INVALID_SCHEDULE, path, message)
-
-
-def _check_job(target: actions.JobAction, findings: SpecFindings) -> None:
-    """No history limit deletes the Jobs of a million members."""
-    job = target.template.get("spec", {})
-    if job.get("ttlSecondsAfterFinished") is None:
-        findings.add(
-            Reason.INVALID_JOB_TEMPLATE,
-            "spec.jobTemplate.spec.ttlSecondsAfterFinished",
-            "write after how many seconds a finished Job is deleted, such as 3600: the Jobs of "
-            "members have no history limits",
-        )

@@ -22,7 +22,7 @@ from duepoint import clock as clocks
 from duepoint import errors as base
 from duepoint import settings, shares
 from duepoint.kube import errors
-from duepoint.schedules import actions, targetspec, webhooksecrets
+from duepoint.schedules import actions, targetspec
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.secretaccess import references, tlscontexts
@@ -300,7 +300,7 @@ class _Receiving:
         user = (await self._keys.text(to, "username")).rstrip("\r\n")
         password = (await self._keys.text(to, "password")).rstrip("\r\n")
         for key, text in (("username", user), ("password", password)):
-            if webhooksecrets.is_unsendable(text) or (key == "username" and ":" in text):
+            if targetspec.is_unsendable(text) or (key == "username" and ":" in text):
                 raise to.unusable(key, "has characters that Basic cannot carry")
         encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
         self.unspeakable += (*_spellings(password), encoded)

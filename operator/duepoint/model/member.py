@@ -1,0 +1,115 @@
+"""A member of a ScheduleSet, as it is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from duepoint.model.vocabulary import (
+    Fields,
+    Int32,
+    Int64,
+    Keywords,
+    Rule,
+    any_json,
+    choices,
+    matches,
+    one_of,
+    within,
+)
+
+MOST_PAYLOAD_BYTES: Final = 16_384
+
+
+class DstFields(Fields, forbid_unknown_fields=True):
+    """What happens to fixed times of day when the clocks change. unset = as in spec.defaults."""
+
+    gap: Annotated[
+        str | None,
+        choices("RunOnce", "Skip"),
+        "A local time that does not exist (spring) - RunOnce runs at the first instant after the "
+        "gap, Skip does not run. unset = as in spec.defaults.",
+    ] = None
+    overlap: Annotated[
+        str | None,
+        choices("First", "Second", "Both"),
+        "A local time that exists twice (autumn) - which of the two instants runs. unset = as in "
+        "spec.defaults.",
+    ] = None
+
+
+class OptionFields(Fields):
+    """What a member says beside its time, however it is written."""
+
+    time_zone: Annotated[
+        str | None,
+        Keywords(maxLength=64),
+        "IANA name of the time zone of its expression. unset = that of spec.defaults.",
+    ] = None
+    dst: DstFields | None = None
+    jitter: Annotated[
+        str | None,
+        Keywords(maxLength=32),
+        "Largest delay added to each slot, such as 30s. unset = as in spec.defaults.",
+    ] = None
+    starting_deadline_seconds: Annotated[
+        Int64 | None,
+        within(0),
+        "A slot that cannot start within this many seconds after its time is missed. unset = as "
+        "in spec.defaults.",
+    ] = None
+    catch_up_policy: Annotated[
+        str | None,
+        choices("Latest", "All", "None"),
+        "Which of several overdue slots run after an outage. unset = as in spec.defaults.",
+    ] = None
+    catch_up_limit: Annotated[
+        Int32 | None,
+        within(1, 10_000),
+        "With catchUpPolicy: All, how many overdue slots run at most. unset = as in spec.defaults.",
+    ] = None
+    concurrency_policy: Annotated[
+        str | None,
+        choices("", "Allow", "Forbid"),
+        "What a due slot does while a former run is active. unset = as in spec.defaults.",
+    ] = None
+    suspend: Annotated[bool | None, "Hold this member. unset = false."] = None
+    payload: Annotated[
+        msgspec.Raw,
+        any_json(MOST_PAYLOAD_BYTES),
+        "Any JSON up to limits.payloadBytes. unset = the payload of the set.",
+    ] = msgspec.Raw()
+
+
+class MemberRowFields(OptionFields, kw_only=True):
+    """One member."""
+
+    id: Annotated[
+        str,
+        Keywords(minLength=1, maxLength=128),
+        matches(
+            r"^[A-Za-z0-9][A-Za-z0-9._:~@-]*$",
+            "write a letter or digit, then letters, digits and . _ : ~ @ - only, such as "
+            "customer:4711",
+        ),
+        "Name of the member within the set.",
+    ]
+    schedule: Annotated[
+        str | None,
+        Keywords(maxLength=200),
+        "When it runs, written as in spec.schedule of a Schedule. Exactly one of schedule and at. "
+        "unset = at.",
+    ] = None
+    at: Annotated[
+        dt.datetime | None, "When it runs once. Exactly one of schedule and at. unset = schedule."
+    ] = None
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        one_of(
+            "schedule",
+            "at",
+            message="write exactly one of schedule and at; a delay counts from a request, and a "
+            "row is none",
+        ),
+    )

@@ -1,0 +1,89 @@
+"""A Struct of the model -> its JSON Schema, as a CRD has it, with rules as ``vocabulary.Rule``.
+
+An optional field is ``nullable``, because null means absent everywhere. Consumers translate what
+they need otherwise: the CRDs (tools/jobschema), ``duepoint validate``, the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from duepoint.model.vocabulary import Fields, Keywords, Rule
+
+Json = dict[str, Any]
+RULES: Final = "x-kubernetes-validations"
+ANY: Final = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+
+_PLAIN: Final[dict[Any, Json]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number", "format": "double"},
+    bool: {"type": "boolean"},
+    dt.datetime: {"type": "string", "format": "date-time"},
+    msgspec.Raw: {ANY: True},
+    Any: {ANY: True},
+}
+
+
+class Shape:
+    """Stands at a field whose schema is not that of its type."""
+
+    def __init__(self, schema: Callable[[], Json]) -> None:
+        self.schema = schema
+
+
+def of(kind: type[Fields], *, with_shapes: bool = True) -> Json:
+    """The schema of an object.
+
+    Args:
+        with_shapes: with that of a Job, which takes a megabyte.
+    """
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = msgspec.structs.fields(kind)
+    made: Json = {"type": "object", "properties": {}}
+    if kind.__doc__:
+        made["description"] = " ".join(kind.__doc__.split())
+    if required := sorted(field.encode_name for field in fields if field.required):
+        made["required"] = required
+    if kind.__struct_config__.forbid_unknown_fields:
+        made["additionalProperties"] = False
+    if kind.RULES:
+        made[RULES] = list(kind.RULES)
+    for field in fields:
+        schema = _of(hints[field.name], with_shapes)
+        if isinstance(field.default, msgspec.Raw):
+            schema["nullable"] = True
+        made["properties"][field.encode_name] = schema
+    return made
+
+
+def _of(hint: Any, with_shapes: bool) -> Json:  # noqa: ANN401, FBT001 - any annotation
+    """The schema of a type and of what stands beside it; what stands further out counts."""
+    if typing.get_origin(hint) is typing.Annotated:
+        made = _of(hint.__origin__, with_shapes)
+        for each in hint.__metadata__:
+            if isinstance(each, str):
+                made["description"] = each
+            elif isinstance(each, Keywords):
+                made |= each.given
+            elif isinstance(each, Rule):
+                made[RULES] = [*made.get(RULES, ()), each]
+            elif isinstance(each, Shape) and with_shapes:
+                made = dict(each.schema())
+        return made
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [each for each in typing.get_args(hint) if each is not type(None)]
+        made = _of(kinds[0], with_shapes) if len(kinds) == 1 else {INT_OR_STRING: True}
+        return made | {"nullable": True} if type(None) in typing.get_args(hint) else made
+    if typing.get_origin(hint) is tuple:
+        return {"type": "array", "items": _of(typing.get_args(hint)[0], with_shapes)}
+    if isinstance(hint, type) and issubclass(hint, Fields):
+        return of(hint, with_shapes=with_shapes)
+    return dict(_PLAIN[hint])

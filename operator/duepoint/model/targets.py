@@ -1,0 +1,206 @@
+"""What a Schedule and a ScheduleSet share: what is fired, what is handed to it, clock changes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+from typing import Annotated, Final
+
+import msgspec
+
+from duepoint.model.schemas import ANY, RULES, Json, Shape
+from duepoint.model.vocabulary import (
+    Fields,
+    Int64,
+    Keywords,
+    Rule,
+    any_json,
+    choices,
+    compiled,
+    matches,
+    one_of,
+    within,
+)
+from duepoint.model.webhook import SecretRefFields
+
+PAYLOAD_BYTES: Final = 64 * 1024
+_TOPIC: Final = r"^[A-Za-z0-9._-]+$"
+
+
+def _is_topic(text: str) -> bool:
+    return text not in {".", ".."} and bool(compiled(_TOPIC).search(text))
+
+
+class DstFields(Fields):
+    """What happens to fixed times of day when the clocks change.
+
+    Expressions with a wildcard hour or minute keep their real cadence.
+    """
+
+    gap: Annotated[
+        str | None,
+        choices("RunOnce", "Skip", default="RunOnce"),
+        "A local time that does not exist (spring) - RunOnce runs at the first instant after the "
+        "gap, Skip does not run.",
+    ] = None
+    overlap: Annotated[
+        str | None,
+        choices("First", "Second", "Both", default="First"),
+        "A local time that exists twice (autumn) - which of the two instants runs.",
+    ] = None
+
+
+class StreamFields(Fields):
+    """Target: an entry appended (XADD) to a Redis stream for each slot."""
+
+    name: Annotated[
+        str,
+        Keywords(minLength=1, maxLength=200),
+        matches(
+            r"^[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?$",
+            "write letters, digits and . _ - / : between them, such as ticks or orders:nightly; "
+            "braces and blanks would change the key's place",
+        ),
+        "Name of the stream. In Duepoint's own Redis its key is {prefix}stream:{namespace}:{name}; "
+        "in another one the name itself is the key.",
+    ]
+    max_length: Annotated[
+        Int64 | None,
+        within(1),
+        "Older entries beyond about this many are trimmed away. unset = never trimmed in another "
+        "Redis; in Duepoint's own one as many as the installation says (10000 by default), which "
+        "also bounds how many may be asked for and how many bytes a stream takes.",
+    ] = None
+    connection_secret_ref: Annotated[
+        SecretRefFields | None,
+        "A Secret of this namespace that holds the connection to another Redis: url (redis:// or "
+        "rediss://) and, as needed, username, password, ca.crt, tls.crt, tls.key. unset = "
+        "Duepoint's own Redis, where the installation has streams there; where it has none, name "
+        "another one here.",
+    ] = None
+
+
+class KafkaFields(Fields):
+    """Target: a record produced to a Kafka topic for each slot; its key is the Schedule's uid."""
+
+    topic: Annotated[
+        str,
+        Keywords(minLength=1, maxLength=249),
+        Rule(
+            cel=f"self.matches(r'{_TOPIC}') && !(self in ['.', '..'])",
+            message="write letters, digits and . _ - as Kafka allows in a topic, such as ticks or "
+            "orders.nightly",
+            holds=_is_topic,
+        ),
+        "Name of the topic.",
+    ]
+    connection_secret_ref: Annotated[
+        SecretRefFields,
+        "A Secret of this namespace that holds the connection: bootstrap.servers (host:port, "
+        "separated by commas) and, as needed, security.protocol, sasl.mechanism, username, "
+        "password, ca.crt, tls.crt, tls.key.",
+    ]
+
+
+@functools.cache
+def job_spec() -> Json:
+    """The JobSpec of Kubernetes, with its limits; see ``tools.jobschema.prune``."""
+    packaged = importlib.resources.files("duepoint.model").joinpath("jobspec.json")
+    schema: Json = msgspec.json.decode(packaged.read_bytes())
+    schema[RULES] = list(_JOB_RULES)
+    schema["properties"]["template"]["properties"]["spec"][RULES] = [_RESTART_POLICY]
+    return schema
+
+
+def _job_template() -> Json:
+    texts = {"type": "object", "additionalProperties": {"type": "string", "nullable": True}}
+
+    def described(words: str) -> Json:
+        text = f"{words} of each Job. unset = none but Duepoint's own."
+        return {**texts, "description": text, "nullable": True}
+
+    return {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "metadata": {
+                "type": "object",
+                ANY: True,
+                "description": "Labels and annotations of the Jobs. Anything else is ignored, as "
+                "CronJob does.",
+                "properties": {
+                    "labels": described("Labels"),
+                    "annotations": described("Annotations"),
+                },
+                "nullable": True,
+            },
+            "spec": job_spec(),
+        },
+    }
+
+
+#: A selector that matches would be the same for all Jobs of a Schedule.
+SELECTOR_RULES: Final = (
+    Rule(
+        cel="!has(self.manualSelector) || !self.manualSelector",
+        message="take manualSelector out: each Job gets a selector of its own, and one that is "
+        "written would be the same for all",
+        holds=lambda job: job.get("manualSelector") is not True,
+        path="manualSelector",
+    ),
+    Rule(
+        cel="!has(self.selector)",
+        message="take the selector out: each Job gets one of its own",
+        holds=lambda job: "selector" not in job,
+        path="selector",
+    ),
+)
+_JOB_RULES = (
+    *SELECTOR_RULES,
+    Rule(
+        cel="!has(self.completionMode) || self.completionMode != 'Indexed'"
+        " || has(self.completions)",
+        message="write completions beside completionMode: Indexed",
+        holds=lambda job: job.get("completionMode") != "Indexed" or "completions" in job,
+        path="completions",
+    ),
+    Rule(
+        cel="!has(self.backoffLimitPerIndex)"
+        " || has(self.completionMode) && self.completionMode == 'Indexed'",
+        message="write completionMode: Indexed beside backoffLimitPerIndex, or take it out",
+        holds=lambda job: (
+            "backoffLimitPerIndex" not in job or job.get("completionMode") == "Indexed"
+        ),
+        path="backoffLimitPerIndex",
+    ),
+    Rule(
+        cel="!has(self.maxFailedIndexes) || has(self.backoffLimitPerIndex)",
+        message="write backoffLimitPerIndex beside maxFailedIndexes, or take it out",
+        holds=lambda job: "maxFailedIndexes" not in job or "backoffLimitPerIndex" in job,
+        path="maxFailedIndexes",
+    ),
+)
+_RESTART_POLICY = Rule(
+    cel="has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']",
+    message="write restartPolicy: Never or restartPolicy: OnFailure; a Job's Pods may not "
+    "restart always",
+    holds=lambda pod: pod.get("restartPolicy") in ("Never", "OnFailure"),
+)
+
+Dst = Annotated[DstFields, Keywords(default={})]
+JobTemplate = Annotated[
+    msgspec.Raw, Shape(_job_template), "Target: a Job for each slot, as in CronJob."
+]
+Payload = Annotated[
+    msgspec.Raw,
+    any_json(PAYLOAD_BYTES),
+    "Any JSON up to 64 KiB, handed to every target - as an environment variable and annotation of "
+    "a Job's Pods, in the body of a webhook, as a field of a stream entry. unset = null.",
+]
+ONE_TARGET = one_of(
+    "jobTemplate",
+    "webhook",
+    "stream",
+    "kafka",
+    message="write exactly one target: spec.jobTemplate, spec.webhook, spec.stream or spec.kafka",
+)

@@ -1,0 +1,233 @@
+"""What a field of the model can say of itself, beside its type.
+
+A field is ``Annotated`` with a text for people, with keywords of JSON Schema (``Keywords``), and
+with rules of the CRD, each of which has its CEL for the API server and its meaning for Python. An
+optional field is ``None`` where it is left out or null; ``msgspec.Raw`` is any JSON.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from duepoint import errors
+
+
+class Keywords:
+    """Keywords of JSON Schema, and those that Kubernetes adds, for the field that they stand at."""
+
+    def __init__(self, **keywords: Any) -> None:  # noqa: ANN401 - a keyword's value
+        self.given = keywords
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rule:
+    """One rule of a CRD.
+
+    Attributes:
+        cel: what the API server checks.
+        holds: the same for Python, of a text or of the fields that an object has; a rule that only
+            an edit can break holds. Within an annotation a lambda sees no name of its module.
+        path: the field of an object that it is about; empty = the object.
+        pattern: what ``holds`` searches for, if the rule is one pattern.
+        optional_old: it is checked at creation as well, where there is no ``oldSelf``.
+        shown: how a refused text stands in its message.
+        engine: what the reader of specs judges itself, because it says more; where there is no
+            ``cel``, the rules are many and ``tools.jobschema`` puts them together.
+    """
+
+    cel: str = ""
+    message: str = ""
+    holds: Callable[[Any], bool] = lambda _: True
+    path: str = ""
+    pattern: str = ""
+    optional_old: bool = False
+    shown: Callable[[str], str] = errors.quoted
+    engine: str = ""
+
+
+class Fields(msgspec.Struct, rename="camel"):
+    """An object with these fields, as it is written."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
+
+# -- rules ---------------------------------------------------------------------------------------
+
+
+def matches(pattern: str, message: str, *, shown: Callable[[str], str] = errors.quoted) -> Rule:
+    """A text with this pattern, which means the same to RE2 and to ``re``."""
+    quote = '"' if "'" in pattern else "'"
+    return Rule(
+        cel=f"self.matches(r{quote}{pattern}{quote})",
+        message=message,
+        holds=lambda text: compiled(pattern).search(text) is not None,
+        pattern=pattern,
+        shown=shown,
+    )
+
+
+def lacks(pattern: str, message: str, *, shown: Callable[[str], str] = errors.quoted) -> Rule:
+    """A text in which this pattern is not found."""
+    return Rule(
+        cel=f"!self.matches(r'{pattern}')",
+        message=message,
+        holds=lambda text: compiled(pattern).search(text) is None,
+        shown=shown,
+    )
+
+
+def one_of(*names: str, message: str) -> Rule:
+    """An object with exactly one of these fields."""
+    given = [f"has(self.{name})" for name in names]
+    cel = f"[{', '.join(given)}].filter(written, written).size() == 1"
+    return Rule(
+        cel=" != ".join(given) if len(given) == 2 else cel,
+        message=message,
+        holds=lambda fields: sum(name in fields for name in names) == 1,
+    )
+
+
+def needs(name: str, other: str, *values: str) -> Rule:
+    """A field that has a meaning only beside these values of another one."""
+    listed = [f"'{value}'" for value in values]
+    wanted = f"== {listed[0]}" if len(listed) == 1 else f"in [{', '.join(listed)}]"
+    return Rule(
+        cel=f"!has(self.{name}) || has(self.{other}) && self.{other} {wanted}",
+        message=f"{name} means nothing here: write {other}: {' or '.join(values)} beside it, or "
+        "take it out",
+        holds=lambda fields: name not in fields or fields.get(other) in values,
+        path=name,
+    )
+
+
+def before(first: str, last: str, message: str, *, are_required: bool = False) -> Rule:
+    """Two instants in this order; what is not an instant is a problem of its own."""
+    cel = f"self.{first} < self.{last}"
+    optional = f"!has(self.{first}) || !has(self.{last}) || {cel}"
+
+    def holds(fields: Mapping[str, Any]) -> bool:
+        ends = [_instant(fields.get(name)) for name in (first, last)]
+        return ends[0] is None or ends[1] is None or ends[0] < ends[1]
+
+    return Rule(cel=cel if are_required else optional, message=message, holds=holds, path=last)
+
+
+@functools.cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of RE2 for ``re``: ``$`` is the very end, and ``[[]`` is no set within a set."""
+    spelled = pattern.replace("[[]", r"\[").replace("[]]", r"\]")
+    return re.compile(re.sub(r"\$(?=$|\))", r"\\Z", spelled), re.ASCII)
+
+
+def _instant(value: object) -> dt.datetime | None:
+    try:
+        instant = value if isinstance(value, dt.datetime) else msgspec.convert(value, dt.datetime)
+    except (msgspec.ValidationError, ValueError):
+        return None
+    return instant if instant.tzinfo else instant.replace(tzinfo=dt.UTC)
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The fields of a part of an object, however it was read; none of another type."""
+    if isinstance(value, msgspec.Raw):
+        value = msgspec.json.decode(value)
+    if isinstance(value, msgspec.Struct):
+        return given(value)
+    return value if isinstance(value, Mapping) else {}
+
+
+def given(fields: msgspec.Struct) -> dict[str, Any]:
+    """The fields that are there and not null, under the names that users write."""
+    return {
+        name: value
+        for attribute, name in names(type(fields))
+        if is_given(value := getattr(fields, attribute))
+    }
+
+
+@functools.cache
+def names(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    """Each field as an attribute and as users write it."""
+    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind))
+
+
+def is_given(value: object) -> bool:
+    """Whether a field is there and not null."""
+    if isinstance(value, msgspec.Raw):
+        return bytes(value) not in (b"", b"null")
+    return value is not None
+
+
+# -- types ---------------------------------------------------------------------------------------
+
+
+def choices(*words: str, default: str | None = None) -> Keywords:
+    """One of these words; an empty one stands for the default, as in CronJob."""
+    return Keywords(enum=words) if default is None else Keywords(enum=words, default=default)
+
+
+def within(least: int, most: int | None = None) -> Keywords:
+    """A number from ``least`` to ``most``."""
+    return Keywords(minimum=least) if most is None else Keywords(minimum=least, maximum=most)
+
+
+def any_json(most_bytes: int) -> Keywords:
+    """JSON of at most so many bytes.
+
+    No rule can measure any JSON. More than these are longer, however they are written.
+    """
+    return Keywords(
+        maxLength=most_bytes - 2, maxItems=most_bytes // 2 - 1, maxProperties=most_bytes // 5
+    )
+
+
+#: A list that server-side apply replaces as a whole.
+ATOMIC = Keywords(**{"x-kubernetes-list-type": "atomic"})
+
+
+def keyed_by(name: str) -> Keywords:
+    """A list whose entries are told apart by this field of theirs."""
+    return Keywords(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [name]})
+
+
+Int32 = Annotated[int, Keywords(format="int32")]
+Int64 = Annotated[int, Keywords(format="int64")]
+#: An instant as text; ``dt.datetime`` has the same schema.
+Time = Annotated[str, Keywords(format="date-time")]
+Duration = Annotated[
+    str,
+    Keywords(maxLength=32),
+    Rule(
+        cel="self.matches(r'^([0-9]+([.][0-9]+)?(ms|s|m|h|d))+$')",
+        message="write a duration of the units d, h, m, s and ms without a sign, such as 30s, 5m "
+        "or 1h30m",
+        pattern=r"^([0-9]+([.][0-9]+)?(ms|s|m|h|d))+$",
+        engine="duration",
+    ),
+]
+Expression = Annotated[str, Keywords(maxLength=200), Rule(engine="expression")]
+TimeZone = Annotated[str, Keywords(maxLength=64), Rule(engine="timeZone")]
+ObjectName = Annotated[
+    str,
+    Keywords(minLength=1, maxLength=253),
+    matches(
+        r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        "write the name of an object in this namespace, lower-case letters, digits, - and . only; "
+        "there is no namespace part",
+    ),
+]
+DataKey = Annotated[
+    str,
+    Keywords(minLength=1, maxLength=253),
+    matches(
+        r"^[-._a-zA-Z0-9]+$",
+        "write the key inside the object's data, letters, digits, -, _ and . only",
+    ),
+]

@@ -1,0 +1,61 @@
+"""A field that is added to the model is everywhere: one line, and nothing else to change."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from duepoint.cli.check import structure
+from duepoint.httpapi import shapes
+from duepoint.model import checks, kinds
+from duepoint.model.schedule import ScheduleFields
+from duepoint.model.vocabulary import choices
+from tools.jobschema import editors, expand
+
+
+class Coloured(ScheduleFields):
+    colour: Annotated[str | None, choices("red", "blue"), "How a calendar shows it."] = None
+
+
+@pytest.fixture(autouse=True)
+def kind(monkeypatch):
+    monkeypatch.setitem(kinds.KINDS, "Schedule", Coloured)
+    caches = (structure.schemas, structure._validator)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_it_is_in_the_crd_with_its_rule_and_its_meaning():
+    (version,) = expand.custom_resource_definitions()["duepoint.dev_schedules.yaml"]["spec"][
+        "versions"
+    ]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert spec["properties"]["colour"] == {
+        "type": "string",
+        "description": "How a calendar shows it. One of red, blue.",
+        "x-kubernetes-validations": [
+            {"rule": "self in ['red', 'blue']", "message": "write red or blue"}
+        ],
+        "nullable": True,
+    }
+
+
+def test_editors_and_the_http_api_know_it():
+    schema = json.loads(editors.texts()["schedule.json"])
+    for known in (schema["properties"]["spec"], shapes.of(Coloured)):
+        assert known["properties"]["colour"]["enum"] == ["red", "blue", None]
+
+
+def test_validate_and_the_reader_judge_it_in_the_same_words():
+    wrong = {"schedule": "@daily", "webhook": {"url": "https://a"}, "colour": "green"}
+    told = ("spec.colour", '"green": write red or blue')
+    (of_reader,) = checks.problems(msgspec.convert(wrong, Coloured), "spec")
+    (of_validate,) = structure.problems("Schedule", wrong)
+    assert (*of_reader,) == (of_validate.path, of_validate.message) == told
+    assert list(structure.problems("Schedule", {**wrong, "colour": "red"})) == []
