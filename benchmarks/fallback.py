@@ -56,9 +56,9 @@ async def _one(case: str, wanted: Wanted) -> Result:
         others = (lambda: _lay_many(stack)) if case == "many" else None
         found = await fallingback.Scene(stack, wanted, others=others).run()
     report.say(
-        f"back by {case}, the leader {leader}: {found.slots} slots of Jobs, {found.compared} points"
-        f" compared, {len(found.doubled)} doubled, {found.lost or 0} lost,"
-        f" {len(found.repeated)} webhooks repeated; later ones within"
+        f"back by {case}, the leader {leader}: {found.slots} slots of Jobs,"
+        f" {found.put_again} Schedules put again, {len(found.doubled)} doubled,"
+        f" {found.lost or 0} lost, {len(found.repeated)} webhooks repeated; later ones within"
         f" {max(found.later_seconds, default=0):.2f} s, overdue within"
         f" {max(found.overdue_seconds, default=0):.2f} s"
     )
@@ -102,7 +102,7 @@ def _figures(found: Sequence[Result]) -> Iterator[Figure]:
     yield bench.one("schedules whose status did not settle", unsettled, "schedules", "= 0")
     yield bench.one("webhooks sent again", sum(len(one.repeated) for one in found), "slots")
     for figure, bar, values in (
-        ("first slot due after the new server's answer, from its due", "<= 1",
+        ("slots due only after the new server's answer, from their due", "<= 1",
          [seconds for one in found for seconds in one.later_seconds]),
         ("slots due while the server was away, from its answer", "<= 30",
          [seconds for one in found for seconds in one.overdue_seconds]),

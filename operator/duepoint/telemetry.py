@@ -248,10 +248,9 @@ sweeps_total = Counter(
 sweep_repairs_total = Counter(
     "duepoint_sweep_repairs", "What sweeps put right.", ["kind"], registry=_OPERATOR
 )
-held_points_total = Counter(
-    "duepoint_held_points",
-    "Points that waited on a server that went back: ended, due, or lost and made again.",
-    ["outcome"],
+put_again_total = Counter(
+    "duepoint_schedules_put_again",
+    "Schedules that were due when their server went back, and were put again.",
     registry=_OPERATOR,
 )
 jobs_made_again_total = Counter(
@@ -266,7 +265,7 @@ jobs_not_observed_total = Counter(
 )
 suspect_shards = Gauge(
     "duepoint_suspect_shards",
-    "Shards of a server that went back, not compared to the end.",
+    "Shards of a server that went back whose overdue Schedules are not put again yet.",
     registry=_OPERATOR,
 )
 queue_problems = Gauge(

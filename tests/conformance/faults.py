@@ -20,7 +20,7 @@ import random
 import msgspec
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.repair import suspectpoints
+from duepoint.delayqueue.repair import fallbacks
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import definition, points
 from tests.support import queueing
@@ -107,7 +107,7 @@ class History:
         for known in self.stored.values():
             ended = self.number_of(self.watermark_us(known))
             self.ended[known.id, known.timing_version] = ended
-        await self.compare_held()
+        await self.put_again()
 
     async def lose_everything(self):
         """The server is empty; the operator makes the index again and fills it."""
@@ -137,34 +137,22 @@ class History:
                 await self._apply(arming)
         await self.sweep()
 
-    async def compare_held(self):
-        """What the leader does with points that wait: what has ended goes, the rest is due."""
-        shard = messages.ShardId(0)
-        async for part in self.queue.suspect_points.held(shard):
-            compared = suspectpoints.PointComparison()
-            for one in part:
-                known = one.definition
-                settled_us = None if known is None else self.watermark_us(known)
-                is_chain = one.point.kind is points.PointKind.HELD
-                is_old = known is not None and one.point.timing_version != known.timing_version
-                if known is None or (is_old and one.point.kind in _TIMED):
-                    compared.gone.append(one)
-                elif is_chain:
-                    first = max(self.number_of(settled_us) + 1, self.number_of(one.record.from_us))
-                    record = msgspec.structs.replace(one.record, from_us=self.slot_us(first))
-                    if first < SLOTS:
-                        compared.due.append((one, record))
-                    else:
-                        compared.gone.append(one)
-                elif self._has_been_fired(one.point):
-                    compared.gone.append(one)
-                else:
-                    compared.due.append((one, None))
-            assert await self.queue.suspect_points.apply(shard, compared, queueing.EPOCH) == len(
-                part
-            )
-        for suspect in await self.queue.suspect_points.shards():
-            await self.queue.suspect_points.end(suspect, queueing.EPOCH)
+    async def put_again(self):
+        """What the leader does with a server that went back."""
+        for doubt in await self.queue.fallbacks.doubts():
+            async for part in self.queue.fallbacks.overdue(doubt):
+                wanted = [self._again(one) for one in part]
+                await self.queue.fallbacks.put_again(doubt, wanted, queueing.EPOCH)
+            await self.queue.fallbacks.end(doubt, queueing.EPOCH)
+
+    def _again(self, one):
+        known = one.definition
+        settled_us, due_us = self.watermark_us(known), one.chain_due_us
+        if due_us is not None:
+            first = max(self.number_of(settled_us) + 1, self.number_of(due_us))
+            due_us = self.slot_us(first) if first < SLOTS else None
+        fired = [each.member for each in one.occurrences if self._has_been_fired(each)]
+        return fallbacks.PutAgain(overdue=one, due_us=due_us, gone=fired)
 
     def _has_been_fired(self, point):
         timing = point.schedule_id, point.timing_version
@@ -278,19 +266,13 @@ class History:
         await self._carry_out(claim, known)
         return True
 
-    async def _carry_out(self, claim, known):  # noqa: PLR0912 - a worker in short
-        fired, finished, chains, ended, plans, held = [], [], [], [], [], []
+    async def _carry_out(self, claim, known):
+        fired, finished, chains, ended, plans = [], [], [], [], []
         for point in claim.points:
             mine = known.get(point.schedule_id)
             stale = mine and point.timing_version != mine.timing_version
             if mine is None or (stale and point.kind in _TIMED):
                 finished.append(point.member)
-            elif point.kind is points.PointKind.HELD:
-                plans.append(self._planning_of_held(point, claim.records[point.member]))
-            elif point.kind is points.PointKind.CHAIN and point.due_us <= claim.back_us:
-                held.append(self._held(point, claim.back_us))
-                finished.append(point.member)
-                ended.append(point.schedule_id)
             elif point.kind is not points.PointKind.CHAIN:
                 fired.append((point, point.slot_us))
             elif self.dice.random() < 0.5:
@@ -319,7 +301,7 @@ class History:
             return  # died after firing
         settlement = messages.Settlement(
             finished=tuple(finished), chains=tuple(chains), ended=tuple(ended),
-            occurrences=tuple(retries + held), outcomes=b"told",
+            occurrences=tuple(retries), outcomes=b"told",
         )  # fmt: skip
         await self._settle(claim, settlement)
 
@@ -352,27 +334,6 @@ class History:
             next_due_us=self.slot_us(last) if last < SLOTS else None,
         )
 
-    def _held(self, chain, back_us):
-        """All slots are older than any doubt."""
-        point = dataclasses.replace(
-            chain, kind=points.PointKind.HELD, slot_us=chain.due_us, due_us=points.HELD_US
-        )
-        record = messages.OccurrenceRecord(back_us=back_us, from_us=chain.due_us)
-        return Occurrence(point=point, record=record, source=chain.member)
-
-    def _planning_of_held(self, point, record):
-        first = self.number_of(record.from_us)
-        last = min(first + self.dice.randint(1, 4), SLOTS)
-        planned = [queueing.a_planned(point, self.slot_us(n)) for n in range(first, last)]
-        if last < SLOTS:
-            rest = msgspec.structs.replace(record, from_us=self.slot_us(last))
-            planned.append(Occurrence(point=point, record=rest))
-        return messages.Planning(
-            chain=point,
-            slots=tuple(planned),
-            next_due_us=self.harness.now_us() if last < SLOTS else None,
-        )
-
     async def _plan(self, claim, plans):
         if not plans:
             return []
@@ -383,7 +344,7 @@ class History:
             (slot.point, slot.point.slot_us)
             for planning, kept in zip(plans, held, strict=True)
             for slot in planning.slots
-            if kept and slot.point.kind is not points.PointKind.HELD
+            if kept
         ]
 
     def _retry(self, point, slot_us):
@@ -436,8 +397,8 @@ class History:
         self.with_faults = False
         for _ in range(3):
             await self.harness.pass_time(LEASE_SECONDS * 1.2)
-            while await self.work() or await self.queue.suspect_points.shards():
-                await self.compare_held()
+            while await self.work() or await self.queue.fallbacks.doubts():
+                await self.put_again()
                 await self.harness.pass_time(0.001)
 
     def lost(self):

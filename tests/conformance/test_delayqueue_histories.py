@@ -339,6 +339,7 @@ def histories_on(server):
             async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
                 await faults.ServerState(client, self.prefix).restore(state)
             self.harness.meet_another_server()  # as it does when the server is another one
+            self.harness.queue.claims._marks.clear()
 
         async def snapshot(self):
             names = self.harness.server.shard(SHARD)

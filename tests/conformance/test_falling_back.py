@@ -1,17 +1,17 @@
-"""A server that went back in time: what was due before waits, what is due later does not."""
+"""A server that went back in time: Schedules that were due before wait, the others do not."""
 
 from __future__ import annotations
 
 import dataclasses
 
-import msgspec
 import pytest
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.claims import claiming
-from duepoint.delayqueue.repair import suspectpoints
+from duepoint.delayqueue.repair.fallbacks import PutAgain
 from duepoint.delayqueue.wire import nodes
+from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
@@ -54,33 +54,51 @@ async def a_look(harness):
     )
 
 
-def a_held(chain, back_us):
-    point = dataclasses.replace(
-        chain, kind=points.PointKind.HELD, slot_us=chain.due_us, due_us=points.HELD_US
+async def doubts(harness):
+    return await harness.queue.fallbacks.doubts()
+
+
+async def overdue(harness):
+    (doubt,) = await doubts(harness)
+    found = harness.queue.fallbacks.overdue(doubt)
+    return [one async for part in found for one in part]
+
+
+async def put_again(harness, *wanted):
+    (doubt,) = await doubts(harness)
+    return await harness.queue.fallbacks.put_again(doubt, wanted, EPOCH)
+
+
+async def end(harness):
+    """The leader has looked at everything that is overdue."""
+    (doubt,) = await doubts(harness)
+    return await harness.queue.fallbacks.end(doubt, EPOCH)
+
+
+async def chain_due_us(harness):
+    (found,) = [one async for one in harness.queue.definitions.all_definitions(SHARD)]
+    return found.due_us
+
+
+async def arm_with(harness, kind, *, due_us, chain_in=3_600):
+    """A Schedule whose chain is due later, beside an occurrence."""
+    await harness.arm()
+    claim = await harness.claim_one()
+    retry = a_retry(claim.points[0], due_us=due_us)
+    stored = messages.Occurrence(
+        point=dataclasses.replace(retry.point, kind=kind), record=retry.record
     )
-    record = messages.OccurrenceRecord(back_us=back_us, from_us=chain.due_us)
-    return messages.Occurrence(point=point, record=record, source=chain.member)
-
-
-async def hold(harness, claim):
-    """What a worker does with a chain in doubt."""
-    (chain,) = claim.points
-    settlement = messages.Settlement(
-        chains=(moved(chain, 3600),), occurrences=(a_held(chain, claim.back_us),)
-    )
-    settled = await harness.queue.settlements.settle(claim, settlement)
-    assert (settled.lost, settled.remaining) == (False, 0)
-
-
-async def held(harness):
-    return [one async for part in harness.queue.suspect_points.held(SHARD) for one in part]
+    chains = (moved(claim.points[0], chain_in),)
+    settlement = messages.Settlement(chains=chains, occurrences=(stored,))
+    await harness.queue.settlements.settle(claim, settlement)
+    return stored
 
 
 async def test_the_first_look_at_a_server_is_no_doubt(harness):
     await a_look(harness)
-    assert await harness.queue.suspect_points.shards() == ()
+    assert await doubts(harness) == ()
     await harness.arm()
-    assert (await harness.claim_one()).back_us == 0
+    assert await harness.claim_one()
 
 
 async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
@@ -88,10 +106,15 @@ async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     await change_server(harness)
     began = harness.now_us()
     await harness.arm()
-    claim = await harness.claim_one()
-    assert began <= claim.back_us <= harness.now_us() + SECOND_US
-    (suspect,) = await harness.queue.suspect_points.shards()
-    assert suspect == suspectpoints.SuspectShard(shard=SHARD, back_us=claim.back_us)
+    assert await harness.claim_all() == []
+    ledger = harness.queue.ledger()
+    (note,) = await ledger.read_outcomes("status", "me", shards=[SHARD])
+    # Less for how long the connection has known the server, which is for some seconds.
+    assert began - 5 * SECOND_US <= note.back_us <= harness.now_us() + SECOND_US
+    (doubt,) = await doubts(harness)
+    assert (doubt.shard, doubt.back_us) == (SHARD, note.back_us)
+    assert await ledger.read_outcomes("status", "me", shards=[SHARD]) == []  # it is found once
+    await ledger.ack("status", [note])
 
 
 async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_one(harness):
@@ -99,17 +122,17 @@ async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_
     await change_server(harness)
     await harness.arm()
     began = harness.now_us()
-    (suspect,) = await harness.queue.suspect_points.shards(every=True)
-    # Less for how long the connection has known the server, which is for some seconds.
-    assert began - 5 * SECOND_US <= suspect.back_us <= harness.now_us() + SECOND_US
-    assert (await harness.claim_one()).back_us == suspect.back_us
+    (doubt,) = await harness.queue.fallbacks.doubts(every=True)
+    assert began - 5 * SECOND_US <= doubt.back_us <= harness.now_us() + SECOND_US
+    assert await harness.claim_all() == []
 
 
 async def test_a_claim_finds_out_that_claims_are_forgotten(harness):
     await a_look(harness)
     await forget_claims(harness)
     await harness.arm()
-    assert (await harness.claim_one()).back_us > 0
+    assert await harness.claim_all() == []
+    assert await doubts(harness)
 
 
 async def test_a_doubt_is_found_once(harness):
@@ -117,248 +140,209 @@ async def test_a_doubt_is_found_once(harness):
     await change_server(harness)
     await forget_claims(harness)
     await harness.arm(due_in=-5.0)
-    back_us = (await harness.claim_one()).back_us
+    assert await harness.claim_all() == []
+    before = await doubts(harness)
     await harness.pass_time(0.01)
-    await harness.arm(name="other")
-    assert (await harness.claim_one()).back_us == back_us
-
-
-async def test_a_doubt_is_told_among_the_outcomes(harness):
-    await a_look(harness)
-    await change_server(harness)
-    await harness.arm()
+    await harness.arm(name="other", due_in=0.0)
     claim = await harness.claim_one()
-    ledger = harness.queue.ledger()
-    entries = await ledger.read_outcomes("status", "me", shards=[SHARD])
-    assert [one.back_us for one in entries] == [claim.back_us]
-    await ledger.ack("status", entries)
+    assert claim.points[0].due_us > before[0].back_us
+    assert await doubts(harness) == before
 
 
-async def test_a_retry_that_was_due_before_waits(harness):
-    await harness.arm()
-    claim = await harness.claim_one()
-    retry = a_retry(claim.points[0], due_us=harness.now_us() - 1)
-    settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(retry,))
-    await harness.queue.settlements.settle(claim, settlement)
+async def test_what_was_due_before_waits_with_all_that_its_schedule_has(harness):
+    retry = await arm_with(harness, points.PointKind.RETRY, due_us=harness.now_us() - 1)
     await change_server(harness)
     assert await harness.claim_all() == []
-    (one,) = await held(harness)
-    assert one.point.member == retry.point.member
-    assert one.record == retry.record
+    (one,) = await overdue(harness)
     assert one.definition == harness.definition()
+    assert one.chain_due_us is None  # it is due later
+    assert [(each.member, each.record) for each in one.occurrences] == [
+        (retry.point.member, retry.record)
+    ]
 
 
-async def test_a_chain_goes_on_beside_what_waits(harness):
-    await a_look(harness)
-    await change_server(harness)
+async def test_an_old_claim_that_runs_out_is_handed_to_nobody(harness):
     await harness.arm()
-    claim = await harness.claim_one()
-    await hold(harness, claim)
-    (one,) = await held(harness)
-    assert one.point.kind is points.PointKind.HELD
-    assert one.record.back_us == claim.back_us
-    assert await harness.claim_all() == []
-
-
-async def test_a_check_does_not_wait(harness):
-    await a_look(harness)
-    known = harness.definition()
-    await harness.arm(due_in=60.0)
-    check = points.check(known.id, known.timing_version, 1)
-    await harness.queue.occurrences.enqueue(known, check, messages.OccurrenceRecord(), EPOCH)
-    await change_server(harness)
-    claim = await harness.claim_one()
-    assert [point.kind for point in claim.points] == [points.PointKind.CHECK]
-
-
-async def test_an_old_claim_that_runs_out_waits_too(harness):
-    await harness.arm()
-    await harness.claim_one(lease_seconds=0.05)
-    await change_server(harness)
-    await harness.pass_time(0.1)
-    claim = await harness.claim_one()
-    assert claim.reclaimed == 1
-    assert claim.points[0].due_us <= claim.back_us
-
-
-async def test_what_has_ended_is_gone(harness):
-    await a_look(harness)
-    await change_server(harness)
-    await harness.arm()
-    await hold(harness, await harness.claim_one())
-    compared = suspectpoints.PointComparison(gone=await held(harness))
-    assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
-    assert await held(harness) == []
-    assert [one async for one in harness.queue.occurrences.all_occurrences(SHARD)] == []
-
-
-async def test_the_reader_of_outcomes_learns_of_what_has_ended(harness):
-    await a_look(harness)
-    await change_server(harness)
-    await harness.arm()
-    await hold(harness, await harness.claim_one())
-    await harness.outcomes()
-    compared = suspectpoints.PointComparison(gone=await held(harness))
-    points_of = harness.queue.suspect_points
-    assert await points_of.apply(SHARD, compared, EPOCH, outcomes=b"news") == 1
-    assert await harness.outcomes() == [b"news"]
-
-
-async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness):
-    await a_look(harness)
-    await change_server(harness)
-    await harness.arm()
-    await hold(harness, await harness.claim_one())
-    (one,) = await held(harness)
-    record = msgspec.structs.replace(one.record, from_us=one.record.from_us + 1)
-    compared = suspectpoints.PointComparison(due=[(one, record)])
-    assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
-    await harness.pass_time(0.01)
-    claim = await harness.claim_one()
-    assert [point.member for point in claim.points] == [one.point.member]
-    assert claim.points[0].due_us > claim.back_us
-    assert claim.records == {one.point.member: record}
-
-
-async def test_a_slot_that_waits_for_others_is_compared_once_in_each_doubt(harness):
-    await harness.arm()
-    claim = await harness.claim_one()
-    waiting = a_retry(claim.points[0], due_us=harness.now_us() - 1)
-    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
-    waiting = messages.Occurrence(point=point, record=waiting.record)
-    settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(waiting,))
-    await harness.queue.settlements.settle(claim, settlement)
+    claim = await harness.claim_one(lease_seconds=60.0)
     await change_server(harness)
     assert await harness.claim_all() == []
-    (one,) = await held(harness)
-    compared = suspectpoints.PointComparison(due=[(one, None)])
-    assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
-    await harness.pass_time(0.01)
-    claim = await harness.claim_one()
-    assert queueing.members([claim]) == [point.member]
-    assert await harness.queue.claims.release(claim) == 1
-    await harness.pass_time(0.01)
-    await change_server(harness, "a third one")
+    assert await overdue(harness) == []  # a claim holds it
+    await harness.queue.claims.release(claim)  # which has ended then
     assert await harness.claim_all() == []
-    assert [one.point.member for one in await held(harness)] == [point.member]
+    (one,) = await overdue(harness)
+    assert one.chain_due_us == claim.points[0].due_us
 
 
-async def test_a_slot_that_waits_for_others_is_set_aside_before_it_is_due(harness):
+async def test_an_old_claim_that_outlasts_the_doubt_begins_it_anew(harness):
     await harness.arm()
-    claim = await harness.claim_one()
-    waiting = a_retry(claim.points[0], due_us=harness.now_us() + HOUR_US)
-    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
-    retry = a_retry(moved(claim.points[0], -60), due_us=harness.now_us() + HOUR_US)
-    settlement = messages.Settlement(
-        chains=(moved(claim.points[0], 7_200),),
-        occurrences=(messages.Occurrence(point=point, record=waiting.record), retry),
+    old = await harness.claim_one(lease_seconds=60.0)
+    await harness.arm(name="other", due_in=-1.0)
+    await change_server(harness)
+    assert await harness.claim_all() == []
+    assert await end(harness)
+    (claim,) = await harness.claim_all()
+    await harness.queue.settlements.settle(
+        claim, messages.Settlement(chains=(moved(claim.points[0], 3_600),))
     )
-    await harness.queue.settlements.settle(claim, settlement)
-    suspect_points = harness.queue.suspect_points
-    not_suspect = suspectpoints.SuspectShard(shard=SHARD, back_us=0)
-    assert await suspect_points.set_aside(not_suspect, EPOCH) == 0
+    assert await doubts(harness) == ()
+    await harness.queue.claims.release(old)
+    assert await harness.claim_all() == []
+    (one,) = await overdue(harness)
+    assert one.definition.name == "report"
+    assert await end(harness)
+    (claim,) = await harness.claim_all()
+    assert claim.points[0].schedule_id == one.definition.id
+
+
+async def test_a_doubt_does_not_end_where_more_was_found_since(harness):
+    await harness.arm()
+    old = await harness.claim_one(lease_seconds=60.0)
     await change_server(harness)
     assert await harness.claim_all() == []
-    (suspect,) = await suspect_points.shards()
-    assert await suspect_points.set_aside(suspect, EPOCH) == 1
-    assert await suspect_points.set_aside(suspect, EPOCH) == 0
-    assert await suspect_points.end(suspect, EPOCH) == "held"
-    (one,) = await held(harness)
-    assert (one.point.member, one.record) == (point.member, waiting.record)
-    compared = suspectpoints.PointComparison(due=[(one, None)])
-    assert await suspect_points.apply(SHARD, compared, EPOCH) == 1
-    assert await suspect_points.set_aside(suspect, EPOCH) == 0
-    await harness.pass_time(0.01)
-    assert queueing.members(await harness.claim_all()) == [point.member]
+    (before,) = await doubts(harness)
+    await harness.queue.claims.release(old)
+    assert await harness.claim_all() == []
+    assert not await harness.queue.fallbacks.end(before, EPOCH)
+    assert await harness.claim_all() == []
+    assert await end(harness)
+    assert len(await harness.claim_all()) == 1
 
 
-async def test_a_slot_that_waits_for_others_and_came_after_the_doubt_is_left_alone(harness):
+async def test_a_chain_goes_on_behind_what_has_run(harness):
     await a_look(harness)
     await change_server(harness)
+    await harness.arm()
+    assert await harness.claim_all() == []
+    (one,) = await overdue(harness)
+    due_us = harness.now_us() + 100_000
+    assert await put_again(harness, PutAgain(overdue=one, due_us=due_us)) == 1
+    assert await chain_due_us(harness) == due_us
+    claim = await harness.claim_one()  # its next slot needs no end of the doubt
+    assert claim.points[0].due_us == due_us
+
+
+async def test_a_chain_without_a_slot_left_is_gone_and_its_schedule_completed(harness):
     await a_look(harness)
-    (suspect,) = await harness.queue.suspect_points.shards()
-    await harness.pass_time(0.01)
-    await harness.arm(due_in=0.0)
-    claim = await harness.claim_one()
-    later = harness.now_us() + HOUR_US
-    waiting = a_retry(claim.points[0], due_us=later)
-    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
-    settlement = messages.Settlement(
-        chains=(moved(claim.points[0], 3600),),
-        occurrences=(messages.Occurrence(point=point, record=waiting.record),),
+    await change_server(harness)
+    await harness.arm()
+    (one,) = await overdue(harness)
+    assert await put_again(harness, PutAgain(overdue=one, due_us=None)) == 1
+    stored = await harness.queue.definitions.definition(one.definition.id)
+    assert stored.state is definitions.State.COMPLETED
+    assert await overdue(harness) == []
+
+
+async def test_what_has_not_run_is_handed_out_as_it_was_once_the_doubt_has_ended(harness):
+    retry = await arm_with(
+        harness, points.PointKind.RETRY, due_us=harness.now_us() - 2, chain_in=0.5
     )
-    await harness.queue.settlements.settle(claim, settlement)
-    assert await harness.queue.suspect_points.set_aside(suspect, EPOCH) == 0
-    assert await held(harness) == []
+    await change_server(harness)
+    await harness.pass_time(0.6)
+    assert await harness.claim_all() == []
+    (one,) = await overdue(harness)
+    assert await end(harness)
+    claims = await harness.claim_all()
+    chain = one.definition.id + one.definition.timing_version
+    assert queueing.members(claims) == sorted([retry.point.member, chain])
+    dues = {point.member: point.due_us for claim in claims for point in claim.points}
+    assert dues == {retry.point.member: retry.point.due_us, chain: one.chain_due_us}
 
 
-async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
+async def test_occurrences_that_have_ended_are_gone_and_lost_ones_are_back(harness):
+    ended = await arm_with(
+        harness, points.PointKind.RETRY, due_us=harness.now_us() - 2, chain_in=0.1
+    )
+    await change_server(harness)
+    await harness.pass_time(0.2)
+    assert await harness.claim_all() == []
+    (one,) = await overdue(harness)
+    lost = queueing.a_planned(ended.point, ended.point.slot_us + 60 * SECOND_US)
+    lost = dataclasses.replace(lost, point=dataclasses.replace(lost.point, due_us=1))
+    wanted = PutAgain(
+        overdue=one, due_us=one.chain_due_us, gone=(ended.point.member,), lost=(lost,)
+    )
+    assert await put_again(harness, wanted) == 2
+    assert await put_again(harness, wanted) == 0
+    (again,) = await overdue(harness)
+    assert [each.member for each in again.occurrences] == [lost.point.member]
+    assert again.occurrences[0].record == lost.record
+
+
+async def test_what_changed_since_it_was_read_is_left_alone(harness):
+    await harness.arm()
+    held = await harness.claim_one()
+    await change_server(harness)
+    await harness.arm(name="other")
+    assert await harness.claim_all() == []
+    (one,) = await overdue(harness)
+    retry = a_retry(held.points[0])
+    settlement = messages.Settlement(occurrences=(retry,), chains=(moved(held.points[0], 1.0),))
+    await harness.queue.settlements.settle(held, settlement)
+    wrong = dataclasses.replace(one, chain_due_us=one.chain_due_us - 1)
+    assert await put_again(harness, PutAgain(overdue=wrong, due_us=harness.now_us())) == 0
+    held = dataclasses.replace(one, definition=harness.definition(), chain_due_us=None)
+    gone = PutAgain(overdue=held, due_us=None, gone=(b"x" * 21,))
+    assert await put_again(harness, gone) == 0
+
+
+async def test_runs_that_the_server_has_forgotten_are_counted(harness):
     rule = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=5))
     await a_look(harness)
     await change_server(harness)
     await harness.arm(rule=rule)
-    claim = await harness.claim_one()
-    (chain,) = claim.points
-    whole = dataclasses.replace(chain, due_us=points.HELD_US)
-    settlement = messages.Settlement(chains=(whole,), occurrences=(a_held(chain, claim.back_us),))
-    await harness.queue.settlements.settle(claim, settlement)
-    by_kind = {one.point.kind: one for one in await held(harness)}
-    due_us = harness.now_us() + 60 * SECOND_US
-    compared = suspectpoints.PointComparison(
-        gone=[by_kind[points.PointKind.HELD]],
-        chains=[(by_kind[points.PointKind.CHAIN], due_us)],
-        started=[(chain.schedule_id, 3)],
-    )
-    assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 2
-    stored = await harness.queue.definitions.definition(chain.schedule_id)
+    (one,) = await overdue(harness)
+    for started in (3, 2):
+        await put_again(harness, PutAgain(overdue=one, due_us=one.chain_due_us, started=started))
+    stored = await harness.queue.definitions.definition(one.definition.id)
     assert stored.started == 3
-    (found,) = [one async for one in harness.queue.definitions.all_definitions(SHARD)]
-    assert found.due_us == due_us
 
 
-async def test_a_doubt_ends_when_nothing_of_it_is_left(harness):
+async def test_a_slot_that_waits_for_others_waits_for_the_leader_whenever_it_is_due(harness):
+    later_us = harness.now_us() + 200_000
+    waiting = await arm_with(harness, points.PointKind.QUEUED, due_us=later_us)
+    await change_server(harness)
+    (one,) = await overdue(harness)
+    assert [each.member for each in one.occurrences] == [waiting.point.member]
+    await harness.pass_time(0.3)
+    assert await harness.claim_all() == []
+    assert await end(harness)
+    claims = await harness.claim_all()
+    assert queueing.members(claims) == [waiting.point.member]
+    assert claims[0].records == {waiting.point.member: waiting.record}
+
+
+async def test_a_slot_that_came_after_the_doubt_does_not_wait(harness):
     await a_look(harness)
     await change_server(harness)
-    await harness.arm()
+    assert await harness.claim_all() == []
+    await harness.pass_time(0.01)
+    due_us = harness.now_us()
+    await harness.arm(due_us=due_us)
     claim = await harness.claim_one()
-    (suspect,) = await harness.queue.suspect_points.shards()
-    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "claimed"
-    await hold(harness, claim)
-    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "held"
-    compared = suspectpoints.PointComparison(gone=await held(harness))
-    await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
-    await harness.arm(name="other", due_in=-30.0)
-    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "due"
-    await hold(harness, await harness.claim_one())
-    compared = suspectpoints.PointComparison(gone=await held(harness))
-    await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
-    assert await harness.queue.suspect_points.end(suspect, EPOCH) == ""
-    assert await harness.queue.suspect_points.shards() == ()
-
-
-async def test_what_is_held_after_the_end_of_a_doubt_is_found_all_the_same(harness):
-    await a_look(harness)
-    await harness.arm()
-    claim = dataclasses.replace(await harness.claim_one(), back_us=harness.now_us())
-    await hold(harness, claim)
-    (suspect,) = await harness.queue.suspect_points.shards()
-    assert suspect == suspectpoints.SuspectShard(shard=SHARD, back_us=0)
-    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "held"
+    waiting = a_retry(claim.points[0], due_us=due_us)
+    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
+    settlement = messages.Settlement(
+        chains=(moved(claim.points[0], 3_600),),
+        occurrences=(messages.Occurrence(point=point, record=waiting.record),),
+    )
+    await harness.queue.settlements.settle(claim, settlement)
+    assert queueing.members(await harness.claim_all()) == [point.member]
 
 
 async def test_a_sweep_leaves_alone_what_waits(harness):
     await a_look(harness)
     await change_server(harness)
     await harness.arm()
-    await hold(harness, await harness.claim_one())
-    before = await held(harness)
+    assert await harness.claim_all() == []
+    before = await overdue(harness)
     cursor, more = None, True
     while more:
         swept = await harness.queue.sweeper.sweep(SHARD, cursor, EPOCH, due_of=lambda _known: 1)
-        assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)
+        assert (swept.armed, swept.dropped) == (0, 0)
         cursor = swept.cursor
         more = cursor is not None
-    assert await held(harness) == before
+    assert await overdue(harness) == before
+    assert await harness.claim_all() == []
 
 
 async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
@@ -372,7 +356,8 @@ async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
     await harness.queue.membership.open(1, EPOCH)
     await harness.queue.layouts.read()
     await harness.arm(name="other")
-    assert (await harness.claim_one()).back_us == 0
+    assert await harness.claim_one()
+    assert await doubts(harness) == ()
 
 
 async def test_outcomes_of_a_lost_claim_say_so(harness):
@@ -409,9 +394,9 @@ async def test_what_became_due_since_the_server_answered_does_not_wait(newcomer)
     met_us = newcomer.now_us()
     await newcomer.pass_time(0.3)
     await newcomer.arm(due_in=-0.1)
-    claim = await newcomer.claim_one()
-    (chain,) = claim.points
-    assert 0 < claim.back_us <= met_us + 50_000 < chain.due_us
+    assert await newcomer.claim_one()
+    (doubt,) = await doubts(newcomer)
+    assert 0 < doubt.back_us <= met_us + 50_000
 
 
 async def test_a_server_that_was_met_long_ago_may_have_been_another_one_since(
@@ -421,18 +406,21 @@ async def test_a_server_that_was_met_long_ago_may_have_been_another_one_since(
     await newcomer.pass_time(0.3)
     began_us = newcomer.now_us()
     await newcomer.arm()
-    assert (await newcomer.claim_one()).back_us >= began_us - 1_000
+    assert await newcomer.claim_all() == []
+    (doubt,) = await doubts(newcomer)
+    assert doubt.back_us >= began_us - 1_000
 
 
 async def test_a_mark_that_the_server_told_itself_leaves_all_until_now_in_doubt(newcomer):
-    await newcomer.arm()
-    first = await newcomer.claim_one()
-    assert first.back_us > 0
     await newcomer.pass_time(0.3)
+    await newcomer.arm(due_in=-0.1)
+    assert await newcomer.claim_all()
     began_us = newcomer.now_us()
     await forget_claims(newcomer)
-    await newcomer.arm(name="other")
-    assert (await newcomer.claim_one()).back_us >= began_us - 1_000
+    await newcomer.arm(name="third", due_in=-0.001)
+    assert await newcomer.claim_all() == []
+    (doubt,) = await doubts(newcomer)
+    assert doubt.back_us >= began_us - 1_000
 
 
 # -- clocks that are wrong -----------------------------------------------------------------------
@@ -476,12 +464,13 @@ async def wrong(request, shared_servers, shared_clusters, key_prefix):
     await former.close()
 
 
-async def a_claim(harness):
+async def an_answer(harness):
     (answer,) = await harness.queue.claims.claim([SHARD], worker="w")
     return answer
 
 
-async def stored_suspicion(harness):
+async def stored_back(harness):
+    """Up to when the shard went back, if that is known."""
     back = await harness.server.redis.hget(harness.server.shard(SHARD).meta, "back")
     return None if back is None else int(back)
 
@@ -493,16 +482,9 @@ async def test_a_server_that_went_back_with_a_clock_ahead_holds_up_what_is_due_b
     harness, its_clocks = wrong
     its_clocks.true_us, its_clocks.own_us = -HOUR_US, own_us
     await harness.arm(due_in=-3_605.0)
-    claim = (await a_claim(harness)).claim
+    assert (await an_answer(harness)).claim is None
     right_us = its_clocks.right_us()
-    assert right_us - SECOND_US <= claim.back_us <= right_us + 5 * SECOND_US
-    await hold(harness, claim)
-    (one,) = await held(harness)
-    compared = suspectpoints.PointComparison(due=[(one, None)])
-    await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
-    names = harness.server.shard(SHARD)
-    due_us = await harness.server.redis.zscore(names.lane(int(one.lane)), one.point.member)
-    assert due_us == claim.back_us + 1
+    assert right_us - SECOND_US <= await stored_back(harness) <= right_us + 5 * SECOND_US
 
 
 @pytest.mark.parametrize("behind_us", [3 * SECOND_US, HOUR_US], ids=["3 s", "an hour"])
@@ -513,14 +495,12 @@ async def test_a_server_that_went_back_with_a_clock_behind_holds_up_what_may_hav
     its_clocks.true_us = behind_us
     met_us = its_clocks.right_us()
     await harness.arm(due_us=harness.now_us() - SECOND_US)
-    claim = (await a_claim(harness)).claim
-    assert met_us - SECOND_US <= claim.back_us <= its_clocks.right_us() + 5 * SECOND_US
-    await hold(harness, claim)
-    (suspect,) = await harness.queue.suspect_points.shards()
-    compared = suspectpoints.PointComparison(gone=await held(harness))
-    await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
+    assert (await an_answer(harness)).claim is None
+    back_us = await stored_back(harness)
+    assert met_us - SECOND_US <= back_us <= its_clocks.right_us() + 5 * SECOND_US
     await harness.arm(name="other", due_us=met_us - 2 * SECOND_US)
-    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "due"
+    names = {one.definition.name for one in await overdue(harness)}
+    assert names == {"report", "other"}
 
 
 async def test_a_worker_without_an_agreed_time_leaves_it_to_others_until_when_points_wait(wrong):
@@ -529,39 +509,43 @@ async def test_a_worker_without_an_agreed_time_leaves_it_to_others_until_when_po
     await harness.arm(due_in=-3_605.0)
     meta = harness.server.shard(SHARD).meta
     before = await harness.server.redis.hgetall(meta)
-    answer = await a_claim(harness)
+    answer = await an_answer(harness)
     assert answer.claim is None
     assert 0 < answer.wait_seconds <= 1.0
     assert "no two clocks agree" in str(answer.trouble)
     assert await harness.server.redis.hgetall(meta) == before
 
     its_clocks.is_confirmed = True
-    claim = (await a_claim(harness)).claim
-    assert claim.back_us <= its_clocks.right_us() + 5 * SECOND_US
+    assert (await an_answer(harness)).trouble is None
+    assert await stored_back(harness) <= its_clocks.right_us() + 5 * SECOND_US
 
 
 async def test_a_leader_decides_for_a_worker_without_an_agreed_time(wrong):
     harness, its_clocks = wrong
     its_clocks.true_us, its_clocks.is_confirmed = -HOUR_US, False
     await harness.arm(due_in=-3_605.0)
-    assert (await a_claim(harness)).claim is None
+    assert (await an_answer(harness)).trouble is not None
     its_clocks.is_confirmed = True
-    (suspect,) = await harness.queue.suspect_points.shards(every=True)
+    (doubt,) = await harness.queue.fallbacks.doubts(every=True)
     its_clocks.is_confirmed = False
-    assert suspect.back_us <= its_clocks.right_us() + 5 * SECOND_US
-    assert (await a_claim(harness)).claim.back_us == suspect.back_us
+    assert doubt.back_us <= its_clocks.right_us() + 5 * SECOND_US
+    answer = await an_answer(harness)
+    assert (answer.claim, answer.trouble) == (None, None)
+    assert await stored_back(harness) == doubt.back_us
 
 
 async def test_another_state_is_left_to_others_too_where_claims_are_forgotten(wrong):
     harness, its_clocks = wrong
     its_clocks.true_us = -HOUR_US
     await harness.arm(due_in=-3_605.0)
-    back_us = (await a_claim(harness)).claim.back_us
+    await an_answer(harness)
+    back_us = await stored_back(harness)
+    assert await end(harness)
+    assert (await an_answer(harness)).claim is not None
     await forget_claims(harness)
     its_clocks.is_confirmed = False
-    await harness.arm(name="other", due_in=-3_605.0)
-    assert (await a_claim(harness)).claim is None
-    assert await stored_suspicion(harness) == back_us
+    assert (await an_answer(harness)).trouble is not None
+    assert await stored_back(harness) == back_us
 
 
 async def test_where_no_clocks_ever_agree_the_server_s_is_taken_in_the_end(wrong, monkeypatch):
@@ -569,13 +553,12 @@ async def test_where_no_clocks_ever_agree_the_server_s_is_taken_in_the_end(wrong
     monkeypatch.setattr(claiming, "_UNDATED_SECONDS", 0.2)
     its_clocks.true_us, its_clocks.is_confirmed = -HOUR_US, False
     await harness.arm(due_in=-3_605.0)
-    assert (await a_claim(harness)).claim is None
+    assert (await an_answer(harness)).trouble is not None
     await harness.pass_time(0.2)
-    claim = (await a_claim(harness)).claim
-    assert its_clocks.right_us() + HOUR_US - SECOND_US <= claim.back_us
+    assert (await an_answer(harness)).trouble is None
+    assert its_clocks.right_us() + HOUR_US - SECOND_US <= await stored_back(harness)
     await change_server(harness, "a third one")
-    await harness.arm(name="other", due_in=-3_605.0)
-    assert (await a_claim(harness)).claim is None  # it is waited for as long again
+    assert (await an_answer(harness)).trouble is not None  # it is waited for as long again
 
 
 async def test_a_new_index_needs_no_agreed_time(wrong):
@@ -583,9 +566,8 @@ async def test_a_new_index_needs_no_agreed_time(wrong):
     its_clocks.is_confirmed = False
     await harness.server.redis.hdel(harness.server.shard(SHARD).meta, "server")
     await harness.arm()
-    answer = await a_claim(harness)
-    assert answer.claim.back_us == 0
-    assert await stored_suspicion(harness) is None
+    assert (await an_answer(harness)).claim is not None
+    assert await stored_back(harness) is None
 
 
 async def pass_of_moving(harness, former):
@@ -598,25 +580,18 @@ async def pass_of_moving(harness, former):
             return kept
 
 
-async def test_what_waits_moves_to_no_other_shard_before_it_was_compared(harness):
-    await harness.arm()
-    claim = await harness.claim_one()
-    retry = a_retry(claim.points[0], due_us=harness.now_us() - 1)
-    settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(retry,))
-    await harness.queue.settlements.settle(claim, settlement)
+async def test_what_waits_moves_to_no_other_shard_before_it_was_put_again(harness):
+    retry = await arm_with(harness, points.PointKind.RETRY, due_us=harness.now_us() - 1)
     await change_server(harness)
     assert await harness.claim_all() == []
     layout = await harness.queue.resharding.announce(2, EPOCH)
     (former,) = set(sharding.all_shards(layout)) - set(sharding.own_shards(layout))
 
     assert await pass_of_moving(harness, former) > 0
-    waits = [one async for part in harness.queue.suspect_points.held(former) for one in part]
-    assert [one.point.member for one in waits] == [retry.point.member]
+    (one,) = await overdue(harness)
     assert await harness.claim_all() == []
 
-    await harness.queue.suspect_points.apply(
-        former, suspectpoints.PointComparison(gone=waits), EPOCH
-    )
-    (suspect,) = await harness.queue.suspect_points.shards()
-    assert await harness.queue.suspect_points.end(suspect, EPOCH) == ""
+    gone = PutAgain(overdue=one, due_us=None, gone=(retry.point.member,))
+    assert await put_again(harness, gone) == 1
+    assert await end(harness)
     assert await pass_of_moving(harness, former) == 0

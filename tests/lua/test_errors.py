@@ -30,7 +30,7 @@ WITHOUT_SHARD = {
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
     *("collect", "intern", "remove", "sweep", "upsert", "drain", "export", "rebury", "close"),
-    *("compared", "trust", "enqueue", "withdraw", "filled", "setentry"),
+    *("putagain", "trust", "enqueue", "withdraw", "filled", "setentry"),
 }
 
 

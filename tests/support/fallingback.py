@@ -42,6 +42,8 @@ _LEASE_SECONDS = "2"
 _IN_HAND_SECONDS = 0.02
 #: A term that nobody ends lasts 15 s at most; what waits then is compared, judged, run and told.
 _SETTLING_SECONDS = LONGEST_SECONDS
+#: A worker tries a server that is away every half second.
+_MET_SECONDS = 1.0
 _NEVER = "1970-01-01T00:00:00Z"
 _START_BEFORE = dt.timedelta(hours=2)
 
@@ -79,11 +81,12 @@ class Result:
         lost: schedule -> slots that neither ran nor are counted as missed; below zero, slots that
             ran are counted as missed.
         repeated: slots of webhooks that were delivered more than once.
-        later_seconds: of the first slot due after the new server's answer, one for each schedule:
-            from its due to its Job, as the watch tells it.
+        later_seconds: of schedules whose only slot was due once a worker had met the new server:
+            from its due to its Job, as the watch tells it. None of them has an overdue slot, so
+            they wait for nobody.
         overdue_seconds: of slots due while the server was away, that ran: from its answer.
         unsettled: schedules whose status did not come to rest.
-        compared: points that waited and that the leader had an answer for.
+        put_again: Schedules that the leader has put again.
     """
 
     slots: int
@@ -94,7 +97,7 @@ class Result:
     later_seconds: tuple[float, ...]
     overdue_seconds: tuple[float, ...]
     unsettled: tuple[str, ...]
-    compared: int
+    put_again: int
 
 
 class Scene:
@@ -120,6 +123,8 @@ class Scene:
         #: (schedule, slot) -> when each of its Jobs, by uid, was seen first.
         self._made: dict[tuple[str, int], dict[str, float]] = collections.defaultdict(dict)
         self._hooks: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
+        #: Schedules with one slot, a different one each, some of them due after the fallback.
+        self._once: dict[str, int] = {}
         self._leader: Process | None = None
         self._killed_at = 0.0
         self._answered_at = 0.0
@@ -168,8 +173,15 @@ class Scene:
                 }
             if wanted.webhooks:
                 specs[f"hook-{policy.lower()}"] = common | {"webhook": self._stack.webhook()}
+        names = list(specs)
+        # What is forged is all chains, and then these have overdue slots as well.
+        for number in range(1, 1 if wanted.forged_seconds else wanted.after_seconds):
+            at = last - dt.timedelta(seconds=number)
+            name = f"once-{number}"
+            specs[name] = {"schedule": f"@at {_text(at)}", "jobTemplate": JOB_TEMPLATE}
+            self._once[name] = int(at.timestamp())
         await asyncio.gather(*(self._stack.apply(name, spec) for name, spec in specs.items()))
-        return list(specs)
+        return names
 
     def _snapshot(self) -> bytes:
         """The state that will come back."""
@@ -299,29 +311,30 @@ class Scene:
             # On a busy machine the first slots may be missed before the first Job is made.
             early = began[name] - _seconds(known["metadata"]["creationTimestamp"])
             lost[name] = left if left >= 0 else min(0, left + early)
+        lost |= {name: 1 for name, slot in self._once.items() if (name, slot) not in self._made}
         return Result(
-            slots=slots,
+            slots=slots + len(self._once),
             doubled=tuple(sorted(key for key, made in self._made.items() if len(made) > 1)),
             phantoms=tuple(sorted(phantoms)),
             lost={name: count for name, count in lost.items() if count},
             repeated=tuple(sorted(key for key, at in self._hooks.items() if len(at) > 1)),
-            later_seconds=tuple(self._later(names)),
+            later_seconds=tuple(self._later()),
             overdue_seconds=tuple(self._overdue()),
             unsettled=unsettled,
-            compared=await self._compared(),
+            put_again=await self._put_again(),
         )
 
-    async def _compared(self) -> int:
+    async def _put_again(self) -> int:
         assert self._leader is not None
         lines = (await self._leader.metrics()).splitlines()
-        told = [line for line in lines if line.startswith("duepoint_held_points_total{")]
+        told = [one for one in lines if one.startswith("duepoint_schedules_put_again_total")]
         return sum(int(float(line.rpartition(" ")[2])) for line in told)
 
-    def _later(self, names: list[str]) -> Iterable[float]:
-        for name in names:
-            later = [slot for one, slot in self._made if one == name and slot > self._answered_at]
-            if later:
-                yield min(self._made[name, min(later)].values()) - min(later)
+    def _later(self) -> Iterable[float]:
+        for name, slot in self._once.items():
+            is_later = slot > self._answered_at + _MET_SECONDS
+            if is_later and (made := self._made.get((name, slot))):
+                yield min(made.values()) - slot
 
     def _overdue(self) -> Iterable[float]:
         for (_, slot), made in self._made.items():
@@ -363,7 +376,7 @@ def _waiting(client: Any) -> Iterator[tuple[bytes, bytes, float, bool]]:
 
 
 def _is_at_rest(status: dict[str, Any], newest: dt.datetime) -> bool:
-    """While slots wait to be compared the watermark stays below them."""
+    """Everything has ended, by its own word."""
     last = status.get("lastRun") or {}
     ready = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
     return (

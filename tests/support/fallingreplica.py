@@ -7,12 +7,14 @@ that are long due there, and that have run: neither may be handed out as a slot 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from duepoint import errors
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.repair.fallbacks import Doubt, PutAgain
 from duepoint.schedules import points
 from duepoint.schedules.points import PointKind
-from tests.support.queueing import Harness, a_retry, moved
+from tests.support.queueing import EPOCH, Harness, a_retry, moved
 from tests.support.redisserver import RedisServer
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -64,40 +66,28 @@ class Scene:
             assert not settled.lost
 
     async def check_on_the_replica(self) -> None:
-        """It is in doubt with the first claim: the retry waits, the chain is told since when."""
-        claims = await self._claims()
-        (suspect,) = [
-            one
-            for one in await self._harness.queue.suspect_points.shards()
-            if one.shard == self.shard
-        ]
-        assert [one.member for claim in claims for one in claim.points] == [self._chain]
-        assert [claim.back_us for claim in claims] == [suspect.back_us]
-        held = [
-            one
-            async for part in self._harness.queue.suspect_points.held(self.shard)
-            for one in part
-        ]
-        assert {one.point.member for one in held} == self._ran - {self._chain}
-        # What is due later needs nobody.
-        (claim,) = claims
-        chain = claim.points[0]
-        soon = points.chain(
-            chain.schedule_id, chain.timing_version, self._harness.now_us() + 100_000
-        )
-        await self._harness.queue.settlements.settle(claim, messages.Settlement(chains=(soon,)))
-        later = await self._harness.claim_one()
-        assert [one.member for one in later.points] == [self._chain]
-        assert later.points[0].due_us > later.back_us
-
-    async def _claims(self) -> list[messages.Claim]:
-        """What is handed out once the replica has been promoted."""
+        """It is in doubt at once, and hands out nothing but what is due since."""
+        fallbacks = self._harness.queue.fallbacks
         async with asyncio.timeout(LONGEST_SECONDS):
-            while True:
-                try:
-                    claims = await self._harness.claim_all()
-                except errors.QueueUnavailable:
-                    claims = []
-                if claims:
-                    return claims
-                await asyncio.sleep(0.1)
+            doubt = await self._doubt()
+        assert await self._harness.claim_all() == []
+        (one,) = [one async for part in fallbacks.overdue(doubt) for one in part]
+        assert one.chain_due_us is not None
+        members = {each.member for each in one.occurrences} | {self._chain}
+        assert members == self._ran
+        # What is due later needs nobody.
+        soon_us = self._harness.now_us() + 100_000
+        wanted = PutAgain(overdue=one, due_us=soon_us)
+        assert await fallbacks.put_again(doubt, [wanted], EPOCH) == 1
+        later = await self._harness.claim_one()
+        assert [(one.member, one.due_us) for one in later.points] == [(self._chain, soon_us)]
+
+    async def _doubt(self) -> Doubt:
+        """What a claim finds out once the replica has been promoted."""
+        while True:
+            with contextlib.suppress(errors.QueueUnavailable):
+                assert await self._harness.claim_all() == []
+                for doubt in await self._harness.queue.fallbacks.doubts():
+                    if doubt.shard == self.shard:
+                        return doubt
+            await asyncio.sleep(0.1)

@@ -162,7 +162,7 @@ def slots(known: definition.Definition) -> tuple[messages.Occurrence, ...]:
             record=RECORD,
         )
         for kind in points.PointKind
-        if kind not in (points.PointKind.CHAIN, points.PointKind.HELD, points.PointKind.EXPIRY)
+        if kind not in (points.PointKind.CHAIN, points.PointKind.EXPIRY)
     )
 
 

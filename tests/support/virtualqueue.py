@@ -223,18 +223,13 @@ class ShardView:
 
     @property
     def members(self) -> dict[bytes, int]:
-        """Points and when they are due; what is claimed or held: from ``DUE_LIMIT_US`` on."""
+        """Points and when they are due; what is claimed: from ``DUE_LIMIT_US`` on."""
         return points_of(self.tag)
 
-    def held_points(self) -> list[points.DuePoint]:
-        """Those that wait to be compared, on a server that went back."""
-        held = [member for member, due_us in self.members.items() if due_us == points.HELD_US]
-        return [point for m in held if (point := points.parse_member(m, points.HELD_US))]
-
     @property
-    def is_suspect(self) -> bool:
-        """Whether its server went back, and not everything was compared."""
-        return look("HEXISTS", self._names.meta, "back") == 1
+    def doubt(self) -> bool:
+        """Whether its server went back, and what was due has not been put again."""
+        return look("HEXISTS", self._names.meta, "doubt") == 1
 
     @property
     def records(self) -> dict[bytes, messages.OccurrenceRecord]:

@@ -1,15 +1,12 @@
 """What the queue holds of slots that have not ended, read from every shard.
 
 Several services compare the occurrences in the queue with what they know: of open slots, of
-ScheduleRuns, of points that wait on a server that went back.
+ScheduleRuns.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from dataclasses import replace
-
-import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
@@ -30,13 +27,12 @@ async def occurrences(
 ) -> AsyncIterator[tuple[messages.ShardId, StoredOccurrence, Definition]]:
     """The occurrences of these kinds whose definitions are there, without their payloads.
 
-    A payload has up to 64 KiB, and thousands of occurrences may wait for a retry. Raises
-    QueueUnavailable.
+    Raises QueueUnavailable.
     """
     try:
         for shard in sharding.all_shards(queue.layouts.known()):
             found = [
-                _without_payload(occurrence)
+                occurrence.without_payload()
                 async for occurrence in queue.occurrences.all_occurrences(shard)
                 if occurrence.kind in kinds
             ]
@@ -49,13 +45,6 @@ async def occurrences(
                         yield shard, occurrence, definition
     except queue_errors.LayoutChanged as change:
         raise resharded(change) from change
-
-
-def _without_payload(occurrence: StoredOccurrence) -> StoredOccurrence:
-    if not occurrence.record.payload:
-        return occurrence
-    record = msgspec.structs.replace(occurrence.record, payload=b"", signature=b"")
-    return replace(occurrence, record=record)
 
 
 async def held_slots(queue: DelayQueue, known: Definition) -> frozenset[int]:

@@ -152,7 +152,7 @@ class TermEvents:
         generation_refused: (namespace, name, uid, report) a generation must leave the queue.
         mark_replaced: a Schedule was seen whose status is not marked as ours although we wrote it.
 
-        points_held: a shard is suspect, or a held point was found.
+        doubt_found: a shard went back, or more of what is overdue there was found.
         claims_lost: (instant in microseconds) claims of slots up to then were lost.
         index_suspected: the index may lack something.
         index_damaged: something in the index is to be compared with the objects.
@@ -178,7 +178,7 @@ class TermEvents:
     generation_refused: Signal[[str, str, str, Report]] = field(default_factory=Signal)
     mark_replaced: Signal[[Observed]] = field(default_factory=Signal)
 
-    points_held: Signal[[]] = field(default_factory=Signal)
+    doubt_found: Signal[[]] = field(default_factory=Signal)
     claims_lost: Signal[[int]] = field(default_factory=Signal)
     index_suspected: Signal[[]] = field(default_factory=Signal)
     index_damaged: Signal[[]] = field(default_factory=Signal)

@@ -14,10 +14,10 @@ from typing import Any
 from duepoint.controller.jobs.completions import Completions
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.maintenance import partitioner
-from duepoint.controller.maintenance.comparing import Endings
 from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch, QueueGauges
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
+from duepoint.controller.maintenance.overdue import Endings
 from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, SweepRounds, UnusedBlobs
 from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
@@ -225,14 +225,14 @@ def subscribe(
     events.generation_refused.subscribe(services.observations.refuse)
     events.mark_replaced.subscribe(services.others.suspect)
 
-    events.points_held.subscribe(services.fallbacks.look)
+    events.doubt_found.subscribe(services.fallbacks.look)
     events.claims_lost.subscribe(jobs.history.late.record_lost_claims)
     events.index_suspected.subscribe(sets.request)
     events.layout_changed.subscribe(lambda _layout: sets.request(), annotate)
     if maintenance is None:
         return
     events.objects_compared.subscribe(maintenance.sweeper.request, runs.request)
-    events.points_held.subscribe(maintenance.index.look)
+    events.doubt_found.subscribe(maintenance.index.look)
     events.index_suspected.subscribe(
         maintenance.sweeper.suspect, maintenance.resync.request, services.fallbacks.look
     )

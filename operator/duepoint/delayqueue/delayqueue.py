@@ -2,7 +2,7 @@
 
 One service per question, each in its own module: who may use the index and how it is sharded
 (layouts, membership), what has to run (definitions, occurrences), what is due (claims), how it
-ended (settlements, concurrency), whether it is still consistent (sweeper, suspect_points). They
+ended (settlements, concurrency), whether it is still consistent (sweeper, fallbacks). They
 share an ``index.Index`` (servers, scripts, names of keys) and get each other in their constructors;
 a user takes the services that it needs.
 
@@ -60,7 +60,7 @@ from duepoint.delayqueue.members import (
     writing,
 )
 from duepoint.delayqueue.members import deadletters as member_deadletters
-from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
+from duepoint.delayqueue.repair import collector, fallbacks, mending, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
 
@@ -151,7 +151,7 @@ class DelayQueue:
             shared, reader, mending.Mending(shared, reader), self.history
         )
         self.collector = collector.Collector(shared, reader)
-        self.suspect_points = suspectpoints.SuspectPoints(shared, reader)
+        self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.
         self.counts = counts.Counts(shared, reader)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)

@@ -9,7 +9,7 @@ layout again when a shard says that it has changed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import redis.asyncio
@@ -75,6 +75,27 @@ class Index:
         """What a script learns of the time on which two clocks agree: nothing where none have."""
         confirmed_us = clocks.confirmed_us(self.clock)
         return {} if confirmed_us is None else {"confirmed": confirmed_us}
+
+    async def whereabouts(
+        self, asked: Mapping[messages.ShardId, bytes]
+    ) -> dict[messages.ShardId, dict[str, object]]:
+        """What a script learns that has answered ``other``, with the run id of a former server.
+
+        A server that still is a primary has given the shard away, with all that it knew. One that
+        died, or is a replica now, has not.
+        """
+        if not asked:
+            return {}
+        primaries = set()
+        for replies in await self.servers.everywhere([("INFO", "server"), ("INFO", "replication")]):
+            if not any(isinstance(reply, Exception) for reply in replies):
+                server, replication = replies
+                if replication.get("role") == "master":
+                    primaries.add(str(server.get("run_id")).encode())
+        return {
+            shard: {"former": former.decode(), "moved": former in primaries}
+            for shard, former in asked.items()
+        }
 
     def shard(self, shard: messages.ShardId) -> keys_.ShardKeys:
         """Names of the keys of a shard; the layout must have been read."""

@@ -109,12 +109,6 @@ class OccurrenceRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
         signature: proves that an operator of this installation wrote ``payload``
             (``records.signed_content``).
         replayed_us: when it was taken back from the dead letters; 0 = never. Ages count from it.
-        back_us: of a held point: up to which instant it stands for slots, and as of which they are
-            judged; 0 = it is none.
-        from_us: of a held point: the first slot that is still to be judged.
-        settled_us: of a held point: slots up to here ended once and are not missed if they do not
-            run again.
-        ended_us: of a held point: slots that have ended, among those to be judged.
         unanswered_us: when a request to make a Job was last given up without an answer; 0 = never.
     """
 
@@ -128,10 +122,6 @@ class OccurrenceRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     payload: bytes = b""
     signature: str = ""
     replayed_us: int = 0
-    back_us: int = 0
-    from_us: int = 0
-    settled_us: int = 0
-    ended_us: tuple[int, ...] = ()
     last_cause: str = ""
     unanswered_us: int = 0
 
@@ -160,8 +150,6 @@ class Claim:
             to be read.
         unreadable: members of occurrences whose record is of no known format; they belong to the
             dead letters.
-        back_us: the server went back, and what was due until then is to be compared before it runs:
-            of a chain that is due by then only the slots after it are this worker's; 0 = none.
     """
 
     id: ClaimId
@@ -177,7 +165,6 @@ class Claim:
     alone: int = 0
     definitions: KnownDefinitions = field(default_factory=dict)
     unreadable: frozenset[bytes] = frozenset()
-    back_us: int = 0
     first_us: int = 0
 
     @property

@@ -86,7 +86,6 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     Reason.PODS_REFUSED: (
         "do what the message says about the Pod; the Job then continues by itself, or delete it",
     ),
-    Reason.REDIS_WENT_BACK: ("wait; if it lasts, no operator leads: " + _OPERATORS,),
     Reason.CONCURRENCY_QUEUED: ("wait for the former run, or look at it in status.active",),
     Reason.RECEIVER_BUSY: ("find out why the receiver answers slowly; no attempt is used up",),
     # Skipped

@@ -75,7 +75,6 @@ class Reason(enum.StrEnum):
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     NAME_CONFLICT = "NameConflict"
     # Pending
-    REDIS_WENT_BACK = "RedisWentBack"
     # Superseded
     STALE_VERSION = "StaleVersion"
     DELETED = "Deleted"

@@ -4,10 +4,8 @@ Owns the identity of a schedule in the queue and the member formats. A *chain* p
 id, timing version) stands for "the first slot not yet handed over" of an armed schedule; an
 *occurrence* (21 bytes, or 25 with a run tag: id, timing version, kind, slot in microseconds
 [, run tag]) is one slot with a life of its own: a retry, a planned catch-up slot, a queued one,
-a manual or backfilled run, a check, the *expiry* of a member that has ended. A *held* one stands
-for all slots from its own to an instant up to which a server that went back is to be compared.
-Integers are big-endian, so that a range by id
-finds all occurrences of a schedule in byte order.
+a manual or backfilled run, a check, the *expiry* of a member that has ended. Integers are
+big-endian, so that a range by id finds all occurrences of a schedule in byte order.
 
 Pure; members made here are read by no one else but ``parse_member``. These formats are stored:
 a change needs a new record format number and a reader for the old one.
@@ -42,8 +40,6 @@ TAGGED_OCCURRENCE_LENGTH = 25
 
 #: Dues live in [0, DUE_LIMIT_US); scores from there on are claims (lease expiry + DUE_LIMIT_US).
 DUE_LIMIT_US = 2**52
-#: In the place of a due: on a server that went back this waits to be compared. No lease is so long.
-HELD_US = 2**53 - 2
 
 # Bits 2-15 of an id come from the namespace: with 64 shards (bits 0-5) a namespace uses four.
 _NAMESPACE_BITS = 0xFFFC
@@ -59,16 +55,13 @@ class PointKind(enum.IntEnum):
     MANUAL = 4
     BACKFILL = 5
     CHECK = 6
-    HELD = 7
-    EXPIRY = 8
+    EXPIRY = 7
 
 
 #: Kinds of slots that a ScheduleRun wants run.
 RUN_KINDS = frozenset({PointKind.MANUAL, PointKind.BACKFILL})
 #: Kinds that an edit of the timing supersedes; the others go on with the newest definition.
-TIMED_KINDS = frozenset(
-    {PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED, PointKind.HELD, PointKind.EXPIRY}
-)
+TIMED_KINDS = frozenset({PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED, PointKind.EXPIRY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -263,7 +263,6 @@ class Plan:
         splits: chain points that move on before their slots are tried.
         opened: beside each split, the news of its slots, which are open from then on.
         finished, chains, ended, leaving, dead, events: what is settled without an attempt.
-        held: points that stand for slots which wait, because the server went back.
         put_back: occurrences of members whose set does not fire now, due as they were.
         closing: all of that, once the plan is complete; None where it is nothing.
         unplanned: points at which a bug or an unreadable rule came up. They stay the claim's until
@@ -282,7 +281,6 @@ class Plan:
     dead: list[messages.DeadLetter] = field(default_factory=list)
     events: list[RunEvent] = field(default_factory=list)
     leaving: list[tuple[points.ScheduleId, messages.Leaving]] = field(default_factory=list)
-    held: list[messages.Occurrence] = field(default_factory=list)
     put_back: list[messages.Occurrence] = field(default_factory=list)
     unplanned: list[tuple[DuePoint, Exception]] = field(default_factory=list)
     closing: Closing | None = None
@@ -313,7 +311,7 @@ class Plan:
                 dead=self.dead,
                 events=self.events,
                 leaving=self.leaving,
-                occurrences=[*self.held, *self.put_back],
+                occurrences=self.put_back,
             )
 
     def members(self) -> set[bytes]:

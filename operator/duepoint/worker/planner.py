@@ -179,12 +179,8 @@ class Planner:
 def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
     """The claim by column, where its points may be ordinary.
 
-    What another worker held may have been fired; what was due when the server went back is
-    compared first.
+    What another worker held may have been fired.
     """
     if claim.reclaimed or claim.unknown_members or claim.judged_us != claim.now_us:
         return None
-    chains = chaincolumns.of(claim.points)
-    if chains is not None and claim.back_us and chains.dues[0] <= claim.back_us:
-        return None
-    return chains
+    return chaincolumns.of(claim.points)

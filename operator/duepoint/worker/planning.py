@@ -3,7 +3,7 @@
 Definitions and the claim come in, a Plan goes out. Catch-up and deadline judge a chain as of its
 first claim, however often it was taken over since: the slots that a former owner may have started
 are then those that run, and no others. ``grouping`` decides the same for ordinary points in fewer
-steps; slots that wait because the server went back are judged in ``held_slots``.
+steps.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-import msgspec
-
 from duepoint.delayqueue import activeruns, messages
 from duepoint.runs.run import RunState
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker import closing, held_slots, runlimits
+from duepoint.worker import closing, runlimits
 from duepoint.worker import plan as plans
 
 Definitions = Mapping[points.ScheduleId, definitions.Definition]
@@ -116,10 +114,6 @@ class _PointPlan:
             self._put_back()
         elif point.kind is PointKind.EXPIRY:
             self._expire()
-        elif point.kind is PointKind.CHAIN and self._may_have_run():
-            self._hold()
-        elif point.kind is PointKind.HELD:
-            self._plan_held()
         elif point.kind is PointKind.CHAIN:
             self._plan_chain(attempt_limit_us(self._known))
         elif point.kind is PointKind.CHECK:
@@ -212,13 +206,6 @@ class _PointPlan:
             why = messages.Leaving.EXPIRED
         made.leaving.append((self._point.schedule_id, why))
 
-    def _may_have_run(self) -> bool:
-        """Whether the server went back behind the chain's due, and the objects say what ran.
-
-        Of a set's members nothing but the queue knows: they fire again, with the same ids.
-        """
-        return self._known.owner is None and self._point.due_us <= self._claim.back_us
-
     def _bury(self) -> None:
         """Give up on a slot that no worker survives; its schedule goes on with the next one."""
         point = self._point
@@ -295,7 +282,7 @@ class _PointPlan:
         run: tuple[policies.Chosen, ...],
         following: slots.DueSlot | None,
         next_due_us: int | None,
-        *others: messages.Occurrence,
+        *,
         begins_first: bool,
     ) -> None:
         """The chain moves on before its slots are tried, and these stand beside it until then."""
@@ -318,10 +305,9 @@ class _PointPlan:
         )
         self.made.attempts.append(attempts)
         self.made.splits.append(
-            messages.Planning(chain=chain, slots=(*occurrences, *others), next_due_us=next_due_us)
+            messages.Planning(chain=chain, slots=occurrences, next_due_us=next_due_us)
         )
         oldest, *later = attempts
-        open_us = [one.slot_us for one in later] + [one.record.from_us for one in others]
         # The slots are open from then on: no later slot's end speaks for them.
         self.made.opened.append(
             closing.slot_event(
@@ -332,7 +318,7 @@ class _PointPlan:
                 self._claim.now_us,
                 trigger=oldest.trigger,
                 due_us=oldest.due_us,
-                more_us=tuple(open_us),
+                more_us=tuple([one.slot_us for one in later]),
             )
         )
 
@@ -431,53 +417,6 @@ class _PointPlan:
                 number=self._record.attempt + 1,
             )
         )
-
-    # -- slots that wait because the server went back ----------------------------------------------
-
-    def _hold(self) -> None:
-        """What is due by the suspect instant waits to be compared; the chain goes on after it."""
-        chain, timeline, back_us = self._point, self._timeline, self._claim.back_us
-        first_us = timeline.at_or_before(chain.due_us)
-        newest_us = timeline.newest_due(back_us)
-        if first_us is None or newest_us is None or newest_us < first_us:
-            self.made.close_chain(chain, timeline.next_after(back_us))
-            return
-        self.made.held.append(
-            messages.Occurrence(
-                point=dataclasses.replace(
-                    chain, kind=PointKind.HELD, due_us=points.HELD_US, slot_us=first_us
-                ),
-                record=messages.OccurrenceRecord(back_us=back_us, from_us=first_us),
-                source=chain.member,
-            )
-        )
-        self._add_event(first_us, RunState.PENDING, Reason.REDIS_WENT_BACK, due_us=first_us)
-        if self._known.runs_left is None:
-            self.made.close_chain(chain, timeline.next_after(newest_us))
-        else:  # the chain waits too, because its count of runs went back
-            self.made.chains.append(
-                points.chain(chain.schedule_id, chain.timing_version, points.HELD_US)
-            )
-
-    def _plan_held(self) -> None:
-        """Slots that were compared and have not ended: as a chain, but with an end."""
-        point, record = self._point, self._record
-        first_us = record.from_us or point.slot_us
-        policy = self._known.rule.policy
-        judged = held_slots.judged(self._timeline, policy, record, first_us)
-        decision = self._within_runs(judged, first_us)
-        run = runlimits.within_share(decision, self._claim).run
-        if not run:
-            self.made.finished.append(point.member)
-            if decision.missed and decision.following is None:
-                self._complete(decision.newest_us)
-        elif len(run) == len(decision.run):
-            self._split(point, run, decision.following, None, begins_first=False)
-        else:
-            record = msgspec.structs.replace(record, from_us=decision.run[len(run)].slot_us)
-            rest = messages.Occurrence(point=point, record=record)
-            now_us = self._claim.now_us
-            self._split(point, run, decision.following, now_us, rest, begins_first=False)
 
 
 def _has_slot(timeline: slots.Slots, due_us: int) -> bool:

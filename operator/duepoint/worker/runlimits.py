@@ -28,8 +28,6 @@ MOST_PLANNED = 500
 #: Runs that may be begun, by schedule; one without a limit is not in it.
 RunsLeft = Mapping[points.ScheduleId, int]
 
-#: Points that stand for slots which are still to be handed over.
-_HANDING_OVER = frozenset({points.PointKind.CHAIN, points.PointKind.HELD})
 _REGULAR = frozenset({points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUEUED})
 
 
@@ -53,7 +51,7 @@ async def left(
     limited = [
         point.schedule_id
         for point in claim.points
-        if point.kind in _HANDING_OVER and is_limited(found.get(point.schedule_id))
+        if point.kind is points.PointKind.CHAIN and is_limited(found.get(point.schedule_id))
     ]
     if not limited:
         return {}

@@ -97,6 +97,21 @@ async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster)
     assert settled.applied == 1
 
 
+async def test_a_shard_that_moved_from_a_living_node_did_not_go_back(clustered, shared_cluster):
+    await clustered.arm()
+    (claim,) = await clustered.claim_all()
+    await clustered.queue.claims.release(claim)
+    slot = shard_slot(clustered, claim.shard)
+    source = shared_cluster.owner(slot)
+    target = next(node for node in shared_cluster.nodes if node is not source)
+    await asyncio.to_thread(shared_cluster.move_slot, slot, target)
+    assert await clustered.queue.fallbacks.doubts(every=True) == ()
+    # Back again, so that the claim is the first to find out.
+    await asyncio.to_thread(shared_cluster.move_slot, slot, source)
+    assert len(await clustered.claim_all()) == 1
+    assert await clustered.queue.fallbacks.doubts(every=True) == ()
+
+
 async def test_slots_move_under_load_and_nothing_is_lost_or_early_or_late_by_3_seconds(
     clustered, shared_cluster
 ):

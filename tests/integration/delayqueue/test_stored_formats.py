@@ -77,7 +77,7 @@ async def test_a_claim_that_nobody_ended_is_taken_over_with_its_points(found):
     report, second, plain = (goldenindex.of(found.queue, n) for n in ("report", "second", "plain"))
     assert held == {second.id, plain.id}
     kinds = {p.kind for claim in claims for p in claim.points if p.schedule_id == report.id}
-    assert kinds == set(points.PointKind) - {points.PointKind.HELD, points.PointKind.EXPIRY}
+    assert kinds == set(points.PointKind) - {points.PointKind.EXPIRY}
     assert not any(claim.unknown_members for claim in claims)
 
 

@@ -20,9 +20,6 @@ RECORDS = st.builds(
     payload=st.binary(max_size=40),
     signature=st.text(max_size=40),
     replayed_us=st.integers(0, points.DUE_LIMIT_US),
-    back_us=st.integers(0, points.DUE_LIMIT_US),
-    from_us=st.just(0),
-    ended_us=st.just(()),
     last_cause=st.text(max_size=40),
     unanswered_us=st.integers(0, points.DUE_LIMIT_US),
 )

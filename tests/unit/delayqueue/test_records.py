@@ -44,7 +44,7 @@ def test_the_last_cause_is_kept_in_bounded_length_and_an_older_version_does_with
     read = records.unpack(packed)
     assert read.last_cause == "c" * 199 + "…"
     assert (read.attempt, read.last_error) == (2, "Network")
-    assert not read.back_us
+    assert not read.unanswered_us
     assert (
         records.unpack(records.pack(msgspec.structs.replace(record, last_cause=""))).last_cause
         == ""

@@ -1,34 +1,27 @@
-"""Compares what waits on a server that went back, so that it runs or ends.
+"""Puts Schedules again that were due when a server went back in time.
 
-Workers find out that a shard went back and set aside what was due by then; they go on with what is
-due later, so only overdue slots depend on this. Each look takes every outcome that was reported so
-far, reads what waits, says what has ended, and has the rest run; it looks again until no shard is
-suspect. It begins with a term, because a former leader may have ended in the middle of it, once all
-statuses and all Jobs are known.
-
-What a held point stands for is not passed by a watermark while that point is in the queue; the
-reporter learns when it is not any more.
+Workers find out that a shard went back, and hand out nothing of a Schedule there that was due by
+then; all else fires. Each look takes every outcome that was reported so far, puts what is overdue
+again (``overdue``), and ends the doubt about the shard; it looks again until no shard is in doubt.
+It begins with a term, once all statuses and all Jobs are known.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
 from duepoint import errors, services, telemetry
-from duepoint.controller import inventory
-from duepoint.controller.maintenance import comparing
+from duepoint.controller.maintenance import overdue
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.repair import suspectpoints
-from duepoint.runs import run
-from duepoint.schedules import actions, points
+from duepoint.delayqueue.repair.fallbacks import Doubt, Overdue, PutAgain
+from duepoint.schedules import actions
 from duepoint.schedules.definition import Definition
-from duepoint.schedules.points import PointKind
 
 PART = "fallback"
 #: A worker that was cut off in the middle tells within this what it had done, and it is not done
@@ -49,7 +42,7 @@ class Fallbacks:
         self,
         term: TermContext,
         *,
-        endings: comparing.Endings,
+        endings: overdue.Endings,
         reporter: Reporter,
         catch_up: Callable[[], Awaitable[None]],
         ready: Callable[[], Awaitable[object]],
@@ -59,168 +52,107 @@ class Fallbacks:
         self._reporter = reporter
         self._catch_up = catch_up
         self._ready = ready
-        self._streams: dict[tuple[str, str], bool] = {}
+        self._own_streams: dict[tuple[str, str], bool] = {}
         self._asked = asyncio.Event()
         self._asked.set()
 
     def look(self) -> None:
-        """A shard may be suspect."""
+        """A shard may be in doubt."""
         self._asked.set()
 
     async def run(self) -> None:
-        """Compare whenever there is something to; raises queue_errors.Fenced."""
+        """Put again whenever there is something to; raises queue_errors.Fenced."""
         await self._ready()
         while True:
             await self._asked.wait()
             self._asked.clear()
-            if await self._is_any_shard_suspect():
-                await self._term.clock.sleep(GRACE_SECONDS)
-            await self._until_nothing_waits()
+            await self._until_no_doubt()
 
-    async def _is_any_shard_suspect(self) -> bool:
-        try:
-            return any(one.back_us for one in await self._suspect_shards())
-        except (errors.TryLater, errors.WorldChanged):
-            return False  # the look tells
-
-    async def _suspect_shards(
-        self, *, every: bool = False
-    ) -> tuple[suspectpoints.SuspectShard, ...]:
-        return await self._term.queue.suspect_points.shards(every=every)
-
-    async def _until_nothing_waits(self) -> None:
+    async def _until_no_doubt(self) -> None:
         waits = _waits()
         while True:
             try:
-                changed, left = await self._compare_once()
+                doubts = await self._doubts()
+                unknown = await self._put_again(doubts)
             except queue_errors.Fenced:
                 raise
             except (errors.TryLater, errors.WorldChanged) as trouble:
                 if self._term.health.unwell(PART, str(trouble)):
-                    telemetry.logger.warning("what waits is not compared", error=str(trouble))
-                await self._term.clock.sleep(next(waits))
-                continue
-            self._term.health.well(PART)
-            telemetry.suspect_shards.set(left)
-            if not left:
-                return
-            if changed:
-                waits = _waits()
+                    telemetry.logger.warning("what is overdue is not put", error=str(trouble))
+            else:
+                self._term.health.well(PART)
+                if not doubts:
+                    return
+                if not unknown:
+                    waits = _waits()  # more was found meanwhile, or nothing is left
             await self._term.clock.sleep(next(waits))
 
-    async def _compare_once(self) -> tuple[int, int]:
-        """How many points changed, and how many shards are left to be looked at again."""
-        suspects = await self._suspect_shards()
-        known = self._reporter.holds()
-        if not suspects and not known:
-            return 0, 0
-        if suspects:
-            self._term.events.claims_lost(max(one.back_us for one in suspects))
-        await self._catch_up()
-        changed, left = 0, 0
-        for one in suspects:
-            changed += await self._term.queue.suspect_points.set_aside(one, self._term.epoch)
-            changed += await self._compare_shard(one)
-            left += bool(await self._term.queue.suspect_points.end(one, self._term.epoch))
-        if known and not left:
-            left = await self._end_holds(known)
-        return changed, left
+    async def _doubts(self) -> tuple[Doubt, ...]:
+        """The shards in doubt, once workers had the time to tell what they had done."""
+        doubts = await self._term.queue.fallbacks.doubts()
+        telemetry.suspect_shards.set(len(doubts))
+        if doubts:
+            back_us = max(doubt.back_us for doubt in doubts)
+            self._term.events.claims_lost(back_us)
+            grace = GRACE_SECONDS - (self._term.clock.now_us() - back_us) / 1e6
+            if grace > 0:
+                await self._term.clock.sleep(min(grace, GRACE_SECONDS))
+                return await self._term.queue.fallbacks.doubts()
+        return doubts
 
-    async def _compare_shard(self, suspect: suspectpoints.SuspectShard) -> int:
-        changed = 0
-        async for part in self._term.queue.suspect_points.held(suspect.shard):
-            known = [one.definition for one in part if one.definition is not None]
-            held: frozenset[bytes] = frozenset()
-            if any(one.point.kind is PointKind.CHAIN for one in part):
-                stored = self._term.queue.occurrences.all_occurrences(suspect.shard)
-                held = frozenset(
-                    [one.schedule_id async for one in stored if one.kind is PointKind.HELD]
-                )
-            found = comparing.compare(
-                part,
-                self._endings,
-                back_us=suspect.back_us,
-                now_us=self._term.clock.now_us(),
-                held=held,
-                goes_back=await self._going_back(suspect.shard, known),
-            )
-            await self._leave_out_known(suspect.shard, found.compared)
-            if found.compared:
-                changed += await self._term.queue.suspect_points.apply(
-                    suspect.shard,
-                    found.compared,
-                    self._term.epoch,
-                    outcomes=run.pack(found.events),
-                )
-            _log(suspect.shard, found)
+    async def _put_again(self, doubts: tuple[Doubt, ...]) -> int:
+        """Of how many Schedules the end of some slot is not known."""
+        if doubts:
+            await self._catch_up()
+        return sum([await self._put_shard(doubt) for doubt in doubts])
+
+    async def _put_shard(self, doubt: Doubt) -> int:
+        """The same for one shard, whose doubt ends where it is none."""
+        fallbacks, epoch = self._term.queue.fallbacks, self._term.epoch
+        found = changed = unknown = 0
+        async for part in fallbacks.overdue(doubt):
+            wanted = [await self._wanted(one, doubt) for one in part]
+            changes = [one for one in wanted if one is not None and one.changes]
+            if changes:
+                changed += await fallbacks.put_again(doubt, changes, epoch)
+            found += len(part)
+            unknown += wanted.count(None)
             await self._term.clock.sleep(0)  # let firing and statuses in between parts
-        return changed
+        telemetry.logger.warning(
+            "Redis went back in time; what was due is put again",
+            shard=doubt.shard,
+            schedules=found,
+            changed=changed,
+            unknown=unknown,
+        )
+        telemetry.put_again_total.inc(found - unknown)
+        if not unknown:
+            await fallbacks.end(doubt, epoch)
+        return unknown
 
-    async def _going_back(
-        self, shard: messages.ShardId, known: Iterable[Definition]
-    ) -> Callable[[Definition], bool]:
-        """Whether a schedule's target is a stream on the very servers of the index."""
-        for namespace, digest in {(one.namespace, one.target) for one in known}:
-            if (namespace, digest) not in self._streams:
-                try:
-                    action = actions.decode(
-                        await self._term.queue.definitions.blob(namespace, digest, shard)
-                    )
-                except (queue_errors.BlobMissing, queue_errors.BlobForged, msgspec.MsgspecError):
-                    continue  # a worker says what is wrong with it
-                target = action.target
-                is_own = isinstance(target, actions.StreamAction) and target.connection is None
-                self._streams[namespace, digest] = is_own
-        return lambda one: self._streams.get((one.namespace, one.target), False)
+    async def _wanted(self, one: Overdue, doubt: Doubt) -> PutAgain | None:
+        definition = one.definition
+        settled = self._endings.settled(definition, doubt.back_us)
+        goes_back = await self._goes_back(definition, doubt.shard)
+        wanted = overdue.put_again(one, settled, self._endings, goes_back=goes_back)
+        if wanted is not None and wanted.due_us != one.chain_due_us:
+            # What ended is told by no event: those are lost with the server.
+            is_last = wanted.due_us is None
+            self._reporter.settled_through(definition.uid, settled.through_us, completed=is_last)
+        return wanted
 
-    async def _leave_out_known(
-        self, shard: messages.ShardId, compared: suspectpoints.PointComparison
-    ) -> None:
-        """Open slots whose points are in the queue need none again."""
-        kept = []
-        slots_of: dict[points.ScheduleId, set[int]] = {}
-        for held, lost in compared.added:
-            schedule_id = lost.point.schedule_id
-            if schedule_id not in slots_of:
-                slots_of[schedule_id] = {
-                    one.slot_us
-                    async for one in self._term.queue.occurrences.all_occurrences(
-                        shard, of=schedule_id
-                    )
-                    if one.kind not in (points.RUN_KINDS | {PointKind.HELD})
-                }
-            if lost.point.slot_us not in slots_of[schedule_id]:
-                kept.append((held, lost))
-        compared.added[:] = kept
-
-    async def _end_holds(self, known: dict[str, int]) -> int:
-        """Of what no held point is left, watermarks are free; how many are not yet.
-
-        A point that is gone because its server went back once more has ended nothing: the chain
-        stands before its slots again.
-        """
-        found = inventory.occurrences(self._term.queue, {PointKind.HELD})
-        held = {definition.uid async for _, _, definition in found}
-        await self._catch_up()  # their outcomes were reported before they went
-        if await self._suspect_shards(every=True):
-            return len(known)
-        self._reporter.end_holds({uid: count for uid, count in known.items() if uid not in held})
-        return len(known.keys() & held)
-
-
-def _log(shard: messages.ShardId, found: comparing.Comparisons) -> None:
-    compared = found.compared
-    telemetry.held_points_total.labels("ended").inc(len(compared.gone))
-    telemetry.held_points_total.labels("due").inc(len(compared.due) + len(compared.chains))
-    telemetry.held_points_total.labels("lost").inc(len(compared.added))
-    telemetry.logger.warning(
-        "Redis went back in time; what waited was compared",
-        shard=shard,
-        ended=len(compared.gone),
-        due=len(compared.due) + len(compared.chains),
-        lost=len(compared.added),
-        waiting=found.waiting,
-    )
+    async def _goes_back(self, known: Definition, shard: messages.ShardId) -> bool:
+        """Whether its target is a stream on the very servers of the index."""
+        key = known.namespace, known.target
+        if key not in self._own_streams:
+            try:
+                blob = await self._term.queue.definitions.blob(*key, shard)
+                target = actions.decode(blob).target
+            except (queue_errors.BlobMissing, queue_errors.BlobForged, msgspec.MsgspecError):
+                return False  # a worker says what is wrong with it
+            is_own = isinstance(target, actions.StreamAction) and target.connection is None
+            self._own_streams[key] = is_own
+        return self._own_streams[key]
 
 
 def _waits() -> Iterator[float]:

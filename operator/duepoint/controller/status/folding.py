@@ -14,7 +14,7 @@ from dataclasses import replace
 from duepoint.controller import statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.runs import summary as summaries
-from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
+from duepoint.runs.run import REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 
@@ -81,19 +81,6 @@ def _open(state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us
     return is_listed
 
 
-def knows_end(state: ScheduleState, slot_us: int, *, of_job: bool) -> bool:
-    """Whether a regular slot has ended although the watermark may not say so.
-
-    A Job's slot ends with its creation; any other run that is active may be tried again.
-    """
-    known = summaries.state_of(state.runs(), slot_us)
-    if slot_us in state.open and not of_job:
-        return known in ENDED
-    if known is None:
-        return summaries.has_ended(state.runs(), slot_us)
-    return of_job or known is not RunState.RUNNING
-
-
 def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries.Summary) -> bool:
     """Whether this event, folded already, is the last refusal that a template may have."""
     if event.generation != state.generation or event.trigger not in REGULAR:
@@ -112,25 +99,6 @@ def is_running(state: ScheduleState, event: RunEvent) -> bool:
     wanted_by = event.job_name or event.run_uid
     known = summaries.state_of(state.runs(), event.slot_us, event.trigger, wanted_by)
     return known is RunState.RUNNING
-
-
-# -- a server that went back -------------------------------------------------------------------
-
-
-def hold(state: ScheduleState, from_us: int) -> None:
-    """A held point stands for the slots from there on; whether they have ended is unknown.
-
-    What is settled already stays settled.
-    """
-    floor_us = max(from_us, state.runs().settled_us + 1)
-    state.held_us = min(state.held_us or floor_us, floor_us)
-    state.holds += 1
-
-
-def end_hold(state: ScheduleState) -> bool:
-    """No held point is left; whether the status changes by it."""
-    state.held_us = 0
-    return state.settle()
 
 
 # -- what the queue and the Jobs show ----------------------------------------------------------

@@ -27,7 +27,7 @@ from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import PointKind
 
-_KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED, PointKind.HELD})
+_KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
 #: A Schedule whose watermark is older than its chain allows: uid, newest slot, no slot is left.
 _Passed = tuple[str, int, bool]
 
@@ -45,15 +45,11 @@ class OpenSlotReader:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
         began_us = self._term.clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
-        suspect = await self._suspect_shards()
+        doubted = await self._shards_in_doubt()
         old: list[tuple[messages.ShardId, str, OpenSlot]] = []
         kept = inventory.occurrences(self._term.queue, _KINDS)
         async for shard, occurrence, definition in kept:
             if plan.is_superseded(occurrence, definition):
-                continue
-            if occurrence.kind is PointKind.HELD:
-                from_us = occurrence.record.from_us or occurrence.slot_us
-                self._reporter.hold(definition.uid, from_us)
                 continue
             slot = _open_slot(occurrence, definition, began_us)
             if self._is_old(occurrence, definition):
@@ -61,15 +57,15 @@ class OpenSlotReader:
             else:
                 held.setdefault(definition.uid, []).append(slot)
         # Once more: a server may have gone back after the first question and before it was read.
-        suspect |= await self._suspect_shards(every=True) if old else frozenset()
+        doubted |= await self._shards_in_doubt(every=True) if old else frozenset()
         for shard, uid, slot in old:
-            if shard not in suspect:
+            if shard not in doubted:
                 held.setdefault(uid, []).append(slot)
         self._reporter.compare_open(held, began_us)
 
-    async def _suspect_shards(self, *, every: bool = False) -> frozenset[messages.ShardId]:
-        suspect = await self._term.queue.suspect_points.shards(every=every)
-        return frozenset(each.shard for each in suspect)
+    async def _shards_in_doubt(self, *, every: bool = False) -> frozenset[messages.ShardId]:
+        doubts = await self._term.queue.fallbacks.doubts(every=every)
+        return frozenset(doubt.shard for doubt in doubts)
 
     def _is_old(self, occurrence: occurrences.StoredOccurrence, known: Definition) -> bool:
         """Whether the slot has ended by the published status.

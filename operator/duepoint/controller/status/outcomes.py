@@ -199,7 +199,7 @@ class Outcomes:
 
     def _hand_on(self, entry: ledger.OutcomeEntry, *, replayed: bool, ack: Acknowledgement) -> None:
         if entry.back_us:
-            self._term.events.points_held()
+            self._term.events.doubt_found()
             return
         for event in _events(entry):
             if not entry.is_lost:

@@ -59,8 +59,6 @@ class Reporter:
         self.states = states
         self._term = term
         self._mark = published.mark(term.installation)
-        #: Schedules of which a held point was reported, and may still be there.
-        self._held: set[str] = set()
         self._writer = StatusWriter(term, source=self, part="status", is_arming=is_arming)
         self._corrections = Corrections(term.clock, self._mark)
         self._next_passed = NextPassed(
@@ -170,8 +168,6 @@ class Reporter:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
             self._term.events.run_replacing(event, ack)
-        elif event.reason == Reason.REDIS_WENT_BACK:
-            self.hold(event.uid, event.slot_us)
         elif event.state is RunState.PENDING:
             # Not acknowledged by a status: as long as none passes the slot, a rebuilt chain begins
             # below it. The slot of a ScheduleRun is shown by that one.
@@ -351,29 +347,6 @@ class Reporter:
         if (schedule := self.states.get(uid)) is not None:
             folding.settle_through(schedule, through_us, completed=completed)
             self._changed_by_run(uid)
-
-    def hold(self, uid: str, from_us: int) -> None:
-        """A held point stands for the slots from there on."""
-        if (schedule := self.states.get(uid)) is not None:
-            folding.hold(schedule, from_us)
-            self._held.add(uid)
-            self._term.events.points_held()  # the last look for held points may have been before
-
-    def holds(self) -> dict[str, int]:
-        """How many held points were reported, by uid."""
-        schedules_held = ((uid, self.states.get(uid)) for uid in self._held)
-        return {uid: schedule.holds for uid, schedule in schedules_held if schedule is not None}
-
-    def end_holds(self, seen: dict[str, int]) -> None:
-        """No held point is left of these, unless more than that many were reported."""
-        for uid, count in seen.items():
-            schedule = self.states.get(uid)
-            if schedule is None or schedule.holds != count:
-                continue
-            self._held.discard(uid)
-            if folding.end_hold(schedule):
-                self._changed_by_run(uid)
-        self._held = {uid for uid in self._held if uid in self.states}
 
     # -- statuses (``writer.StatusSource``) ------------------------------------------------------
 

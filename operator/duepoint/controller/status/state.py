@@ -73,9 +73,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         may_show_running: whether the published status may list an active run.
         next_us: the next slot of the published status; 0 = none.
         version: the newest resourceVersion that was read, or written here; 0 = not known.
-        held_us: a held point stands for the slots from here on, and the watermark stays below
-            them; 0 = there is none.
-        holds: how many held points were reported.
         refused_pods: why one of its Jobs has no Pods; "" = none is without, or Jobs are unknown.
     """
 
@@ -98,8 +95,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     refusals: int = 0
     resumed_timing: int = -1
     active: tuple[dict[str, Any], ...] | None = None
-    held_us: int = 0
-    holds: int = 0
     refused_pods: str = ""
     managed_by: str = ""
     was_written: bool = False
@@ -189,10 +184,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
     def ceiling_us(self) -> int | None:
         """The highest watermark that is true; None = any that was reached."""
-        ceiling_us = self.open.ceiling_us()
-        if not self.held_us:
-            return ceiling_us
-        return self.held_us - 1 if ceiling_us is None else min(ceiling_us, self.held_us - 1)
+        return self.open.ceiling_us()
 
     @property
     def timing_generation(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 
-from duepoint.controller.status import folding
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
@@ -87,11 +86,6 @@ class ScheduleStates:
         """The watermark as it is known, published or not."""
         state = self._states.get(uid)
         return 0 if state is None else state.runs().settled_us
-
-    def knows_end(self, uid: str, slot_us: int, *, of_job: bool) -> bool:
-        """Whether a regular slot has ended although the watermark may not say so."""
-        state = self._states.get(uid)
-        return state is not None and folding.knows_end(state, slot_us, of_job=of_job)
 
     def is_published_as_ended(self, uid: str, slot_us: int) -> bool:
         """Whether the published status says that a slot has ended."""

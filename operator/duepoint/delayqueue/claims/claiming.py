@@ -116,6 +116,7 @@ class Claims:
             for shard, due in taken.items()
             if (few := due.few)
         }
+        whereabouts: dict[messages.ShardId, dict[str, object]] = {}
         for _ in range(_ROUNDS):
             if not asked:
                 break
@@ -133,6 +134,7 @@ class Claims:
                             lease_seconds=lease_seconds,
                             standby=shard in standby,
                             skip_suspects=skip_suspects,
+                            former=whereabouts.get(shard, {}),
                         )
                         for shard, id_ in zip(asked, ids, strict=True)
                     ),
@@ -145,14 +147,11 @@ class Claims:
             )
             known = self._definitions_behind(foreseen, replies[len(asked) :])
             again = []
+            others: dict[messages.ShardId, bytes] = {}
             for shard, id_, reply in zip(asked, ids, replies, strict=False):
                 if isinstance(reply, errors.DuepointError):
                     self._put_off(shard, reply, answers, failed)
-                elif reply[0] == b"lanes":
-                    self._lanes[shard] = reply[1]
-                    again.append(shard)
-                elif reply[0] == b"move":
-                    await self.moves.finish_overdue(shard, reply[1])
+                elif await self._wants_to_be_asked_again(shard, reply, others):
                     again.append(shard)
                 elif reply[0] == b"undated":
                     answers[shard] = self._wait_for_a_date(shard)
@@ -160,6 +159,7 @@ class Claims:
                     self._undated.pop(shard, None)
                     answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
             asked = again
+            whereabouts |= await self.index.whereabouts(others)
         if failed and not answers:
             raise next(iter(failed.values()))
         for shard, due in taken.items():
@@ -192,6 +192,21 @@ class Claims:
             for at in self.index.servers.homes(tuple(by_meta)).values()
         ]
         return tuple(shard for home in homes if not {*home} & {*shards} for shard in home)
+
+    async def _wants_to_be_asked_again(
+        self, shard: messages.ShardId, reply: list[Any], others: dict[messages.ShardId, bytes]
+    ) -> bool:
+        """Whether nothing was claimed, for want of what is found out here."""
+        match reply[0]:
+            case b"lanes":
+                self._lanes[shard] = reply[1]
+            case b"move":
+                await self.moves.finish_overdue(shard, reply[1])
+            case b"other":
+                others[shard] = reply[1]
+            case _:
+                return False
+        return True
 
     def _put_off(
         self,
@@ -308,6 +323,7 @@ class Claims:
         lease_seconds: float,
         standby: bool,
         skip_suspects: bool,
+        former: Mapping[str, object],
     ) -> scripting.ScriptCall:
         names = self.index.shard(shard)
         lanes = self._lanes.get(shard, [])
@@ -329,6 +345,7 @@ class Claims:
             **self.index.confirmed_time(),
             **({"insists": True} if self._insists(shard) else {}),
             **({"mark_age": _us(self.index.clock.monotonic() - marked_at)} if mark else {}),
+            **former,
             ran=names.ran,
         )
         call.values.append(nodes.RUN_ID)  # of the server that it is sent to
@@ -360,7 +377,7 @@ class Claims:
                 has_suspects=bool(reply[3]),
             )
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
-        lanes, left, first, mark, back, ahead = others
+        lanes, left, first, mark, ahead = others
         self._expect(shard, ahead)
         if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:
             self._marks[shard] = int(mark), self.index.clock.monotonic()
@@ -375,7 +392,6 @@ class Claims:
             token_us=int(token),
             held_until=started + (int(token) - int(now)) / 1_000_000,
             definitions=known,
-            back_us=int(back),
             **_records(occurrences),
             **_points(found),
         )

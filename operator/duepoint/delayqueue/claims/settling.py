@@ -187,7 +187,6 @@ class Settlements:
             whole=is_whole,
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
-            holds=any(each.point.due_us == points.HELD_US for each in settlement.occurrences),
         )
         whole_lanes = {} if is_whole else _whole_lanes(claim, settlement, named)
         key_of = {lane: call.key(names.lane(lane)) for lane in parts}

@@ -7,10 +7,13 @@ way to another shard is waited for.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
@@ -35,6 +38,14 @@ class StoredOccurrence:
     kind: points.PointKind
     slot_us: int
     record: messages.OccurrenceRecord
+    member: bytes
+
+    def without_payload(self) -> StoredOccurrence:
+        """The same without its payload: that has up to 64 KiB, and thousands may be read."""
+        if not self.record.payload:
+            return self
+        record = msgspec.structs.replace(self.record, payload=b"", signature=b"")
+        return dataclasses.replace(self, record=record)
 
 
 @dataclass(eq=False)
@@ -167,6 +178,7 @@ class Occurrences:
                         kind=point.kind,
                         slot_us=point.slot_us,
                         record=records.unpack_or_first(record or b""),
+                        member=member,
                     )
             if len(members) < _OCCURRENCES_PER_CHUNK:
                 return

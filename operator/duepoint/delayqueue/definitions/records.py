@@ -80,8 +80,8 @@ def is_due(due_us: int) -> bool:
 
 
 def checked_due(due_us: int) -> int:
-    """The due itself, or what stands in its place; raises Bug where it cannot be stored."""
-    if not is_due(due_us) and due_us != points.HELD_US:
+    """The due itself; raises Bug where it cannot be stored."""
+    if not is_due(due_us):
         raise errors.Bug(f"a due of {due_us} us cannot be stored: it is outside [0, 2^52)")
     return due_us
 

@@ -42,7 +42,7 @@ class MemberCounting:
             commands += [
                 ("HMGET", names.meta, lanes.entry_field(lane), lanes.count_field(lane), tally),
                 ("ZCOUNT", names.lane(lane), 0, f"({points.DUE_LIMIT_US}"),
-                ("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, f"({points.HELD_US}"),
+                ("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, "(+inf"),
                 ("ZRANGE", names.lane(lane), 0, 0, "WITHSCORES"),
             ]
         replies = iter(await self.index.read_many("count the members of a set", commands))

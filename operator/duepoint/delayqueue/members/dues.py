@@ -178,7 +178,7 @@ class MemberDues:
                 "ZRANGE",
                 lane,
                 points.DUE_LIMIT_US,
-                f"({points.HELD_US}",
+                "(+inf",
                 "BYSCORE",
                 "LIMIT",
                 0,

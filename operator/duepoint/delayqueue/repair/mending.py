@@ -30,10 +30,7 @@ _DUES_TOGETHER = 250
 
 @dataclass(slots=True)
 class Findings:
-    """What one step wants mended: (lane, id, member[, due[, score]]); claim ids.
-
-    ``held``: points wait to be compared, and nothing says so any more.
-    """
+    """What one step wants mended: (lane, id, member[, due[, score]]); claim ids."""
 
     lanes: set[int] = field(default_factory=set)
     arm: list[tuple[int, bytes, bytes, int]] = field(default_factory=list)
@@ -42,7 +39,6 @@ class Findings:
     forget: list[tuple[int, bytes]] = field(default_factory=list)
     free: list[tuple[int, bytes, bytes, int, float]] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
-    held: bool = False
     looked_at: int = 0
     unarmed: list[points.ScheduleId] = field(default_factory=list)
 
@@ -51,7 +47,6 @@ class Findings:
         yield Findings(
             lanes=self.lanes,
             records=self.records,
-            held=self.held,
             **{kind: getattr(self, kind)[:_MENDED_TOGETHER] for kind in _KINDS},
         )
         longest = max(len(getattr(self, kind)) for kind in _KINDS)
@@ -162,7 +157,7 @@ class Mending:
             shard,
             epoch=epoch,
             latest=int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000),
-            held=findings.held,
+            ran=names.ran,
         )
 
         def lane_key(lane: int) -> int:

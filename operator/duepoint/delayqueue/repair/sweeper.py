@@ -298,9 +298,6 @@ class Sweeper:
             *(("ZCOUNT", names.claims, int(end - limit), int(end - limit)) for end in ends),
         )
         orphaned = bands.difference(end for end, count in zip(ends, counts, strict=True) if count)
-        if points.HELD_US in orphaned:
-            orphaned.discard(points.HELD_US)
-            findings.held = True
         dropped = {member for _, _, member in findings.drop}
         orphans = {m: s for m, s in scores.items() if s in orphaned and m not in dropped}
         chains = {m for m in orphans if len(m) == points.CHAIN_LENGTH}

@@ -5,26 +5,29 @@
   ceil(batch / 8^attempts) change owner, so that a poisonous one is soon alone; when they were claimed first
   goes with them. A claim that was given back has lost no owner. Each lane with something due gets its share of
   the batch. A caller that skips suspects gets nothing that has lost two owners already, and learns that there
-  is some. On a server that went back the shard is suspect: what was due until then is set aside, but for
-  chains, which the caller moves on.
+  is some. Where the server went back, nothing is handed out of a Schedule that was due until then before the
+  leader has put that again.
 
   KEYS  then lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
         skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), confirmed (us, the UTC on which
-        two of the caller's clocks agree; absent: none do), insists (bool: without it this server's is taken), ran (channel; no
+        two of the caller's clocks agree; absent: none do), insists (bool: without it this server's is taken), former and
+        moved (what was found out after the reply 'other'), ran (channel; no
         key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
-        since when that is known: see suspects.lua
+        since when that is known: see doubt.lua
   A batch is shared out by namespace, and a namespace's part by its lanes. Of more than 64 lanes that are due the
   namespaces take turns, each with its oldest lanes first; a caller learns in the reply which to name the next time. 1,024
   are looked at, of more due ones others in each second.
 
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (points that are due besides, 1 at least; 0: none), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
-           left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is suspect), {member, due, ...: see next_members}}
+           left alone (0 or 1), first claimed us, mark, {member, due, ...: see next_members}}
         {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1), server time us,
            {member, due, ...: the same}}
+        {'other', run id}: call again and say whether that server, which the shard was on, is a primary still; nothing was
+           changed
         {'undated'}: the server went back, and the caller has no time to say when; nothing was changed
         {'lanes', {number ...}}: these must be among KEYS; nothing was claimed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
@@ -34,7 +37,7 @@
 -- include heads
 -- include record
 -- include claims
--- include suspects
+-- include doubt
 
 local FIXED_KEYS = 7
 local MOST_LANES, MOST_LOOKED_AT = 64, 1024
@@ -52,29 +55,29 @@ local keys = {}
 for i, lane in ipairs(args.lanes) do
   keys[lane] = KEYS[FIXED_KEYS + i]
 end
-local back, undated = suspect_until(ARGV[#ARGV], args.mark or 0, args.mark_age or math.huge, now, args.confirmed, args.insists)
-if undated then
-  return { 'undated' }
+local unlooked =
+  look_at_server(ARGV[#ARGV], args.mark or 0, args.mark_age or math.huge, now, args.confirmed, args.insists)
+if unlooked then
+  return unlooked
 end
+local back = tonumber(meta[6])
 
--- What of a flat {member, due, ...} list may be handed out; the rest is set aside.
-local function without_suspects(lane, found)
-  if not back or redis.call('HEXISTS', META, 's' .. lane) == 1 then
-    return found -- nothing but the queue knows of a set's members: there is nothing to compare them with
+-- A slot that waits for others may have been called up before its due, which therefore does not say whether it has run:
+-- in a shard in doubt it is due by `back`. The rest of a flat {member, due, ...} list.
+local function without_called_up(lane, found)
+  if not is_in_doubt(lane) then
+    return found
   end
   local rest, waiting = {}, {}
   for i = 1, #found, 2 do
-    if must_wait(found[i], tonumber(found[i + 1]), back) then
-      waiting[#waiting + 1] = found[i]
+    local member = found[i]
+    if #member == OCCURRENCE_LENGTH and string.byte(member, KIND_POSITION) == QUEUED and slot_of(member) <= back then
+      waiting[#waiting + 1] = member
     else
-      rest[#rest + 1], rest[#rest + 2] = found[i], found[i + 1]
+      rest[#rest + 1], rest[#rest + 2] = member, found[i + 1]
     end
   end
-  if #waiting > 0 then
-    add_held()
-    rescore(keys[lane], waiting, 1, CLAIMED + HELD_TOKEN)
-    refresh_head(lane, keys[lane])
-  end
+  rescore(keys[lane], waiting, 1, back)
   return rest
 end
 
@@ -86,7 +89,7 @@ local function shorten_leases()
     return {}
   end
   local missing, longest = {}, now + args.lease + TOLERANCE
-  local late = redis.call('ZRANGE', CLAIMS, '(' .. digits(HELD_TOKEN), '(' .. digits(longest), 'BYSCORE', 'REV', 'LIMIT', 0,
+  local late = redis.call('ZRANGE', CLAIMS, '(+inf', '(' .. digits(longest), 'BYSCORE', 'REV', 'LIMIT', 0,
     MOST_SHORTENED, 'WITHSCORES')
   for i = 1, #late, 2 do
     local claim, ends = late[i], tonumber(late[i + 1])
@@ -234,7 +237,7 @@ end
 local function count_due(found_by_lane)
   local count = 0
   for i = 1, #found_by_lane, 2 do
-    count = count + redis.call('ZCOUNT', keys[found_by_lane[i]], '-inf', limit)
+    count = count + redis.call('ZCOUNT', keys[found_by_lane[i]], first_score(found_by_lane[i]), limit)
   end
   return count
 end
@@ -273,7 +276,25 @@ local function own(found_by_lane, attempts, suspects, first)
   end
   return { 'claimed', digits(cap), digits(token), digits(now), attempts, alone, more, wait(), found_by_lane,
     records, first_lanes(), math.min(left_alone, 1), digits(first),
-    digits(redis.call('HINCRBY', META, 'mark', 1)), digits(back or 0), next_members() }
+    digits(redis.call('HINCRBY', META, 'mark', 1)), next_members() }
+end
+
+-- What a claim holds that was made before the server went back may have been settled since: what it holds of Schedules is
+-- due as it was, for the leader to look at. Members of sets fire again: nothing but the queue knows of them.
+local function put_back(lanes, dues, band)
+  for _, lane in ipairs(lanes) do
+    local is_of_set, change = redis.call('HEXISTS', META, 's' .. lane) == 1, {}
+    for _, member in ipairs(is_of_set and {} or redis.call('ZRANGE', keys[lane], band, band, 'BYSCORE')) do
+      local due = due_before(dues, member, now)
+      if due then
+        change[#change + 1], change[#change + 2] = digits(math.min(tonumber(due), back)), member
+      end
+    end
+    if #change > 0 then
+      begin_doubt(back, now)
+      change_scores(keys[lane], change)
+    end
+  end
 end
 
 local function reclaim(expired)
@@ -285,6 +306,9 @@ local function reclaim(expired)
   local dues, lanes, first = read_record(redis.call('HGET', LEASES, expired))
   if not lane_keys_of(lanes, keys) then
     return { 'lanes', lanes }
+  end
+  if back and first and first <= back then
+    put_back(lanes, dues, band)
   end
   local found_by_lane, taken, seen, held, with_due = {}, 0, 0, 0, 0
   for _, lane in ipairs(lanes) do
@@ -299,7 +323,6 @@ local function reclaim(expired)
         end
       end
       seen, with_due = seen + #members, with_due + #found / 2
-      found = without_suspects(lane, found)
       if #found > 0 then
         found_by_lane[#found_by_lane + 1], found_by_lane[#found_by_lane + 2] = lane, found
         taken = taken + #found / 2
@@ -366,8 +389,8 @@ local function shared_by(groups)
     left = left - part
     for j, lane in ipairs(lanes) do
       local share = math.ceil(part / (#lanes - j + 1))
-      local found = share > 0 and without_suspects(lane,
-        redis.call('ZRANGE', keys[lane], '-inf', limit, 'BYSCORE', 'LIMIT', 0, share, 'WITHSCORES')) or {}
+      local found = share > 0 and without_called_up(lane,
+        redis.call('ZRANGE', keys[lane], first_score(lane), limit, 'BYSCORE', 'LIMIT', 0, share, 'WITHSCORES')) or {}
       if #found > 0 then
         found_by_lane[#found_by_lane + 1], found_by_lane[#found_by_lane + 2] = lane, found
         part = part - #found / 2

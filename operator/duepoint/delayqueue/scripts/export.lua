@@ -6,8 +6,8 @@
   that a worker that finds the move unfinished after five seconds finishes it. Definitions, and the list of
   occurrences, stay readable here until `forget`. What stands in the band of claims without a claim is not held:
   a chain goes without its due, which the sweep finds again, an occurrence is due at its slot. Points whose
-  definition cannot be read are buried. Nothing leaves a suspect shard: the new one has not gone back, and what
-  waits to be compared would be due there.
+  definition cannot be read are buried. Nothing leaves a shard in doubt: the new one has not gone back, and would
+  hand out what waits for the leader.
 
   KEYS  then lanes and buckets
   ARGV  layout, epoch, most (occurrences), latest (us after now that no lease can end), batch (position; 16 bytes),
@@ -32,7 +32,7 @@ if shard_state ~= 'draining' then
 end
 
 local left_out, taken, buried, room = 0, {}, 0, args.most
-if meta[6] or redis.call('ZSCORE', CLAIMS, HELD) then
+if meta[8] then
   for _, groups in ipairs({ args.schedules, args.followers }) do
     for _, group in ipairs(groups) do
       left_out = left_out + group[5] - group[4] + 1

@@ -2,8 +2,7 @@
 --[[
   Each chain point of the claim becomes its chosen slots, as occurrences of the same claim, and moves to its
   next due, so that the claim can settle the slots while the chain goes on. Where no slot is left the chain goes
-  and its definition is completed. Called again (the reply was lost) it changes nothing and replies the same. A
-  HELD point is a chain with an end: it may be among its own slots, with the record that it goes on with.
+  and its definition is completed. Called again (the reply was lost) it changes nothing and replies the same.
 
   KEYS  then lanes and buckets
   ARGV  layout, id (position), runs_bytes, runs_age (ms), outcomes {from, to},
@@ -18,7 +17,6 @@
 -- include wake
 -- include claims
 -- include callersclaim
--- include occurrences
 -- include runs
 -- include definition
 
@@ -55,11 +53,9 @@ for _, plan in ipairs(args.plans) do
     add_slots(lane_key, first, last)
     if plan.due then
       redis.call('ZADD', lane_key, 'XX', plan.due, chain)
-    elseif #chain == CHAIN_LENGTH then
+    else
       redis.call('ZREM', lane_key, chain)
       complete(KEYS[plan.bucket], ARGV[plan.id], chain)
-    else
-      drop_occurrences(lane_key, { chain })
     end
     reply[#reply + 1], is_changed = 1, true
   else

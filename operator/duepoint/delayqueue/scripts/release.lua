@@ -46,6 +46,8 @@ if not token then
 end
 local before, now = shard_head(), server_time()
 local dues, _, first, worker = read_record(redis.call('HGET', LEASES, id))
+-- Made before the server went back: what it holds may have been settled since, and waits for the leader (claim.lua).
+local is_old = first and first <= (tonumber(meta[6]) or 0)
 local named = {}
 for i = args.members[1], args.members[2] do
   named[ARGV[i]] = true
@@ -58,7 +60,7 @@ for i, lane in ipairs(args.lanes) do
   local lane_key, change, chains = KEYS[5 + i], {}, {}
   for _, member in ipairs(redis.call('ZRANGE', lane_key, band, band, 'BYSCORE')) do
     local due = (args.all or named[member]) and due_before(dues, member, now)
-    if due and #member == CHAIN_LENGTH then
+    if due and (#member == CHAIN_LENGTH or is_old) then
       chains[#chains + 1], chains[#chains + 2] = member, due
     elseif due then
       change[#change + 1], change[#change + 2] = due, member

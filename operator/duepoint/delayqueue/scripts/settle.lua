@@ -10,7 +10,7 @@
   ARGV  layout, id (position), number, whole (bool: every point the claim began with is named), named (count),
         every (bool: each chain that the claim holds is finished, none is listed), runs_bytes, runs_age (ms),
         outcomes {from, to}, history {{key, ids, record, records, most, room}} (absent: none): what is kept of slots
-          that have ended (history.lua), holds (bool): among chains and occurrences are some that wait to be compared,
+          that have ended (history.lua),
         lanes {{lane, key, whole, chains, moved, finished, occurrences, sources}}: key a position in
           KEYS; whole: how many points of the lane the claim began with, if chains, moved and
           finished name them all and nothing else is settled, otherwise 0; chains and occurrences
@@ -424,9 +424,6 @@ end
 
 for _, schedule in ipairs(args.retried) do
   bury_oldest_retries(schedule[1], KEYS[schedule[2]], ARGV[schedule[3]], schedule[4], schedule[5], schedule[6])
-end
-if args.holds then
-  add_held()
 end
 for _, one in ipairs(args.history or {}) do
   remember(one)

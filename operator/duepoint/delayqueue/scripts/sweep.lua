@@ -12,12 +12,11 @@
         records {id position}: what `leases` says of claims that do not exist,
         add {{lane key, member}}, forget {{lane key, member}}: occurrences missing from `occ`, or
           in it without a point,
-        latest (us after now that no lease can end), held (bool): points wait to be compared, and
-          nothing says so
+        latest (us after now that no lease can end), ran (channel; as of claim.lua)
   Reply {armed, dropped, mended, {lane ...}: to be swept together, for a lease that cannot be}
   Error OOM
 ]]
--- keys meta heads claims leases occ occrec wake
+-- keys meta heads claims leases occ occrec wake runs
 -- include shard
 -- include fenced
 -- include wake
@@ -25,6 +24,7 @@
 -- include claims
 -- include occurrences
 -- include definition
+-- include doubt
 
 if shard_state == 'draining' then
   return { 0, 0, 0, {} } -- a point without a definition is right here: that went before it
@@ -80,13 +80,12 @@ end
 local absurd = redis.call('ZRANGE', CLAIMS, '(' .. digits(now + args.latest), '(+inf', 'BYSCORE', 'LIMIT', 0, 10,
   'WITHSCORES')
 for i = 1, #absurd, 2 do
-  if absurd[i] ~= HELD then
-    lapse(absurd[i], tonumber(absurd[i + 1]))
-  end
+  lapse(absurd[i], tonumber(absurd[i + 1]))
 end
 
 -- A claimed point whose claim does not exist is due when the caller says: a chain that was due now
--- would lose the slots since it was claimed.
+-- would lose the slots since it was claimed. What may have run before the server went back waits for the leader.
+local back = tonumber(meta[6])
 for _, orphan in ipairs(args.free) do
   local lane, bucket, id, member = KEYS[orphan[1]], KEYS[orphan[2]], ARGV[orphan[3]], ARGV[orphan[4]]
   local score, token = redis.call('ZSCORE', lane, member), orphan[6] - CLAIMED
@@ -96,11 +95,10 @@ for _, orphan in ipairs(args.free) do
   if score and tonumber(score) == orphan[6] and not held and not is_stale then
     redis.call('ZADD', lane, 'XX', orphan[5], member)
     mended = mended + 1
+    if back and orphan[5] <= back then
+      begin_doubt(back, now)
+    end
   end
-end
-if args.held then
-  add_held()
-  mended = mended + 1
 end
 for _, position in ipairs(args.records) do
   local id = ARGV[position]

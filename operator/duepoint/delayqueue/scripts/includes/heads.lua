@@ -17,8 +17,18 @@ local function is_open(lane)
   return not entry or string.sub(entry, 1, 1) == 'o'
 end
 
+-- Whether points that are due by `back` wait for the leader (doubt.lua): those of Schedules do.
+local function is_in_doubt(lane)
+  return meta[8] and redis.call('HEXISTS', META, 's' .. lane) == 0
+end
+
+-- From where on a lane's points are handed out.
+local function first_score(lane)
+  return is_in_doubt(lane) and '(' .. meta[6] or '-inf'
+end
+
 local function refresh_head(lane, lane_key)
-  local first = redis.call('ZRANGE', lane_key, 0, 0, 'WITHSCORES')
+  local first = redis.call('ZRANGE', lane_key, first_score(lane), '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   if first[1] and tonumber(first[2]) < CLAIMED and is_open(lane) then
     redis.call('ZADD', HEADS, first[2], lane)
   else

@@ -5,7 +5,7 @@
 -- Members of a set that have come to their end leave the queue: at once, or when they were kept as long as their set
 -- says (behind the colon of s<lane>), by an occurrence of the kind `expiry`. As long as one of its slots is open a
 -- member stays.
-local EXPIRY, EXPIRED, DEAD = 8, 1, 2
+local EXPIRY, EXPIRED, DEAD = 7, 1, 2
 local DEAD_KEPT = 604800 -- seconds that a member stays whose slot may be replayed
 
 local function kept_seconds(lane, why)

@@ -2,11 +2,9 @@
 -- started by hand or backfilled, a tag (4). Scores from CLAIMED on are lease expiries, not dues.
 local CLAIMED = 4503599627370496 -- 2^52
 -- Ids among the claims have 12 bytes; batches on their way to another shard 16 (moves.lua), their expiry is the time
--- from which any worker finishes them. What waits to be compared carries the score of a claim that never ends; that
--- claim is there while anything may.
+-- from which any worker finishes them.
 local CLAIM_ID_LENGTH, MOVE_LENGTH = 12, 16
 local MOVE_PATIENCE = 5000000 -- us that a move may take before others finish it
-local HELD, HELD_TOKEN = 'held', 4503599627370494 -- 2^52 - 2: no lease ends so late
 local ID_LENGTH, CHAIN_LENGTH, OCCURRENCE_LENGTH, KIND_POSITION = 8, 12, 21, 13
 local RETRY, QUEUED, CHECK = 1, 3, 6
 

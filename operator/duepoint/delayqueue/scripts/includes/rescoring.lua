@@ -3,10 +3,6 @@
 -- Scores of claimed points: 2^52 + the expiry of their claim.
 local MOST_VALUES = 4000 -- unpack() carries 7,900, and a claim whose chains were planned may hold more points
 
-local function add_held()
-  redis.call('ZADD', CLAIMS, digits(HELD_TOKEN), HELD)
-end
-
 -- An expiry that no other claim of the shard has: the score then names the claim.
 local function free_token(token)
   while redis.call('ZCOUNT', CLAIMS, token, token) > 0 do

@@ -1,0 +1,53 @@
+-- include members
+-- A server that went back holds an older state: what was due before may have run already. `meta` says: `server` -> run id
+-- of the process whose state was vouched for last, `mark` -> a number that each claim raises, `back` -> the instant (us) up
+-- to which the shard went back last, `doubt` -> when points were found last that are due by then and that the leader has not
+-- looked at. While there is a doubt no such point of a Schedule is handed out (heads.lua).
+local MOST_APART = 5000000 -- microseconds; clocks that agree are no further apart
+
+-- The latest that the true time may be.
+local function latest_time(now, confirmed)
+  if confirmed and math.abs(now - confirmed) > MOST_APART then
+    return confirmed + MOST_APART
+  end
+  return math.max(now, confirmed or now)
+end
+
+local function begin_doubt(back, now)
+  meta[6], meta[8] = digits(back), digits(now)
+  redis.call('HSET', META, 'back', meta[6], 'doubt', meta[8])
+  redis.call('XADD', RUNS, '*', 'back', meta[6])
+  redis.call('SPUBLISH', args.ran, '')
+end
+
+-- Finds out whether the server went back. `server` is the run id of the process that this runs on, '' where it is not known;
+-- `mark` the highest that the caller has seen. After a space in `server` stands for how long (us) the caller has known that
+-- process, where that is not long; `mark_age` (us) is for how long it has known the mark. No claim was made elsewhere once
+-- this process had answered as a primary: what became due since then cannot have run. `confirmed` (us) is the UTC on which
+-- two of the caller's clocks agree: where this server's own is far from it, that one is wrong, and what has run was due by
+-- `confirmed`. Without it (nil) nothing is stored and the reply is 'undated'; unless the caller `insists`, and this server's
+-- clock is believed. In a cluster a shard may have moved to another server, which loses nothing: the caller finds out
+-- whether the one that it was on (`args.former`, its run id) is a primary still (`args.moved`). A reply, or nil.
+local function look_at_server(server, mark, mark_age, now, confirmed, insists)
+  local stored_server, stored_mark = meta[4], tonumber(meta[5]) or 0
+  local met
+  server, met = string.match(server, '^(%S*) ?(%d*)$')
+  met = tonumber(met) or 0
+  local has_changed = server ~= '' and stored_server ~= server
+  if has_changed and stored_server and stored_server ~= args.former then
+    return { 'other', stored_server }
+  end
+  local went_back = has_changed and stored_server and not args.moved or mark > stored_mark
+  if went_back and not confirmed and not insists then
+    return { 'undated' }
+  end
+  if has_changed then
+    redis.call('HSET', META, 'server', server)
+  end
+  if went_back then
+    -- A mark younger than that is of this very process: it went back with it.
+    local known_for = met < mark_age and met or 0
+    redis.call('HSET', META, 'mark', digits(math.max(mark, stored_mark)))
+    begin_doubt(math.max(meta[8] and tonumber(meta[6]) or 0, latest_time(now, confirmed) - known_for), now)
+  end
+end
