@@ -242,11 +242,9 @@ unwatched_removed_total = Counter(
 blobs_removed_total = Counter(
     "duepoint_blobs_removed", "Stored actions that were not used any more.", registry=_OPERATOR
 )
-sweeps_total = Counter(
-    "duepoint_sweeps", "Complete sweeps of the queue.", ["pace"], registry=_OPERATOR
-)
+sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", registry=_OPERATOR)
 sweep_repairs_total = Counter(
-    "duepoint_sweep_repairs", "What sweeps put right.", ["kind"], registry=_OPERATOR
+    "duepoint_sweep_repairs", "Schedules that had lost their chain.", registry=_OPERATOR
 )
 put_again_total = Counter(
     "duepoint_schedules_put_again",

@@ -158,36 +158,12 @@ class History:
         timing = point.schedule_id, point.timing_version
         return self.fired[*timing, self.number_of(point.slot_us)] > 0
 
-    async def lose_claims(self):
-        """Claims disappear under their owners, as no script would let them; the sweep mends it."""
-        names = self.harness.server.shard(messages.ShardId(0))
-        await self.server.forget(names.claims)
-        await self.sweep()
-
     async def sweep(self):
-        cursor, done = None, False
-        while not done:
-            swept = await self.queue.sweeper.sweep(
-                messages.ShardId(0), cursor, queueing.EPOCH,
-                due_of=lambda known: self.due_after(
-                    known, max(known.not_before_us, self.watermark_us(known))
-                ),
-            )  # fmt: skip
-            for schedule_id in swept.unarmed:
-                await self._complete(schedule_id)
-            cursor = swept.cursor
-            done = cursor is None
-
-    async def _complete(self, schedule_id):
-        """No slot is left, and the point that should have said so has lost its claim."""
-        old = self.stored[schedule_id]
-        number = old.generation + 1
-        ended = msgspec.structs.replace(
-            old, generation=number, timing_generation=number, state=definition.State.COMPLETED
+        await self.harness.sweep(
+            due_of=lambda known: self.due_after(
+                known, max(known.not_before_us, self.watermark_us(known))
+            )
         )
-        await self._apply(messages.Arming(definition=ended, due_us=None))
-        self.stored[schedule_id] = ended
-        self.first[schedule_id] = SLOTS
 
     # -- slots ----------------------------------------------------------------------------------
 
@@ -383,10 +359,9 @@ class History:
                 self.roll_back,
                 self.lose_everything,
                 self.sweep,
-                self.lose_claims,
                 self._pause,
             ],
-            [4, 1.5, 0.3, 2, 0.5, 0.5, 0.5, 0.5],
+            [4, 1.5, 0.3, 2, 0.5, 0.5, 0.5],
         )[0]() if self.dice.random() < 0.4 and len(self.stored) > 3 else None
 
     async def _pause(self):

@@ -1320,13 +1320,14 @@ async def test_the_first_layout_stays_whatever_is_asked_for_later(harness):
 
 @pytest.mark.parametrize("operation", ["open", "upsert", "remove", "sweep"])
 async def test_an_older_term_is_fenced(harness, operation):
+    await harness.arm(name="lost", due_in=None)
     await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
     stored = harness.definition()
     attempts = {
         "open": lambda: harness.queue.membership.open(4, EPOCH),
         "upsert": harness.arm,
         "remove": lambda: _remove(harness, stored),
-        "sweep": lambda: harness.queue.sweeper.sweep(messages.ShardId(0), None, EPOCH),
+        "sweep": lambda: harness.rearm(1),
     }
     with pytest.raises(queue_errors.Fenced):
         await attempts[operation]()
@@ -1437,18 +1438,16 @@ async def test_the_sweep_finds_nothing_wrong_with_what_is_right(harness):
     await _a_claimed_retry(harness, name="retried")
     await _an_ended_schedule(harness)
     before = await harness.total()
-    swept = await _sweep(harness, due_of=lambda _: 1)
-    assert [(s.armed, s.dropped, s.mended, s.unarmed) for s in swept if _did(s)] == []
+    assert await harness.rearm(1) == 0
     assert await harness.total() == before
 
 
 async def test_an_armed_definition_without_a_chain_gets_one_where_the_caller_says(harness):
     await harness.arm(due_in=None)  # armed, and its chain was lost
     stored = harness.definition()
-    (unarmed,) = [s.unarmed for s in await _sweep(harness, due_of=None) if s.unarmed]
-    assert unarmed == (stored.id,)
+    assert await harness.rearm(None) == 0
     due = harness.now_us() - 1
-    assert sum(s.armed for s in await _sweep(harness, due_of=lambda _: due)) == 1
+    assert await harness.rearm(due) == 1
     (claim,) = await harness.claim_all()
     assert claim.points == (points.chain(stored.id, stored.timing_version, due),)
 
@@ -1550,22 +1549,6 @@ async def _soon(wakeups, seconds=0.1):
 async def _quiet_ledger(ledger):
     while await ledger.wait_for_outcomes(0.5):
         pass
-
-
-async def _sweep(harness, *, due_of):
-    swept = []
-    for shard in await harness.shards():
-        cursor = None
-        while True:
-            swept.append(await harness.queue.sweeper.sweep(shard, cursor, EPOCH, due_of=due_of))
-            cursor = swept[-1].cursor
-            if cursor is None:
-                break
-    return swept
-
-
-def _did(swept):
-    return swept.armed or swept.dropped or swept.mended or swept.unarmed
 
 
 async def test_many_chains_move_on_together(harness):

@@ -29,7 +29,7 @@ WITHOUT_SHARD = {
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
-    *("collect", "intern", "remove", "sweep", "upsert", "drain", "export", "rebury", "close"),
+    *("collect", "intern", "remove", "rearm", "upsert", "drain", "export", "rebury", "close"),
     *("putagain", "trust", "enqueue", "withdraw", "filled", "setentry"),
 }
 

@@ -139,18 +139,10 @@ async def test_what_was_written_behind_a_removal_is_swept(harness):
     )
     await harness.queue.settlements.settle(claim, late)
     assert await slots(harness) == [2]
-    await sweep(harness, claim.shard)
+    await harness.sweep()
     assert await slots(harness) == []
     assert await slots(harness, "another") == [1]
     await check_the_sum(harness)
-
-
-async def sweep(harness, shard):
-    cursor = None
-    while True:
-        swept = await harness.queue.sweeper.sweep(shard, cursor, queueing.EPOCH)
-        if (cursor := swept.cursor) is None:
-            return
 
 
 async def test_a_sweep_looks_again_before_it_forgets(harness):
@@ -169,16 +161,16 @@ async def test_a_sweep_looks_again_before_it_forgets(harness):
 async def test_once_it_is_turned_off_what_was_kept_is_removed_and_not_looked_for_again(
     harness, monkeypatch
 ):
-    claim, _ = await settle(harness, 1)
+    await settle(harness, 1)
     await settle(harness, 2, name="another", of_member=True)
     off = dataclasses.replace(QUOTAS, history=0)
     monkeypatch.setattr(harness.queue.history, "quotas", off)
-    await sweep(harness, claim.shard)
+    await harness.sweep()
     redis = harness.server.redis
     assert await redis.exists(the_hash(harness), the_hash(harness, of_member=True)) == 0
 
     await redis.hset(the_hash(harness), b"x", b"y")
-    await sweep(harness, claim.shard)
+    await harness.sweep()
     assert await redis.exists(the_hash(harness)) == 1
 
 

@@ -7,9 +7,8 @@ import contextlib
 
 import pytest
 
-from duepoint import errors, settings
+from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.repair import mending
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -494,54 +493,16 @@ async def test_a_lost_claim_is_not_extended(bench):
 # -- sweep --------------------------------------------------------------------------------------
 
 
-async def test_the_sweep_takes_out_points_without_a_definition(bench):
-    await bench.intern("ndefault")
-    await bench.put(A, 1)
-    await bench.put(OCCURRENCE, 1)
-    await bench.client.zadd(bench.names.occ, {OCCURRENCE: 0})
-    swept = await _sweep(bench)
-    assert sum(each.dropped for each in swept) == 2
-    assert await bench.scores() == {}
-    assert await bench.client.zrange(bench.names.occ, 0, -1) == [b""]
-
-
-async def test_the_sweep_puts_heads_and_the_list_of_occurrences_right(bench):
-    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=5 * 10**14)
-    bench.lane = await bench.queue.definitions.lane_of(0, "default")
-    stored = harness.definition()
-    occurrence = stored.id + OCCURRENCE[8:]
-    await bench.client.zadd(bench.names.lane(bench.lane), {occurrence: 7 * 10**14})
-    await bench.client.zrem(bench.names.heads, str(bench.lane))
-    await bench.client.zadd(bench.names.occ, {stored.id + b"gone": 0})
-    swept = await _sweep(bench)
-    assert sum(each.mended for each in swept) == 3
-    assert await bench.head() == 5 * 10**14
-    assert await bench.client.zrange(bench.names.occ, 0, -1) == [b"", occurrence]
-    assert sum(each.mended for each in await _sweep(bench)) == 0
-
-
-async def test_the_sweep_ends_a_lease_that_a_wrong_clock_wrote(bench):
-    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=1)
-    (answer,) = await bench.queue.claims.claim([0], worker="w", lease_seconds=3_600)
-    await _sweep(bench)
-    (again,) = await bench.queue.claims.claim([0], worker="heir")
-    assert again.claim.points == answer.claim.points
-
-
 async def test_the_sweep_arms_a_chain_whose_claim_does_not_exist_where_it_belongs(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=1_000_000)
     (answer,) = await bench.queue.claims.claim([0], worker="w")
     await bench.client.zrem(bench.names.claims, answer.claim.id)
-    assert [each.unarmed for each in await _sweep(bench) if each.unarmed]  # nobody said where
+    assert await harness.rearm() == 0  # nobody said where
     assert (await bench.queue.claims.claim([0], worker="heir"))[0].claim is None
-    await _sweep(bench, due_of=lambda known: 3_000_000)
+    assert await harness.rearm(3_000_000) == 1
     (again,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in again.claim.points] == [3_000_000]
-    # The record and the length of the heir's, and the sentinel.
-    assert await bench.client.hlen(bench.names.leases) == 3
 
 
 async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
@@ -560,35 +521,8 @@ async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
     await bench.queue.settlements.split(answer.claim, [moved])
     await bench.client.zrem(bench.names.lane(bench.lane), chain.member)
     asked = []
-    await _sweep(bench, due_of=lambda known: asked.append(known.not_before_us) or 2_000_000)
+    await harness.sweep(due_of=lambda known: asked.append(known.not_before_us) or 2_000_000)
     assert asked == [max(harness.definition().not_before_us, 1_500_000)]
-
-
-async def test_the_sweep_frees_a_slot_whose_claim_does_not_exist(bench):
-    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=4 * 10**15)
-    bench.lane = await bench.queue.definitions.lane_of(0, "default")
-    stored = harness.definition()
-    slot = stored.id + OCCURRENCE[8:]
-    await bench.client.zadd(bench.names.lane(bench.lane), {slot: CLAIMED + 77})
-    await bench.client.zadd(bench.names.occ, {slot: 0})
-    await _sweep(bench)
-    (answer,) = await bench.queue.claims.claim([0], worker="heir")
-    assert [(p.member, p.due_us) for p in answer.claim.points] == [(slot, 5_000_000)]
-
-
-async def test_a_point_at_no_time_at_all_is_found_by_the_sweep(bench):
-    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=10**15)
-    bench.lane = await bench.queue.definitions.lane_of(0, "default")
-    stored = harness.definition()
-    chain = stored.id + stored.timing_version
-    strange = {chain: float("inf"), b"from the future": float("inf")}
-    await bench.client.zadd(bench.names.lane(bench.lane), strange)
-    await _sweep(bench, due_of=lambda known: 4_000_000)
-    (answer,) = await bench.queue.claims.claim([0], worker="heir")
-    assert [point.due_us for point in answer.claim.points] == [4_000_000]
-    assert answer.claim.unknown_members == ((b"from the future", 0.0),)
 
 
 @pytest.mark.parametrize("missing", ["hset", "zadd", "zrem", "zcount", "hmget"])
@@ -615,32 +549,9 @@ async def test_a_claim_whose_record_cannot_be_read_holds_up_nobody(bench, record
     await harness.arm(name="two", due_us=2_000_000)
     (answer,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [2_000_000]
-    await _sweep(bench, due_of=lambda known: 1_500_000)
+    assert await harness.rearm(1_500_000) == 1
     (answer,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [1_500_000]
-
-
-async def test_the_sweep_leaves_the_longest_lease_that_a_worker_may_ask_for(bench):
-    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=1)
-    longest = settings.LONGEST_LEASE_SECONDS
-    (answer,) = await bench.queue.claims.claim([0], worker="w", lease_seconds=longest)
-    await _sweep(bench)
-    (again,) = await bench.queue.claims.claim([0], worker="other")
-    assert again.claim is None
-    assert (
-        await bench.queue.settlements.settle(answer.claim, messages.Settlement())
-    ).remaining == 1
-
-
-async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):
-    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=2)
-    bench.lane = await bench.queue.definitions.lane_of(0, "default")
-    old = harness.definition().id + b"old!"
-    await bench.client.zadd(bench.names.lane(bench.lane), {old: 1})
-    assert sum(each.dropped for each in await _sweep(bench)) == 1
-    assert old not in await bench.scores()
 
 
 async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(bench):
@@ -648,15 +559,19 @@ async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(be
     await harness.arm(due_us=10**14)
     bench.lane = await bench.queue.definitions.lane_of(0, "default")
     stored = harness.definition()
-    chain = stored.id + stored.timing_version
-    seen = mending.Findings(
-        arm=[(bench.lane, stored.id, chain, 5)],
-        drop=[(bench.lane, stored.id, chain)],
-        forget=[(bench.lane, chain)],
-    )
-    swept = await bench.queue.sweeper.mender.mend(0, seen, queueing.EPOCH)
-    assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)
-    assert await bench.scores() == {chain: 10**14}
+    sweeper = bench.queue.sweeper
+    assert await sweeper._arm(0, bench.lane, [(stored, 5)], queueing.EPOCH) == 0
+    assert await bench.scores() == {stored.id + stored.timing_version: 10**14}
+
+
+async def test_the_sweep_leaves_alone_what_a_claim_holds(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=1)
+    (answer,) = await bench.queue.claims.claim([0], worker="w")
+    assert await harness.rearm(1) == 0
+    assert (
+        await bench.queue.settlements.settle(answer.claim, messages.Settlement())
+    ).remaining == 1
 
 
 async def test_a_rule_that_cannot_be_read_hides_its_own_definition_only(bench):
@@ -682,14 +597,6 @@ async def test_a_rule_that_cannot_be_read_hides_its_own_definition_only(bench):
 async def _server_us(bench):
     seconds, us = await bench.client.time()
     return seconds * 1_000_000 + us
-
-
-async def _sweep(bench, **options):
-    swept, cursor = [], None
-    while not swept or cursor is not None:
-        swept.append(await bench.queue.sweeper.sweep(0, cursor, queueing.EPOCH, **options))
-        cursor = swept[-1].cursor
-    return swept
 
 
 def _letter(member):

@@ -14,7 +14,7 @@ import collections
 import pytest
 
 from duepoint import errors
-from duepoint.controller.maintenance.sweeper import SweepRounds
+from duepoint.controller.maintenance.sweeper import Sweeps
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, port, times
@@ -82,8 +82,8 @@ class FaultWorld(RunWorld, SetWorld):
     async def _lead(self, epoch: int) -> None:
         async with self.leader(epoch):
             watermark_us = self.services.states.watermark_us
-            sweeps = SweepRounds(self.term, watermark_us=watermark_us, roll_seconds=20.0)
-            sweeps.request()
+            sweeps = Sweeps(self.term, watermark_us=watermark_us, every_seconds=20.0)
+            sweeps.compared()
             await sweeps.run()
 
     async def _work(self, name: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from duepoint.clock import Clock, SystemClock
 from duepoint.delayqueue import delayqueue, keys, messages, quotas
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.repair import sweeper
 from duepoint.delayqueue.wire import connecting, servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
@@ -89,6 +90,19 @@ class Harness:
 
     async def shards(self) -> list[messages.ShardId]:
         return [messages.ShardId(n) for n in range((await self.queue.layouts.read()).shards)]
+
+    async def sweep(self, due_us: int | None = None, **options) -> list[sweeper.Swept]:
+        """The steps of one walk over each shard; lost chains are due at ``due_us``."""
+        options.setdefault("due_of", lambda _: due_us)
+        return [
+            step
+            for shard in await self.shards()
+            async for step in self.queue.sweeper.sweep(shard, EPOCH, **options)
+        ]
+
+    async def rearm(self, due_us: int | None = None, **options) -> int:
+        """How many lost chains a walk has armed again."""
+        return sum(step.armed for step in await self.sweep(due_us, **options))
 
     async def look(self, *, worker: str = "w1", **options) -> list[messages.Claimed]:
         """One look at every shard."""

@@ -176,7 +176,7 @@ def test_every_label_whose_values_users_choose_is_bounded():
     }
     bounded_by_namespaces = {"namespace"}
     words_of_ours = {
-        *("target", "outcome", "reason", "result", "kind", "pace", "check", "version"),
+        *("target", "outcome", "reason", "result", "kind", "check", "version"),
         *("operation", "status", "verb", "resource", "code", "code_class"),
     }
     assert labels == bounded_by_namespaces | words_of_ours

@@ -18,7 +18,7 @@ from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch, QueueGauges
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.maintenance.overdue import Endings
-from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, SweepRounds, UnusedBlobs
+from duepoint.controller.maintenance.sweeper import EVERY_SECONDS, Sweeps
 from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
 from duepoint.controller.schedules.dryruns import DryRuns
@@ -44,10 +44,10 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Rhythms of a term, in seconds: looks at the index, and rounds of the sweep."""
+    """Rhythms of a term, in seconds: looks at the index, and walks over it."""
 
     look_seconds: float = LOOK_SECONDS
-    roll_seconds: float = ROLL_SECONDS
+    sweep_seconds: float = EVERY_SECONDS
 
 
 USUAL_TIMINGS = Timings()
@@ -165,8 +165,8 @@ class Maintenance:
             every_seconds=_RESYNC_SECONDS,
             listed=services.listed,
         )
-        self.sweeper = SweepRounds(
-            term, watermark_us=services.states.watermark_us, roll_seconds=timings.roll_seconds
+        self.sweeper = Sweeps(
+            term, watermark_us=services.states.watermark_us, every_seconds=timings.sweep_seconds
         )
         self.partitioner = partitioner.Partitioner(term, count_sets=services.sets.count_all)
         queue, reconcile_queue = term.queue, services.reconcile_queue
@@ -176,7 +176,6 @@ class Maintenance:
             outages=lambda: reconcile_queue.outages + self.sweeper.outages + queue.health.upheavals,
             look_seconds=timings.look_seconds,
         )
-        self.unused_blobs = UnusedBlobs(term)
         self.gauges = QueueGauges(term)
 
     def from_the_start(self) -> tuple[Run, ...]:
@@ -185,7 +184,6 @@ class Maintenance:
             self.resync.run,
             self.index.run,
             self.partitioner.run,
-            self.unused_blobs.run,
             self.gauges.run,
         )
 
@@ -231,7 +229,7 @@ def subscribe(
     events.layout_changed.subscribe(lambda _layout: sets.request(), annotate)
     if maintenance is None:
         return
-    events.objects_compared.subscribe(maintenance.sweeper.request, runs.request)
+    events.objects_compared.subscribe(maintenance.sweeper.compared, runs.request)
     events.doubt_found.subscribe(maintenance.index.look)
     events.index_suspected.subscribe(
         maintenance.sweeper.suspect, maintenance.resync.request, services.fallbacks.look

@@ -60,7 +60,7 @@ from duepoint.delayqueue.members import (
     writing,
 )
 from duepoint.delayqueue.members import deadletters as member_deadletters
-from duepoint.delayqueue.repair import collector, fallbacks, mending, sweeper
+from duepoint.delayqueue.repair import fallbacks, sweeper, unused
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
 
@@ -147,10 +147,7 @@ class DelayQueue:
         # Another number of shards; repair.
         self.export = export.Export(shared, reader, self.moves)
         self.resharding = resharding.Resharding(shared, known, self.membership, reader, self.export)
-        self.sweeper = sweeper.Sweeper(
-            shared, reader, mending.Mending(shared, reader), self.history
-        )
-        self.collector = collector.Collector(shared, reader)
+        self.sweeper = sweeper.Sweeper(shared, reader, self.history, unused.Unused(shared))
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.
         self.counts = counts.Counts(shared, reader)

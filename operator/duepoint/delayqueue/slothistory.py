@@ -44,23 +44,12 @@ class SlotHistory:
         # A value that moved later is older: the own shard comes first.
         return past.read(b"".join(reply for reply in reversed(replies) if reply))
 
-    async def sweep(
-        self,
-        shard: messages.ShardId,
-        populations: Iterable[str],
-        first: int = 0,
-        last: int | None = None,
-    ) -> None:
+    async def sweep(self, shard: messages.ShardId, buckets: Iterable[str]) -> None:
         """What is kept of schedules without a definition goes, of these buckets.
 
         Where no last slots are kept, all of them go, once.
         """
         names = self.index.shard(shard)
-        buckets = [
-            names.bucket(population, number)
-            for population in populations
-            for number in range(first, self.index.buckets if last is None else last)
-        ]
         pairs = [
             (bucket, names.history_beside(bucket, of_member=of_member))
             for bucket in buckets

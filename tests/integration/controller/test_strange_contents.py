@@ -10,12 +10,10 @@ from duepoint.controller.termservices import Timings
 from duepoint.delayqueue import messages, sharding
 from tests.integration.controller.conftest import Installation
 
-A_CLAIM = b"A" * 12
-
 
 @pytest.fixture(autouse=True)
 def looked_at_often(installation: Installation) -> None:
-    installation.timings = Timings(look_seconds=0.3, roll_seconds=0.3)
+    installation.timings = Timings(look_seconds=0.3, sweep_seconds=0.3)
 
 
 async def test_a_shard_that_is_gone_alone_is_made_again_and_filled(installation: Installation):
@@ -36,9 +34,7 @@ async def test_a_key_of_another_type_ends_no_term(installation: Installation, ke
         await installation.server.redis.delete(getattr(names, key))
         await installation.server.redis.set(getattr(names, key), "no such type")
         other = await another_shard(installation, held["first"])
-        left_behind = installation.server.shard(other).leases
-        await installation.server.redis.hset(left_behind, A_CLAIM, "of nobody")
-        await until_swept(installation, left_behind)
+        await until_swept(installation, installation.server.shard(other).interned)
         assert not work.done()
 
 
@@ -71,9 +67,11 @@ async def another_shard(installation: Installation, known) -> messages.ShardId:
     return messages.ShardId((await shard_of(installation, known) + 1) % layout.shards)
 
 
-async def until_swept(installation: Installation, leases: str) -> None:
+async def until_swept(installation: Installation, texts: str) -> None:
+    """Until a text that nothing names has its mark."""
+    await installation.server.redis.hset(texts, "n:999", "rof nothing")
     async with asyncio.timeout(60):
-        while await installation.server.redis.hexists(leases, A_CLAIM):  # noqa: ASYNC110 - as below
+        while not await installation.server.redis.hexists(texts, "m:999"):  # noqa: ASYNC110 - as below
             await asyncio.sleep(0.05)
 
 

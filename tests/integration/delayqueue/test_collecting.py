@@ -6,10 +6,10 @@ import pytest
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.repair import collector
+from duepoint.delayqueue.repair import unused
 from tests.support import queueing
 
-DAY = collector.PATIENCE_SECONDS
+DAY = unused.PATIENCE_SECONDS
 OTHER = b'{"webhook":{"url":"https://hooks.example.com/other"}}'
 
 
@@ -20,16 +20,10 @@ async def edit(harness, generation, blob, **changes):
     assert await harness.queue.writer.upsert([(arming, blob)], queueing.EPOCH) == ["applied"]
 
 
-async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
-    """One look at everything: how many were marked, and how many removed."""
-    steps = [
-        step
-        for shard in await harness.shards()
-        async for step in harness.queue.collector.collect(
-            shard, epoch, patience_seconds=patience_seconds
-        )
-    ]
-    return sum(step.marked for step in steps), sum(step.removed for step in steps)
+async def collect(harness, *, patience_seconds=DAY):
+    """One walk over everything: how many were marked, and how many removed."""
+    removed = [step.removed for step in await harness.sweep(patience_seconds=patience_seconds)]
+    return sum(one.marked for one in removed), sum(one.blobs for one in removed)
 
 
 async def has(harness, blob):
@@ -74,20 +68,20 @@ async def test_a_blob_that_came_back_into_use_loses_its_mark(harness):
     assert await has(harness, queueing.BLOB)
 
 
-async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harness, monkeypatch):
+async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harness):
     await harness.arm()
     await edit(harness, 2, OTHER)
     await collect(harness)
-    digests = harness.queue.collector._digests
-
-    async def meanwhile(shard, numbers):
-        """All definitions have been read; now the old action is wanted again."""
-        found = await digests(shard, numbers)
-        await edit(harness, 3, queueing.BLOB)
-        return found
-
-    monkeypatch.setattr(harness.queue.collector, "_digests", meanwhile)
-    assert (await collect(harness, patience_seconds=0))[1] == 0
+    shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
+    walk = harness.queue.sweeper.sweep(
+        shard, queueing.EPOCH, due_of=lambda _: None, patience_seconds=0
+    )
+    removed = 0
+    async for step in walk:
+        if step.looked_at:
+            await edit(harness, 3, queueing.BLOB)  # all definitions have been read
+        removed += step.removed.blobs
+    assert removed == 0
     assert await has(harness, queueing.BLOB)
 
 
@@ -125,13 +119,9 @@ async def test_many_blobs_are_looked_at_in_small_steps(harness):
     for number in range(300):
         blob = b'{"number":%d}' % number
         await edit(harness, number + 1, blob)
-    steps = [
-        step
-        for shard in await harness.shards()
-        async for step in harness.queue.collector.collect(shard, queueing.EPOCH)
-    ]
-    assert sum(step.marked for step in steps) == 299
-    assert max(step.marked for step in steps) <= 200
+    marked = [step.removed.marked for step in await harness.sweep()]
+    assert sum(marked) == 299
+    assert max(marked) <= 200
 
 
 # -- interned texts -----------------------------------------------------------------------------
@@ -150,15 +140,8 @@ async def _texts(harness):
 
 
 async def _text_looks(harness, *, patience_seconds):
-    return sum(
-        [
-            step.texts_removed
-            for shard in await harness.shards()
-            async for step in harness.queue.collector.collect(
-                shard, queueing.EPOCH, patience_seconds=patience_seconds
-            )
-        ]
-    )
+    steps = await harness.sweep(patience_seconds=patience_seconds)
+    return sum(step.removed.texts for step in steps)
 
 
 async def test_rules_and_digests_of_former_edits_lose_their_numbers_after_a_day(harness):

@@ -9,6 +9,7 @@ import pytest
 
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.members import values
+from duepoint.delayqueue.repair import unused
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import setrecord, setspec
@@ -58,19 +59,6 @@ async def _everything(harness, set_):
             return found
 
 
-async def _swept(harness, **options):
-    armed = dropped = mended = 0
-    for shard in sharding.own_shards(harness.queue.layouts.known()):
-        cursor = None
-        while True:
-            step = await harness.queue.sweeper.sweep(shard, cursor, queueing.EPOCH, **options)
-            armed, dropped = armed + step.armed, dropped + step.dropped
-            mended, cursor = mended + step.mended, step.cursor
-            if cursor is None:
-                break
-    return armed, dropped, mended
-
-
 async def test_the_sweep_leaves_sound_members_alone(harness, stored_set):
     await harness.arm(name="beside", namespace="shop", due_in=60.0)
     past = [values.MemberWrite(id="due", rule=ONCE, at_us=harness.now_us() - 1_000)]
@@ -84,7 +72,7 @@ async def test_the_sweep_leaves_sound_members_alone(harness, stored_set):
     )
     await harness.queue.settlements.settle(claim, done)
     before = await _everything(harness, stored_set)
-    assert await _swept(harness, due_of=lambda _: 1) == (0, 0, 0)
+    assert await harness.rearm(1) == 0
     assert await _everything(harness, stored_set) == before
     (waiting,) = await harness.queue.members.unacknowledged(stored_set, limit=10)
     assert (waiting.id, waiting.attempt) == ("due", 3)
@@ -98,19 +86,16 @@ async def test_the_sweep_arms_a_member_that_lost_its_chain(harness, stored_set):
             for member in await harness.server.redis.zrange(key, 0, -1):
                 if member.startswith(member_id):
                     await harness.server.redis.zrem(key, member)
-    armed, _, _ = await _swept(harness, due_of=lambda known: int(known.not_before_us + 7))
-    assert armed == 1
+    assert await harness.rearm(due_of=lambda known: int(known.not_before_us + 7)) == 1
     after = (await _everything(harness, stored_set))["once"]
     assert after.due_us != before.due_us
     assert after.due_us is not None
 
 
 async def test_what_a_set_does_is_never_collected(harness, stored_set):
-    for shard in await harness.shards():
-        for _ in range(2):
-            steps = harness.queue.collector.collect(shard, queueing.EPOCH, patience_seconds=0.0)
-            async for step in steps:
-                assert (step.removed, step.texts_removed) == (0, 0)
+    for _ in range(2):
+        for step in await harness.sweep(patience_seconds=0.0):
+            assert step.removed == unused.NOTHING
 
 
 @pytest.mark.parametrize("shards", [8, 1])

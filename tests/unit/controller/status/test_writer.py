@@ -13,7 +13,7 @@ import pytest
 from duepoint import errors, services
 from duepoint.controller.allowance import Allowance
 from duepoint.controller.maintenance.indexwatch import IndexWatch
-from duepoint.controller.maintenance.sweeper import SweepRounds
+from duepoint.controller.maintenance.sweeper import Sweeps
 from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.status.writequeue import WriteQueue
 from duepoint.controller.term import TermEvents
@@ -495,15 +495,15 @@ async def test_a_newer_leader_at_the_index_ends_the_watch():
         assert isinstance(task.exception(), queue_errors.Fenced)
 
 
-async def test_a_sweep_is_made_when_asked_and_nothing_in_between():
+async def test_a_sweep_follows_the_first_comparison():
     clock = FakeClock()
     queue = VirtualQueue(clock)
     await queue.membership.open(4, EPOCH)
-    sweeper = SweepRounds(a_term(clock, queue=queue, epoch=EPOCH), watermark_us=lambda _: 0)
+    sweeper = Sweeps(a_term(clock, queue=queue, epoch=EPOCH), watermark_us=lambda _: 0)
     async with running(clock, sweeper.run()):
         await clock.advance(3600)
         assert sweeper.sweeps == 0
-        sweeper.request()
+        sweeper.compared()
         await clock.advance(10)
         assert sweeper.sweeps == 1
 
