@@ -129,13 +129,7 @@ ifdef LOCK
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --group docs --output-file requirements-docs.lock
 else
-	$(PY) -m tools.jobschema $(if $(CHECK),--check)
-	$(PY) -m tools.chartdoc $(if $(CHECK),--check)
-	$(PY) -m tools.settingsdoc $(if $(CHECK),--check)
-	$(PY) -m tools.httpapidoc $(if $(CHECK),--check)
-	$(PY) -m tools.syncclient $(if $(CHECK),--check)
-	$(PY) -m tools.release.manifests $(if $(CHECK),--check)
-	$(if $(CHECK),,$(PY) -m tools.up.installation)
+	$(PY) -m tools.generate $(if $(CHECK),--check)
 endif
 
 ##@ Testing

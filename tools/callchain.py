@@ -1,24 +1,11 @@
-"""Prints the chain of calls that a job really takes, with its number of functions and files.
+"""`python -m tools.callchain [-v]`: print the functions that a firing and an arming really call.
 
-``python -m tools.callchain`` prints two chains, each from a run in this process:
-
-* *firing*: from the claim of a due point to the sent POST (a real claimer, a queue on a Valkey
-  of its own, a receiver on localhost);
-* *arming*: from the handler that kopf calls with an event of a Schedule to the call that stores its
-  definition and its due point (the leader's services, an API server in memory, the
-  same queue), for a new Schedule and for an edit.
-
-Three numbers are reported:
-
-* the *chain*: the functions on the stack at the end, and where a task was created on the way, those
-  on the stack of its creation, up to the function that the chain begins with. That is the path that
-  a reader follows from call to call.
-* *steps*: the chain and every function that a function of the chain calls itself. That is what a
-  reader opens who wants to know what each link does.
-* *visited*: every function of the product that ran between beginning and end, helpers included.
-
-A chain whose tasks hand over by a queue or an event has one ``Leg`` for each hand-over. Only code
-below ``operator/duepoint`` counts; comprehensions, lambdas and generated methods do not.
+*Firing* leads from the claim of a due point to the sent POST, *arming* from kopf's event of a
+Schedule to the call that stores its due point, each recorded from a run in this process. The
+*chain* is the functions on the stack at the end, and those on the stack where its tasks were
+created: what a reader follows from call to call. The *steps* are the chain and every function that
+it calls itself. A chain that is handed over by a queue has one `Leg` for each hand-over. Only code
+of the product counts.
 """
 
 from __future__ import annotations
@@ -62,15 +49,11 @@ class Leg:
 
 @dataclass(slots=True)
 class Chain:
-    """What was recorded: the chain, outermost first, and everything visited, in order.
-
-    ``callers`` has, for each function visited, those that called it.
-    """
+    """The chain, outermost first; everything visited, in order; and who called each of those."""
 
     functions: list[Function] = field(default_factory=list)
     visited: list[Function] = field(default_factory=list)
     callers: dict[Function, set[Function]] = field(default_factory=dict)
-    hops: int = 0
     is_complete: bool = False
 
     @property
@@ -86,11 +69,7 @@ class Chain:
     def report(self, *, verbose: bool = False) -> str:
         """The chain line by line, then the counts."""
         listed = self.steps if verbose else self.functions
-        counts = (
-            f"chain: {len(self.functions)} functions in {len(self.files)} files, "
-            f"{self.hops} tasks created; steps: {_count(self.steps)}; "
-            f"visited: {_count(self.visited)}"
-        )
+        counts = f"chain: {_count(self.functions)}; steps: {_count(self.steps)}"
         return "\n".join([*map(str, listed), counts])
 
 
@@ -148,14 +127,7 @@ class _Recorder:
         self.chain.functions = list(dict.fromkeys([*known, *reversed(of_leg)]))
         self._legs.pop(0)
         self._begun = False
-        self.chain.hops += self._hops()
         self.chain.is_complete = not self._legs
-
-    def _hops(self) -> int:
-        """Whether the end ran in a task that the chain created, which counts as one hop."""
-        with contextlib.suppress(RuntimeError):
-            return int(bool(self._created.get(asyncio.current_task())))
-        return 0
 
     def _whole_stack(self, frame: FrameType | None) -> list[Function]:
         """Functions of the product, innermost first, and beyond the task those that created it."""

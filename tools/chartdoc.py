@@ -1,16 +1,13 @@
-"""`python -m tools.chartdoc [--check]`: write the table of values in charts/duepoint/README.md.
+"""The table of values in charts/duepoint/README.md, made from charts/duepoint/values.yaml.
 
-Names, defaults and meanings are read off charts/duepoint/values.yaml: the meaning of a value is the
-comment directly above it. A value without one is described by its parents' comments and its name.
-With --check nothing is written, and a README that is not current is exit code 1.
+The meaning of a value is the comment directly above it; a value without one is described by its
+parents' comments and its name.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +16,7 @@ import yaml
 CHART = Path(__file__).resolve().parent.parent / "charts" / "duepoint"
 VALUES = CHART / "values.yaml"
 PAGE = CHART / "README.md"
-BEGIN = "<!-- values: written by `python -m tools.chartdoc` from values.yaml -->\n"
+BEGIN = "<!-- values: written by `make generate` from values.yaml -->\n"
 END = "<!-- end of values -->\n"
 
 
@@ -80,29 +77,8 @@ def table(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(readme: str, values: str) -> str:
-    """The README with its table of values renewed."""
-    head, _, rest = readme.partition(BEGIN)
+def page() -> str:
+    """Return the README with its table of values renewed."""
+    head, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{table(values)}\n{END}{tail}"
-
-
-def main() -> int:
-    """Exit code 0 when the page is, or now is, what the values say."""
-    parser = argparse.ArgumentParser(prog="python -m tools.chartdoc", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether it is stale; exit 1")
-    arguments = parser.parse_args()
-    written = PAGE.read_text()
-    wanted = page(written, VALUES.read_text())
-    if wanted == written:
-        return 0
-    if arguments.check:
-        print("charts/duepoint/README.md is stale: run python -m tools.chartdoc")
-        return 1
-    PAGE.write_text(wanted)
-    print("wrote charts/duepoint/README.md")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return f"{head}{BEGIN}\n{table(VALUES.read_text())}\n{END}{tail}"

@@ -1,12 +1,10 @@
-"""`python -m tools.httpapidoc [--check]`: write the tables of docs/reference/http-api.md.
+"""The tables of docs/reference/http-api.md, made from the OpenAPI document of the API.
 
-Everything from its heading "Operations" on is made from the OpenAPI document of the API; what is
-above is written by hand. With --check nothing is written, and a stale page is exit code 1.
+Everything above its heading "Operations" is written by hand.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,9 @@ _HEADING = "## Operations\n"
 _MEMBERS = {"MemberFields": "PUT", "OneOff": "POST", "MemberRow": "row", "Member": "answer"}
 
 
-def page(text: str) -> str:
-    """The page with the tables that the API gives today."""
-    return text.partition(_HEADING)[0] + "\n".join(_lines()) + "\n"
+def page() -> str:
+    """Return the page with the tables that the API gives today."""
+    return PAGE.read_text().partition(_HEADING)[0] + "\n".join(_lines()) + "\n"
 
 
 def _lines() -> Iterator[str]:
@@ -77,17 +75,3 @@ def _type(field: dict[str, Any]) -> str:
     return (
         kinds if isinstance(kinds, str) else " or ".join(kind for kind in kinds if kind != "null")
     )
-
-
-def main(arguments: list[str]) -> int:
-    current = PAGE.read_text(encoding="utf-8")
-    wanted = page(current)
-    if current != wanted and arguments == ["--check"]:
-        print(f"{PAGE.name} is stale: run python -m tools.httpapidoc", file=sys.stderr)
-        return 1
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

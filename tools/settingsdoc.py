@@ -1,15 +1,12 @@
-"""`python -m tools.settingsdoc [--check]`: write docs/reference/settings.md from the settings.
+"""The page docs/reference/settings.md, made from `duepoint.settings` and the notes below.
 
-Names, defaults and meanings are read off `duepoint.settings`; the reason for a default
-and the values that are taken stand here, for every setting, or the page is not made. With --check
-nothing is written, and a page that is not current is exit code 1.
+A setting without a note is an error.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import sys
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -18,105 +15,67 @@ from duepoint import settings
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Note:
-    """What the code does not say of a setting."""
-
-    values: str
-    reason: str
-
-
-NOTES = {
-    "redis_url": Note(
-        "[URL](redis.md)", "the wrong Redis is worse than none, so nothing is assumed"
-    ),
-    "redis_username": Note("name", "one URL for both processes, a user for each"),
-    "redis_password_file": Note(
-        "path", "a file can be rotated, and a logged address holds no password"
-    ),
-    "redis_ca_file": Note("path", "what the machine trusts, unless the CA is your own"),
-    "redis_cert_file": Note("path", "most servers ask for a password instead"),
-    "redis_key_file": Note("path", "a PEM file may hold both"),
-    "redis_server_name": Note(
-        "name", "nodes of a cluster are reached by address, which certificates seldom name"
-    ),
-    "redis_sentinel_username": Note("name", "Sentinels have users of their own, and often none"),
-    "redis_sentinel_password_file": Note("path", "the servers' password is not sent to Sentinels"),
-    "redis_prefix": Note(
-        "name", "one installation on a server needs no other; the shipped ACL lines say it"
-    ),
-    "kubeconfig": Note("path", "in a Pod nothing needs to be said"),
-    "namespace": Note("name", "two installations with namespaces of their own do not meet"),
-    "installation": Note("name", "the chart's name for everything in a release called duepoint"),
-    "identity": Note("text", "a Pod's name is unique already"),
-    "watch_namespaces": Note(
-        "names", "one installation serves a cluster; fewer rights are a choice"
-    ),
-    "blob_key_file": Note("path", "write access to Redis must not be enough to create Jobs"),
-    "shards": Note("1 to 4096, a power of two", "64 keep scripts short up to 10 million Schedules"),
-    "own_streams_per_namespace": Note(
-        "0 to 10000 streams", "8 MiB for each, which are about 25,000 entries without a payload"
-    ),
-    "own_stream_bytes_per_namespace": Note(
-        "1048576 to 1099511627776 bytes",
-        "a few namespaces fit into a server of 2 GiB beside the index",
-    ),
-    "dead_letter_bytes_per_namespace": Note(
-        "65536 to 1099511627776 bytes", "a letter has about 1 KB, with its record"
-    ),
-    "listen_address": Note(
-        "address", "the kubelet, Prometheus and clients come from outside the Pod"
-    ),
-    "http_port": Note("0 to 65535", "the usual one"),
-    "log_level": Note("debug, info, warning, error", "info has starts, ends and troubles only"),
-    "log_format": Note("json, text", "logs are collected by machines"),
-    "lease_identity_file": Note(
-        "path",
-        "a folder that outlives the process and belongs to one replica is the chart's to say",
-    ),
-    "status_writes_per_second": Note(
-        "1 to 1000 per second", "a status write costs the API server about as much as a create"
-    ),
-    "lease_seconds": Note(
-        "2 to 300 seconds",
-        "shorter: a pause of the process loses claims; longer: a crash delays what it held",
-    ),
-    "concurrency": Note("1 to 4096 targets", "one process keeps that many requests going"),
-    "shutdown_delay_seconds": Note(
-        "0 to 3600 seconds", "nodes and load balancers send connections until they have noticed"
-    ),
-    "grace_seconds": Note(
-        "0 to 3600 seconds", "below the 30 s that a Pod is given; the rest is handed back in time"
-    ),
-    "api_port": Note("0 to 65535", "the usual second port of https"),
-    "tls_cert_file": Note("path", "tokens must not travel in the clear"),
-    "tls_key_file": Note("path", "a Secret of the type kubernetes.io/tls has two files"),
-    "api_plaintext": Note("true, false", "plain http has to be asked for"),
-    "api_audiences": Note("texts", "kubectl and ServiceAccounts have such tokens already"),
-    "api_connections": Note("10 to 100000", "each holds some 20 KB while it sends"),
-    "api_dashboard": Note("true, false", "another door into the cluster has to be asked for"),
-    "egress_mode": Note(
-        "public-only, same-namespace, allowlist, open",
-        "a user who may create a Schedule must not reach every private address",
-    ),
-    "egress_allowed_cidrs": Note("address ranges", "nothing is opened unasked"),
-    "egress_denied_cidrs": Note("address ranges", "wins over everything else"),
-    "egress_cluster_cidrs": Note(
-        "address ranges",
-        "a URL never leads into the cluster, even if the ranges are public or mode is open; the "
-        "worker's own Pod network counts without being named",
-    ),
-    "egress_allow_http": Note("true, false", "payloads do not cross the internet in the clear"),
-    "webhook_insecure_tls": Note(
-        "true, false", "the author of a Schedule must not give its secrets to an impostor"
-    ),
-    "webhook_api_audiences": Note(
-        "names", "the issuer of the tokens and the usual names are refused anyway"
-    ),
-    "traces_endpoint": Note(
-        "URL", "[traces](../howto/trace-slots.md) need a collector, and most clusters have none"
-    ),
-}
+#: What the code does not say of a setting: the values it takes, and the reason for its default.
+NOTES = """\
+redis_url | [URL](redis.md) | the wrong Redis is worse than none, so nothing is assumed
+redis_username | name | one URL for both processes, a user for each
+redis_password_file | path | a file can be rotated, and a logged address holds no password
+redis_ca_file | path | what the machine trusts, unless the CA is your own
+redis_cert_file | path | most servers ask for a password instead
+redis_key_file | path | a PEM file may hold both
+redis_server_name | name | nodes of a cluster are reached by address, which certificates seldom
+    name
+redis_sentinel_username | name | Sentinels have users of their own, and often none
+redis_sentinel_password_file | path | the servers' password is not sent to Sentinels
+redis_prefix | name | one installation on a server needs no other; the shipped ACL lines say it
+kubeconfig | path | in a Pod nothing needs to be said
+namespace | name | two installations with namespaces of their own do not meet
+installation | name | the chart's name for everything in a release called duepoint
+identity | text | a Pod's name is unique already
+watch_namespaces | names | one installation serves a cluster; fewer rights are a choice
+blob_key_file | path | write access to Redis must not be enough to create Jobs
+shards | 1 to 4096, a power of two | 64 keep scripts short up to 10 million Schedules
+own_streams_per_namespace | 0 to 10000 streams | 8 MiB for each, which are about 25,000 entries
+    without a payload
+own_stream_bytes_per_namespace | 1048576 to 1099511627776 bytes | a few namespaces fit into a
+    server of 2 GiB beside the index
+dead_letter_bytes_per_namespace | 65536 to 1099511627776 bytes | a letter has about 1 KB, with its
+    record
+listen_address | address | the kubelet, Prometheus and clients come from outside the Pod
+http_port | 0 to 65535 | the usual one
+log_level | debug, info, warning, error | info has starts, ends and troubles only
+log_format | json, text | logs are collected by machines
+lease_identity_file | path | a folder that outlives the process and belongs to one replica is the
+    chart's to say
+status_writes_per_second | 1 to 1000 per second | a status write costs the API server about as
+    much as a create
+lease_seconds | 2 to 300 seconds | shorter: a pause of the process loses claims; longer: a crash
+    delays what it held
+concurrency | 1 to 4096 targets | one process keeps that many requests going
+shutdown_delay_seconds | 0 to 3600 seconds | nodes and load balancers send connections until they
+    have noticed
+grace_seconds | 0 to 3600 seconds | below the 30 s that a Pod is given; the rest is handed back in
+    time
+api_port | 0 to 65535 | the usual second port of https
+tls_cert_file | path | tokens must not travel in the clear
+tls_key_file | path | a Secret of the type kubernetes.io/tls has two files
+api_plaintext | true, false | plain http has to be asked for
+api_audiences | texts | kubectl and ServiceAccounts have such tokens already
+api_connections | 10 to 100000 | each holds some 20 KB while it sends
+api_dashboard | true, false | another door into the cluster has to be asked for
+egress_mode | public-only, same-namespace, allowlist, open | a user who may create a Schedule must
+    not reach every private address
+egress_allowed_cidrs | address ranges | nothing is opened unasked
+egress_denied_cidrs | address ranges | wins over everything else
+egress_cluster_cidrs | address ranges | a URL never leads into the cluster, even if the ranges are
+    public or mode is open; the worker's own Pod network counts without being named
+egress_allow_http | true, false | payloads do not cross the internet in the clear
+webhook_insecure_tls | true, false | the author of a Schedule must not give its secrets to an
+    impostor
+webhook_api_audiences | names | the issuer of the tokens and the usual names are refused anyway
+traces_endpoint | URL | [traces](../howto/trace-slots.md) need a collector, and most clusters have
+    none
+"""
 
 #: Defaults that are found at start, in words.
 FOUND_AT_START = {
@@ -127,7 +86,7 @@ FOUND_AT_START = {
 _HEAD = """\
 # Settings
 
-<!-- Written by `python -m tools.settingsdoc`; edit that, or operator/duepoint/settings.py. -->
+<!-- Written by `make generate`; edit tools/settingsdoc.py, or operator/duepoint/settings.py. -->
 
 `duepoint operator`, `duepoint worker` and `duepoint api` read each setting from a flag or from an
 environment variable, once, at start; a flag wins. There is no configuration file. A wrong value,
@@ -143,7 +102,7 @@ _COLUMNS = (
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     own = {field.name for field in dataclasses.fields(settings.Settings)}
     parts = [_HEAD, "## Of every process\n", _table(settings.Settings, frozenset())]
     for title, kind in (
@@ -161,16 +120,24 @@ def _table(kind: type[settings.Settings], without: frozenset[str]) -> str:
 
 
 def _row(field: dataclasses.Field[Any]) -> str:
-    note = NOTES[field.name]
+    values, reason = notes()[field.name]
     cells = (
         f"`{settings.variable(field.name)}`",
         f"`{settings.flag(field.name)}`",
-        note.values,
+        values,
         _default(field),
         field.metadata["help"],
-        note.reason,
+        reason,
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+@functools.cache
+def notes() -> dict[str, tuple[str, str]]:
+    """Name -> values and reason; a line that is indented continues the one before."""
+    lines = NOTES.replace("\n    ", " ").splitlines()
+    parts = (line.split(" | ") for line in lines)
+    return {name: (values, reason) for name, values, reason in parts}
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
@@ -192,21 +159,3 @@ def _shown(value: object) -> str:
             return f"{value:g}"
         case _:
             return str(value)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.settingsdoc", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    options = parser.parse_args(arguments)
-    wanted = page()
-    if PAGE.is_file() and PAGE.read_text() == wanted:
-        return 0
-    if options.check:
-        print(f"{PAGE.name} is not current; run `python -m tools.settingsdoc`", file=sys.stderr)
-        return 1
-    PAGE.write_text(wanted)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

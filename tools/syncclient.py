@@ -1,10 +1,7 @@
-"""The blocking client, made out of the one for asyncio: one source for both.
+"""The blocking client `syncclient.py`, made from the one for asyncio by replacing words.
 
-    python -m tools.syncclient            # write operator/duepoint/client/syncclient.py
-    python -m tools.syncclient --check    # exit 1 where it is not what its source gives
-
-Words are replaced and nothing else, so the two differ exactly in what is asynchronous. A word that
-the list below does not know stays as it is, and mypy or a test of the blocking client finds it.
+A word that the list below does not know stays as it is, and mypy or a test of the blocking client
+finds it.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ TARGET = CLIENT / "syncclient.py"
 
 _HEADER = '''"""The client for programs without asyncio, made of ``asyncclient``.
 
-Do not edit: change ``asyncclient`` and run ``python -m tools.syncclient``. A client may be used by
+Do not edit: change ``asyncclient`` and run ``make generate``. A client may be used by
 many threads at once, and is made after a fork.
 """
 '''
@@ -49,31 +46,15 @@ _WORDS = (
 )
 
 
-def generated(source: str) -> str:
-    """The blocking module, formatted."""
-    text = _HEADER + source.split('"""\n', 1)[1]
+def text() -> str:
+    """Return the blocking module, formatted."""
+    made = _HEADER + SOURCE.read_text().split('"""\n', 1)[1]
     for word, instead in _WORDS:
-        text = re.sub(
-            rf"(?<!\w){word}(?!\w)" if word[-1].isalnum() else rf"\b{word}", instead, text
-        )
+        pattern = rf"(?<!\w){word}(?!\w)" if word[-1].isalnum() else rf"\b{word}"
+        made = re.sub(pattern, instead, made)
     for command in (["check", "--fix", "--quiet", "--select", "I"], ["format", "--quiet"]):
-        text = subprocess.run(
+        made = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"],
-            input=text, capture_output=True, text=True, check=True,
+            input=made, capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
-    return text
-
-
-def main(arguments: list[str]) -> int:
-    text = generated(SOURCE.read_text())
-    if "--check" in arguments:
-        if TARGET.exists() and TARGET.read_text() == text:
-            return 0
-        print(f"{TARGET.name} is not what {SOURCE.name} gives: run python -m tools.syncclient")
-        return 1
-    TARGET.write_text(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    return made

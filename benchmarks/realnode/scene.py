@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import string
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.support import certificates
 from tests.support.realcluster import Cluster, job, schedule, until, valkey_image, webhook
@@ -34,8 +37,6 @@ REPORTING = 'wget -q -O- --post-data "$HOSTNAME" http://receiver/job'
 #: Of a minute and a half, so that each Job is seen by whoever lists them now and then.
 HISTORY = {"successfulJobsHistoryLimit": 20, "failedJobsHistoryLimit": 20}
 MEMBERS = 1_000
-#: Of Valkey, whose password stays.
-READER = ["--user", "reader", "on", ">reader", "~*", "+@read", "+@connection"]
 
 
 class Scene:
@@ -77,10 +78,13 @@ class Scene:
         self.cluster.apply(
             self.redis_password(), self.certificate(), self.settings("info"), namespace=NAMESPACE
         )
-        self.cluster.apply(*_valkey(), namespace=NAMESPACE)
+        self._apply("valkey")
         self.cluster.rolled_out("valkey")
         self.install()
-        self._add_receiver()
+        code = {name: (HERE / name).read_text() for name in ("receiver.py", "client.py")}
+        self.cluster.apply(_config("code", code), namespace=self.namespace)
+        self._apply("receiver")
+        self.cluster.rolled_out("receiver", namespace=self.namespace)
 
     # -- objects that incidents change ---------------------------------------------------------
 
@@ -93,7 +97,7 @@ class Scene:
         return {**_secret("duepoint-api-tls", **data), "type": "kubernetes.io/tls"}
 
     def settings(self, level: str) -> dict[str, Any]:
-        return {**_object("ConfigMap", "settings"), "data": {"DUEPOINT_LOG_LEVEL": level}}
+        return _config("settings", {"DUEPOINT_LOG_LEVEL": level})
 
     def hook_key(self, key: str) -> dict[str, Any]:
         consent = {"duepoint.dev/send-to": "*"}
@@ -108,7 +112,11 @@ class Scene:
         worker = f"--serviceaccount={NAMESPACE}:duepoint-worker"
         self.cluster(*reader, worker, f"--namespace={self.namespace}")
         self.cluster.apply(*self._schedules(), namespace=self.namespace)
-        self._add_client()
+        authority = {"ca.crt": self.authority.pem.decode()}
+        self.cluster.apply(_config("ca", authority), namespace=self.namespace)
+        account = (f"--serviceaccount={self.namespace}:default", f"--namespace={self.namespace}")
+        self.cluster("create", "rolebinding", "edit", "--clusterrole=duepoint-edit", *account)
+        self._apply("client")
         for path in ("/hook", "/job", "/member", "/order"):
             until(
                 f"{path} is called",
@@ -127,7 +135,7 @@ class Scene:
             json.dumps({"id": f"m-{number}", "schedule": "@every 1s", "payload": f"m-{number}"})
             for number in range(self.members)
         ]
-        yield {**_object("ConfigMap", "rows"), "data": {"rows.ndjson": "\n".join(rows)}}
+        yield _config("rows", {"rows.ndjson": "\n".join(rows)})
         source = {"rows": {"configMapRef": {"name": "rows"}}, "defaults": ALL}
         yield _set("members", stream={"name": "members", "maxLength": 100_000}, **source)
         yield _set("orders", webhook=webhook("/order"))
@@ -150,13 +158,8 @@ class Scene:
     def keep(self, file: Path) -> None:
         """Bring all that the receiver wrote."""
         command = [external.kubectl(), "--kubeconfig", self.cluster.kubeconfig, "exec"]
-        command += [
-            "deploy/receiver",
-            f"--namespace={self.namespace}",
-            "--",
-            "cat",
-            "/log/received",
-        ]
+        command += ["deploy/receiver", f"--namespace={self.namespace}", "--"]
+        command += ["cat", "/log/received"]
         with file.open("wb") as output:
             subprocess.run(command, stdout=output, check=True)
 
@@ -165,46 +168,27 @@ class Scene:
         said = self.cluster("logs", "client", f"--namespace={self.namespace}")
         return [line.split(" ", 2) for line in said.splitlines()]
 
-    # -- Pods of the load ----------------------------------------------------------------------
+    # -- manifests -----------------------------------------------------------------------------
 
-    def _add_receiver(self) -> None:
-        labels = {"app": "receiver"}
-        pod = _python(
-            "receiver.py", f"valkey.{NAMESPACE}.svc", f"dp:stream:{self.namespace}:members"
-        )
-        pod["containers"][0]["volumeMounts"].append({"name": "log", "mountPath": "/log"})
-        pod["containers"][0]["resources"] = {"requests": {"cpu": "200m"}}
-        pod["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
-        pod["volumes"].append({"name": "log", "emptyDir": {}})
-        template = {"metadata": {"labels": labels}, "spec": pod}
-        spec = {"selector": {"matchLabels": labels}, "template": template}
-        ports = [{"name": "http", "port": 80, "targetPort": 8080}]
-        self.cluster.apply(
-            _code(),
-            {**_object("Deployment", "receiver"), "apiVersion": "apps/v1", "spec": spec},
-            {**_object("Service", "receiver"), "spec": {"selector": labels, "ports": ports}},
+    def _apply(self, *names: str) -> None:
+        """Apply the objects of these names of `scene.yaml`."""
+        text = string.Template((HERE / "scene.yaml").read_text()).substitute(
+            redis=NAMESPACE,
             namespace=self.namespace,
+            host=HOST,
+            valkey_image=valkey_image(),
+            image=os.environ.get("IMAGE") or images.product_name(),
         )
-        self.cluster.rolled_out("receiver", namespace=self.namespace)
-
-    def _add_client(self) -> None:
-        authority = {**_object("ConfigMap", "ca"), "data": {"ca.crt": self.authority.pem.decode()}}
-        pod = _python("client.py", self.namespace)
-        main = pod["containers"][0]
-        main["env"] = [
-            {"name": "DUEPOINT_API_URL", "value": f"https://{HOST}"},
-            {"name": "DUEPOINT_API_CA_FILE", "value": "/ca/ca.crt"},
-        ]
-        main["volumeMounts"].append({"name": "ca", "mountPath": "/ca"})
-        pod["volumes"].append({"name": "ca", "configMap": {"name": "ca"}})
-        account = (f"--serviceaccount={self.namespace}:default", f"--namespace={self.namespace}")
-        self.cluster("create", "rolebinding", "edit", "--clusterrole=duepoint-edit", *account)
-        client = {**_object("Pod", "client"), "spec": {**pod, "restartPolicy": "Never"}}
-        self.cluster.apply(authority, client, namespace=self.namespace)
+        found = [one for one in yaml.safe_load_all(text) if one["metadata"]["name"] in names]
+        self.cluster.kubectl.apply(yaml.safe_dump_all(found))
 
 
 def _object(kind: str, name: str, **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, **metadata}}
+
+
+def _config(name: str, data: dict[str, str]) -> dict[str, Any]:
+    return {**_object("ConfigMap", name), "data": data}
 
 
 def _secret(name: str, **data: str) -> dict[str, Any]:
@@ -213,72 +197,3 @@ def _secret(name: str, **data: str) -> dict[str, Any]:
 
 def _set(name: str, **spec: Any) -> dict[str, Any]:
     return {**_object("ScheduleSet", name), "apiVersion": "duepoint.dev/v1alpha1", "spec": spec}
-
-
-def _code() -> dict[str, Any]:
-    files = ("receiver.py", "client.py")
-    return {
-        **_object("ConfigMap", "code"),
-        "data": {name: (HERE / name).read_text() for name in files},
-    }
-
-
-def _python(file: str, *arguments: str) -> dict[str, Any]:
-    """A Pod's spec that runs one of our files by the image's Python."""
-    image = os.environ.get("IMAGE") or images.product_name()
-    main = {
-        "name": "main",
-        "image": image,
-        "command": ["python", f"/code/{file}", *arguments],
-        "volumeMounts": [{"name": "code", "mountPath": "/code"}],
-    }
-    volumes = [{"name": "code", "configMap": {"name": "code"}}]
-    return {
-        "terminationGracePeriodSeconds": 1,
-        "securityContext": {"fsGroup": 65532},
-        "containers": [main],
-        "volumes": volumes,
-    }
-
-
-def _valkey() -> Iterator[dict[str, Any]]:
-    """As the development Valkey of the chart, with a password: it keeps nothing."""
-    labels = {"app": "valkey"}
-    reference = {"secretKeyRef": {"name": "redis-password", "key": "password"}}
-    container = {
-        "name": "valkey",
-        "image": valkey_image(),
-        "command": [
-            "valkey-server",
-            "--save",
-            "",
-            "--requirepass",
-            "$(PASSWORD)",
-            *READER,
-        ],
-        "env": [{"name": "PASSWORD", "valueFrom": reference}],
-        "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 2},
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "workingDir": "/tmp",
-    }
-    security = {
-        "runAsNonRoot": True,
-        "runAsUser": 999,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {"securityContext": security, "containers": [container]},
-    }
-    spec = {
-        "strategy": {"type": "Recreate"},
-        "selector": {"matchLabels": labels},
-        "template": template,
-    }
-    yield {**_object("Deployment", "valkey"), "apiVersion": "apps/v1", "spec": spec}
-    yield {**_object("Service", "valkey"), "spec": {"selector": labels, "ports": [{"port": 6379}]}}

@@ -49,12 +49,7 @@ def test_everything_comes_up_a_view_of_it_detaches_and_what_is_stopped_keeps_its
 
     record = state.read()
     assert record is not None
-    assert [one.name for one in record.applications] == [
-        "receiver",
-        "accounts",
-        "operator",
-        "worker",
-    ]
+    assert [one.name for one in record.applications] == ["receiver", "operator", "worker"]
     everything = (*record.processes, *record.applications)
     assert all(map(processes.is_alive, everything))
 

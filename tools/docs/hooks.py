@@ -25,7 +25,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Home page and what is linked to outside docs/ become files; the navigation gets all pages."""
-    pages = links.markdown_files(REPOSITORY / "docs", REPOSITORY)
+    found = sorted((REPOSITORY / "docs").rglob("*.md"))
+    pages = {str(path.relative_to(REPOSITORY)): path.read_text() for path in found}
     pages[links.HOME] = (REPOSITORY / links.HOME).read_text()
     files.append(
         File.generated(config, links.site_path(links.HOME, REPOSITORY), content=pages[links.HOME])

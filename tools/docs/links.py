@@ -8,10 +8,9 @@ folder is its README.md, or else a page that lists its files.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -54,8 +53,8 @@ def folder_page(path: str, repository: Path) -> str:
 
 def targets(text: str, page: str) -> Iterator[str]:
     """Paths in the repository that a page links to; `page` is its own."""
-    for piece in _outside_fences(text):
-        for _, target, _ in _TARGET.findall(piece):
+    for is_code, piece in _pieces(text):
+        for _, target, _ in () if is_code else _TARGET.findall(piece):
             path = target.partition("#")[0]
             if path and not _OUTSIDE.match(target):
                 yield _resolved(path, page)
@@ -72,7 +71,8 @@ def rewritten(text: str, page: str, repository: Path) -> str:
         there = site_path(_resolved(path, page), repository)
         return f"{found[1]}{posixpath.relpath(there, here or '.')}{mark}{anchor}{found[3]}"
 
-    return _map_outside_fences(text, lambda piece: _TARGET.sub(link, piece))
+    pieces = _pieces(text)
+    return "".join(piece if is_code else _TARGET.sub(link, piece) for is_code, piece in pieces)
 
 
 def reached(pages: dict[str, str], repository: Path) -> dict[str, str | None]:
@@ -110,20 +110,14 @@ def _resolved(path: str, page: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
 
 
-def _outside_fences(text: str) -> Iterator[str]:
+def _pieces(text: str) -> Iterator[tuple[bool, str]]:
+    """The text in order, and whether a piece is a block of code."""
     start = 0
     for fence in _FENCE.finditer(text):
-        yield text[start : fence.start()]
+        yield False, text[start : fence.start()]
+        yield True, fence[0]
         start = fence.end()
-    yield text[start:]
-
-
-def _map_outside_fences(text: str, change: Callable[[str], str]) -> str:
-    done, start = [], 0
-    for fence in _FENCE.finditer(text):
-        done += [change(text[start : fence.start()]), fence[0]]
-        start = fence.end()
-    return "".join([*done, change(text[start:])])
+    yield False, text[start:]
 
 
 def slug(heading: str, separator: str) -> str:
@@ -136,40 +130,30 @@ def search_boost(place: str) -> float:
     return next((boost for begins, boost in _BOOSTS if place.startswith(begins)), 1.0)
 
 
-def markdown_files(folder: Path, repository: Path) -> dict[str, str]:
-    """Path in the repository -> text, of every page in a folder."""
-    return {
-        os.fspath(path.relative_to(repository)): path.read_text()
-        for path in sorted(folder.rglob("*.md"))
-    }
-
-
 def navigation(entries: Iterable[Entry], pages: Iterable[str]) -> list[Entry]:
-    """The entries, with each that ends with / replaced by what of its folder is named nowhere else.
+    """The entries; one that ends with / becomes the pages of that folder without an entry.
 
-    `pages` are paths on the site. Groups that become empty are left out. A page of no entry stays
-    out, and MkDocs says so.
+    Groups that become empty are left out. MkDocs reports a page that has no entry.
     """
     left = set(pages) - set(_named(entries))
 
     def filled(entry: Entry) -> list[Entry]:
         if isinstance(entry, dict):
             [(title, value)] = entry.items()
-            inner = (
-                [each for one in value for each in filled(one)]
-                if isinstance(value, list)
-                else value
-            )
-            return [{title: inner}] if inner else []
+            if isinstance(value, list):
+                value = [each for one in value for each in filled(one)]
+            return [{title: value}] if value else []
         if not entry.endswith("/"):
             return [entry]
-        here = sorted(each for each in left if each.startswith(entry))
+        here = sorted((each for each in left if each.startswith(entry)), key=_folder_page_first)
         left.difference_update(here)
-        # The folder's own page first.
-        own = [each for each in here if each == f"{entry}README.md"]
-        return [*own, *(each for each in here if each not in own)]
+        return list(here)
 
     return [each for one in entries for each in filled(one)]
+
+
+def _folder_page_first(page: str) -> tuple[bool, str]:
+    return not page.endswith("/README.md"), page
 
 
 def _named(entries: Iterable[Entry]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from tools.devcluster import progress
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import REPOSITORY, Record
 from tools.realnode import images
-from tools.up import examples
+from tools.up import applications
 from tools.up.kubectl import Kubectl
 
 DNS = Path(__file__).with_name("dns.yaml")
@@ -93,7 +93,7 @@ def apply_examples(kubectl: Kubectl) -> int:
     """In the default namespace, their webhooks sent to a Service there; gives their number."""
     add_receiver(kubectl, "default")
     number = 0
-    for path in sorted(examples.FOLDER.glob("[0-9]*/*.yaml")):
+    for path in sorted(applications.EXAMPLES.glob("[0-9]*/*.yaml")):
         number += len(kubectl.apply(for_pods(path.read_text())))
     return number
 

@@ -7,14 +7,13 @@ images meanwhile. Pods reach the API server by the address of the node.
 from __future__ import annotations
 
 import concurrent.futures
-import json
 import os
 import shutil
+import string
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tools.devcluster import apiserver, cluster, credentials, programs
 from tools.devcluster.errors import DevClusterError
@@ -81,96 +80,24 @@ def import_images(ctr: Path, archives: Iterable[str]) -> None:
 
 
 def _containerd(state: State, binary: Path) -> Program:
-    """Version 2 of its configuration, which 1.6 and all later ones read."""
-    folder = state.data / "containerd"
-    folder.mkdir()
-    cni = state.folder / "cni"
-    cni.mkdir()
-    (cni / "10-node.conflist").write_text(json.dumps(_pod_network(state)))
-    config = f"""
-version = 2
-root = "{folder}"
-state = "/run/containerd"
-[grpc]
-  address = "{SOCKET}"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{state.data / "opt"}"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE}"
-  restrict_oom_score_adj = true  # a lower one than ours takes a right that not every root has
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "overlayfs"
-    default_runtime_name = "runc"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        BinaryName = "{shutil.which("runc")}"
-        SystemdCgroup = false
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{requirements.CNI}"
-    conf_dir = "{cni}"
-"""
+    (state.data / "containerd").mkdir()
+    (state.folder / "cni").mkdir()
+    network = _filled_in(state, "network.json")
+    network.rename(state.folder / "cni" / "10-node.conflist")
     # It looks for its shim by the PATH.
     # runc writes the process of an `exec` to a file, and everything but /run is read-only here.
     path = {"PATH": f"{binary.parent}:{os.environ['PATH']}", "TMPDIR": "/run"}
-    file = state.folder / "containerd.toml"
-    file.write_text(config)
-    return Program(name="containerd", command=(str(binary), f"--config={file}"), environment=path)
-
-
-def _pod_network(state: State) -> dict[str, Any]:
-    addresses = {
-        "type": "host-local",
-        "dataDir": str(state.data / "addresses"),
-        "ranges": [[{"subnet": PODS}]],
-        "routes": [{"dst": "0.0.0.0/0"}],
-    }
-    bridge = {
-        "type": "bridge",
-        "bridge": "cni0",
-        "isGateway": True,
-        "ipMasq": False,
-        "hairpinMode": True,
-        "ipam": addresses,
-    }
-    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
-    return {"cniVersion": "0.4.0", "name": "node", "plugins": [bridge, ports]}
+    config = f"--config={_filled_in(state, 'containerd.toml')}"
+    return Program(name="containerd", command=(str(binary), config), environment=path)
 
 
 def _kubelet(state: State, binary: Path) -> Program:
-    """Everybody in the machine may ask it: `kubectl logs` and `exec` come by the API server."""
-    resolver = state.folder / "resolv.conf"
-    resolver.write_text(f"nameserver {DNS}\n")
-    config = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "failCgroupV1": False,
-        "cgroupDriver": "cgroupfs",
-        "containerRuntimeEndpoint": f"unix://{SOCKET}",
-        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-        "authorization": {"mode": "AlwaysAllow"},
-        "address": ADDRESS,
-        "readOnlyPort": 0,
-        "clusterDNS": [DNS],
-        "clusterDomain": "cluster.local",
-        "resolvConf": str(resolver),
-        "podLogsDir": str(state.logs / "pods"),
-        "volumePluginDir": str(state.data / "plugins"),
-        "failSwapOn": False,
-        # It looks for the disk among the host's devices, in vain.
-        "localStorageCapacityIsolation": False,
-        "imageGCHighThresholdPercent": 100,
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%"},
-        "serializeImagePulls": False,
-        "kubeAPIQPS": 100,
-        "kubeAPIBurst": 200,
-        "oomScoreAdj": 0,
-    }
+    (state.folder / "resolv.conf").write_text(f"nameserver {DNS}\n")
     return Program(
         name="kubelet",
         command=(
             str(binary),
-            f"--config={_write(state, 'kubelet', config)}",
+            f"--config={_filled_in(state, 'kubelet.yaml')}",
             f"--kubeconfig={credentials.kubeconfig_path(state, 'node')}",
             f"--hostname-override={NODE}",
             f"--node-ip={ADDRESS}",
@@ -181,24 +108,8 @@ def _kubelet(state: State, binary: Path) -> Program:
 
 
 def _kube_proxy(state: State, binary: Path) -> Program:
-    config = {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "mode": "nftables",
-        "clientConnection": {"kubeconfig": str(credentials.kubeconfig_path(state, "node"))},
-        "clusterCIDR": PODS,
-        "hostnameOverride": NODE,
-        "oomScoreAdj": 0,
-        # Limits of connections are the whole kernel's.
-        "conntrack": {
-            "maxPerCore": 0,
-            "min": 0,
-            "tcpEstablishedTimeout": "0s",
-            "tcpCloseWaitTimeout": "0s",
-        },
-    }
-    config_file = _write(state, "kube-proxy", config)
-    return Program(name="kube-proxy", command=(str(binary), f"--config={config_file}"))
+    config = f"--config={_filled_in(state, 'kube-proxy.yaml')}"
+    return Program(name="kube-proxy", command=(str(binary), config))
 
 
 def _kube_router(state: State, binary: Path) -> Program:
@@ -217,9 +128,17 @@ def _kube_router(state: State, binary: Path) -> Program:
     )
 
 
-def _write(state: State, name: str, config: Mapping[str, Any]) -> Path:
-    path = state.folder / f"{name}.json"
-    path.write_text(json.dumps(config, indent=2))
+def _filled_in(state: State, name: str) -> Path:
+    """A configuration of this folder, written for this node."""
+    values = {
+        "folder": state.folder, "data": state.data, "logs": state.logs,
+        "kubeconfig": credentials.kubeconfig_path(state, "node"),
+        "socket": SOCKET, "pause": PAUSE, "address": ADDRESS, "dns": DNS, "pods": PODS,
+        "node": NODE, "runc": shutil.which("runc"), "cni_programs": requirements.CNI,
+    }  # fmt: skip
+    text = string.Template(Path(__file__).with_name(name).read_text()).substitute(values)
+    path = state.folder / name
+    path.write_text(text)
     return path
 
 

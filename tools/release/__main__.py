@@ -13,38 +13,26 @@ from tools.release import building
 
 
 def main() -> int:
-    """Make the release; gives the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "dist", help="folder of the files")
-    parser.add_argument("--image", default="", help="repository of the image, without a tag")
-    parser.add_argument("--commit", default="HEAD", help="what is released")
-    parser.add_argument("--push", action="store_true", help="push the image to that repository")
-    parser.add_argument("--cosign-key", default="", help="sign with this key, or `keyless`")
-    parser.add_argument("--builder", default=building.LOCAL, help="URI of who builds")
-    parser.add_argument("--repository-url", default="", help="where the commit can be fetched")
+    add = parser.add_argument
+    add("--folder", "--out", type=Path, default=REPOSITORY / "dist", help="folder of the files")
+    add("--image", default="", help="repository of the image, without a tag")
+    add("--commit", default="HEAD", help="what is released")
+    add("--push", action="store_true", help="push the image to that repository")
+    add("--cosign-key", default="", help="sign with this key, or `keyless`")
+    add("--builder", default=building.LOCAL, help="URI of who builds")
+    add("--repository-url", default="", help="where the commit can be fetched")
     arguments = parser.parse_args()
     if arguments.push and not arguments.image:
         parser.error("--push needs --image: the repository to push to")
-    changed = subprocess.run(
-        ["git", "-C", str(REPOSITORY), "status", "--porcelain"], capture_output=True, check=False
-    ).stdout
-    if changed:
-        sys.stderr.write("what is not committed is not part of the release\n")
-    wanted = building.Wanted(
-        folder=arguments.out,
-        image=arguments.image,
-        push=arguments.push,
-        cosign_key=arguments.cosign_key,
-        builder=arguments.builder,
-        commit=arguments.commit,
-        repository_url=arguments.repository_url,
-    )
+    status = ["git", "-C", str(REPOSITORY), "status", "--porcelain"]
+    if subprocess.run(status, capture_output=True, check=False).stdout:
+        print("what is not committed is not part of the release", file=sys.stderr)
     try:
-        for line in building.release(wanted, REPOSITORY):
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
+        for line in building.release(building.Wanted(**vars(arguments)), REPOSITORY):
+            print(line, flush=True)
     except DevClusterError as error:
-        sys.stderr.write(f"{error}\n")
+        print(error, file=sys.stderr)
         return 1
     return 0
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -49,16 +48,13 @@ exec "$home/bin/kubectl-duepoint" "$@"
 """
 
 
-def write(
-    folder: Path, sources: Path, *, version: str, repository_url: str, epoch: int
-) -> tuple[Path, Path]:
-    """The archive and the manifest, made of the wheel in the folder; gives both paths."""
+def write(folder: Path, sources: Path, *, version: str, repository_url: str, epoch: int) -> Path:
+    """Make archive and manifest of the wheel in the folder; return the archive."""
     [wheel] = folder.glob("*.whl")
-    launcher = (
-        _LAUNCHER.replace("@VERSION@", version)
-        .replace("@WHEEL@", wheel.name)
-        .replace("@LOCK@", LOCK)
-    )
+    words = {"@VERSION@": version, "@WHEEL@": wheel.name, "@LOCK@": LOCK}
+    launcher = _LAUNCHER
+    for word, instead in words.items():
+        launcher = launcher.replace(word, instead)
     files = {
         PROGRAM: launcher.encode(),
         wheel.name: wheel.read_bytes(),
@@ -73,14 +69,12 @@ def write(
             member.mode = 0o755 if name == PROGRAM else 0o644
             made.addfile(member, io.BytesIO(content))
     archives.normalised(archive, epoch=epoch)
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    found = manifest(version, archive.name, digest, repository_url or _NOWHERE)
-    path = folder / MANIFEST
-    path.write_text(yaml.safe_dump(found, sort_keys=False, width=100))
-    return archive, path
+    found = _manifest(version, archive, repository_url or _NOWHERE)
+    (folder / MANIFEST).write_text(yaml.safe_dump(found, sort_keys=False, width=100))
+    return archive
 
 
-def manifest(version: str, archive: str, digest: str, repository_url: str) -> dict[str, Any]:
+def _manifest(version: str, archive: Path, repository_url: str) -> dict[str, Any]:
     """What krew reads."""
     base = repository_url.removesuffix(".git").rstrip("/")
     return {
@@ -108,50 +102,10 @@ def manifest(version: str, archive: str, digest: str, repository_url: str) -> di
                             {"key": "os", "operator": "In", "values": ["darwin", "linux"]}
                         ]
                     },
-                    "uri": f"{base}/releases/download/v{version}/{archive}",
-                    "sha256": digest,
+                    "uri": f"{base}/releases/download/v{version}/{archive.name}",
+                    "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
                     "bin": PROGRAM,
                 }
             ],
         },
     }
-
-
-def problems(found: dict[str, Any], archive: Path) -> list[str]:
-    """What krew would refuse, or what does not fit the archive; empty where all is well.
-
-    The rules are those of krew's own index: `index/validation` of krew 0.4.
-    """
-    spec = found.get("spec", {})
-    wrong = []
-    if found.get("apiVersion") != "krew.googlecontainertools.github.com/v1alpha2":
-        wrong.append(f"apiVersion: {found.get('apiVersion')} is unknown to krew")
-    if found.get("kind") != "Plugin":
-        wrong.append(f"kind: {found.get('kind')} is no Plugin")
-    if not re.fullmatch(r"[\w-]+", found.get("metadata", {}).get("name", ""), re.ASCII):
-        wrong.append("metadata.name: may have letters, digits, - and _")
-    if not re.fullmatch(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?", spec.get("version", "")):
-        wrong.append(f"spec.version: {spec.get('version')} is no v and a semantic version")
-    short = spec.get("shortDescription", "")
-    if not short or "\n" in short or len(short) > 50:
-        wrong.append("spec.shortDescription: write one line of at most 50 characters")
-    if not spec.get("platforms"):
-        wrong.append("spec.platforms: is empty")
-    for number, platform in enumerate(spec.get("platforms", ())):
-        where = f"spec.platforms[{number}]"
-        if not str(platform.get("uri", "")).startswith("https://"):
-            wrong.append(f"{where}.uri: is no https address")
-        elif not platform["uri"].endswith(f"/{archive.name}"):
-            wrong.append(f"{where}.uri: does not name {archive.name}")
-        if platform.get("sha256") != hashlib.sha256(archive.read_bytes()).hexdigest():
-            wrong.append(f"{where}.sha256: is not the checksum of {archive.name}")
-        wrong += [f"{where}.{each}" for each in _of_program(platform.get("bin", ""), archive)]
-    return wrong
-
-
-def _of_program(name: str, archive: Path) -> list[str]:
-    with tarfile.open(archive, "r:gz") as opened:
-        member = next((each for each in opened.getmembers() if each.name == name), None)
-    if member is None:
-        return [f"bin: {name} is not in the archive"]
-    return [] if member.mode & 0o111 else [f"bin: {name} cannot be executed"]

@@ -1,17 +1,13 @@
-"""`python -m tools.release.manifests [--check]`: the installation without Helm, made of the chart.
+"""The installation without Helm, `deploy/kustomize/base/duepoint.yaml`, made from the chart.
 
-Writes `deploy/kustomize/base/duepoint.yaml`: every object of the chart with its default values, two
-Secrets named instead of filled. It leaves out what would take Schedules or the index with it when
-the file is deleted from a cluster: the CRDs, the namespace and the Secret of the blob key. Tests of
-the release are left out too, and labels that only Helm owns. A release copies the file
-as install.yaml and names its image. With --check nothing is written; a file that is not
-current is exit code 1.
+It has every object of the chart with its default values, and two Secrets named instead of filled.
+It leaves out what would take Schedules or the index with it when the file is deleted from a
+cluster: the CRDs, the namespace and the Secret of the blob key. A release copies the file as
+install.yaml and names its image.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +24,7 @@ NAMESPACE = "duepoint-system"
 REDIS_SECRET = "duepoint-redis"
 BLOB_KEY_SECRET = "duepoint-blob-key"
 HEADER = """\
-# Duepoint in the namespace duepoint-system. Written by `python -m tools.release.manifests` from
+# Duepoint in the namespace duepoint-system. Written by `make generate` from
 # charts/duepoint; do not edit. docs/howto/install-with-kustomize.md says what must be there first.
 """
 CRDS_HEADER = """\
@@ -75,23 +71,3 @@ def crds_text(folder: Path = CRDS) -> str:
     """All CRDs in one file."""
     paths = sorted(folder.glob("*.yaml"))
     return CRDS_HEADER + "".join(f"---\n{path.read_text()}" for path in paths)
-
-
-def main() -> int:
-    """Write or check; gives the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if not current")
-    is_check = parser.parse_args().check
-    text = install_text()
-    if BASE.exists() and BASE.read_text() == text:
-        return 0
-    if is_check:
-        shown = BASE.relative_to(REPOSITORY)
-        sys.stderr.write(f"{shown} is not current: python -m tools.release.manifests\n")
-        return 1
-    BASE.write_text(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

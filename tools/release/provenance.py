@@ -1,6 +1,5 @@
-"""What a release was made of, as an in-toto statement with SLSA's provenance predicate, version 1.
+"""What a release was made of: an in-toto statement with SLSA's provenance predicate, version 1.
 
-The statement says which files there are, from which commit and which lock files, by which builder.
 It has no times, so two builds of a commit by one builder give the same statement. By itself it
 proves nothing: the signature of SHA256SUMS, which lists it, does.
 """
@@ -23,32 +22,25 @@ def statement(
     parameters: Mapping[str, str],
     builder: str,
 ) -> str:
-    """As JSON text. `files` and `locks` map names to SHA-256 in hex, `builder` is a URI.
-
-    `repository` is one as well, or "" where it is not said.
-    """
-    sources: list[dict[str, Any]] = [
-        {
-            **({"uri": f"git+{repository}@{commit}"} if repository else {"name": "duepoint"}),
-            "digest": {"gitCommit": commit},
-        }
-    ]
-    sources += [
-        {"name": name, "digest": {"sha256": digest}} for name, digest in sorted(locks.items())
-    ]
+    """Return JSON text. `files` and `locks` map names to SHA-256 in hex; the rest are URIs."""
+    source = {"uri": f"git+{repository}@{commit}"} if repository else {"name": "duepoint"}
     content = {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [
-            {"name": name, "digest": {"sha256": digest}} for name, digest in sorted(files.items())
-        ],
+        "subject": _listed(files),
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
                 "externalParameters": dict(parameters),
-                "resolvedDependencies": sources,
+                "resolvedDependencies": [
+                    {**source, "digest": {"gitCommit": commit}}, *_listed(locks)
+                ],
             },
             "runDetails": {"builder": {"id": builder}},
         },
-    }
+    }  # fmt: skip
     return json.dumps(content, indent=2) + "\n"
+
+
+def _listed(sums: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(sums.items())]

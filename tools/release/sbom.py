@@ -1,9 +1,7 @@
-"""The software bill of materials: CycloneDX 1.6, made of a lock file.
+"""The software bill of materials, CycloneDX 1.6, made from a lock file.
 
-The lock file is the truth about what an image contains: names, versions and the SHA-256 of every
-file that may be installed. Licences come from the metadata of the same versions in the environment;
-a package that is not installed (one for another system) has none here. The text depends on the
-lock, the version and the time of the release only, so it can be made again and compared.
+Licences come from the metadata of the same versions in the environment; a package for another
+system has none. The text depends on the lock, the version and the time of the release only.
 """
 
 from __future__ import annotations

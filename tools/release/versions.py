@@ -7,7 +7,6 @@ written; the files that are made of them are renewed by `make generate`.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
@@ -35,28 +34,21 @@ def differing(repository: Path = REPOSITORY) -> list[str]:
     return [f"{CHART}: {each}" for each in stated if each != right]
 
 
-def write(wanted: str, repository: Path = REPOSITORY) -> None:
-    """Make `wanted` the version everywhere."""
-    for path, pattern in ((SOURCE, _IN_SOURCE), (CHART, _IN_CHART)):
-        file = repository / path
-        file.write_text(pattern.sub(wanted, file.read_text()))
-
-
-def main() -> int:
-    """Print or write the version; gives the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("version", nargs="?", help="the version from now on, such as 1.2.3")
-    wanted = parser.parse_args().version
-    if wanted and not VERSION.fullmatch(wanted):
-        sys.stderr.write(f"{wanted} is no version; write three numbers, such as 1.2.3\n")
-        return 2
-    if wanted:
-        write(wanted)
-    sys.stdout.write(f"{version()}\n")
+def main(arguments: list[str]) -> int:
+    """Print the version, or write another one; return 1 if the files differ."""
+    for wanted in arguments:
+        if not VERSION.fullmatch(wanted):
+            print(f"{wanted} is not a version; use three numbers, such as 1.2.3", file=sys.stderr)
+            return 2
+        for path, pattern in ((SOURCE, _IN_SOURCE), (CHART, _IN_CHART)):
+            file = REPOSITORY / path
+            file.write_text(pattern.sub(wanted, file.read_text()))
+    print(version())
     wrong = differing()
-    sys.stderr.writelines(f"{each}, but {SOURCE} says {version()}\n" for each in wrong)
+    for each in wrong:
+        print(f"{each}, but {SOURCE} says {version()}", file=sys.stderr)
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -19,10 +19,9 @@ from tools.devcluster import cluster, external, progress
 from tools.devcluster import state as states
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import CURRENT, Record, State
-from tools.up import accounts, applications, examples, installation
+from tools.up import applications, installation
 from tools.up.applications import Workplace
 from tools.up.kubectl import Kubectl
-from tools.up.observation import Source
 from tools.up.watching import Watcher
 
 
@@ -65,7 +64,9 @@ def bring_up(state: State, kind: str) -> tuple[Watcher, bool]:
         progress.say("Operator and worker are running already; attaching to them.")
     else:
         record = _start(place, applications.stop(place, record), kubectl)
-    return _watcher(place, record, kubectl), is_attached
+    names = installation.accounts(installation.chart_objects())
+    client = applications.client(place, names.operator)
+    return Watcher(place, record, client), is_attached
 
 
 def _start(place: Workplace, record: Record, kubectl: Kubectl) -> Record:
@@ -75,21 +76,14 @@ def _start(place: Workplace, record: Record, kubectl: Kubectl) -> Record:
     applications.log_in(place, kubectl, names)
     port = applications.receiver_port()
     progress.say(f"Starting operator, worker and a webhook receiver at http://127.0.0.1:{port}")
-    record = applications.start(place, record, applications.programs(place, record, names, port))
-    number = examples.apply(kubectl, port)
+    record = applications.start(place, record, names, port)
+    number = applications.apply_examples(kubectl, port)
     progress.say(f"Applied {number} objects of examples/; logs are in {place.state.logs}")
     if record.kind == CURRENT:
         progress.say("This is your own cluster: CRDs, roles and examples stay there afterwards.")
     else:
         progress.say("The node is simulated: Jobs finish, but NO CONTAINER RUNS.")
     return record
-
-
-def _watcher(place: Workplace, record: Record, kubectl: Kubectl) -> Watcher:
-    names = installation.accounts(installation.chart_objects())
-    server = accounts.server_of(kubectl, place.folder)
-    token = accounts.token_file(place.folder, names.operator)
-    return Watcher(place, record, Source(server, token, place.deliveries))
 
 
 def _is_healthy(state: State) -> bool:

@@ -1,4 +1,4 @@
-"""The processes of `make up` and their settings: receiver, token keeper, operator, worker.
+"""The processes of `make up`, their logins and settings, and the manifests of examples/.
 
 Operator and worker get everything by environment, as in a Deployment; settings of the user's own
 shell (DUEPOINT_LOG_LEVEL, say) reach them too. The worker may call the receiver because its exact
@@ -7,19 +7,26 @@ address is on the egress guard's list; no other loopback address is.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import json
 import secrets
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from tools.devcluster import ports, processes
+from tools.devcluster import apiserver, credentials, ports, processes
+from tools.devcluster.errors import DevClusterError
 from tools.devcluster.processes import Program
-from tools.devcluster.state import Record, Running, State
-from tools.up import accounts, receiver
+from tools.devcluster.state import REPOSITORY, Record, Running, State
+from tools.up import receiver
 from tools.up.installation import NAMESPACE, Accounts
 from tools.up.kubectl import Kubectl
 
+EXAMPLES = REPOSITORY / "examples"
 HTTP_PORTS = ("operator-http", "worker-http")
+#: A month; a cluster of the user's may give less.
+TOKEN_SECONDS = 30 * 24 * 3600
 
 
 class Workplace:
@@ -32,7 +39,7 @@ class Workplace:
         self.blob_key = state.folder / "blob-key"
 
     def prepare(self) -> None:
-        """An empty place. The key that signs what is kept in Redis outlives it, as a Redis may."""
+        """Empty the place. The key that signs what is in Redis outlives it, as a Redis may."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         if not self.blob_key.exists():
             self.blob_key.touch(mode=0o600)
@@ -42,52 +49,70 @@ class Workplace:
     def log(self, name: str) -> Path:
         return self.state.logs / f"{name}.log"
 
-
-def receiver_port() -> int:
-    """The port examples name, unless another program has it."""
-    return receiver.PORT if ports.is_free(receiver.PORT) else ports.any_free()
+    def kubeconfig(self, account: str) -> Path:
+        return self.folder / f"{account}.kubeconfig"
 
 
-def programs(place: Workplace, record: Record, names: Accounts, port: int) -> list[Program]:
-    """In the order of starting; each finds what it needs in place."""
-    chosen = ports.choose(HTTP_PORTS, place.state.read_ports())
-    place.state.write_ports({**place.state.read_ports(), **chosen})
-    return [
-        _ours("receiver", "--port", str(port), "--file", str(place.deliveries)),
-        _ours(
-            "accounts",
-            *("--kubeconfig", record.kubeconfig, "--folder", str(place.folder)),
-            *(names.operator, names.worker),
-        ),
-        _process("operator", settings(place, record, names.operator, chosen["operator-http"])),
-        _process("worker", settings(place, record, names.worker, chosen["worker-http"]) | egress()),
-    ]
+def log_in(place: Workplace, kubectl: Kubectl, names: Accounts) -> None:
+    """Write a kubeconfig for each of the two ServiceAccounts."""
+    view = kubectl.json("config", "view", "--minify", "--raw", "--flatten")
+    cluster = view["clusters"][0]["cluster"]
+    encoded = cluster.get("certificate-authority-data")
+    if not encoded:
+        raise DevClusterError(
+            f"the kubeconfig names no certificate authority for {cluster['server']}; "
+            "`make up` needs one for the kubeconfigs of operator and worker"
+        )
+    authority = _authority(place)
+    authority.write_bytes(base64.b64decode(encoded))
+    for name in (names.operator, names.worker):
+        options = (f"--namespace={NAMESPACE}", f"--duration={TOKEN_SECONDS}s")
+        token = kubectl.run("create", "token", name, *options).strip()
+        text = credentials.kubeconfig(cluster["server"], authority, token, NAMESPACE)
+        credentials.private(place.kubeconfig(name), text)
 
 
-def settings(place: Workplace, record: Record, account: str, http_port: int) -> dict[str, str]:
-    """The settings of both operator and worker."""
-    return {
-        "DUEPOINT_REDIS_URL": record.redis_url,
-        "DUEPOINT_KUBECONFIG": str(place.folder / f"{account}.kubeconfig"),
-        "DUEPOINT_NAMESPACE": NAMESPACE,
-        "DUEPOINT_BLOB_KEY_FILE": str(place.blob_key),
-        "DUEPOINT_LISTEN_ADDRESS": "127.0.0.1",
-        "DUEPOINT_HTTP_PORT": str(http_port),
-    }
+def client(place: Workplace, account: str) -> apiserver.Client:
+    """The API server as one of these accounts."""
+    config = json.loads(place.kubeconfig(account).read_text())
+    server = config["clusters"][0]["cluster"]["server"]
+    return apiserver.Client(server, _authority(place), config["users"][0]["user"]["token"])
 
 
-def egress() -> dict[str, str]:
-    return {"DUEPOINT_EGRESS_ALLOWED_CIDRS": f"{receiver.HOST}/32"}
+def _authority(place: Workplace) -> Path:
+    return place.folder / "ca.crt"
 
 
-def start(place: Workplace, record: Record, wanted: list[Program]) -> Record:
-    """Start `wanted`, each in the record before the next one starts."""
-    for program in wanted:
+def start(place: Workplace, record: Record, names: Accounts, port: int) -> Record:
+    """Start receiver, operator and worker, each in the record before the next one starts."""
+    for program in _programs(place, record, names, port):
         place.log(program.name).unlink(missing_ok=True)
         running = processes.start(program, place.log(program.name), place.state.folder)
         record = dataclasses.replace(record, applications=(*record.applications, running))
         place.state.write(record)
     return record
+
+
+def _programs(place: Workplace, record: Record, names: Accounts, port: int) -> Iterator[Program]:
+    chosen = ports.choose(HTTP_PORTS, place.state.read_ports())
+    place.state.write_ports({**place.state.read_ports(), **chosen})
+    receive = ("-m", "tools.up.receiver", "--port", str(port), "--file", str(place.deliveries))
+    yield Program(name="receiver", command=(sys.executable, *receive))
+    allowed = {"DUEPOINT_EGRESS_ALLOWED_CIDRS": f"{receiver.HOST}/32"}
+    for role, account, more in (
+        ("operator", names.operator, {}),
+        ("worker", names.worker, allowed),
+    ):
+        settings = {
+            "DUEPOINT_REDIS_URL": record.redis_url,
+            "DUEPOINT_KUBECONFIG": str(place.kubeconfig(account)),
+            "DUEPOINT_NAMESPACE": NAMESPACE,
+            "DUEPOINT_BLOB_KEY_FILE": str(place.blob_key),
+            "DUEPOINT_LISTEN_ADDRESS": "127.0.0.1",
+            "DUEPOINT_HTTP_PORT": str(chosen[f"{role}-http"]),
+        }
+        command = (sys.executable, "-m", "duepoint", role)
+        yield Program(name=role, command=command, environment={**settings, **more})
 
 
 def stop(place: Workplace, record: Record) -> Record:
@@ -103,20 +128,15 @@ def ended(record: Record) -> list[Running]:
     return [one for one in record.applications if not processes.is_alive(one)]
 
 
-def log_in(place: Workplace, kubectl: Kubectl, names: Accounts) -> accounts.Server:
-    """Tokens and kubeconfigs for both processes."""
-    server = accounts.server_of(kubectl, place.folder)
-    for name in (names.operator, names.worker):
-        accounts.renew(kubectl, place.folder, name)
-        accounts.write_kubeconfig(place.folder, server, name)
-    return server
+def receiver_port() -> int:
+    """The port that the examples name, unless another program has it."""
+    return receiver.PORT if ports.is_free(receiver.PORT) else ports.any_free()
 
 
-def _ours(module: str, *arguments: str) -> Program:
-    return Program(name=module, command=(sys.executable, "-m", f"tools.up.{module}", *arguments))
-
-
-def _process(name: str, environment: dict[str, str]) -> Program:
-    return Program(
-        name=name, command=(sys.executable, "-m", "duepoint", name), environment=environment
+def apply_examples(kubectl: Kubectl, port: int) -> int:
+    """Apply the manifests of examples/, which call the receiver where it listens; count objects."""
+    usual, actual = (f"http://{receiver.HOST}:{number}/" for number in (receiver.PORT, port))
+    return sum(
+        len(kubectl.apply(path.read_text().replace(usual, actual)))
+        for path in sorted(EXAMPLES.glob("[0-9]*/*.yaml"))
     )

@@ -1,63 +1,81 @@
-"""Looking on while it runs: the live screen, plain lines where there is no terminal, or the wait
-for the first Job and the first webhook.
+"""Looking on: the live screen, plain lines without a terminal, or the wait for the first Job.
 
-The loops only read. A process that has ended is shown, with the last line of its log, and not
-started again: that would hide the reason.
+Schedules and Jobs are read from the API server with the operator's own login, arrivals from the
+receiver's file; nothing is asked of Redis or of the processes. A process that has ended is shown
+with the last line of its log and not started again, which would hide the reason.
 """
 
 from __future__ import annotations
 
+import collections
 import datetime as dt
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.live import Live
 
-from duepoint.cli.local import keys, view
+from duepoint.cli.local import keys, rows, view
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import Record
 from tools.up import applications
 from tools.up.applications import Workplace
-from tools.up.observation import Source
 
+SCHEDULES = "/apis/duepoint.dev/v1alpha1/schedules"
+JOBS = "/apis/batch/v1/jobs?labelSelector=duepoint.dev/schedule"
 TICK_SECONDS = 0.5
 FIRST_SECONDS = 180.0
 LOG_LINES = 8
 MOST_TROUBLED = 3
+#: Arrivals that are kept.
+MOST_WEBHOOKS = 200
 
 
 class Watcher:
-    """Reads the source, and remembers the last answer for when the API server is away."""
+    """Reads everything again on request; keeps the last answer while the API server is away."""
 
-    def __init__(self, place: Workplace, record: Record, source: Source) -> None:
+    def __init__(self, place: Workplace, record: Record, client: apiserver.Client) -> None:
         self._place = place
         self._record = record
-        self._source = source
+        self._client = client
+        self._offset = 0
         self.schedules: list[ScheduleRow] = []
         self.jobs: list[ArrivalRow] = []
-        self.webhooks: list[ArrivalRow] = []
+        self.webhooks: collections.deque[ArrivalRow] = collections.deque(maxlen=MOST_WEBHOOKS)
         self.notices: list[str] = []
 
     def look(self) -> None:
         self.notices = [
-            f"{one.name} has ended: {_last_line(self._place.log(one.name))}"
+            f"{one.name} has ended: {_lines(self._place.log(one.name))[-1]}"
             for one in applications.ended(self._record)
         ]
-        self.webhooks = self._source.webhooks()
+        self._read_webhooks()
         try:
-            self.schedules = self._source.schedules()
-            self.jobs = self._source.jobs()
+            found = [rows.schedule(one) for one in self._client.get(SCHEDULES)["items"]]
+            self.schedules = sorted(found, key=lambda one: (one.namespace, one.name))
+            self.jobs = [rows.job(one) for one in self._client.get(JOBS)["items"]]
         except (OSError, apiserver.ApiError) as error:
             self.notices.append(f"the API server does not answer: {error}")
         troubled = [one for one in self.schedules if one.message][:MOST_TROUBLED]
         self.notices += [f"{one.namespace}/{one.name}: {one.message}" for one in troubled]
 
+    def _read_webhooks(self) -> None:
+        with self._place.deliveries.open() as file:
+            if file.seek(0, 2) < self._offset:  # the receiver has begun a new file
+                self._offset = 0
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind("\n") + 1]
+        self._offset += len(whole.encode())
+        self.webhooks.extend(_webhook(json.loads(line)) for line in whole.splitlines())
+
     def show(self, end: str) -> None:
-        """The live screen, until q or Ctrl-C, of which it says what they do."""
+        """Draw the live screen until q or Ctrl-C; ``end`` says what these do."""
         console = Console()
         with (
             keys.quitting() as is_quitting,
@@ -65,11 +83,19 @@ class Watcher:
         ):
             while not is_quitting():
                 self.look()
-                live.update(self._screen(console, end), refresh=True)
+                screen = view.screen(
+                    self.schedules,
+                    [*self.jobs, *self.webhooks],
+                    self.notices,
+                    now=dt.datetime.now(dt.UTC),
+                    size=(console.width, console.height),
+                    end=end,
+                )
+                live.update(screen, refresh=True)
                 time.sleep(TICK_SECONDS)
 
     def tell(self, say: Callable[[str], None]) -> None:
-        """A line per arrival, until Ctrl-C; for output that is no terminal."""
+        """Say a line for each arrival, until Ctrl-C."""
         said: set[tuple[str, str, dt.datetime]] = set()
         while True:
             self.look()
@@ -81,7 +107,7 @@ class Watcher:
             time.sleep(TICK_SECONDS)
 
     def wait_for_first(self, seconds: float = FIRST_SECONDS) -> str:
-        """A sentence about the first Job and webhook; DevClusterError with reasons if none come."""
+        """Return a sentence about the first Job and webhook; raise with reasons if none come."""
         started = time.monotonic()
         while True:
             self.look()
@@ -92,18 +118,7 @@ class Watcher:
                 raise DevClusterError(self._reasons(waited))
             time.sleep(TICK_SECONDS)
 
-    def _screen(self, console: Console, end: str) -> RenderableType:
-        return view.screen(
-            self.schedules,
-            [*self.jobs, *self.webhooks],
-            self.notices,
-            now=dt.datetime.now(dt.UTC),
-            size=(console.width, console.height),
-            end=end,
-        )
-
     def _reasons(self, waited: float) -> str:
-        """Everything that may explain why nothing has arrived."""
         came = f"{len(self.jobs)} Jobs and {len(self.webhooks)} webhooks"
         lines = [f"{came} after {waited:.0f} s; wanted is at least one of each", *self.notices]
         lines += [
@@ -117,13 +132,23 @@ class Watcher:
         return "\n".join(lines)
 
 
-def _last_line(log: Path) -> str:
-    return (_lines(log) or ["it has written nothing"])[-1]
+def _webhook(line: dict[str, Any]) -> ArrivalRow:
+    arrived = rows.instant(line["arrived"])
+    assert arrived is not None
+    attempt = f" attempt {line['attempt']}" if line.get("attempt", 0) > 1 else ""
+    return ArrivalRow(
+        at=arrived,
+        kind="webhook",
+        schedule=line["schedule"],
+        slot=rows.instant(line["scheduled_time"]),
+        text=f"{line['path']}{attempt}",
+        is_exact=True,
+    )
 
 
 def _lines(log: Path) -> list[str]:
     try:
         text = log.read_text(errors="replace")
     except OSError:
-        return []
-    return [line[:400] for line in text.splitlines() if line.strip()]
+        text = ""
+    return [line[:400] for line in text.splitlines() if line.strip()] or ["it has written nothing"]

@@ -1,4 +1,4 @@
-"""The client for asyncio. ``syncclient`` is made of this file by ``python -m tools.syncclient``.
+"""The client for asyncio. ``syncclient`` is made of this file by ``make generate``.
 
 ``AsyncClient`` has the connections, the token and the repetition of requests; ``AsyncSetClient`` is
 what can be asked about one set. Answers are values of ``members``, refusals the exceptions of

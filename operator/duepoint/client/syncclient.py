@@ -1,6 +1,6 @@
 """The client for programs without asyncio, made of ``asyncclient``.
 
-Do not edit: change ``asyncclient`` and run ``python -m tools.syncclient``. A client may be used by
+Do not edit: change ``asyncclient`` and run ``make generate``. A client may be used by
 many threads at once, and is made after a fork.
 """
 

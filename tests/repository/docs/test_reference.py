@@ -89,13 +89,13 @@ FIELDS = {
 }
 RANGES = {
     name: (int(found[1]), int(found[2]))
-    for name, note in settingsdoc.NOTES.items()
-    if (found := re.match(r"(\d+) to (\d+)", note.values))
+    for name, (values, _) in settingsdoc.notes().items()
+    if (found := re.match(r"(\d+) to (\d+)", values))
 }
 
 
 def test_every_setting_has_a_note_and_every_note_a_setting() -> None:
-    assert settingsdoc.NOTES.keys() == FIELDS.keys()
+    assert settingsdoc.notes().keys() == FIELDS.keys()
 
 
 @pytest.mark.parametrize("name", RANGES)
