@@ -96,14 +96,14 @@ class _Reads:
         if self._number % 5:
             name = place.name(random.randrange(self._count))
             (found,) = await _timed(
-                self.took["get"], lambda: self._queue.members.get(self._record, [name])
+                self.took["get"], lambda: self._queue.members.lookups.get(self._record, [name])
             )
             if found is None:
                 raise SystemExit(f"{name} is not there")
         else:
             page = await _timed(
                 self.took["list"],
-                lambda: self._queue.members.page(self._record, self._cursor, limit=_PAGE),
+                lambda: self._queue.members.pages.page(self._record, self._cursor, limit=_PAGE),
             )
             if len(page.members) != _PAGE:
                 report.say(f"a page of {len(page.members)}")

@@ -77,7 +77,7 @@ async def test_a_record_of_a_set_that_was_changed_by_others_is_not_used(harness,
 async def test_a_member_is_read_back_as_it_was_written(harness, stored_set):
     payload = b'{"customer":7}'
     (written,) = await harness.queue.members.put(stored_set, [a_write(payload=payload)])
-    (found,) = await harness.queue.members.get(stored_set, ["a"])
+    (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (found.id, found.tag, found.rule, found.payload) == ("a", written.tag, DAILY, payload)
     assert found.due_us == written.due_us > harness.now_us()
     assert found.state is definition.State.ARMED
@@ -96,7 +96,7 @@ async def test_another_payload_leaves_the_next_slot_alone(harness, stored_set):
     assert second.outcome is Outcome.REPLACED
     assert second.tag != first.tag
     assert second.due_us == first.due_us
-    (found,) = await harness.queue.members.get(stored_set, ["a"])
+    (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (found.payload, found.due_us) == (b"1", first.due_us)
 
 
@@ -108,20 +108,20 @@ async def test_another_payload_leaves_a_slot_that_is_being_fired_alone(harness, 
         stored_set, [a_write(rule=ONCE, at_us=at_us, payload=b"1")]
     )
     assert written.outcome is Outcome.REPLACED
-    counts = await harness.queue.members.counts(stored_set)
+    counts = await harness.queue.members.counting.counts(stored_set)
     assert (counts.armed, counts.in_flight) == (0, 1)
     assert await harness.claim_all() == []
 
 
 async def test_another_expression_starts_anew(harness, stored_set):
     await harness.queue.members.put(stored_set, [a_write()])
-    (before,) = await harness.queue.members.get(stored_set, ["a"])
+    (before,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     hourly = rules.Rule(timing=rules.Timing(schedules=("0 * * * *",)))
     (second,) = await harness.queue.members.put(stored_set, [a_write(rule=hourly)])
-    (found,) = await harness.queue.members.get(stored_set, ["a"])
+    (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (found.rule, found.due_us) == (hourly, second.due_us)
     assert (found.uid, found.created_us) == (before.uid, before.created_us)
-    assert (await harness.queue.members.counts(stored_set)).armed == 1
+    assert (await harness.queue.members.counting.counts(stored_set)).armed == 1
 
 
 async def test_a_one_off_is_due_at_its_instant(harness, stored_set):
@@ -129,7 +129,7 @@ async def test_a_one_off_is_due_at_its_instant(harness, stored_set):
     (written,) = await harness.queue.members.put(
         stored_set, [a_write(rule=ONCE, at_us=at_us, payload=b"[]")]
     )
-    (found,) = await harness.queue.members.get(stored_set, ["a"])
+    (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (written.due_us, found.due_us, found.at_us) == (at_us, at_us, at_us)
 
 
@@ -137,7 +137,7 @@ async def test_a_suspended_member_has_no_due_until_it_is_resumed(harness, stored
     timing = msgspec.structs.replace(DAILY.timing, suspend=True)
     suspended = msgspec.structs.replace(DAILY, timing=timing)
     (written,) = await harness.queue.members.put(stored_set, [a_write(rule=suspended)])
-    (found,) = await harness.queue.members.get(stored_set, ["a"])
+    (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (written.due_us, found.due_us) == (None, None)
     assert found.state is definition.State.SUSPENDED
     (resumed,) = await harness.queue.members.put(stored_set, [a_write()])
@@ -148,7 +148,7 @@ async def test_rows_of_one_call_are_taken_in_their_order(harness, stored_set):
     writes = [a_write(payload=b"1"), a_write("b"), a_write(payload=b"2"), a_write(payload=b"2")]
     answers = await outcomes(harness, stored_set, *writes)
     assert answers == [Outcome.CREATED, Outcome.CREATED, Outcome.REPLACED, Outcome.UNCHANGED]
-    (found,) = await harness.queue.members.get(stored_set, ["a"])
+    (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert found.payload == b"2"
 
 
@@ -175,8 +175,8 @@ async def test_a_removed_member_is_gone_with_its_points(harness, stored_set):
     wanted = [values.MemberRemoval(id=name) for name in ("a", "a", "c")]
     answers = await harness.queue.members.remove(stored_set, wanted)
     assert [one.outcome for one in answers] == [Outcome.REMOVED, Outcome.ABSENT, Outcome.ABSENT]
-    assert await harness.queue.members.get(stored_set, ["a"]) == [None]
-    counted = await harness.queue.members.counts(stored_set)
+    assert await harness.queue.members.lookups.get(stored_set, ["a"]) == [None]
+    counted = await harness.queue.members.counting.counts(stored_set)
     assert (counted.members, counted.armed) == (1, 1)
 
 
@@ -192,10 +192,10 @@ async def test_a_removal_may_want_a_tag(harness, stored_set):
 
 async def test_an_id_created_again_is_another_life(harness, stored_set):
     await harness.queue.members.put(stored_set, [a_write()])
-    (first,) = await harness.queue.members.get(stored_set, ["a"])
+    (first,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     await harness.queue.members.remove(stored_set, [values.MemberRemoval(id="a")])
     await harness.queue.members.put(stored_set, [a_write()])
-    (second,) = await harness.queue.members.get(stored_set, ["a"])
+    (second,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert second.uid != first.uid
 
 
@@ -268,7 +268,7 @@ async def test_rows_that_were_taken_away_change_no_member_any_more(harness, stor
 async def _all(harness, set_, **options):
     found, cursor = [], ""
     while True:
-        page = await harness.queue.members.page(set_, cursor, **options)
+        page = await harness.queue.members.pages.page(set_, cursor, **options)
         assert len(page.members) <= options["limit"]
         found += [one.id for one in page.members]
         cursor = page.cursor
@@ -297,18 +297,18 @@ async def test_pages_of_a_prefix_and_of_one_set_hold_no_other(harness, stored_se
 
 async def test_a_cursor_of_another_set_is_refused(harness, stored_set):
     await harness.queue.members.put(stored_set, [a_write(str(n)) for n in range(10)])
-    page = await harness.queue.members.page(stored_set, limit=1)
+    page = await harness.queue.members.pages.page(stored_set, limit=1)
     other = a_set(harness.queue, name="others")
     for set_, cursor in ((other, page.cursor), (stored_set, page.cursor[:-2] + "xx")):
         with pytest.raises(values.InvalidCursor):
-            await harness.queue.members.page(set_, cursor, limit=1)
+            await harness.queue.members.pages.page(set_, cursor, limit=1)
 
 
 async def test_a_cursor_of_an_earlier_window_leads_to_nothing_before_this_one(harness, stored_set):
     at_us = harness.now_us() + 3_600_000_000
     writes = [a_write(f"m{n}", ONCE, at_us=at_us + n) for n in range(6)]
     await harness.queue.members.put(stored_set, writes)
-    listing = harness.queue.members.due
+    listing = harness.queue.members.dues.due
     page = await listing(stored_set, 0, at_us + 10, limit=2)
     later = await listing(stored_set, at_us + 4, at_us + 10, limit=2, cursor=page.cursor)
     assert [one.id for one in later.members] == ["m4", "m5"]
@@ -316,7 +316,7 @@ async def test_a_cursor_of_an_earlier_window_leads_to_nothing_before_this_one(ha
 
 async def test_a_letter_whose_number_no_stream_can_have_is_not_there(harness, stored_set):
     ids = ["1.0.99999999999999999999-1", "1.0.1-99999999999999999999", "1.0.18446744073709551615-1"]
-    answers = await harness.queue.members.replay(stored_set, ids)
+    answers = await harness.queue.members.given_up.replay(stored_set, ids)
     assert {*answers.values()} == {deadletters.Replayed.UNKNOWN}
 
 
@@ -326,7 +326,7 @@ async def test_what_is_due_in_a_window_comes_by_due(harness, stored_set):
     await harness.queue.members.put(stored_set, writes)
     found, cursor = [], ""
     while True:
-        page = await harness.queue.members.due(
+        page = await harness.queue.members.dues.due(
             stored_set, begin + 1, begin + 9, limit=3, cursor=cursor
         )
         found += page.members
@@ -347,7 +347,9 @@ async def test_thousands_that_are_due_at_one_instant_are_all_listed_once(
     await harness.queue.members.put(stored_set, writes)
     found, cursor = [], ""
     while True:
-        page = await harness.queue.members.due(stored_set, 0, at_us + 2, limit=limit, cursor=cursor)
+        page = await harness.queue.members.dues.due(
+            stored_set, 0, at_us + 2, limit=limit, cursor=cursor
+        )
         found += [one.id for one in page.members]
         if cursor and len(found) < 100:  # the last of a page may be gone before the next
             gone = values.MemberRemoval(id=found[-1])
@@ -360,11 +362,11 @@ async def test_thousands_that_are_due_at_one_instant_are_all_listed_once(
 
 
 async def test_counts_say_what_is_next(harness, stored_set):
-    nothing = await harness.queue.members.counts(stored_set)
+    nothing = await harness.queue.members.counting.counts(stored_set)
     assert (nothing.members, nothing.armed, nothing.next_due_us) == (0, 0, None)
     at_us = harness.now_us() + 60_000_000
     await harness.queue.members.put(stored_set, [a_write(), a_write("b", rule=ONCE, at_us=at_us)])
-    counted = await harness.queue.members.counts(stored_set)
+    counted = await harness.queue.members.counting.counts(stored_set)
     assert (counted.members, counted.armed, counted.in_flight) == (2, 2, 0)
     assert counted.next_due_us == at_us
     assert counted.oldest_overdue_us is None

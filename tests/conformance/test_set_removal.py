@@ -70,7 +70,7 @@ async def test_every_member_goes_with_its_points_and_the_set_last(harness, sprea
     assert steps[-1].left == 0
     assert await harness.queue.sets.all() == []
     assert await keys_left(harness) == []
-    counts = await harness.queue.members.counts(made)
+    counts = await harness.queue.members.counting.counts(made)
     assert (counts.members, counts.armed) == (0, 0)
     assert await harness.claim_all() == []
 
@@ -82,8 +82,8 @@ async def test_nothing_of_another_set_or_schedule_goes_with_it(harness):
     arming = harness.arming(namespace="shop")
     assert await harness.queue.writer.upsert([(arming, queueing.BLOB)], EPOCH)
     await removed(harness, goes, most=50)
-    assert (await harness.queue.members.counts(stays)).members == 400
-    page = await harness.queue.members.page(stays, limit=1_000)
+    assert (await harness.queue.members.counting.counts(stays)).members == 400
+    page = await harness.queue.members.pages.page(stays, limit=1_000)
     assert len(page.members) == 400
     assert await harness.queue.definitions.definition(arming.definition.id) is not None
     assert [record.name for record in await harness.queue.sets.all()] == ["stays"]
@@ -128,7 +128,7 @@ async def test_claimed_members_disappear_under_their_worker(harness):
     claims = await harness.claim_all()
     assert claims
     await removed(harness, made)
-    counts = await harness.queue.members.counts(made)
+    counts = await harness.queue.members.counting.counts(made)
     assert (counts.members, counts.armed, counts.in_flight) == (0, 0, 0)
 
 
@@ -139,7 +139,7 @@ async def test_a_set_that_is_not_there_is_removed_at_once_and_a_namesake_stays(h
     namesake = await filled(harness, 5, uid=str(uuid.uuid4()))
     await removed(harness, former)
     assert [record.uid for record in await harness.queue.sets.all()] == [namesake.uid]
-    assert (await harness.queue.members.counts(namesake)).members == 5
+    assert (await harness.queue.members.counting.counts(namesake)).members == 5
 
 
 async def test_a_shard_that_was_emptied_meanwhile_holds_it_up_no_longer_than_it_is_away(harness):
@@ -155,13 +155,13 @@ async def test_a_shard_that_was_emptied_meanwhile_holds_it_up_no_longer_than_it_
 async def test_counts_say_which_shards_do_not_know_the_set(harness):
     made = await filled(harness, 10)
     shards = await harness.shards()
-    assert (await harness.queue.members.counts(made)).shards_without == 0
+    assert (await harness.queue.members.counting.counts(made)).shards_without == 0
     names = harness.queue.index.shard(shards[0])
     entries = [field for field in await harness.server.redis.hkeys(names.meta) if field[:1] == b"s"]
     await harness.server.redis.hdel(names.meta, *[one for one in entries if one[1:].isdigit()])
-    assert (await harness.queue.members.counts(made)).shards_without == 1
+    assert (await harness.queue.members.counting.counts(made)).shards_without == 1
     await harness.queue.sets.store(made, BLOB, EPOCH)
-    assert (await harness.queue.members.counts(made)).shards_without == 0
+    assert (await harness.queue.members.counting.counts(made)).shards_without == 0
 
 
 async def commands(harness):

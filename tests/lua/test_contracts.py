@@ -19,7 +19,7 @@ WITHOUT_CHECK = {
     *("request", "requestdone", "rights", "takechanges", "readmembers"),
 }
 #: Writes to several shards, and asks each for itself.
-CHECK_EACH_PART = {"putmembers"}
+CHECK_EACH_PART = {"put", "drop"}
 #: Makes the shard that every other script asks about.
 MAKES_SHARD = {"init"}
 WRITES = re.compile(

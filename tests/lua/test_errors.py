@@ -24,12 +24,12 @@ WITHOUT_SHARD = {
     ),
     *("circuits", "stay", "enlist", "prepare", "setrecord"),
     *("request", "requestdone", "takechanges"),  # of the HTTP API; they touch no shard
-    "putmembers",  # of several shards, see below
+    *("put", "drop"),  # of several shards, see below
     "readmembers",  # as any command that reads: a shard that is not there has none
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
-    *("collect", "intern", "remove", "rearm", "upsert", "drain", "export", "rebury", "close"),
+    *("collect", "intern", "rearm", "drain", "export", "rebury", "close"),
     *("putagain", "trust", "enqueue", "withdraw", "filled", "setentry"),
 }
 
@@ -91,7 +91,7 @@ async def test_members_of_a_shard_that_is_another_are_not_written_and_others_are
 ):
     """One script has parts of several shards: here both are of one, as its caller knows it."""
     n = bench.names
-    unused = [f"{n.tag}:unused{number}" for number in range(8)]
+    unused = [f"{n.tag}:unused{number}" for number in range(11)]
     good = f"{n.tag}:good"
     await bench.client.copy(n.meta, good)
     for shard in (n.meta, good):
@@ -102,11 +102,11 @@ async def test_members_of_a_shard_that_is_another_are_not_written_and_others_are
         await bench.client.hset(n.meta, mapping=meta)
     row = ["12345678", "a record", "", ""]
     parts = [
-        {"keys": 1, "layout": 1, "lane": "5", "numbers": [], "groups": [9, 2, 5], **known},
-        {"keys": 10, "layout": 1, "lane": "5", "numbers": [], "groups": [18, 2, 5]},
+        {"keys": 1, "layout": 1, "lane": "5", "numbers": [], "groups": [12, 2, 5], **known},
+        {"keys": 13, "layout": 1, "lane": "5", "numbers": [], "groups": [24, 2, 5]},
     ]
-    keys = [n.meta, *unused, good, *unused[:7], f"{n.tag}:bucket"]
-    call = scripting.ScriptCall("putmembers", keys, layout=1, owner="ours")
+    keys = [n.meta, *unused, good, *unused[:10], f"{n.tag}:bucket"]
+    call = scripting.ScriptCall("put", keys, layout=1, owner="ours")
     call.put(parts=parts)
     call.run(row)
     refused, written = await bench.run(call)
@@ -133,7 +133,7 @@ async def test_a_newer_term_is_remembered(bench):
 
 async def test_numbers_of_a_former_life_are_refused(bench):
     with pytest.raises(queue_errors.LayoutChanged):
-        await _call(bench, "upsert", incarnation="another life")
+        await _call(bench, "intern", incarnation="another life")
     assert await _untouched(bench)
 
 

@@ -608,7 +608,7 @@ def _letter(member):
 
 
 def test_the_scripts_are_found_in_the_package():
-    assert {"claim", "settle", "upsert", "remove"} <= set(scripting.names())
+    assert {"claim", "settle", "put", "drop"} <= set(scripting.names())
 
 
 async def test_every_key_of_an_append_is_there_before_the_first_entry(bench):

@@ -168,7 +168,7 @@ class Scene:
         """What the queue holds, by id."""
         found, cursor = {}, ""
         while True:
-            page = await self.harness.queue.members.page(self.record, cursor, limit=1_000)
+            page = await self.harness.queue.members.pages.page(self.record, cursor, limit=1_000)
             found |= {one.id: one for one in page.members}
             cursor = page.cursor
             if not cursor:

@@ -37,7 +37,7 @@ SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "adopt", "import", "for
 #: the operator does that keeps rows, triggers, replays, and finishes a move that is in its way.
 API_SCRIPTS = frozenset({"request", "requestdone", "takechanges"})
 API_SHARED_SCRIPTS = SHARED_SCRIPTS | {
-    *("putmembers", "dropmembers", "listmembers", "readmembers", "enqueue", "replay"),
+    *("put", "drop", "listmembers", "readmembers", "enqueue", "replay"),
 }
 #: Plain commands of either process besides its scripts.
 PLAIN = frozenset(

@@ -374,7 +374,6 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target:
         target=target,
         fingerprint=spec.fingerprint,
     )
-    is_no_edit = spec.generation <= stored.generation
     after_us = now_us + MOVING_US
     due_us = _first_due_us(changed, after_us) if _may_move(stored, changed, after_us) else None
     arming = messages.Arming(
@@ -382,7 +381,7 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target:
         due_us=due_us,
         after_us=0 if due_us is None else after_us,
         keep_chain=True,
-        replaces=stored.fingerprint if is_no_edit else b"",
+        replaces=stored.fingerprint,
     )
     return ArmingPlan(arming=arming, definition=changed)
 
@@ -449,10 +448,11 @@ def _armed(
     due_us = chain_due_us(wanted)
     if wanted.state is State.ARMED and due_us is None:
         wanted = msgspec.structs.replace(wanted, state=State.COMPLETED)
-    is_no_edit = former is not None and spec.generation <= former.generation
-    replaces = former.fingerprint if former is not None and is_no_edit else b""
     arming = messages.Arming(
-        definition=wanted, due_us=due_us, replaces=replaces, undone_after_us=undone_after_us
+        definition=wanted,
+        due_us=due_us,
+        replaces=b"" if former is None else former.fingerprint,
+        undone_after_us=undone_after_us,
     )
     return ArmingPlan(
         arming=arming,

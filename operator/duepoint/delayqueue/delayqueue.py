@@ -38,8 +38,10 @@ from duepoint.delayqueue.claims import claiming, prefetch, settling
 from duepoint.delayqueue.definitions import (
     columns,
     interning,
+    lanes,
     moves,
     occurrences,
+    putting,
     reading,
     signedblobs,
     upsert,
@@ -48,9 +50,7 @@ from duepoint.delayqueue.inspection import counts, durability, upcoming
 from duepoint.delayqueue.members import (
     confirming,
     counting,
-    dropping,
     dues,
-    lanes,
     lookups,
     members,
     pages,
@@ -99,9 +99,9 @@ class DelayQueue:
         )
         self.columns = columns.ColumnReader(shared, reader, self.interned)
         self.moves = moves.Moves(shared, known, reader, self.numbering, self.interned)
-        self.writer = upsert.DefinitionWriter(
-            shared, known, self.numbering, self.interned, self.signed_blobs, self.moves
-        )
+        numbers = lanes.Lanes(shared, reader, self.interned)
+        rows = putting.RowWriter(shared, known, numbers, self.numbering, self.interned, self.moves)
+        self.writer = upsert.DefinitionWriter(shared, rows, self.signed_blobs)
         self.occurrences = occurrences.Occurrences(shared, known, self.numbering, self.moves)
         # A worker's turn.
         self.server_clocks = wakeups.ServerClocks(shared)
@@ -114,25 +114,16 @@ class DelayQueue:
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
         self.dead_letters = deadletters.DeadLetters(shared, reader)
         # Members of ScheduleSets.
-        set_lanes = lanes.SetLanes(shared, reader, self.interned)
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
-        by_id = lookups.MemberLookups(shared, known, reader, set_lanes, self.interned)
-        counted = counting.MemberCounting(shared, set_lanes)
+        by_id = lookups.MemberLookups(shared, known, reader, numbers)
+        counted = counting.MemberCounting(shared, numbers)
         self.members = members.Members(
-            writing.MemberWriter(
-                shared,
-                known,
-                reader,
-                set_lanes,
-                self.numbering,
-                self.interned,
-                self.signed_blobs,
-                self.moves,
-            ),
-            dropping.MemberRemover(shared, known, set_lanes, self.interned, self.moves),
+            shared,
+            writing.MemberWriter(shared, reader, rows, self.signed_blobs),
+            rows,
             by_id,
-            pages.MemberPages(shared, known, set_lanes, self.interned, self.signed_blobs, by_id),
-            dues.MemberDues(shared, known, set_lanes, self.signed_blobs, by_id),
+            pages.MemberPages(shared, known, numbers, self.interned, self.signed_blobs, by_id),
+            dues.MemberDues(shared, known, numbers, self.signed_blobs, by_id),
             counted,
             triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
             member_deadletters.MemberLetters(
@@ -141,7 +132,7 @@ class DelayQueue:
             confirming.Confirmations(shared),
         )
         self.set_removals = removal.SetRemovals(
-            shared, known, set_lanes, self.interned, self.sets, counted
+            shared, known, numbers, self.interned, self.sets, counted
         )
         self.api_requests = apirequests.ApiRequests(shared)
         # Another number of shards; repair.

@@ -50,8 +50,9 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         keep_chain: the timing version did not change: points, claims and retries are left alone.
         open: occurrences that are stored with it: slots that were open when the index was lost.
             One that is in the queue already stays as it is. Not together with ``keep_chain``.
-        replaces: fingerprint of the definition that this replaces though its generation is no
-            newer; empty = only an older generation is replaced.
+        replaces: fingerprint of the definition from which this was decided: that one is replaced
+            whatever its generation, and another one only by a newer generation; empty = none was
+            there.
         undone_after_us: occurrences of other timings whose slots are after this instant are
             dropped, also from under a claim: the queue had lost this timing, and what it did
             since then for a former one comes again with this one. None = nothing is dropped. What

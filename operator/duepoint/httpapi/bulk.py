@@ -282,7 +282,7 @@ class Bulk:
         self, owned: ownsets.OwnSet, writes: list[values.MemberWrite], room: int
     ) -> list[int]:
         """Places of the writes that keep the set within its limit: members it has, and ``room``."""
-        found = await self._members.get(owned.record, [write.id for write in writes])
+        found = await self._members.lookups.get(owned.record, [write.id for write in writes])
         here = {write.id for write, stored in zip(writes, found, strict=True) if stored}
         allowed = []
         for place, write in enumerate(writes):

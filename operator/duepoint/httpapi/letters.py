@@ -35,7 +35,9 @@ class Letters:
 
     async def list(self, call: calls.OperationCall) -> HttpResponse:
         limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
-        page = await self._members.dead_letters(call.owned.record, call.text("cursor"), limit=limit)
+        page = await self._members.given_up.page(
+            call.owned.record, call.text("cursor"), limit=limit
+        )
         items = [_shown(letter_id, letter) for letter_id, letter in page.letters]
         return views.json(200, {"items": items, "next": page.cursor})
 
@@ -46,7 +48,7 @@ class Letters:
         most = owned.changes_per_second
         if len(ids) > 1:  # one is taken by each request
             await self._rates.take(owned.owner, most, len(ids) - 1)
-        answers = await self._members.replay(owned.record, ids)
+        answers = await self._members.given_up.replay(owned.record, ids)
         missing = [one for one, answer in answers.items() if answer not in REPLAYED]
         return views.json(200, {"replayed": len(answers) - len(missing), "missing": missing})
 

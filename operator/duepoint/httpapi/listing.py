@@ -76,7 +76,7 @@ class Listing:
             return await self._due(call, since_us, until_us, limit)
         if prefix and not memberjson.is_id(prefix):
             raise OperationProblem("InvalidParameter", memberjson.wrong_id(prefix), field="prefix")
-        page = await self._members.page(call.owned.record, cursor, limit=limit, prefix=prefix)
+        page = await self._members.pages.page(call.owned.record, cursor, limit=limit, prefix=prefix)
         return self._page(call, page)
 
     async def due(self, call: calls.OperationCall) -> HttpResponse:
@@ -89,7 +89,7 @@ class Listing:
     ) -> HttpResponse:
         first = max(0, since_us or 0)
         last = DUE_LIMIT_US if until_us is None else min(max(0, until_us), DUE_LIMIT_US)
-        page = await self._members.due(
+        page = await self._members.dues.due(
             call.owned.record, first, last, limit=limit, cursor=call.text("cursor")
         )
         return self._page(call, page)
@@ -97,12 +97,12 @@ class Listing:
     async def export(self, call: calls.OperationCall) -> HttpResponse:
         limit = call.whole("limit", USUALLY_EXPORTED, MOST_EXPORTED)
         record = call.owned.record
-        page = await self._members.export(record, call.text("cursor"), limit=limit)
+        page = await self._members.pages.page(record, call.text("cursor"), limit=limit)
         return self._page(call, page)
 
     async def unacknowledged(self, call: calls.OperationCall) -> HttpResponse:
         limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
-        points = await self._members.unacknowledged(call.owned.record, limit=limit)
+        points = await self._members.dues.unacknowledged(call.owned.record, limit=limit)
         items = [
             {
                 "id": point.id,

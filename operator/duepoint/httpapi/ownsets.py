@@ -122,7 +122,7 @@ class OwnSets:
         if self._is_to_be_counted(owned, most):
             async with owned.counting:
                 if self._is_to_be_counted(owned, most):
-                    owned.counted = await self._members.count(owned.record)
+                    owned.counted = await self._members.counting.members(owned.record)
                     owned.counted_until = asyncio.get_running_loop().time() + _FRESH_SECONDS
         return most - owned.counted
 
@@ -133,4 +133,4 @@ class OwnSets:
 
     async def counts(self, owned: OwnSet) -> values.MemberCounts:
         """What the set holds, as it is now."""
-        return await self._members.counts(owned.record)
+        return await self._members.counting.counts(owned.record)

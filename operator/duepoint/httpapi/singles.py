@@ -178,7 +178,9 @@ class Singles:
             raise OperationProblem("MemberSuspended", "the member is suspended; resume it first")
         run_uid = call.chosen["run"]
         try:
-            slot_us = await self._members.trigger(record, call.id, run_uid=run_uid, payload=payload)
+            slot_us = await self._members.triggers.trigger(
+                record, call.id, run_uid=run_uid, payload=payload
+            )
         except queue_errors.TooManyWaiting:
             message = "too many runs of this member, set or namespace wait for their receiver"
             raise OperationProblem("TooManyRequests", message, retry_after_seconds=10) from None
@@ -255,7 +257,7 @@ class Singles:
     async def _get_together(
         self, owned: ownsets.OwnSet, ids: list[str]
     ) -> list[values.StoredMember | None]:
-        return await self._members.get(owned.record, ids)
+        return await self._members.lookups.get(owned.record, ids)
 
     async def _put_together(
         self,

@@ -66,9 +66,11 @@ async def test_letters_of_members_can_be_replayed_after_the_index_was_cut_anew(c
     await clustered.pass_time(2.5)
     await _bury(clustered)
     await _cut_anew(clustered, 16)
-    page = await queue.members.dead_letters(made, limit=100)
+    page = await queue.members.given_up.page(made, limit=100)
     assert len(page.letters) == COUNT
-    answers = await queue.members.replay(made, [letter_id for letter_id, _ in page.letters])
+    answers = await queue.members.given_up.replay(
+        made, [letter_id for letter_id, _ in page.letters]
+    )
     assert set(answers.values()) == {deadletters.Replayed.APPLIED}
 
 

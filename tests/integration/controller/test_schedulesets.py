@@ -109,7 +109,7 @@ async def test_a_deleted_set_of_ten_thousand_members_goes_in_steps_and_leaves_no
         seen = await scene.until_gone()
         assert any("deletion" in status for status in seen)
         assert await scene.record() is None
-        counts = await scene.queue.members.counts(record)
+        counts = await scene.queue.members.counting.counts(record)
         assert (counts.members, counts.armed) == (0, 0)
         answers = await scene.queue.members.put(
             record, [values.MemberWrite(id="late", rule=YEARLY)]
@@ -269,7 +269,7 @@ async def _members(scene: SetScene) -> set[str]:
     record = await scene.record()
     found, cursor = set(), ""
     while True:
-        page = await scene.queue.members.export(record, cursor, limit=1_000)
+        page = await scene.queue.members.pages.page(record, cursor, limit=1_000)
         found |= {member.id for member in page.members}
         if not (cursor := page.cursor):
             return found

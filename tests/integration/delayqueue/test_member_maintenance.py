@@ -52,7 +52,7 @@ async def stored_set(harness, request):
 async def _everything(harness, set_):
     found, cursor = {}, ""
     while True:
-        page = await harness.queue.members.page(set_, cursor, limit=1_000)
+        page = await harness.queue.members.pages.page(set_, cursor, limit=1_000)
         found |= {one.id: one for one in page.members}
         cursor = page.cursor
         if not cursor:
@@ -74,7 +74,7 @@ async def test_the_sweep_leaves_sound_members_alone(harness, stored_set):
     before = await _everything(harness, stored_set)
     assert await harness.rearm(1) == 0
     assert await _everything(harness, stored_set) == before
-    (waiting,) = await harness.queue.members.unacknowledged(stored_set, limit=10)
+    (waiting,) = await harness.queue.members.dues.unacknowledged(stored_set, limit=10)
     assert (waiting.id, waiting.attempt) == ("due", 3)
 
 
@@ -112,7 +112,7 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     )
     await queue.settlements.settle(claim, done)
     before = await _everything(harness, stored_set)
-    counted = await queue.members.counts(stored_set)
+    counted = await queue.members.counting.counts(stored_set)
     former = sharding.own_shards(await queue.layouts.read())
     await queue.resharding.announce(shards, queueing.EPOCH)
     for shard in former:
@@ -128,9 +128,9 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
                 await harness.outcomes()
     await queue.resharding.end(queueing.EPOCH)
     assert await _everything(harness, stored_set) == before
-    assert await queue.members.counts(stored_set) == counted
+    assert await queue.members.counting.counts(stored_set) == counted
     assert counted.members == 62
-    (waiting,) = await queue.members.unacknowledged(stored_set, limit=10)
+    (waiting,) = await queue.members.dues.unacknowledged(stored_set, limit=10)
     assert (waiting.id, waiting.attempt) == ("due", 3)
     (answer,) = await queue.members.put(stored_set, [values.MemberWrite(id="m1", rule=DAILY)])
     assert answer.outcome is values.Outcome.REPLACED
@@ -148,10 +148,10 @@ async def test_a_member_is_written_where_it_is_while_others_move(harness, stored
     answers = await queue.members.put(stored_set, writes)
     kinds = [one.outcome for one in answers]
     assert kinds == [values.Outcome.REPLACED] * 60 + [values.Outcome.CREATED] * 10
-    found = await queue.members.get(stored_set, [write.id for write in writes])
+    found = await queue.members.lookups.get(stored_set, [write.id for write in writes])
     assert {one.payload for one in found} == {b"2"}
     removed = await queue.members.remove(
         stored_set, [values.MemberRemoval(id=write.id) for write in writes]
     )
     assert {one.outcome for one in removed} == {values.Outcome.REMOVED}
-    assert (await queue.members.counts(stored_set)).members == 1
+    assert (await queue.members.counting.counts(stored_set)).members == 1

@@ -105,7 +105,7 @@ async def test_a_replica_that_does_not_answer_makes_a_change_that_is_stored_and_
     replica.pause()
     with pytest.raises(queue_errors.NotDurable, match="1 replicas in memory were asked for"):
         await members.put(set_, _writes("late"), safety=SOON)
-    (stored,) = await members.get(set_, ["late"])
+    (stored,) = await members.lookups.get(set_, ["late"])
     assert stored.id == "late"
     (without,) = await members.put(set_, _writes("without"))
     assert without.outcome is Outcome.CREATED
@@ -141,11 +141,11 @@ async def test_a_change_that_is_not_safe_in_time_is_stored_all_the_same(servers,
     hourly = rules.Rule(timing=rules.Timing(schedules=("0 * * * *",)))
     with pytest.raises(queue_errors.NotDurable):
         await members.put(set_, [values.MemberWrite(id="a", rule=hourly)], safety=SOON)
-    (stored,) = await members.get(set_, ["a"])
+    (stored,) = await members.lookups.get(set_, ["a"])
     assert stored.rule == hourly
     with pytest.raises(queue_errors.NotDurable):
         await members.remove(set_, [values.MemberRemoval(id="a")], safety=SOON)
-    assert await members.get(set_, ["a"]) == [None]
+    assert await members.lookups.get(set_, ["a"]) == [None]
 
 
 async def test_more_replicas_than_there_are_make_nothing_safe(population):
@@ -161,4 +161,4 @@ async def test_a_server_without_a_file_makes_nothing_safe_on_disk(servers, popul
         client.config_set("appendonly", "no")
     with pytest.raises(queue_errors.NotDurable):
         await members.put(set_, _writes("a"), safety=nodes.Safety(on_disk=True, timeout_ms=200))
-    assert (await members.counts(set_)).members == 1
+    assert (await members.counting.counts(set_)).members == 1

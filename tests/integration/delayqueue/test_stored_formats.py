@@ -100,7 +100,7 @@ async def test_a_set_and_its_members_are_read(found):
     assert await queue.sets.all() == [set_]
     assert await queue.sets.read("shop", "reminders") == set_
     written = list(goldenindex.MEMBERS.values())
-    members = await queue.members.get(set_, [one.id for one in written])
+    members = await queue.members.lookups.get(set_, [one.id for one in written])
     for member, row in zip(members, written, strict=True):
         assert (member.id, member.at_us, member.payload) == (row.id, row.at_us, row.payload)
         assert member.rule == row.rule
@@ -109,7 +109,7 @@ async def test_a_set_and_its_members_are_read(found):
     assert states["private"] is definition.State.ARMED
     assert {states[name] for name in ("shared", "once", "paid:once~1")} == {definition.State.ARMED}
     assert {member.created_us for member in members} == {queueing.CREATED_US}
-    counts = await queue.members.counts(set_)
+    counts = await queue.members.counting.counts(set_)
     assert (counts.members, counts.in_flight) == (len(written), 0)
 
 

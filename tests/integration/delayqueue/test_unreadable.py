@@ -154,4 +154,4 @@ async def _letters(harness):
 
 
 def test_the_format_that_scripts_read_is_ours():
-    assert f"local FORMAT = {codec.FORMAT}\n" in scripting.source("upsert")
+    assert f"local FORMAT = {codec.FORMAT}\n" in scripting.source("put")

@@ -217,7 +217,7 @@ async def test_a_worker_behind_by_300_ms_needs_few_commands_for_a_point(
         await behind.queue.settlements.settle(
             claims[0], messages.Settlement(finished=(claims[0].points[0].member,))
         )
-    arming = 2  # intern, upsert
+    arming = 2  # intern, put
     assert commands.count("EVALSHA") - arming <= 5
     await wakeups.close()
     await behind.queue.close()

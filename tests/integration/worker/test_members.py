@@ -102,7 +102,7 @@ class Shop:
     async def ended(self):
         """How slots of the set's members have ended so far; no event of them was written."""
         assert not await self.harness.outcomes()
-        return (await self.queue.members.counts(self.set)).ended
+        return (await self.queue.members.counting.counts(self.set)).ended
 
     async def entries(self):
         stream = self.harness.server.keys.stream("shop", "ticks")
@@ -110,7 +110,7 @@ class Shop:
         return [{k.decode(): v.decode() for k, v in fields.items()} for _, fields in found]
 
     async def members(self):
-        return (await self.queue.members.counts(self.set)).members
+        return (await self.queue.members.counting.counts(self.set)).members
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ async def test_a_one_off_is_fired_once_and_leaves_the_queue(shop):
     assert (fired.namespace, fired.owner.name) == ("shop", "reminders")
     assert bytes(fired.action.payload) == b'{"customer":7}'
     assert await shop.ended() == SetTally(succeeded=1, newest_slot_us=at_us)
-    assert (await shop.queue.members.counts(shop.set)).armed == 0
+    assert (await shop.queue.members.counting.counts(shop.set)).armed == 0
 
 
 async def test_a_failed_one_off_is_tried_again_and_kept_until_then(shop):
@@ -156,18 +156,20 @@ async def test_a_one_off_that_is_given_up_stays_with_its_dead_letter(shop):
     async with shop.working():
         await _until(lambda: shop.target.fired)
         await asyncio.sleep(0.5)
-    (found,) = await shop.queue.members.get(shop.set, ["a"])
+    (found,) = await shop.queue.members.lookups.get(shop.set, ["a"])
     assert (found.state, found.payload) == (definition.State.COMPLETED, b"7")
     assert (await shop.ended()).failed == 1
-    page = await shop.queue.members.dead_letters(shop.set, limit=10)
+    page = await shop.queue.members.given_up.page(shop.set, limit=10)
     ((letter_id, letter),) = page.letters
     assert (letter.entry["name"], letter.entry["set"], page.cursor) == ("a", "reminders", "")
-    replayed = await shop.queue.members.replay(shop.set, [letter_id, "1.0.5-5", "nonsense"])
+    replayed = await shop.queue.members.given_up.replay(
+        shop.set, [letter_id, "1.0.5-5", "nonsense"]
+    )
     assert [answer.value for answer in replayed.values()] == ["replayed", "gone", "gone"]
     async with shop.working():
         await _until(lambda: len(shop.target.fired) >= 2)
     assert bytes(shop.target.fired[-1].action.payload) == b"7"
-    assert (await shop.queue.members.dead_letters(shop.set, limit=10)).letters == []
+    assert (await shop.queue.members.given_up.page(shop.set, limit=10)).letters == []
 
 
 async def test_an_ended_one_off_stays_as_long_as_its_set_says(harness):
@@ -178,7 +180,7 @@ async def test_an_ended_one_off_stays_as_long_as_its_set_says(harness):
     async with shop.working():
         await _until(lambda: shop.target.fired)
         await asyncio.sleep(0.3)
-        (found,) = await shop.queue.members.get(shop.set, ["a"])
+        (found,) = await shop.queue.members.lookups.get(shop.set, ["a"])
         assert found.state is definition.State.COMPLETED
         await _until_async(shop.members, 0)
     assert len(shop.target.fired) == 1
@@ -345,7 +347,7 @@ async def test_many_one_offs_with_payloads_are_appended_together_and_leave_at_on
         assert found[f"m{n}"] == (f'{{"n":{n}}}' if n % 3 else '"usual"')
     assert found["e0"] == '"e"'
     assert (await streaming.ended()).succeeded == len(entries)
-    counts = await streaming.queue.members.counts(streaming.set)
+    counts = await streaming.queue.members.counting.counts(streaming.set)
     assert (counts.members, counts.in_flight) == (20, 0)
 
 
@@ -355,7 +357,7 @@ async def test_one_offs_appended_together_stay_as_long_as_their_set_says(harness
     await shop.put_once(*(f"m{n}" for n in range(50)), payload=b"1")
     async with shop.working():
         await _until_async(lambda: _distinct(shop), 50)
-        (found,) = await shop.queue.members.get(shop.set, ["m7"])
+        (found,) = await shop.queue.members.lookups.get(shop.set, ["m7"])
         assert (found.state, found.due_us) == (definition.State.COMPLETED, None)
         await _until_async(shop.members, 0)
     assert len(await shop.entries()) == 50
@@ -364,7 +366,7 @@ async def test_one_offs_appended_together_stay_as_long_as_their_set_says(harness
 async def test_a_one_off_with_an_open_slot_stays_until_that_has_ended(streaming):
     await streaming.put_once(*"ab", after=0.3)
     later_us = streaming.harness.now_us() + 1_500_000
-    await streaming.queue.members.trigger(streaming.set, "a", run_uid="run-1")
+    await streaming.queue.members.triggers.trigger(streaming.set, "a", run_uid="run-1")
     redis, prefix = streaming.harness.server.redis, streaming.harness.server.keys.prefix
     for key in await redis.keys(f"{prefix}*:occ"):
         for occurrence in await redis.zrange(key, 0, -1):
@@ -373,7 +375,7 @@ async def test_a_one_off_with_an_open_slot_stays_until_that_has_ended(streaming)
     async with streaming.working():
         await _until_async(lambda: _distinct(streaming), 2)
         await _until_async(streaming.members, 1)
-        (found,) = await streaming.queue.members.get(streaming.set, ["a"])
+        (found,) = await streaming.queue.members.lookups.get(streaming.set, ["a"])
         assert found.state is definition.State.COMPLETED
         await _until_async(streaming.members, 0)
     assert [one["trigger"] for one in await streaming.entries()].count("Manual") == 1
@@ -409,16 +411,18 @@ async def test_a_payload_that_others_wrote_is_not_sent(shop):
 async def test_a_member_may_be_fired_by_hand_beside_its_slots(shop):
     later = shop.harness.now_us() + 3_600_000_000
     await shop.put(values.MemberWrite(id="a", rule=ONCE, at_us=later, payload=b"1"))
-    slot_us = await shop.queue.members.trigger(shop.set, "a", run_uid="run-1", payload=b"2")
-    await shop.queue.members.trigger(shop.set, "a", run_uid="run-2")
-    assert await shop.queue.members.trigger(shop.set, "b", run_uid="run-3") is None
+    slot_us = await shop.queue.members.triggers.trigger(
+        shop.set, "a", run_uid="run-1", payload=b"2"
+    )
+    await shop.queue.members.triggers.trigger(shop.set, "a", run_uid="run-2")
+    assert await shop.queue.members.triggers.trigger(shop.set, "b", run_uid="run-3") is None
     async with shop.working():
         await _until(lambda: len(shop.target.fired) >= 2)
     first, second = shop.target.fired
     assert (first.trigger, first.run_uid, first.slot_us) == ("Manual", "run-1", slot_us)
     assert [bytes(one.action.payload) for one in shop.target.fired] == [b"2", b"1"]
     assert second.run_uid == "run-2"
-    (found,) = await shop.queue.members.get(shop.set, ["a"])
+    (found,) = await shop.queue.members.lookups.get(shop.set, ["a"])
     assert (found.state, found.due_us) == (definition.State.ARMED, later)
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from duepoint.delayqueue.members import routing, rows
+from duepoint.delayqueue.definitions import routing
+from duepoint.delayqueue.members import rows
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -71,8 +72,8 @@ def test_what_is_kept_says_what_would_be_worked_out_now(rule):
     for tenth in range(1_300):
         now_us = NOW_US + tenth * SECOND_US // 10
         kept, fresh = known.shared(rule, OWNER, now_us), rows.shared_by(rule, OWNER, now_us)
-        assert (kept.state, kept.due_us, kept.text, kept.inline, kept.is_alike) == (
-            fresh.state, fresh.due_us, fresh.text, fresh.inline, fresh.is_alike,
+        assert (kept.state, kept.due_us, kept.kind, kept.inline, kept.is_alike) == (
+            fresh.state, fresh.due_us, fresh.kind, fresh.inline, fresh.is_alike,
         )  # fmt: skip
 
 

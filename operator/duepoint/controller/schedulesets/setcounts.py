@@ -92,7 +92,7 @@ class SetCounts:
             return
         if self._publisher.durability is None:
             await self._look()
-        counted = await self._term.queue.members.counts(state.record)
+        counted = await self._term.queue.members.counting.counts(state.record)
         if (lost := state.tally.beyond(counted.ended)) is not None:
             await self._term.queue.sets.count_again(state.record, lost, self._term.epoch)
         state.tally = state.tally.newest(counted.ended)

@@ -290,7 +290,7 @@ class SetRows:
         """Those of these ids that have a member."""
         found: set[str] = set()
         for some in _parts(names):
-            stored = await self._term.queue.members.get(record, some)
+            stored = await self._term.queue.members.lookups.get(record, some)
             found.update(member.id for member in stored if member is not None)
         return found
 
@@ -301,7 +301,7 @@ class SetRows:
         """
         cursor, removed = "", 0
         while removed < _MOST_REMOVED:
-            page = await self._term.queue.members.page(record, cursor, limit=_PAGE)
+            page = await self._term.queue.members.pages.page(record, cursor, limit=_PAGE)
             gone = [
                 member.id
                 for member in page.members

@@ -191,39 +191,8 @@ class MemberParts(NamedTuple):
 # -- writing ---------------------------------------------------------------------------------
 
 
-def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
-    """The record to store; ``rule`` None writes the rule's text into the record."""
-    uid = definition.uid
-    flags, tail = 0, b""
-    packed_uid = _packed_uuid(uid)
-    if rule is None:
-        flags, tail = _RULE_INLINE, _sized(rules.text(definition.rule))
-    if not packed_uid:
-        packed_uid = _hashed(uid)
-        flags, tail = flags | _UID_TEXT, tail + _sized(uid.encode())
-    if definition.rule.timing.max_runs is not None:
-        flags, tail = flags | _COUNTED, tail + _count(definition.started)
-    generation, timing_generation = definition.generation, definition.timing_generation
-    created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
-    name = definition.name.encode()
-    parts = (
-        HEADS[definition.state][flags],
-        points.timing_version(uid, timing_generation),
-        definition.fingerprint,
-        packed_uid,
-        _varints(generation, timing_generation, definition.collision),
-        _varint(created_s),
-        _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
-        _varints(namespace, target, rule or 0),
-        _varint(len(name)),
-        name,
-        tail,
-    )
-    return b"".join(parts)
-
-
-class MemberDraft(msgspec.Struct, frozen=True, gc=False):
-    """The record of a member of a set without the numbers that its shard has for set and rule.
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A record without the numbers that its shard has for lane, target and rule.
 
     Attributes:
         before, after: what stands on either side of their bytes.
@@ -233,8 +202,45 @@ class MemberDraft(msgspec.Struct, frozen=True, gc=False):
     after: bytes
 
     def record(self, kind: bytes) -> bytes:
-        """The record in a shard; ``kind``: ``kind_bytes`` of the numbers of set, set and rule."""
+        """The record in a shard; ``kind``: ``kind_bytes`` of the numbers."""
         return self.before + kind + self.after
+
+
+def draft(definition: Definition, *, is_inline: bool) -> Draft:
+    """What is the same of a Schedule's record in every shard.
+
+    Args:
+        is_inline: the text of its rule stands in the record.
+    """
+    uid = definition.uid
+    flags, tail = 0, b""
+    packed_uid = _packed_uuid(uid)
+    if is_inline:
+        flags, tail = _RULE_INLINE, _sized(rules.text(definition.rule))
+    if not packed_uid:
+        packed_uid = _hashed(uid)
+        flags, tail = flags | _UID_TEXT, tail + _sized(uid.encode())
+    if definition.rule.timing.max_runs is not None:
+        flags, tail = flags | _COUNTED, tail + _count(definition.started)
+    generation, timing_generation = definition.generation, definition.timing_generation
+    created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
+    name = definition.name.encode()
+    before = (
+        HEADS[definition.state][flags],
+        points.timing_version(uid, timing_generation),
+        definition.fingerprint,
+        packed_uid,
+        _varints(generation, timing_generation, definition.collision),
+        _varint(created_s),
+        _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
+    )
+    return Draft(b"".join(before), b"".join((_varint(len(name)), name, tail)))
+
+
+def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
+    """The record to store; ``rule`` None writes the rule's text into the record."""
+    made = draft(definition, is_inline=rule is None)
+    return made.record(kind_bytes(namespace, target, rule or 0))
 
 
 def member_draft(
@@ -248,7 +254,7 @@ def member_draft(
     once_us: int | None,
     payload: bytes,
     payload_mac: bytes,
-) -> MemberDraft:
+) -> Draft:
     """What is the same of a record in every shard.
 
     Args:
@@ -266,7 +272,7 @@ def member_draft(
         flags |= _PAYLOAD
         after += (payload_mac, _varint(len(payload)), payload)
     times = _member_times(created_us, not_before_us)
-    return MemberDraft(HEADS[state][flags] + identity + times, b"".join(after))
+    return Draft(HEADS[state][flags] + identity + times, b"".join(after))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -395,6 +401,19 @@ def unpack(record: bytes) -> Packed:
         payload=payload,
         payload_mac=mac,
     )
+
+
+def fingerprint(record: bytes) -> bytes:
+    """What a record says that it was made from."""
+    return record[VERSION.stop : VERSION.stop + FINGERPRINT_LENGTH]
+
+
+def readable(record: bytes) -> Packed | None:
+    """The parts of a stored record; None of bytes that are not one."""
+    try:
+        return unpack(record)
+    except UnknownRecord:
+        return None
 
 
 #: How records of armed members with a payload or an instant begin, and have no other flag.

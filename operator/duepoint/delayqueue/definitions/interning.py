@@ -193,11 +193,6 @@ class Numbering:
             known[text] = number
         return known
 
-    async def lane(self, shard: messages.ShardId, namespace: str, epoch: messages.Epoch) -> int:
-        """The number of a namespace, by which its lane is named."""
-        text = entry(TextKind.NAMESPACE, namespace.encode())
-        return (await self.intern(shard, [text], epoch))[text]
-
     async def lane_of(
         self, shard: messages.ShardId, known: definitions.Definition, epoch: messages.Epoch
     ) -> int:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint.delayqueue import index, layouts, sharding
-from duepoint.delayqueue.members import lanes, values
+from duepoint.delayqueue.definitions import lanes
+from duepoint.delayqueue.members import values
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import setruns
 from duepoint.schedules import points
@@ -18,11 +19,11 @@ class MemberCounting:
     """Counts."""
 
     index: index.Index
-    lanes: lanes.SetLanes
+    lanes: lanes.Lanes
 
     async def members(self, set_: setrecord.SetRecord) -> int:
         """How many members it has; one short command for each shard."""
-        numbers = await self.lanes.everywhere(set_.identity)
+        numbers = await self.lanes.everywhere(lanes.text_of(set_.identity))
         replies = await self.index.read_many(
             "count the members of a set",
             [
@@ -34,7 +35,7 @@ class MemberCounting:
 
     async def counts(self, set_: setrecord.SetRecord) -> values.MemberCounts:
         """What the set holds; one round trip for all shards."""
-        numbers = await self.lanes.everywhere(set_.identity)
+        numbers = await self.lanes.everywhere(lanes.text_of(set_.identity))
         commands: list[tuple[Any, ...]] = []
         tally = lanes.tally_field(set_.identity)
         for shard, lane in numbers.items():

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from duepoint.delayqueue import index, layouts, messages
-from duepoint.delayqueue.definitions import records, signedblobs
-from duepoint.delayqueue.members import cursors, lanes, lookups, values
+from duepoint.delayqueue.definitions import lanes, records, signedblobs
+from duepoint.delayqueue.members import cursors, lookups, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules.sets import identity as setidentity
@@ -42,7 +42,7 @@ class MemberDues:
 
     index: index.Index
     layouts: layouts.Layouts
-    lanes: lanes.SetLanes
+    lanes: lanes.Lanes
     signed_blobs: signedblobs.SignedBlobs
     lookups: lookups.MemberLookups
 
@@ -64,7 +64,7 @@ class MemberDues:
         layout = await cursors.layout_of(self.layouts, None if behind is None else behind.layout)
         if behind is not None and behind.due_us < since_us:
             behind = None  # of an earlier window: this one is read from its beginning
-        numbers = await self.lanes.everywhere(owner)
+        numbers = await self.lanes.everywhere(lanes.text_of(owner))
         last_us = min(until_us, points.DUE_LIMIT_US)
         read = await self._due_points(numbers, since_us, last_us, limit + 1, behind)
         #: The place up to which every shard was read.
@@ -148,7 +148,7 @@ class MemberDues:
     ) -> list[values.OpenPoint]:
         """Slots that workers hold now, then those that wait to be tried again, by due."""
         owner = set_.identity
-        numbers = await self.lanes.everywhere(owner)
+        numbers = await self.lanes.everywhere(lanes.text_of(owner))
         replies = await self.index.read_many(
             "read what is unacknowledged",
             [

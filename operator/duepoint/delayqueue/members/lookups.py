@@ -16,17 +16,14 @@ import msgspec
 import structlog
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.delayqueue.members import lanes, rows, values
+from duepoint.delayqueue.definitions import codec, lanes, putting, reading, routing
+from duepoint.delayqueue.members import rows, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 
 log = structlog.get_logger(__name__)
-
-_ROUNDS = 4
 
 #: Members that one script reads: some 3 us of the server's time each.
 _TOGETHER = 400
@@ -34,20 +31,6 @@ _TOGETHER = 400
 _Place = tuple[messages.ShardId, int, points.ScheduleId]
 #: Records of a shard by the ids of their members.
 Records = Sequence[tuple[points.ScheduleId, bytes]]
-
-
-class _Wanted(NamedTuple):
-    """A member that is looked for.
-
-    Attributes:
-        low: the last 16 bits of its id, which say the shard.
-        place: its bucket, as ``keys.place_of`` numbers them.
-    """
-
-    name: str
-    id: points.ScheduleId
-    low: int
-    place: int
 
 
 class _Found(NamedTuple):
@@ -64,37 +47,33 @@ class MemberLookups:
     index: index.Index
     layouts: layouts.Layouts
     reader: reading.DefinitionReader
-    lanes: lanes.SetLanes
-    interned: interning.Interned
+    lanes: lanes.Lanes
 
     async def get(
         self, set_: setrecord.SetRecord, names: Sequence[str]
     ) -> list[values.StoredMember | None]:
         """The members of these ids, in their order; None = there is none."""
         ids = rows.Ids(set_.identity, self.index.buckets)
-        wanted = [_Wanted(name, *ids.of(name.encode())) for name in dict.fromkeys(names)]
+        distinct = list(dict.fromkeys(names))
+        wanted = [putting.Row(place, *ids.of(name.encode())) for place, name in enumerate(distinct)]
         found: dict[str, values.StoredMember] = {}
-        left = wanted
-        for _ in range(_ROUNDS):
-            layout = self.index.known_layout()
-            try:
-                for each in filter(None, (layout.former, layout)):
-                    found.update(await self._get_in(each, set_, left))
-                    left = [one for one in wanted if one.name not in found]
-            except queue_errors.LayoutChanged:
-                await self.layouts.read()
-                continue
-            if not left or await self.layouts.read() == layout:
-                return [found.get(name) for name in names]
-        raise queue_errors.LayoutChanged("the index is resharded faster than it can be read")
+
+        async def read_in(
+            layout: messages.Layout, left: list[putting.Row]
+        ) -> routing.Left[putting.Row]:
+            found.update(await self._get_in(layout, set_, left))
+            return routing.Left([row for row in left if distinct[row.place] not in found], [])
+
+        await routing.where_they_are(self.index, self.layouts, wanted, read_in)
+        return [found.get(name) for name in names]
 
     async def _get_in(
-        self, layout: messages.Layout, set_: setrecord.SetRecord, wanted: Sequence[_Wanted]
+        self, layout: messages.Layout, set_: setrecord.SetRecord, wanted: Sequence[putting.Row]
     ) -> dict[str, values.StoredMember]:
         shards, last = sharding.own_shards(layout), layout.shards - 1
-        placed = [(shards[one.low & last], one.place, one.id) for one in wanted]
+        placed = [(shards[row.low & last], row.bucket, row.id) for row in wanted]
         numbers = await self.lanes.within(
-            layout, dict.fromkeys(shard for shard, _, _ in placed), set_.identity
+            layout, dict.fromkeys(shard for shard, _, _ in placed), lanes.text_of(set_.identity)
         )
         found = await self._at(numbers, placed)
         return {member.id: member for member in found}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning, signedblobs
-from duepoint.delayqueue.members import cursors, lanes, lookups, values
+from duepoint.delayqueue.definitions import interning, lanes, signedblobs
+from duepoint.delayqueue.members import cursors, lookups, values
 from duepoint.schedules import points
 from duepoint.schedules.sets import identity as setidentity
 from duepoint.schedules.sets import setrecord
@@ -37,7 +37,7 @@ class MemberPages:
 
     index: index.Index
     layouts: layouts.Layouts
-    lanes: lanes.SetLanes
+    lanes: lanes.Lanes
     interned: interning.Interned
     signed_blobs: signedblobs.SignedBlobs
     lookups: lookups.MemberLookups
@@ -45,8 +45,9 @@ class MemberPages:
     async def page(
         self, set_: setrecord.SetRecord, cursor: str = "", *, limit: int, prefix: str = ""
     ) -> values.MemberPage:
-        """Some members, in the order of the hashes of their ids.
+        """Some members, shard by shard, in the order of the hashes of their ids.
 
+        What does not change meanwhile comes once on a walk.
         Bounded work: there may be fewer than ``limit``, even none, and still more to come, which
         the cursor of the page says. Raises InvalidCursor.
         """
@@ -84,7 +85,7 @@ class MemberPages:
         assert of_shard is not None  # noqa: S101 - all_shards has no other ones
         buckets = buckets_of(self.index, owner, shard, of_shard.shards)
         chunk = buckets.some(at.bucket, _BUCKETS_TOGETHER)
-        numbers = await self.lanes.within(of_shard, [shard], owner) if chunk else {}
+        numbers = await self.lanes.within(of_shard, [shard], lanes.text_of(owner)) if chunk else {}
         if not numbers:
             return [], next_shard
         call = self.index.call("listmembers", shard, *chunk, most=limit + 1)

@@ -16,8 +16,8 @@ import msgspec
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning
-from duepoint.delayqueue.members import counting, lanes, pages, sets
+from duepoint.delayqueue.definitions import interning, lanes
+from duepoint.delayqueue.members import counting, pages, sets
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
 #: Buckets that are handed to one script, by how many the one before has emptied: most have some
@@ -64,7 +64,7 @@ class SetRemovals:
 
     index: index.Index
     layouts: layouts.Layouts
-    lanes: lanes.SetLanes
+    lanes: lanes.Lanes
     interned: interning.Interned
     sets: sets.Sets
     counting: counting.MemberCounting
@@ -124,7 +124,7 @@ class SetRemovals:
     ) -> int:
         """One script; how many members it has removed."""
         try:
-            lane = (await self.lanes.of([shard], record.identity)).get(shard)
+            lane = (await self.lanes.of([shard], lanes.text_of(record.identity))).get(shard)
         except queue_errors.LayoutChanged:
             if sharding.layout_of(shard) == self.index.known_layout().number:
                 raise

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from duepoint.delayqueue.definitions import codec, interning
+from duepoint.delayqueue.definitions import codec, interning, putting
 from duepoint.delayqueue.members import values
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, slots
@@ -35,7 +35,7 @@ class Shared(NamedTuple):
     """What rows with one rule have in common.
 
     Attributes:
-        text: as it is interned; None: it stands in the record itself, as ``inline``.
+        kind: without a text: that stands in the record itself, as ``inline``.
         due_us: the next due, where it does not depend on the member; see ``is_alike``.
         is_exact: its members fire once each, armed and due at their very instants.
         since_us, until_us: state and due are those of a write from the former on, before the
@@ -43,7 +43,7 @@ class Shared(NamedTuple):
     """
 
     rule: rules.Rule
-    text: bytes | None
+    kind: putting.Kind
     inline: bytes
     state: definitions.State
     due_us: int | None
@@ -53,20 +53,9 @@ class Shared(NamedTuple):
     until_us: int
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """A row of a write on its way to its shard.
+class Row(putting.Row, frozen=True, gc=False):
+    """A row of a write on its way to its shard."""
 
-    Attributes:
-        place: where the caller has it.
-        id: of the member in the queue.
-        low: the last 16 bits of the id, which say the shard.
-        bucket: of its record in the shard, as ``keys.place_of`` numbers them.
-    """
-
-    place: int
-    id: points.ScheduleId
-    low: int
-    bucket: int
     name: bytes
     write: values.MemberWrite
     shared: Shared
@@ -141,7 +130,8 @@ def shared_by(rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> 
     interned = None if is_inline else interning.entry(interning.TextKind.RULE, text)
     inline = text if is_inline else b""
     is_exact = once and not is_alike and rule.timing.jitter_ms == 0
-    return Shared(rule, interned, inline, state, due_us, is_alike, is_exact, now_us, until_us)
+    kind = putting.Kind(text=interned)
+    return Shared(rule, kind, inline, state, due_us, is_alike, is_exact, now_us, until_us)
 
 
 class KnownRules:
@@ -212,7 +202,7 @@ class NewFacts:
         return MemberFacts(self._random[first:last], created_us, not_before_us, state)
 
 
-def draft(row: Row, facts: MemberFacts, payload_mac: bytes) -> codec.MemberDraft:
+def draft(row: Row, facts: MemberFacts, payload_mac: bytes) -> codec.Draft:
     """The record of the row, but for the numbers of its shard."""
     write = row.write
     return codec.member_draft(

@@ -16,8 +16,7 @@ import structlog
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning, signedblobs
-from duepoint.delayqueue.members import lanes
+from duepoint.delayqueue.definitions import interning, lanes, signedblobs
 from duepoint.runs import setruns
 from duepoint.schedules.sets import entries, setrecord
 

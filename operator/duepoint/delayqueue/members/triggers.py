@@ -39,11 +39,12 @@ class MemberTriggers:
     signed_blobs: signedblobs.SignedBlobs
 
     async def trigger(
-        self, set_: setrecord.SetRecord, name: str, run_uid: str, payload: bytes
+        self, set_: setrecord.SetRecord, name: str, *, run_uid: str, payload: bytes = b""
     ) -> int | None:
         """The slot of the run that is due now, in microseconds; None where there is no member.
 
-        Raises TooManyWaiting.
+        ``payload`` empty = the member's own. The run may still wait: for its set to be resumed, or
+        for a receiver. Raises TooManyWaiting.
         """
         member_id = points.member_id(set_.identity, name)
         for _ in range(_ROUNDS):

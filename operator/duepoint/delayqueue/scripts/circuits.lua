@@ -11,9 +11,8 @@
         news {{field, {runs of calls}, probe, ask, cause} ...} (position, text)
   Reply {version, server time us, {probe given or '0' ...}, {field, value ...} or nothing}
 ]]
--- include time
-
 -- keys circuits troubled
+-- include time
 local args = cmsgpack.unpack(ARGV[1])
 local rule, buckets_wanted = args.rule, args.buckets
 local now, is_changed = server_time(), false

@@ -60,7 +60,7 @@ local function store(lane, lane_key, bucket, id, record, due)
   schedules = schedules + 1
 end
 
-store_blobs()
+store_blobs(args.blobs)
 for _, schedule in ipairs(args.schedules) do
   local lane, lane_key, bucket, id = schedule[1], KEYS[schedule[2]], KEYS[schedule[3]], ARGV[schedule[4]]
   local from, to = schedule[7], schedule[8]

@@ -17,7 +17,7 @@
 -- include wake
 -- include blobs
 
-store_blobs()
+store_blobs(args.blobs)
 local field = 's' .. args.lane
 local stood, wanted = redis.call('HGET', META, field), args.entry
 if stood and string.sub(stood, 1, 1) == 'd' then

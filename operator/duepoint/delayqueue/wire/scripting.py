@@ -92,14 +92,15 @@ _FOLDER = resources.files("duepoint.delayqueue") / "scripts"
 
 @functools.cache
 def _parts(name: str) -> tuple[str, tuple[str, ...], str]:
-    """A script's file: what stands before its keys, the keys that it names, what follows them."""
+    """A script's file: its header, the keys that it names, and its code."""
     text = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
-    head, body, of_another = text.partition("-- body ")
-    if body:
-        return head, *_parts(of_another.split()[0])[1:]
-    head, _, rest = text.partition("-- keys ")
-    keys, _, code = rest.partition("\n")
-    return head, tuple(keys.split()), code
+    head, end, code = text.partition("]]\n")
+    if code.startswith("-- body "):
+        return head + end, *_parts(code.split()[2])[1:]
+    if not code.startswith("-- keys "):
+        return head + end, (), code
+    keys, _, code = code.removeprefix("-- keys ").partition("\n")
+    return head + end, tuple(keys.split()), code
 
 
 def fixed_keys(name: str) -> tuple[str, ...]:

@@ -251,9 +251,9 @@ async def test_a_shard_without_the_set_is_filled_again_and_the_loss_reported(wor
         lost = next(shard for shard in world.queue.shards.values() if shard.definitions)
         world.queue.hide(f"{lost.tag}:*")
         await world.queue.membership.open(world.shards, world.term.epoch)
-        assert (await world.queue.members.counts(world.record())).shards_without == 1
+        assert (await world.queue.members.counting.counts(world.record())).shards_without == 1
         await world.clock.advance(21)
-        assert (await world.queue.members.counts(world.record())).shards_without == 0
+        assert (await world.queue.members.counting.counts(world.record())).shards_without == 0
         assert len(world.members(uid)) < 10
         assert "there were 10" in world.set_condition("DataLost")["message"]
 
@@ -283,7 +283,7 @@ async def test_a_deleted_set_loses_its_members_in_steps_and_then_its_object(worl
         await world.put(9_000)
         await world.delete_set()
         await world.clock.advance(0.02)
-        assert 0 < await world.queue.members.count(world.record()) < 9_000
+        assert 0 < await world.queue.members.counting.members(world.record()) < 9_000
         assert world.set_condition("Deleting")["status"] == "True"
         assert world.set_ready() == ("False", "Deleting")
         assert world.record().state is SetState.DELETING

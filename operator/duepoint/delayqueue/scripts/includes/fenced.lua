@@ -1,8 +1,15 @@
 -- For maintenance: FENCED where a newer leader has been here than the one of term `epoch`.
-local newest = tonumber(redis.call('HGET', KEYS[1], 'epoch')) or 0
-if args.epoch < newest then
-  return redis.error_reply('FENCED term ' .. args.epoch .. ' is older than ' .. newest)
+local function fence_trouble(key, epoch)
+  local newest = tonumber(redis.call('HGET', key, 'epoch')) or 0
+  if epoch < newest then
+    return 'FENCED term ' .. epoch .. ' is older than ' .. newest
+  end
+  if epoch > newest then
+    redis.call('HSET', key, 'epoch', epoch)
+  end
+  return nil
 end
-if args.epoch > newest then
-  redis.call('HSET', KEYS[1], 'epoch', args.epoch)
+local fenced = args.epoch and fence_trouble(KEYS[1], args.epoch)
+if fenced then
+  return redis.error_reply(fenced)
 end

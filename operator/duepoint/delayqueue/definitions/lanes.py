@@ -1,18 +1,44 @@
-"""The lanes of sets: in each shard the number that stands for a set.
+"""The lanes of namespaces and sets: in each shard the number that stands for one.
 
-The operator gives a set its number when it stores the set's entry; all others read it. Numbers are
-remembered with the interned texts, and forgotten with the life of their shard.
+A namespace is the lane of its Schedules as a set is the lane of its members. The operator gives a
+lane its number when it stores the first Schedule of the namespace, or the set's entry; all others
+read it. Numbers are remembered with the interned texts, and forgotten with the life of their shard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import interning, reading
 from duepoint.schedules.sets import identity as setidentity
+
+
+class Lane(NamedTuple):
+    """A lane whose rows are written, and by whom.
+
+    Attributes:
+        text: its interned text.
+        epoch: of a namespace: the term of the leader that writes.
+        by_rows: of a set: it is written for the rows of the set.
+        drops: the rows are removed.
+    """
+
+    text: bytes
+    epoch: messages.Epoch | None = None
+    by_rows: bool = False
+    drops: bool = False
+
+    @property
+    def writer(self) -> dict[str, object]:
+        """What a script learns of who writes."""
+        who: dict[str, object] = {"drops": True} if self.drops else {}
+        if self.epoch is None:
+            return {**who, "by_rows": self.by_rows}
+        return {**who, "epoch": self.epoch}
 
 
 def entry_field(lane: int) -> str:
@@ -35,22 +61,26 @@ def text_of(owner: setidentity.SetIdentity) -> bytes:
     return interning.entry(interning.TextKind.SET, owner.text)
 
 
+def text_of_namespace(namespace: str) -> bytes:
+    """The namespace's interned text."""
+    return interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
+
+
 @dataclass(eq=False)
-class SetLanes:
-    """Reads the numbers of sets."""
+class Lanes:
+    """Reads the numbers of lanes."""
 
     index: index.Index
     reader: reading.DefinitionReader
     interned: interning.Interned
 
     async def of(
-        self, shards: Iterable[messages.ShardId], owner: setidentity.SetIdentity
+        self, shards: Iterable[messages.ShardId], text: bytes
     ) -> dict[messages.ShardId, int]:
-        """The number in each shard; one that never met the set is absent.
+        """The number in each shard; one that never met the lane is absent.
 
         Raises LayoutChanged or Uninitialised where a shard is not what its number says.
         """
-        text = text_of(owner)
         found: dict[messages.ShardId, int] = {}
         unknown: list[messages.ShardId] = []
         for shard in shards:
@@ -67,22 +97,22 @@ class SetLanes:
         self,
         layout: messages.Layout,
         shards: Iterable[messages.ShardId],
-        owner: setidentity.SetIdentity,
+        text: bytes,
     ) -> dict[messages.ShardId, int]:
         """As ``of`` shards of this layout; a former one may be closed and has none then."""
         try:
-            return await self.of(shards, owner)
+            return await self.of(shards, text)
         except queue_errors.LayoutChanged:
             if layout.number == self.index.known_layout().number:
                 raise
             return {}
 
-    async def everywhere(self, owner: setidentity.SetIdentity) -> dict[messages.ShardId, int]:
-        """The number in each shard that may hold members, those of a former layout first."""
+    async def everywhere(self, text: bytes) -> dict[messages.ShardId, int]:
+        """The number in each shard that may hold rows, those of a former layout first."""
         layout = self.index.known_layout()
         numbers: dict[messages.ShardId, int] = {}
         for each in filter(None, (layout.former, layout)):
-            numbers.update(await self.within(each, sharding.own_shards(each), owner))
+            numbers.update(await self.within(each, sharding.own_shards(each), text))
         return numbers
 
     async def _read(
@@ -93,7 +123,7 @@ class SetLanes:
             names = self.index.shard(shard)
             commands.append(("HMGET", names.meta, "layout", "incarnation"))
             commands.append(("HMGET", names.interned, b"t:" + text))
-        replies = iter(await self.index.read("read the numbers of a set", *commands))
+        replies = iter(await self.index.read("read the numbers of a lane", *commands))
         found: dict[messages.ShardId, int] = {}
         for shard, meta, (number,) in zip(shards, replies, replies, strict=True):
             self.reader.check_meta(shard, meta)

@@ -1,6 +1,6 @@
-"""To which shards rows about members go, several rows in one script.
+"""To which shards rows go, several rows in one script.
 
-Of one wave no two rows are about the same member. While the index is resharded a row goes to the
+Of one wave no two rows have the same id. While the index is resharded a row goes to the
 former shard first, and to the new one where it is not there.
 """
 
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import moves
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
 #: Rows of one script: some 5 us of the server's time each; unpack() carries 7,900 values.
@@ -23,15 +20,15 @@ _PART = 400
 _ROUNDS = 4
 
 
-class _AboutMember(Protocol):
-    """A row with the id of its member."""
+class _WithId(Protocol):
+    """A row of a Schedule or member."""
 
     @property
     def id(self) -> points.ScheduleId: ...
 
 
 RowT = TypeVar("RowT")
-MemberRowT = TypeVar("MemberRowT", bound=_AboutMember)
+IdRowT = TypeVar("IdRowT", bound=_WithId)
 
 
 class Left(NamedTuple, Generic[RowT]):
@@ -46,15 +43,15 @@ class Left(NamedTuple, Generic[RowT]):
     stale: list[RowT]
 
 
-def waves(listed: Sequence[MemberRowT]) -> Iterator[list[MemberRowT]]:
-    """The rows in order, no two of one wave about the same member."""
+def waves(listed: Sequence[IdRowT]) -> Iterator[list[IdRowT]]:
+    """The rows in order, no two of one wave with the same id."""
     left = list(listed)
     if len({row.id for row in left}) == len(left):  # nearly always
         if left:
             yield left
         return
     while left:
-        first: dict[points.ScheduleId, MemberRowT] = {}
+        first: dict[points.ScheduleId, IdRowT] = {}
         left = [row for row in left if first.setdefault(row.id, row) is not row]
         yield list(first.values())
 
@@ -77,9 +74,9 @@ def parts(listed: list[RowT]) -> Iterator[list[RowT]]:
         yield listed[first : first + _PART]
 
 
-def is_current(shard: messages.ShardId, layout: messages.Layout) -> bool:
-    """Whether nothing but this layout has what the shard does not have."""
-    return sharding.layout_of(shard) == layout.number and layout.former is None
+def is_current(queue: index.Index, shard: messages.ShardId) -> bool:
+    """Whether the shard is of the newest layout; a former one may be closed and has no rows."""
+    return sharding.layout_of(shard) == queue.known_layout().number
 
 
 async def where_they_are(
@@ -107,22 +104,3 @@ async def where_they_are(
         if await known.read() == layout and not (stale or more):
             return listed
     raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")
-
-
-async def free_reply(
-    queue: index.Index,
-    moving: moves.Moves,
-    shard: messages.ShardId,
-    call: scripting.ScriptCall,
-    reply: Any,  # noqa: ANN401 - of the script
-) -> list[bytes]:
-    """The reply of a script, once no row of it is on its way to another shard."""
-    if isinstance(reply, errors.DuepointError):
-        raise reply
-    if reply != [b"BUSY"]:
-        return cast("list[bytes]", reply)
-
-    async def again() -> list[bytes]:
-        return cast("list[bytes]", await queue.pipelined_durably.run(call))
-
-    return await moving.until_free(shard, again)

@@ -1,0 +1,382 @@
+"""Rows of lanes, stored and removed: Schedules of a namespace, members of a set.
+
+A call takes one row or a hundred thousand. Rows are put together by shard, and a few dozen go in
+one script, of several shards where one server holds them all: a call costs as much as some rows.
+The script stores or removes a row where what it expects stands there, and answers with what does
+otherwise; the caller decides then, and sends the row again for exactly that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import operator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue.definitions import codec, interning, lanes, moves, routing
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+
+#: Answers about a row: new; in place of another, or removed; nothing stands there; a claim holds
+#: the chain; members of the set follow rows, or they do not. Another one is what stands there.
+CREATED, REPLACED, NOTHING, HELD = b"+", b"=", b"", b"HELD"
+MANAGED = b"MANAGED"
+_ELSEWHERE = b"-"
+#: Dues: the chain is left alone; there is none.
+KEPT_CHAIN, NO_DUE = b"=", b""
+#: Expected: any record, also one that cannot be read, or none.
+ANYTHING = b"*"
+
+#: Values of a row as the script takes it.
+_ROW_LENGTH = 4
+#: Rows of one script of several shards. With 200, streams of rows cost the server a fifth more than
+#: with a script for each shard, which has some forty of them.
+_ROWS_TOGETHER = 32
+
+#: What the script says of one shard: an answer for each row, or the text of an error.
+_Answered = list[bytes] | bytes
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What rows have in common; the same object for rows with the same texts.
+
+    Attributes:
+        text: of the rule, as it is interned; None: it stands in the record itself.
+        target: the interned text of what is to be done; None of members, whose set says it.
+        blob: the signed content that the target names.
+    """
+
+    text: bytes | None = None
+    target: bytes | None = None
+    blob: bytes = b""
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A row on its way to its shard.
+
+    Attributes:
+        place: where the caller has it.
+        low: the last 16 bits of the id, which say the shard.
+        bucket: of its record in the shard, as ``keys.place_of`` numbers them.
+    """
+
+    place: int
+    id: points.ScheduleId
+    low: int
+    bucket: int
+
+
+class Task(msgspec.Struct, gc=False):
+    """A row as it is sent next.
+
+    Attributes:
+        row: a ``Row``; the caller knows which.
+        due: of its chain, as the script takes it.
+        expected: the fingerprint that is to stand there; empty = nothing, in a removal any.
+        draft: None: the row only asks what stands there.
+    """
+
+    row: Any
+    kind: Kind
+    due: bytes
+    expected: bytes
+    draft: codec.Draft | None = None
+
+
+class ScheduleTask(Task, gc=False):
+    """A row of a Schedule.
+
+    Attributes:
+        options: what else the script takes, by name; ``open``: values that it finds in a run.
+    """
+
+    options: Mapping[str, Any] = {}
+
+
+class Removal(Task, gc=False):
+    """A row that is removed.
+
+    Attributes:
+        whose: uid or name of what is to stand there.
+    """
+
+    whose: bytes = b""
+
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+_low_of = operator.attrgetter("row.low")
+_bucket_of = operator.attrgetter("row.bucket")
+
+
+class _Numbers(NamedTuple):
+    """The numbers of texts in a shard, and the life of the shard that they are of."""
+
+    incarnation: str | None
+    of: Mapping[bytes, int]
+
+
+class Sent(NamedTuple, Generic[TaskT]):
+    """Tasks of one shard, by bucket."""
+
+    shard: messages.ShardId
+    numbers: _Numbers
+    tasks: list[TaskT]
+
+    def number(self, text: bytes | None) -> int:
+        """The number of a text; 0 of none."""
+        return 0 if text is None else self.numbers.of[text]
+
+
+#: Gets some tasks of one shard and their answers.
+Take = Callable[[Sent[TaskT], list[bytes]], Awaitable[None]]
+
+
+@dataclass(eq=False)
+class RowWriter:
+    """Stores and removes rows."""
+
+    index: index.Index
+    layouts: layouts.Layouts
+    known_lanes: lanes.Lanes
+    numbering: interning.Numbering
+    interned: interning.Interned
+    moves: moves.Moves
+
+    async def put(self, lane: lanes.Lane, tasks: list[TaskT], take: Take[TaskT]) -> list[TaskT]:
+        """Send every task once, no two of one row; those that no shard takes are returned."""
+
+        async def send_to(layout: messages.Layout, left: list[TaskT]) -> routing.Left[TaskT]:
+            return await self._send(layout, left, lane, take)
+
+        return await routing.where_they_are(self.index, self.layouts, tasks, send_to)
+
+    async def drop(
+        self, lane: lanes.Lane, wanted: Mapping[Row, tuple[bytes, bytes]]
+    ) -> list[bytes]:
+        """Remove rows, by row whose it is and what is expected; answers by their places."""
+        answers = [NOTHING] * len(wanted)
+        kind = Kind()
+
+        async def take(sent: Sent[Removal], found: list[bytes]) -> None:
+            for task, answer in zip(sent.tasks, found, strict=True):
+                answers[task.row.place] = answer
+
+        for wave in routing.waves(list(wanted)):
+            tasks = [
+                Removal(row, kind, NO_DUE, expected, whose=whose)
+                for row in wave
+                for whose, expected in (wanted[row],)
+            ]
+            await self.put(lane._replace(drops=True), tasks, take)
+        return answers
+
+    async def _send(
+        self, layout: messages.Layout, tasks: list[TaskT], lane: lanes.Lane, take: Take[TaskT]
+    ) -> routing.Left[TaskT]:
+        """Send tasks to a layout's shards; those that these do not answer are returned."""
+        by_shard = routing.by_shard(tasks, layout, _low_of)
+        numbers = await self._numbers(by_shard, lane)
+        absent = [task for shard in by_shard.keys() - numbers.keys() for task in by_shard[shard]]
+        stale: list[TaskT] = []
+        sent = [
+            Sent(shard, known, part)
+            for shard, known in numbers.items()
+            for part in routing.parts(sorted(by_shard[shard], key=_bucket_of))
+        ]
+        together = list(self._together(sent))
+        calls = [self._call(lane, parts) for parts in together]
+        replies = await self.index.pipelined_durably.replies(calls)
+        for parts, reply in zip(together, replies, strict=True):
+            if isinstance(reply, errors.DuepointError):
+                raise reply
+            for each, answered in zip(parts, reply, strict=True):
+                try:
+                    found = await self._free_answers(lane, each, answered)
+                except queue_errors.LayoutChanged:
+                    self.interned.forget(each.shard)
+                    is_current = routing.is_current(self.index, each.shard)
+                    (stale if is_current else absent).extend(each.tasks)
+                    continue
+                if found == [b"GONE"]:
+                    absent += each.tasks
+                    continue
+                if len(found) < len(each.tasks):  # one answer for all of them
+                    found *= len(each.tasks)
+                is_here = [answer != _ELSEWHERE for answer in found]
+                if not all(is_here):
+                    absent += itertools.compress(each.tasks, map(operator.not_, is_here))
+                    found = list(itertools.compress(found, is_here))
+                here = list(itertools.compress(each.tasks, is_here))
+                await take(each._replace(tasks=here), found)
+        return routing.Left(absent, stale)
+
+    async def _numbers(
+        self,
+        by_shard: Mapping[messages.ShardId, Sequence[Task]],
+        lane: lanes.Lane,
+    ) -> dict[messages.ShardId, _Numbers]:
+        """The numbers that the rows of each shard need; without shards that do not know the set."""
+        shards: Iterable[messages.ShardId] = by_shard
+        if lane.epoch is None:
+            shards = await self.known_lanes.of(by_shard, lane.text)
+        found: dict[messages.ShardId, _Numbers] = {}
+        unknown: dict[messages.ShardId, list[bytes]] = {}
+        for shard in shards:
+            texts = _texts(lane, _kinds(by_shard[shard]).values())
+            known = {text: self.interned.number(shard, text) for text in texts}
+            if None in known.values():
+                unknown[shard] = texts
+            else:
+                numbers = cast("dict[bytes, int]", known)
+                found[shard] = _Numbers(self.interned.incarnation(shard), numbers)
+        if unknown:
+            epoch = lane.epoch
+            if epoch is None:
+                epoch = messages.Epoch(await self.layouts.newest_epoch())
+            learned = await asyncio.gather(
+                *(self._learn(shard, texts, epoch) for shard, texts in unknown.items())
+            )
+            found.update(each for some in learned for each in some.items())
+        return found
+
+    async def _learn(
+        self,
+        shard: messages.ShardId,
+        texts: list[bytes],
+        epoch: messages.Epoch,
+    ) -> dict[messages.ShardId, _Numbers]:
+        """The numbers of these texts; nothing of a former shard that is closed."""
+        try:
+            numbers = await self.numbering.intern(shard, texts, epoch)
+        except queue_errors.LayoutChanged:
+            self.interned.forget(shard)
+            if routing.is_current(self.index, shard):
+                raise
+            return {}
+        # Nothing is awaited in between: the numbers are of this life of the shard.
+        return {shard: _Numbers(self.interned.incarnation(shard), numbers)}
+
+    def _together(self, sent: Sequence[Sent[TaskT]]) -> Iterator[list[Sent[TaskT]]]:
+        """The parts of each script: few where shards lie on several servers, one each."""
+        most = 0 if self.index.servers.is_cluster else _ROWS_TOGETHER
+        parts: list[Sent[TaskT]] = []
+        rows = 0
+        for each in sent:
+            if parts and rows + len(each.tasks) > most:
+                yield parts
+                parts, rows = [], 0
+            parts.append(each)
+            rows += len(each.tasks)
+        if parts:
+            yield parts
+
+    async def _free_answers(
+        self, lane: lanes.Lane, sent: Sent[TaskT], answered: _Answered
+    ) -> list[bytes]:
+        """The answers of a part, once no row of it is on its way to another shard."""
+        if answered == [b"BUSY"]:
+
+            async def again() -> _Answered:
+                (reply,) = await self.index.pipelined_durably.run(self._call(lane, [sent]))
+                return cast("_Answered", reply)
+
+            answered = await self.moves.until_free(sent.shard, again)
+        if isinstance(answered, bytes):
+            raise scripting.reported(answered, "change rows")
+        return answered
+
+    def _call(self, lane: lanes.Lane, parts: Sequence[Sent[TaskT]]) -> scripting.ScriptCall:
+        call = self.index.call("drop" if lane.drops else "put", None)
+        call.put(parts=[self._part(call, lane, each) for each in parts])
+        return call
+
+    def _part(
+        self, call: scripting.ScriptCall, lane: lanes.Lane, sent: Sent[TaskT]
+    ) -> dict[str, object]:
+        """What the script is to know of one shard; its keys and rows go to the call."""
+        shard, of_lane = sent.shard, sent.number(lane.text)
+        kinds = _kinds(sent.tasks)
+        kind_bytes = {
+            key: codec.kind_bytes(
+                of_lane, sent.number(kind.target) or of_lane, sent.number(kind.text)
+            )
+            for key, kind in kinds.items()
+        }
+        groups: list[int] = []
+        listed: list[bytes] = []
+        buckets: list[str] = []
+        names, of_population = self.index.shard(shard), self.index.buckets
+        last = -1
+        keys = call.new_keys(
+            (
+                *(names.meta, names.heads, names.wake, names.leases, names.interned, names.blobs),
+                *(names.occ, names.occrec, names.ended_even, names.ended_odd, names.lane(of_lane)),
+            )
+        )
+        position = first = call.run(())[0]
+        key = call.new_keys(())
+        for task in sent.tasks:
+            row, draft = task.row, task.draft
+            record = b"" if draft is None else draft.record(kind_bytes[id(task.kind)])
+            listed += (row.id, record, task.due, task.expected)
+            if row.bucket != last:
+                last = row.bucket
+                groups += (key + len(buckets), position, 0)
+                buckets.append(names.bucket_at(last, of_population))
+                if lane.drops:
+                    buckets.append(names.history_beside(buckets[-1], of_member=lane.epoch is None))
+            position += _ROW_LENGTH
+            groups[-1] = position - 1
+        if lane.drops:
+            listed[1::_ROW_LENGTH] = [task.whose for task in cast("list[Removal]", sent.tasks)]
+        call.run(listed)
+        call.new_keys(buckets)
+        part: dict[str, object] = {
+            "keys": keys,
+            "layout": sharding.layout_of(shard),
+            "lane": str(of_lane),
+            "numbers": list(map(sent.number, _texts(lane, kinds.values()))),
+            "groups": groups,
+            **lane.writer,
+        }
+        if sent.numbers.incarnation is not None:
+            part["incarnation"] = sent.numbers.incarnation
+        blobs = {kind.target: kind.blob for kind in kinds.values() if kind.target is not None}
+        if blobs:
+            part["blobs"] = call.run(
+                value for target, blob in blobs.items() for value in (target[1:], blob)
+            )
+        if blobs:  # of Schedules
+            part["options"] = {
+                first + _ROW_LENGTH * number: {
+                    name: call.run(value) if name == "open" else value
+                    for name, value in task.options.items()
+                }
+                for number, task in enumerate(cast("list[ScheduleTask]", sent.tasks))
+                if task.options
+            }
+        return part
+
+
+def _kinds(tasks: Iterable[Task]) -> dict[int, Kind]:
+    """What the rows have in common, by identity."""
+    return {id(task.kind): task.kind for task in tasks}
+
+
+def _texts(lane: lanes.Lane, kinds: Iterable[Kind]) -> list[bytes]:
+    """The texts that records name by number.
+
+    That of the lane, which all of them name, is first, so that it has the smallest number.
+    """
+    texts = {lane.text: None}
+    for kind in kinds:
+        texts.update((text, None) for text in (kind.target, kind.text) if text is not None)
+    return list(texts)

@@ -1,0 +1,333 @@
+#!lua
+--[[
+  Rows of lanes in shards of one server: Schedules of a namespace, or members of a set. A row says what it
+  expects under its id: nothing, or the record with a fingerprint. As expected, it is stored whole; otherwise nothing changes,
+  and what stands there is the answer, so that the caller decides anew. A row without a record only asks. No id twice. The
+  count of started runs never falls, and a chain that is left alone keeps the state that it has reached. A one-off of the
+  past that has ended and left a short while ago (ended.lua) is not stored again: the request was repeated. Each part is
+  of one lane: what is wrong with its shard is its own answer, and the others are written.
+
+  KEYS  for each part meta, heads, wake, leases, interned, blobs, occ, occrec, ended_even, ended_odd, lane; buckets
+  ARGV  parts {{keys (position of the first in KEYS), layout, incarnation, lane (number), epoch (of a namespace's lane: the
+        leader's term) or by_rows (of a set's: for the rows of the set), numbers {number ...}: those of
+        the texts in the records, blobs {from, to} (absent: none): digest, blob pairs, groups {bucket (position in KEYS),
+        from, to, ...}, drops (the rows are removed; behind the key of each bucket that of its history), options {position of an id: {...}} of the rows that have any}}; a row is id, record, due of its chain (us; '' for
+        none, '=': the chain is left alone), the fingerprint that is expected ('': nothing stands there; '*': anything). A row
+        that is removed has in place of the record whose it is (a Schedule's uid as packed, a member's name), expects
+        perhaps a fingerprint, and goes with its chain, occurrences and history. A point that a worker holds
+        disappears under it; its settlement meets nothing.
+        Options: after (us): the chain is left alone, unless it is due neither yet nor by then: it gets the due;
+          undone_after (us): occurrences of other timings whose slots are after this instant are dropped, but for
+            what a ScheduleRun wants and checks; a claim that holds them loses them;
+          open {from, to}: due, member, record of each occurrence that is stored with it; one that is there stays
+  Reply for each part {answer of each row}: '+' (stored, new) | '=' (in place of another, or removed) | '-' (nothing here, in
+        a draining shard: see the new one) | '' (nothing stands there, or in a removal nothing of that uid or name) | the record that stands there
+        | HELD (the chain was to get another due, and a claim holds it or that due has come: it may have moved on past it)
+        | '!' and the fingerprint of a one-off that has ended;
+        or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
+        | {DELETING}: its members are being removed | {MANAGED}: they follow rows, and by_rows is not set, or the other
+        way round; nothing was written; or the text of an error: UNINIT, FOREIGN, FENCED,
+        WRONGLAYOUT (also: a number stands for no text any more); nothing was written
+  Error OOM
+]]
+local META, HEADS, WAKE, LEASES, INTERNED, BLOBS, OCC, OCCREC, ENDED_EVEN, ENDED_ODD, LANE -- of the part that is written
+local PART_KEYS = 11
+local args = cmsgpack.unpack(ARGV[1])
+-- include shardcheck
+-- include fenced
+-- include time
+-- include wake
+-- include occurrences
+-- include definition
+-- include ended
+-- include managed
+-- include moves
+-- include numbers
+-- include blobs
+-- include forgetting
+
+local GROUP_LENGTH, ROW_LENGTH = 3, 4
+local MOST_DROPPED = 2000 -- unpack() carries some 7,900; a catch-up may have 10,000
+local now, is_draining = server_time(), false
+-- Of the part that is written: what its rows have changed so far.
+local part, options_of, answers, rows, gone, added, points, count, first_due, first_id, optional
+
+-- The answer where nothing is written, or nil.
+local function refused(record, expected, stored)
+  if not stored then
+    if is_draining then
+      return '-'
+    end
+    return (record == '' or (expected ~= '' and expected ~= '*')) and '' or nil
+  end
+  if record == '' or expected == '' or (expected ~= '*' and fingerprint_of(stored) ~= expected) then
+    return stored
+  end
+  return nil
+end
+
+-- The answer where this one-off has ended; one of the future cannot have.
+local function ended_answer(id, record, due)
+  local due_us = tonumber(due)
+  local fingerprint = due_us and due_us <= now and ended_as(id, record)
+  return fingerprint and '!' .. fingerprint or nil
+end
+
+-- The due that a chain gets after which new slots count; '=' where it keeps its own.
+local function kept_due(chain, due, after)
+  local standing = tonumber(redis.call('ZSCORE', LANE, chain) or '-1')
+  if standing <= math.max(now, after) then
+    return '='
+  end
+  return (standing >= CLAIMED or tonumber(due) <= now) and 'HELD' or due
+end
+
+-- Record and due to be written in place of what stands there; or nil and the answer that says why none is.
+local function in_place(i, stored)
+  local record, due, options = ARGV[i + 1], ARGV[i + 2], options_of and options_of[i]
+  if due == '=' or (options and options.after) then
+    if version_of(stored) ~= version_of(record) then
+      return nil, stored
+    end
+    if due ~= '=' then
+      due = kept_due(ARGV[i] .. version_of(record), due, options.after)
+      if due == 'HELD' then
+        return nil, due
+      end
+    end
+    record = with_state(record, state_of(stored))
+  end
+  if counts_runs(record) and is_readable(stored) and counts_runs(stored) then
+    record = with_started(record, math.max(started_of(stored), started_of(record)))
+  end
+  return record, due
+end
+
+local function is_any_moving(groups)
+  for g = 1, #groups, GROUP_LENGTH do
+    for i = groups[g + 1], groups[g + 2], ROW_LENGTH do
+      if where_else(ARGV[i], true) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- The row that begins there has been stored, as a new one or in place of another.
+local function note_stored(i, stored, due)
+  local id, record = ARGV[i], ARGV[i + 1]
+  if not stored then
+    added = added + 1
+  elseif due ~= '=' then
+    gone[#gone + 1] = id .. version_of(stored)
+  end
+  if due ~= '' and due ~= '=' then
+    points[count + 1], points[count + 2], count = due, id .. version_of(record), count + 2
+    local due_us = tonumber(due)
+    if due_us < first_due then
+      first_due, first_id = due_us, id
+    end
+  end
+  if options_of and options_of[i] then
+    optional[#optional + 1] = { options_of[i], id, id .. version_of(record) }
+  end
+end
+
+-- Whether a row wants nothing to stand there, and cannot be of a one-off that has ended.
+local function is_plainly_new(i)
+  if is_draining or ARGV[i + 1] == '' or ARGV[i + 3] ~= '' then
+    return false
+  end
+  local due_us = tonumber(ARGV[i + 2])
+  return not due_us or due_us > now
+end
+
+-- Rows of one bucket: what stands there is read first, then all are written together.
+local function put_together(bucket, first, last)
+  local ids, n = {}, 0
+  for i = first, last, ROW_LENGTH do
+    n = n + 1
+    ids[n] = ARGV[i]
+  end
+  local stored_of, fields, f = redis.call('HMGET', bucket, unpack(ids)), {}, 0
+  for r = 1, n do
+    local i, stored = first + (r - 1) * ROW_LENGTH, stored_of[r]
+    local record, due = ARGV[i + 1], ARGV[i + 2]
+    local answer = refused(record, ARGV[i + 3], stored) or (not stored and ended_answer(ids[r], record, due))
+    if not answer and stored then
+      record, due = in_place(i, stored)
+      answer = not record and due
+    end
+    rows = rows + 1
+    answers[rows] = answer or (stored and '=' or '+')
+    if not answer then
+      fields[f + 1], fields[f + 2], f = ids[r], record, f + 2
+      note_stored(i, stored, due)
+    end
+  end
+  if f > 0 then
+    redis.call('HSET', bucket, unpack(fields))
+  end
+end
+
+local function drop_all(members)
+  for first = 1, #members, MOST_DROPPED do
+    drop_occurrences(LANE, { unpack(members, first, math.min(first + MOST_DROPPED - 1, #members)) })
+  end
+end
+
+-- Whether the record can be read, and is of another uid, or of another name.
+local function is_of_another(record, whose)
+  if part.epoch then
+    return is_readable(record) and identity(record) ~= whose
+  end
+  local is_read, at, length = pcall(name_place, record)
+  return is_read and string.sub(record, at, at + length - 1) ~= whose
+end
+
+-- The answer where the row that begins there is not removed, or nil.
+local function kept(i, stored)
+  if not stored then
+    return is_draining and '-' or ''
+  elseif is_of_another(stored, ARGV[i + 1]) then
+    return ''
+  end
+  return ARGV[i + 3] ~= '' and fingerprint_of(stored) ~= ARGV[i + 3] and stored or nil
+end
+
+local function drop_rows(groups)
+  for g = 1, #groups, GROUP_LENGTH do
+    local bucket, history = KEYS[groups[g]], KEYS[groups[g] + 1]
+    for i = groups[g + 1], groups[g + 2], ROW_LENGTH do
+      local id = ARGV[i]
+      local stored = redis.call('HGET', bucket, id)
+      rows = rows + 1
+      answers[rows] = kept(i, stored) or '='
+      if answers[rows] == '=' then
+        redis.call('HDEL', bucket, id)
+        forget_history(history, { id })
+        gone[#gone + 1], added = id .. version_of(stored), added - 1
+        drop_all(occurrences_of(id, -1))
+      end
+    end
+  end
+end
+
+local function put_rows(groups)
+  for g = 1, #groups, GROUP_LENGTH do
+    local bucket, first, last = KEYS[groups[g]], groups[g + 1], groups[g + 2]
+    if last - first < ROW_LENGTH and is_plainly_new(first) then -- one command instead of two, of which a bulk write consists
+      rows = rows + 1
+      if redis.call('HSETNX', bucket, ARGV[first], ARGV[first + 1]) == 1 then
+        answers[rows] = '+'
+        note_stored(first, nil, ARGV[first + 2])
+      else
+        answers[rows] = redis.call('HGET', bucket, ARGV[first])
+      end
+    else
+      put_together(bucket, first, last)
+    end
+  end
+end
+
+-- What a former timing began after an instant from which another one is to count.
+local function drop_undone(id, chain, after)
+  local undone = {}
+  for _, member in ipairs(occurrences_of(id, -1)) do
+    local is_timed = #member == OCCURRENCE_LENGTH and string.byte(member, KIND_POSITION) ~= CHECK
+    if is_timed and string.sub(member, 1, CHAIN_LENGTH) ~= chain and slot_of(member) > after then
+      undone[#undone + 1] = member
+    end
+  end
+  drop_all(undone)
+end
+
+local function put_occurrences()
+  for _, row in ipairs(optional) do
+    local options, id, chain = unpack(row)
+    if options.undone_after then
+      drop_undone(id, chain, options.undone_after)
+    end
+    if options.open then
+      for i = options.open[1], options.open[2], 3 do
+        add_occurrence(LANE, ARGV[i], ARGV[i + 1], ARGV[i + 2])
+      end
+    end
+  end
+end
+
+-- Counts and points of what was stored.
+local function put_points(lane)
+  if added == 0 and count == 2 and #gone == 0 and #optional == 0 then
+    return -- no row was stored, or no chain has changed
+  end
+  if added ~= 0 and not part.epoch then
+    redis.call('HINCRBY', META, 'c' .. lane, added)
+  end
+  -- A point that comes no earlier than those that are there leaves the head of its lane as it is.
+  local head = #gone == 0 and #optional == 0 and tonumber(redis.call('ZSCORE', HEADS, lane) or nil)
+  if #gone > 0 then
+    redis.call('ZREM', LANE, unpack(gone))
+  end
+  if count > 2 or (added > 0 and part.epoch) then
+    redis.call('ZADD', LANE, unpack(points))
+  end
+  put_occurrences()
+  if not head or first_due < head then
+    local before = shard_head()
+    refresh_head(lane, LANE)
+    announce_head(before, now, first_id, first_due)
+  end
+end
+
+-- The answer of a part of whose rows none may be written, or nil.
+local function part_trouble()
+  local trouble = shard_trouble(META, part, args.owner) or (part.epoch and fence_trouble(META, part.epoch))
+  if trouble then
+    return trouble
+  end
+  if not part.epoch then
+    local entry = redis.call('HGET', META, 's' .. part.lane)
+    if not entry then
+      return { 'GONE' }
+    elseif string.sub(entry, 1, 1) == 'd' and not part.drops then
+      return { 'DELETING' }
+    elseif is_changed_by_others(entry, part.by_rows) then
+      return { 'MANAGED' }
+    end
+  end
+  is_draining = shard_state == 'draining'
+  if is_draining and is_any_moving(part.groups) then
+    return { 'BUSY' }
+  end
+  return use_numbers(part.numbers)
+end
+
+local function put_part()
+  local trouble = part_trouble()
+  if trouble then
+    return trouble
+  end
+  answers, rows, gone, added = {}, 0, {}, 0
+  points, count, first_due, first_id, optional = { '+inf', '' }, 2, math.huge, nil, {}
+  if part.blobs then
+    store_blobs(part.blobs)
+  end
+  if part.drops then
+    drop_rows(part.groups)
+  else
+    put_rows(part.groups)
+  end
+  put_points(part.lane)
+  return answers
+end
+
+local replies = {}
+for i, listed in ipairs(args.parts) do
+  part, options_of = listed, listed.options
+  META, HEADS, WAKE, LEASES, INTERNED, BLOBS, OCC, OCCREC, ENDED_EVEN, ENDED_ODD, LANE =
+    unpack(KEYS, part.keys, part.keys + PART_KEYS - 1)
+  replies[i] = put_part()
+end
+return replies
