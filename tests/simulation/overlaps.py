@@ -65,15 +65,28 @@ def wait_us(tried: Sequence[Effect]) -> int:
     return max(_WAIT_US, _BACKOFF_US << (refusals - 1))
 
 
-def excuses(spec: Mapping[str, Any], runs: Sequence[Run], slot: int, due: int, by_us: int) -> bool:
-    """Whether a slot may have been skipped, put off or replaced because of another run."""
+def excuses(
+    spec: Mapping[str, Any],
+    runs: Sequence[Run],
+    slot: int,
+    due: int,
+    by_us: int,
+    *,
+    has_begun: bool = True,
+) -> bool:
+    """Whether a slot may have been skipped, put off or replaced because of another run.
+
+    ``has_begun``: whether one of the runs may be its own. A run by hand that never began may have
+    been skipped because of the Schedule's own run of the same slot.
+    """
     policy = spec.get("concurrencyPolicy", "Allow")
     if policy == "Allow":
         return False
     if policy == "Replace" and any(run.slot_us == slot for run in runs):
         # it began, and a newer one took its place before it was delivered
         return any(run.slot_us > slot and run.begin_us >= due for run in runs)
-    return any(run.slot_us != slot and run.begin_us <= by_us and run.end_us >= due for run in runs)
+    others = [run for run in runs if run.slot_us != slot or (policy == "Forbid" and not has_begun)]
+    return any(run.begin_us <= by_us and run.end_us >= due for run in others)
 
 
 def together(spec: Mapping[str, Any], target: str, runs: Sequence[Run]) -> list[tuple[Run, Run]]:

@@ -222,3 +222,16 @@ def test_a_slot_that_an_edit_ended_is_uncounted_only_where_its_worker_could_not_
     )
     said = any("status.runs" in problem for problem in oracle.judge(doctored))
     assert said is not (is_killed and is_edited)
+
+
+@pytest.mark.parametrize(
+    ("policy", "has_begun", "excused"),
+    [("Forbid", False, True), ("Forbid", True, False), ("Allow", False, False)],
+)
+def test_a_run_by_hand_may_be_skipped_because_of_the_schedules_own_run_of_that_slot(
+    policy, has_begun, excused
+):
+    spec = {"concurrencyPolicy": policy}
+    regular = overlaps.Run(slot_us=8 * S, begin_us=8 * S, end_us=11 * S)
+    found = overlaps.excuses(spec, [regular], 8 * S, 9 * S, 60 * S, has_begun=has_begun)
+    assert found is excused
