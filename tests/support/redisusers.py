@@ -23,7 +23,7 @@ ROLES = ("operator", "worker", "api", "viewer", "replayer")
 WORKER_SCRIPTS = frozenset(
     {
         *("append", "beat", "circuits", "claim", "deliver", "extend", "plan"),
-        *("admit", "release", "rights", "settle"),
+        *("release", "rights", "settle"),
     }
 )
 #: Scripts of the commands that only look.
@@ -32,7 +32,7 @@ VIEWER_SCRIPTS = frozenset({"leases"})
 REPLAYER_SCRIPTS = frozenset({"replay", "purge"})
 #: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
 #: tells of Jobs that have ended.
-SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "adopt", "import", "forget"})
+SHARED_SCRIPTS = frozenset({"activeruns", "moves", "intern", "adopt", "import", "forget"})
 #: Scripts that only the HTTP API calls, and those that it shares with others: it writes members as
 #: the operator does that keeps rows, triggers, replays, and finishes a move that is in its way.
 API_SCRIPTS = frozenset({"request", "requestdone", "takechanges"})

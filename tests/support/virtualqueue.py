@@ -317,7 +317,6 @@ class VirtualQueue(delayqueue.DelayQueue):
             gone = [run for run in look("HKEYS", active) if run and not has_copied()]
             for run in gone:
                 look("HDEL", active, run)
-                look("ZREM", active.replace(b":active:", b":looks:"), run)
 
     def change_blob_key(self, key: bytes) -> None:
         """What is stored from now on is sealed with this key, and asked for under it."""

@@ -1,10 +1,10 @@
-"""Which runs of a schedule are active, as a concurrency policy asks: the question and the answer.
+"""The runs of a Schedule that count for its concurrency policy, as Redis keeps them.
 
 A *run* is a slot and, of a manual or backfilled one, its tag: the end of its occurrence's member
-(8 or 12 bytes). What is stored of it names the Job, so that a caller can check whether the Job
-still runs. ``AdmissionRequest`` asks for a claimed occurrence, ``AdmissionFacts`` is what was found
-out for it since the question before, ``AdmissionAnswer`` the answer. Pure; the formats are stored,
-and read by the scripts ``admit`` and ``finish``.
+(8 or 12 bytes). ``active:<id>`` is a HASH, run -> state, target, timing version, name of its Job.
+Under the empty field stands the *stamp*: 8 random bytes, new with each change, by which
+``activeruns.lua`` compares and sets; then the mark of what the runs are complete for. Nothing in
+it has to be true: what a run does is found out before it is held against a slot. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -22,31 +23,31 @@ from duepoint.schedules import points
 Run = NewType("Run", bytes)
 """Slot in us (8 bytes, big-endian) and run tag (0 or 4 bytes)."""
 
-#: Policies that let a slot wait, or end without a run; the others start it.
-ALLOW, FORBID, REPLACE, QUEUE = "Allow", "Forbid", "Replace", "Queue"
-
-#: Runs in one question or answer; of more the asking goes on.
-PIECE = 100
-#: Slots that wait and are called up at once.
-MOST_CALLED = 100
+#: Kinds of the occurrences by which a run is tried, or waits to be.
+KINDS = points.RUN_KINDS | {
+    points.PointKind.RETRY,
+    points.PointKind.PLANNED,
+    points.PointKind.QUEUED,
+}
 
 _SLOT = 8
 _NAME = 6  # state, target, timing version come before it
-_MOST_DIGITS = 12  # of a time in seconds
+_STAMP = 8  # random bytes; the mark follows
 
 
 class ActiveRunState(enum.StrEnum):
-    """How a run stands in the set."""
+    """How a run stands."""
 
     ACTIVE = "A"
     REPLACED = "R"  # a newer one took its place; it ends when it is met
     SURPLUS = "F"  # too many waited; it ends when it is met
+    WAITING = "Q"
     ABSENT = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRun:
-    """One run as the set knows it.
+    """One run.
 
     Attributes:
         value: what stands under it: state, target, timing version, name of its Job.
@@ -54,6 +55,19 @@ class ActiveRun:
 
     run: Run
     value: bytes
+
+    @property
+    def state(self) -> ActiveRunState:
+        """Raises ValueError of a value that no version of ours wrote."""
+        return ActiveRunState(self.value[:1].decode())
+
+    @property
+    def version(self) -> points.TimingVersion:
+        return points.TimingVersion(self.value[2:_NAME])
+
+    @property
+    def is_job(self) -> bool:
+        return self.value[1:2] == b"J"
 
     @property
     def job(self) -> str:
@@ -70,6 +84,10 @@ class ActiveRun:
     def is_wanted(self) -> bool:
         """Whether a ScheduleRun wanted it; the slot is not of the regular sequence."""
         return len(self.run) > _SLOT
+
+    def as_(self, state: ActiveRunState) -> ActiveRun:
+        """The same run in this state."""
+        return dataclasses.replace(self, value=state.encode() + self.value[1:])
 
 
 def run_of(member: bytes) -> Run:
@@ -99,138 +117,76 @@ def run_of_job(name: str, schedule: str, slot_us: int | None) -> Run:
     return Run(b"\xff" + hashlib.sha256(name.encode()).digest()[:7])
 
 
-def runs_of_job(name: str, schedule: str) -> tuple[Run, ...]:
-    """The runs that a Job of this name can be of, where nothing but its name is known."""
-    runs = {run_of_job(name, schedule, None)}
-    for part in name.rsplit("-", 2)[1:]:
-        if part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS:
-            runs.add(run_of_job(name, schedule, int(part) * 1_000_000))
-    return tuple(sorted(runs))
-
-
 def _is_digest(text: str) -> bool:
     return len(text) == 10 and not set(text) - set("0123456789abcdef")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionFacts:
-    """What has been found out for an entry.
+class Tried:
+    """The occurrence by which a run is being tried, or waits to be.
 
     Attributes:
-        look: of the first answer UNKNOWN or CHECK to this entry; 0 = none yet.
-        listed: the mark of the answer UNKNOWN after which the Jobs were listed.
-        seen: the active Jobs of that list.
-        over: runs that have ended.
-        verified: runs whose Jobs were looked at and are active.
-        checked: the entry's own Job does not exist.
-        blind: the Jobs cannot be asked for; only a slot that may wait asks like this.
-    """
-
-    look: int = 0
-    listed: str = ""
-    seen: tuple[ActiveRun, ...] = ()
-    over: tuple[ActiveRun, ...] = ()
-    verified: frozenset[Run] = frozenset()
-    checked: bool = False
-    blind: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionRequest:
-    """A claimed occurrence that wants to start.
-
-    Attributes:
-        member: of the occurrence.
-        run: as it will stand in the set.
-        version: the schedule's timing version now.
-        policy: that judges it; ``Allow`` lets it in and counts it.
-        most: runs that may be active at once, this one included.
-        mark: what the set has to be complete for: another one has the Jobs listed.
-        waiting: with Queue: the occurrence that stands for it while it waits, due when it looks
-            again without being called.
-        limit: with Queue: slots that may wait.
+        due_us: from ``points.DUE_LIMIT_US`` on: a worker holds it.
     """
 
     member: bytes
-    run: ActiveRun
-    version: points.TimingVersion
-    policy: str
-    most: int
+    due_us: float
+
+    @property
+    def kind(self) -> int:
+        return self.member[12]
+
+    def is_later_than(self, now_us: float) -> bool:
+        """Whether it is due later and no worker holds it."""
+        return now_us < self.due_us < points.DUE_LIMIT_US
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveRuns:
+    """The runs of a Schedule as they were read, in one moment.
+
+    Attributes:
+        runs: all that are known, by their names.
+        tried: those that have an occurrence; with another mark than was asked for, all that the
+            Schedule has.
+        stamp: as it was stored; empty = nothing was.
+        history: of the server: another one may have lost what was written last.
+        is_held: the claim that asks holds its occurrence.
+    """
+
+    now_us: int
+    history: str
+    stamp: bytes = b""
+    runs: Mapping[Run, ActiveRun] = field(default_factory=dict)
+    tried: Mapping[Run, Tried] = field(default_factory=dict)
+    is_held: bool = True
+
+    @property
+    def mark(self) -> str:
+        """What the runs are complete for."""
+        return self.stamp[_STAMP:].decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What becomes of the runs, and of occurrences beside them.
+
+    Attributes:
+        due: occurrences that are due at once, unless a worker holds them.
+        waiting: the occurrence that stands for the claimed one from now on.
+    """
+
+    runs: Mapping[Run, ActiveRun]
     mark: str
+    due: Sequence[bytes] = ()
     waiting: messages.Occurrence | None = None
-    limit: int = 1
-    facts: AdmissionFacts = field(default_factory=AdmissionFacts)
+
+    def is_none(self, known: ActiveRuns) -> bool:
+        """Whether everything stays as it is."""
+        is_same = (self.runs, self.mark) == (known.runs, known.mark)
+        return is_same and not self.due and self.waiting is None
 
 
-class Verdict(enum.StrEnum):
-    """What becomes of an entry."""
-
-    IN = "in"
-    FORBIDDEN = "forbidden"
-    WAITS = "waits"  # it is the claim's no more
-    FULL = "full"
-    REPLACED = "replaced"
-    LOST = "lost"
-    UNKNOWN = "unknown"  # list the Jobs, ask again with its mark
-    CHECK = "check"  # look at these Jobs and at its own, ask again
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionAnswer:
-    """The answer to an entry.
-
-    Attributes:
-        runs: with IN, those whose Jobs are to be deleted; with CHECK, those to look at. Never more
-            than ``PIECE``: when these are done, the rest comes with the next answer.
-        mark: with UNKNOWN.
-        look: with UNKNOWN and CHECK, the number under which the asking goes on.
-    """
-
-    verdict: Verdict
-    runs: tuple[ActiveRun, ...] = ()
-    mark: str = ""
-    look: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """The effect of runs that have ended.
-
-    Attributes:
-        state: of the run that was asked for.
-        removed: runs that counted and do not any more.
-        called: slots that waited and are due now, those of an older timing included.
-    """
-
-    state: ActiveRunState = ActiveRunState.ABSENT
-    removed: int = 0
-    called: int = 0
-
-
-def pieces(facts: AdmissionFacts) -> Iterator[AdmissionFacts]:
-    """The same facts in parts that are no long script; what decides is in each."""
-    most = max(len(facts.seen), len(facts.over), len(facts.verified), 1)
-    verified = sorted(facts.verified)
-    for first in range(0, most, PIECE):
-        part = slice(first, first + PIECE)
-        yield dataclasses.replace(
-            facts,
-            seen=facts.seen[part],
-            over=facts.over[part],
-            verified=frozenset(verified[part]),
-        )
-
-
-def pairs(runs: Sequence[ActiveRun]) -> Iterator[bytes]:
-    """Runs and what stands under them, one after the other."""
-    for active_run in runs:
-        yield active_run.run
-        yield active_run.value
-
-
-def paired(values: Sequence[bytes]) -> tuple[ActiveRun, ...]:
-    """The inverse."""
-    return tuple(
-        ActiveRun(run=Run(run), value=value)
-        for run, value in zip(values[::2], values[1::2], strict=True)
-    )
+def new_stamp(mark: str) -> bytes:
+    """One that no other change has."""
+    return secrets.token_bytes(_STAMP) + mark.encode()

@@ -1,26 +1,52 @@
-"""Concurrency policies in the queue: which claimed slots may start, and which runs are over.
+"""Concurrency policies in the queue: runs are read, it is decided, and what changes is written.
 
-``admit`` decides for one occurrence of a claim in one script of its shard, ``leave`` and ``finish``
-record runs that have ended (the worker by its claim, the operator by its watch of Jobs). The caller
-finds out about Jobs; nothing here speaks to an API server.
+``admit`` is for one occurrence of a claim; ``leave`` and ``finish`` record runs that have ended
+(the worker by its claim, the operator by its watch of Jobs). ``overlaps`` decides, by the runs as
+they were read; where somebody has changed them meanwhile, it decides again. The caller finds out
+about Jobs; nothing here speaks to an API server.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+import asyncio
+import functools
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from duepoint.delayqueue import activeruns, index, layouts, messages, sharding
+from duepoint import errors
+from duepoint.delayqueue import activeruns, index, layouts, messages, overlaps, sharding
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue.activeruns import ActiveRun, ActiveRuns, Change, Run
 from duepoint.delayqueue.definitions import interning, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
-#: Jobs of one script: half a millisecond or so of the server's time.
-_JOBS_TOGETHER = 500
+#: Each time it is in vain, another caller has changed the runs.
+_MOST_TRIES = 1_000
+
+DecisionT = TypeVar("DecisionT", overlaps.Answer, overlaps.Finished)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where the runs of a Schedule are, and for whom it is decided.
+
+    Attributes:
+        member: a claimed occurrence, if it is for one; ``claim`` has to hold it.
+        mark: what the runs have to be complete for; None where that does not matter.
+        ended: runs that are forgotten unless they are tried again.
+    """
+
+    shard: messages.ShardId
+    lane: int
+    schedule_id: points.ScheduleId
+    claim: messages.ClaimId | None = None
+    member: bytes | None = None
+    mark: str | None = None
+    ended: Collection[Run] = ()
 
 
 @dataclass(eq=False)
@@ -30,62 +56,47 @@ class Concurrency:
     index: index.Index
     layouts: layouts.Layouts
     numbering: interning.Numbering
+    #: One decision of a process about a Schedule at a time: two would only undo each other's.
+    _turns: weakref.WeakValueDictionary[points.ScheduleId, asyncio.Lock] = field(
+        default_factory=weakref.WeakValueDictionary, init=False
+    )
 
-    async def admit(
-        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
-    ) -> activeruns.AdmissionAnswer:
+    async def admit(self, claim: messages.Claim, request: overlaps.Request) -> overlaps.Answer:
         """Whether a claimed occurrence may start beside the active runs of its schedule.
 
         If so it is one of them from here on; asking again is harmless.
         """
-        reply = await self.layouts.unless_gone(claim.shard, self._admit(claim, entry))
-        if reply is None:
-            return activeruns.AdmissionAnswer(verdict=activeruns.Verdict.LOST)
-        verdict = activeruns.Verdict(reply[0].decode())
-        return activeruns.AdmissionAnswer(
-            verdict=verdict,
-            runs=activeruns.paired(reply[1]) if len(reply) > 1 else (),
-            look=int(reply[2]) if len(reply) > 2 else 0,
-            mark=reply[3].decode() if len(reply) > 3 else "",
+        schedule_id = points.ScheduleId(request.member[:8])
+        place = _Place(
+            shard=claim.shard,
+            lane=claim.lanes[schedule_id],
+            schedule_id=schedule_id,
+            claim=claim.id,
+            member=request.member,
+            mark=request.mark,
         )
-
-    async def _admit(self, claim: messages.Claim, entry: activeruns.AdmissionRequest) -> list[Any]:
-        entry = await self._vouched(claim, entry)
-        reply: list[Any] = await self.index.pipelined.run(self._admit_call(claim, entry))
-        return reply
-
-    async def _vouched(
-        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
-    ) -> activeruns.AdmissionRequest:
-        """The entry with what is left to say of many facts; the others are written down."""
-        names, schedule_id = self.index.shard(claim.shard), points.ScheduleId(entry.member[:8])
-        *first, facts = activeruns.pieces(entry.facts)
-        look = facts.look
-        for part in first:
-            keys = names.active(schedule_id), names.looks(schedule_id)
-            call = self.index.call("vouch", claim.shard, *keys, look=look)
-            _put_found(call, part)
-            (look,) = await self.index.pipelined.run(call)
-        return dataclasses.replace(entry, facts=dataclasses.replace(facts, look=int(look)))
+        decided = self._decide(place, functools.partial(overlaps.admit, request=request))
+        answer = await self.layouts.unless_gone(claim.shard, decided)
+        return overlaps.Answer(verdict=overlaps.Verdict.LOST) if answer is None else answer
 
     async def leave(
         self,
         claim: messages.Claim,
         known: definitions.Definition,
-        runs: Sequence[activeruns.Run] = (),
+        runs: Collection[Run] = (),
         *,
         jobs: Collection[str] = (),
-        look: activeruns.Run | None = None,
-    ) -> activeruns.Finished:
-        """These runs, or the runs of these Jobs, have ended; slots that wait are due instead.
-
-        A run that is still an occurrence is being tried, and stays; one whose Job has ended stays
-        only if it was replaced meanwhile. ``look`` asks how that run stands.
-        """
-        lane = claim.lanes[known.id]
-        call = self._finish_call(claim.shard, known, lane, runs=runs, jobs=sorted(jobs), look=look)
-        reply = await self.layouts.unless_gone(claim.shard, self.index.pipelined.run(call))
-        return activeruns.Finished() if reply is None else _finished(reply)
+        look: Run | None = None,
+    ) -> overlaps.Finished:
+        """These runs, or the runs of these Jobs, have ended; slots that wait are due instead."""
+        place = _Place(
+            shard=claim.shard, lane=claim.lanes[known.id], schedule_id=known.id, ended=runs
+        )
+        decide = functools.partial(
+            overlaps.finish, version=known.timing_version, ended=len(runs), jobs=jobs, look=look
+        )
+        finished = await self.layouts.unless_gone(claim.shard, self._decide(place, decide))
+        return overlaps.Finished() if finished is None else finished
 
     async def finish(
         self,
@@ -94,109 +105,92 @@ class Concurrency:
         epoch: messages.Epoch,
         *,
         every: bool = False,
-    ) -> activeruns.Finished:
+    ) -> overlaps.Finished:
         """The same for who holds no claim: these Jobs have ended.
 
         ``every``: there is more room than by these ends, so all slots that wait are called up.
         """
         removed = called = 0
-        listed = sorted(jobs)
+        decide = functools.partial(
+            overlaps.finish, version=known.timing_version, jobs=jobs, every=every
+        )
         for shard in sharding.homes(known.id, self.index.known_layout()):
             try:
                 lane = await self.numbering.lane_of(shard, known, epoch)
-                # Thousands of Jobs may end at once; one script at least, which calls up others.
-                for first in range(0, max(len(listed), 1), _JOBS_TOGETHER):
-                    some = listed[first : first + _JOBS_TOGETHER]
-                    call = self._finish_call(shard, known, lane, jobs=some, every=every)
-                    found = _finished(await self.index.pipelined.run(call))
-                    removed, called = removed + found.removed, called + found.called
+                place = _Place(shard=shard, lane=lane, schedule_id=known.id)
+                found = await self._decide(place, decide)
+                removed, called = removed + found.removed, called + found.called
             except queue_errors.LayoutChanged:
                 if shard == sharding.home(known.id, await self.layouts.read()):
                     raise  # otherwise it is a former shard that is closed
-        return activeruns.Finished(removed=removed, called=called)
+        return overlaps.Finished(removed=removed, called=called)
 
-    def _admit_call(
-        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
-    ) -> scripting.ScriptCall:
-        names, schedule_id = self.index.shard(claim.shard), points.ScheduleId(entry.member[:8])
-        lane, facts = claim.lanes[schedule_id], entry.facts
-        keys = [names.lane(lane), names.active(schedule_id), names.looks(schedule_id)]
-        if entry.waiting is not None:
-            keys.append(names.waiting(schedule_id))
+    async def _decide(self, place: _Place, decide: Callable[[ActiveRuns], DecisionT]) -> DecisionT:
+        turn = self._turns.setdefault(place.schedule_id, asyncio.Lock())
+        async with turn:
+            known = await self._exchange(place)
+            for _ in range(_MOST_TRIES):
+                assert known is not None  # noqa: S101 - nothing was to be changed
+                decision = decide(known)
+                if decision.change is None or decision.change.is_none(known):
+                    return decision
+                known = await self._exchange(place, known, decision.change)
+                if known is None:
+                    return decision
+        raise errors.TryLater("the runs of a schedule change all the time")
+
+    async def _exchange(
+        self, place: _Place, known: ActiveRuns | None = None, change: Change | None = None
+    ) -> ActiveRuns | None:
+        """The runs as they are; None where they were as known, and were changed."""
+        names = self.index.shard(place.shard)
+        keys = names.lane(place.lane), names.active(place.schedule_id)
         call = self.index.call(
-            "admit",
-            claim.shard,
+            "activeruns",
+            place.shard,
             *keys,
-            lane=str(lane),
-            policy=entry.policy,
-            most=entry.most,
-            is_job=bool(entry.run.job),
-            mark=entry.mark,
-            listed=facts.listed,
-            checked=facts.checked,
-            blind=facts.blind,
-            look=facts.look,
-            piece=activeruns.PIECE,
-            id=claim.id,
-            member=entry.member,
-            value=entry.run.value,
-            version=entry.version,
+            lane=str(place.lane),
+            schedule=place.schedule_id,
+            stamp=activeruns.new_stamp(change.mark if change is not None else ""),
         )
-        _put_found(call, facts)
-        if (waiting := entry.waiting) is not None:
-            is_another = waiting.point.kind is points.PointKind.QUEUED
-            call.put(
-                limit=entry.limit,
-                due=records.checked_due(waiting.point.due_us),
-                queued=waiting.point.member,
-                record=records.pack(waiting.record) if is_another else 0,
-            )
-        return call
-
-    def _finish_call(
-        self,
-        shard: messages.ShardId,
-        known: definitions.Definition,
-        lane: int,
-        *,
-        runs: Sequence[activeruns.Run] = (),
-        jobs: Sequence[str] = (),
-        look: activeruns.Run | None = None,
-        every: bool = False,
-    ) -> scripting.ScriptCall:
-        names = self.index.shard(shard)
-        keys = names.active(known.id), names.looks(known.id), names.waiting(known.id)
-        call = self.index.call(
-            "finish",
-            shard,
-            *(names.lane(lane), *keys),
-            lane=str(lane),
-            id=known.id,
-            version=known.timing_version,
-            every=every,
-            look=0 if look is None else look,
-        )
-        named = [
-            value
-            for job in jobs
-            for run in activeruns.runs_of_job(job, known.name)
-            for value in (job, run)
-        ]
-        call.put(runs=call.run(runs), jobs=call.run(named))
-        return call
+        call.put(ended=call.run(place.ended))
+        if place.mark is not None:
+            call.put(mark=place.mark)
+        if place.claim is not None and place.member is not None:
+            call.put(id=place.claim, member=place.member)
+        if known is not None and change is not None:
+            _put_change(call, known, change)
+        is_changed, *found = await self.index.pipelined.run(call)
+        return None if is_changed else _read(*found)
 
 
-def _put_found(call: scripting.ScriptCall, facts: activeruns.AdmissionFacts) -> None:
+def _put_change(call: scripting.ScriptCall, known: ActiveRuns, change: Change) -> None:
+    put = [one for run, one in change.runs.items() if known.runs.get(run) != one]
     call.put(
-        seen=call.run(activeruns.pairs(facts.seen)),
-        over=call.run(activeruns.pairs(facts.over)),
-        verified=call.run(sorted(facts.verified)),
+        before=known.stamp,
+        gone=call.run(run for run in known.runs if run not in change.runs),
+        put=call.run(each for one in put for each in (one.run, one.value)),
+        hasten=call.run(change.due),
     )
+    if (waiting := change.waiting) is not None:
+        call.put(queued=waiting.point.member, due=records.checked_due(waiting.point.due_us))
+        if waiting.point.kind is points.PointKind.QUEUED:  # another one keeps its own
+            call.put(record=records.pack(waiting.record))
 
 
-def _finished(reply: Sequence[bytes | int]) -> activeruns.Finished:
-    state, removed, called = reply
-    assert isinstance(state, bytes)  # noqa: S101 - as the script says
-    return activeruns.Finished(
-        state=activeruns.ActiveRunState(state.decode()), removed=int(removed), called=int(called)
+def _read(
+    now_us: bytes, history: bytes, held: int, runs: Sequence[bytes], tried: Sequence[bytes]
+) -> ActiveRuns:
+    found = scripting.fields(runs)
+    return ActiveRuns(
+        now_us=int(now_us),
+        history=history.decode(),
+        stamp=found.pop(b"", b""),
+        runs={Run(run): ActiveRun(run=Run(run), value=value) for run, value in found.items()},
+        tried={
+            activeruns.run_of(member): activeruns.Tried(member=member, due_us=due_us)
+            for member, due_us in scripting.scored(tried)
+            if member[12] in activeruns.KINDS
+        },
+        is_held=bool(held),
     )

@@ -83,16 +83,8 @@ class ShardKeys:
         return f"{self.tag}:points:{number}"
 
     def active(self, schedule_id: points.ScheduleId) -> str:
-        """The runs of a schedule that count for its concurrency policy."""
+        """The runs of a schedule that count for its concurrency policy, and slots that wait."""
         return f"{self.tag}:active:{schedule_id.hex()}"
-
-    def looks(self, schedule_id: points.ScheduleId) -> str:
-        """The same runs in the order in which they are to be looked at."""
-        return f"{self.tag}:looks:{schedule_id.hex()}"
-
-    def waiting(self, schedule_id: points.ScheduleId) -> str:
-        """The slots of a schedule that wait for one of those to end."""
-        return f"{self.tag}:waiting:{schedule_id.hex()}"
 
     def triggers(self, namespace: str) -> str:
         """The runs by hand of members of a namespace, and some that have ended."""

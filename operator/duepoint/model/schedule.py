@@ -113,12 +113,12 @@ class ScheduleFields(Fields):
     ] = None
     max_concurrency: Annotated[
         Int32 | None,
-        within(1, 10_000),
+        within(1, 100),
         "With Forbid and Queue, how many runs may be active at once. unset = 1.",
     ] = None
     queue_limit: Annotated[
         Int32 | None,
-        within(1, 10_000),
+        within(1, 1_000),
         "With Queue, how many slots may wait; beyond it the oldest waiting one is skipped. unset "
         "= 1.",
     ] = None

@@ -1,6 +1,6 @@
 """Whether a claimed slot may start now, by its schedule's concurrency policy.
 
-The queue decides in one script and knows what is active; what it believes of Jobs is looked up
+The queue knows what is active and decides; what it believes of Jobs is looked up
 before a slot is refused or put off because of it, so that a Job that was deleted by hand, or ended
 while no worker watched, delays no slot. No leader is needed for any of it. Streams end at once and
 are never asked about; schedules that allow everything are not either. Nothing here writes a
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint import errors, faults, telemetry
-from duepoint.delayqueue import activeruns, messages
-from duepoint.delayqueue.activeruns import AdmissionFacts, Verdict
+from duepoint.delayqueue import activeruns, messages, overlaps
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.overlaps import Facts, Verdict
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
@@ -40,9 +40,8 @@ from duepoint.worker.settler import Settler
 #: A slot that waits looks again by itself after this, doubled each time up to the other.
 BACKSTOP_US = 30_000_000
 LONGEST_BACKSTOP_US = 300_000_000
-#: Questions about one slot before it is put off: each answers what the one before has asked, for
-#: one piece of the runs.
-_ROUNDS = 250
+#: Questions about one slot before it is put off: each answers what the one before has asked.
+_ROUNDS = 10
 _LOOK_AGAIN_US = 1_000_000
 _BY_A_NEWER_ONE = "a newer slot took its place"
 #: What a policy has a say in; entries and records end at once.
@@ -172,7 +171,7 @@ class Gate:
 
         Without an answer of the queue nothing is lost: the next slot finds both again.
         """
-        if start.run is None or not start.run.job or policy_of(attempt) != activeruns.REPLACE:
+        if start.run is None or not start.run.job or policy_of(attempt) != overlaps.REPLACE:
             return
         if not isinstance(answer, outcomes.Delivered):
             return
@@ -192,9 +191,6 @@ class Gate:
 
 class _Question:
     """One slot on its way through the questions.
-
-    Where there are many Jobs, one list of them serves the asking. That list says who is active. A
-    Job that is not in it may have been made since, so whether one is over is asked for anew.
 
     Args:
         job: the name of the slot's own; empty where it makes none.
@@ -216,7 +212,6 @@ class _Question:
         self._place = self._known.namespace, self._known.name, self._known.uid
         self._policy = policy_of(attempt)
         self._job = job
-        self._active: frozenset[str] | None = None
         self._exists = False
 
     async def ask(self) -> Answer:
@@ -224,11 +219,12 @@ class _Question:
         return await self._admitted() if ended is None else ended
 
     async def _admitted(self) -> Answer:
-        facts = AdmissionFacts(over=self._settler.over(self._known.id), checked=not self._job)
+        over = frozenset(self._settler.over(self._known.id))
+        facts = Facts(over=over, checked=not self._job)
         for _ in range(_ROUNDS):
-            entry = self._entry(facts)
+            request = self._request(facts)
             await faults.reach(FaultPoint.BEFORE_ADMISSION)
-            answer = await self._queue.concurrency.admit(self._settler.claim, entry)
+            answer = await self._queue.concurrency.admit(self._settler.claim, request)
             await faults.reach(FaultPoint.AFTER_ADMISSION)
             match answer.verdict:
                 case Verdict.IN:
@@ -236,15 +232,10 @@ class _Question:
                     if (trouble := await self.delete(answer.runs, message)) is not None:
                         return trouble
                     names = tuple(one.job for one in answer.runs)
-                    if len(names) < activeruns.PIECE:
-                        return Start(run=entry.run, replaced=names, exists=self._exists)
-                    # A piece of the many replaced runs is forgotten: the next one comes.
-                    await self._queue.concurrency.leave(
-                        self._settler.claim, self._known, jobs=names
-                    )
+                    return Start(run=request.run, replaced=names, exists=self._exists)
                 case Verdict.UNKNOWN | Verdict.CHECK:
                     more = await self._found_out(facts, answer)
-                    if not isinstance(more, AdmissionFacts):
+                    if not isinstance(more, Facts):
                         return more
                     facts = more
                 case Verdict.REPLACED:
@@ -253,18 +244,18 @@ class _Question:
                     return self._ended(verdict)
         return _put_off("runs began and ended while it was looked at them", _LOOK_AGAIN_US)
 
-    def _entry(self, facts: AdmissionFacts) -> activeruns.AdmissionRequest:
+    def _request(self, facts: Facts) -> overlaps.Request:
         attempt, known, policy = self._attempt, self._known, self._known.rule.policy
         mark = str(known.generation)
-        if policy.concurrency == activeruns.ALLOW:
+        if policy.concurrency == overlaps.ALLOW:
             mark = f"{mark}/{self._settler.claim.id.hex()}"  # other runs are not counted
-        is_queue = self._policy == activeruns.QUEUE
-        return activeruns.AdmissionRequest(
+        is_queue = self._policy == overlaps.QUEUE
+        return overlaps.Request(
             member=attempt.point.member,
             run=_run(attempt, self._job),
             version=known.timing_version,
             policy=self._policy,
-            most=1 if self._policy == activeruns.REPLACE else policy.max_concurrency,
+            most=1 if self._policy == overlaps.REPLACE else policy.max_concurrency,
             mark=mark,
             waiting=_waiting(attempt, self._settler.now_us()) if is_queue else None,
             limit=policy.queue_limit,
@@ -273,30 +264,19 @@ class _Question:
 
     # -- what the API server says ----------------------------------------------------------------
 
-    async def _found_out(
-        self, facts: AdmissionFacts, answer: activeruns.AdmissionAnswer
-    ) -> AdmissionFacts | Answer:
-        """What was wanted to be known; or the end of asking."""
-        # The queue has what was found out before.
-        facts = dataclasses.replace(
-            facts, look=facts.look or answer.look, over=(), seen=(), verified=frozenset()
-        )
+    async def _found_out(self, facts: Facts, answer: overlaps.Answer) -> Facts | Answer:
+        """The facts with what was wanted to be known; or the end of asking."""
         try:
             if answer.verdict is Verdict.UNKNOWN:
                 return await self._listed(facts, answer.mark)
             return await self._looked_at(facts, answer.runs)
         except kube_errors.ApiError as trouble:
-            if self._policy == activeruns.QUEUE:
+            if self._policy == overlaps.QUEUE:
                 return dataclasses.replace(facts, blind=True)  # it may wait just as well
             return _unasked(trouble)
 
-    async def _list(self) -> tuple[activejobs.Listed, ...]:
+    async def _listed(self, facts: Facts, mark: str) -> Facts | Answer:
         listed = await self._jobs.of_schedule(*self._place)
-        self._active = frozenset(one.name for one in listed if one.state is JobState.ACTIVE)
-        return listed
-
-    async def _listed(self, facts: AdmissionFacts, mark: str) -> AdmissionFacts | Answer:
-        listed = await self._list()
         own = self._own(listed)
         if own is JobState.OVER:
             return Start(run=None, exists=True)
@@ -310,12 +290,11 @@ class _Question:
             for job in listed
             if job.state is JobState.ACTIVE
         )
-        verified = frozenset(one.run for one in seen)
         return dataclasses.replace(
             facts,
             listed=mark,
             seen=seen,
-            verified=verified,
+            verified=facts.verified | {one.run for one in seen},
             checked=own is JobState.ABSENT,
         )
 
@@ -333,28 +312,21 @@ class _Question:
         return state
 
     async def _looked_at(
-        self, facts: AdmissionFacts, runs: tuple[activeruns.ActiveRun, ...]
-    ) -> AdmissionFacts | Start:
+        self, facts: Facts, runs: tuple[activeruns.ActiveRun, ...]
+    ) -> Facts | Start:
         if self._job and not facts.checked:
             await self._look_at_own()
             if self._exists:  # it started before, although its news may be lost
                 return Start(run=None, exists=True)
-        states = await self.states({one.job for one in runs})
-        is_active = {one: states[one.job] is JobState.ACTIVE for one in runs}
+        names = {one.job for one in runs}
+        states = await self._jobs.states(*self._place, names) if names else {}
+        active = {one for one in runs if states[one.job] is JobState.ACTIVE}
         return dataclasses.replace(
             facts,
             checked=True,
-            over=tuple(one for one in runs if not is_active[one]),
-            verified=frozenset(one.run for one in runs if is_active[one]),
+            over=facts.over | (set(runs) - active),
+            verified=facts.verified | {one.run for one in active},
         )
-
-    async def states(self, names: set[str]) -> dict[str, JobState]:
-        """How these Jobs stand."""
-        if self._active is None and len(names) >= activeruns.PIECE:
-            await self._list()
-        active = names & (self._active or set())
-        asked = await self._jobs.states(*self._place, names - active) if names - active else {}
-        return dict.fromkeys(active, JobState.ACTIVE) | dict(asked)
 
     # -- Replace ---------------------------------------------------------------------------------
 
@@ -409,7 +381,7 @@ class _Question:
         over, too: its Job may have been deleted in favour of that.
         """
         attempt = self._attempt
-        if self._policy != activeruns.REPLACE or not attempt.is_regular:
+        if self._policy != overlaps.REPLACE or not attempt.is_regular:
             return False
         if any(job.slot_us > attempt.slot_us for job in listed):
             return True
@@ -436,7 +408,7 @@ class _Question:
         deleted in favour of a newer one afterwards is not there to be made again.
         """
         attempt = self._attempt
-        if self._policy != activeruns.REPLACE or not self._job:
+        if self._policy != overlaps.REPLACE or not self._job:
             return None
         is_overdue = attempt.is_regular and self._is_behind()
         try:
@@ -444,7 +416,7 @@ class _Question:
                 if self._may_have_been_tried():
                     await self._look_at_own()
                 return None
-            listed = await self._list()
+            listed = await self._jobs.of_schedule(*self._place)
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
         if self._own(listed) is JobState.OVER:

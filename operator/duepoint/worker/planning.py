@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import messages, overlaps
 from duepoint.runs.run import RunState
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
@@ -274,7 +274,7 @@ class _PointPlan:
 
     def _is_judged(self) -> bool:
         """Whether a policy decides if a slot starts: only a slot of its own can wait."""
-        return self._known.rule.policy.concurrency != activeruns.ALLOW
+        return self._known.rule.policy.concurrency != overlaps.ALLOW
 
     def _split(
         self,
@@ -383,7 +383,7 @@ class _PointPlan:
             first_try_us=record.first_try_us,
             record=record,
             completes=self._timeline.next_after(point.slot_us) is None,
-            is_judged=self._is_judged() or record.concurrency not in ("", activeruns.ALLOW),
+            is_judged=self._is_judged() or record.concurrency not in ("", overlaps.ALLOW),
         )
         self.made.attempts.append((attempt,))
 
@@ -393,7 +393,7 @@ class _PointPlan:
         All that waited are released together by such an edit, as after an outage.
         """
         policy = self._known.rule.policy
-        if self._point.kind is not PointKind.QUEUED or policy.concurrency == activeruns.QUEUE:
+        if self._point.kind is not PointKind.QUEUED or policy.concurrency == overlaps.QUEUE:
             return None
         judged_us = self._claim.judged_us
         return policies.refusal(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import types
 
 import msgspec
 import pytest
@@ -17,10 +16,7 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
-from duepoint.targets.job import activejobs
-from duepoint.worker import concurrency
-from duepoint.worker.plan import NO_RECORD
-from tests.support.builders import a_definition, a_rule
+from tests.support.builders import a_rule
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH, WEBHOOK
 
@@ -819,46 +815,3 @@ def test_a_job_of_another_s_making_is_a_run_of_its_own(slot_us):
     run = activeruns.run_of_job("by-hand", "report", slot_us)
     assert len(run) == 8
     assert int.from_bytes(run, "big") >= points.DUE_LIMIT_US
-
-
-# -- many Jobs ---------------------------------------------------------------------------------
-
-
-class Listing:
-    """Jobs of which a list was made before some of them were."""
-
-    def __init__(self, listed: list[str], made_since: list[str]) -> None:
-        self.listed, self.made_since = listed, made_since
-        self.lists = 0
-        self.looked_at: list[str] = []
-
-    async def of_schedule(self, *_place):
-        self.lists += 1
-        return tuple(
-            activejobs.Listed(name=name, slot_us=None, state=activejobs.JobState.ACTIVE)
-            for name in self.listed
-        )
-
-    async def states(self, *place):
-        *_, names = place
-        self.looked_at += sorted(names)
-        there = {*self.listed, *self.made_since}
-        return {
-            name: activejobs.JobState.ACTIVE if name in there else activejobs.JobState.ABSENT
-            for name in names
-        }
-
-    async def delete(self, *_place):
-        raise AssertionError("nothing is deleted")
-
-
-async def test_a_job_made_after_the_list_is_not_taken_for_one_that_is_over():
-    many = [f"report-{number}" for number in range(2 * activeruns.PIECE)]
-    jobs = Listing(listed=many, made_since=["report-new"])
-    attempt = types.SimpleNamespace(definition=a_definition("@hourly"), record=NO_RECORD)
-    looks = concurrency._Question(None, jobs, None, attempt, "")
-    found = await looks.states({*many, "report-new", "report-gone"})
-    over = {name for name, state in found.items() if state is not activejobs.JobState.ACTIVE}
-    assert (over, jobs.lists) == ({"report-gone"}, 1)
-    await looks.states(set(many))
-    assert (jobs.lists, jobs.looked_at) == (1, ["report-gone", "report-new"])

@@ -13,13 +13,11 @@ from collections.abc import Awaitable, Callable
 from duepoint import errors
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import activeruns
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import overlaps
 from duepoint.schedules.definition import Definition
 
 _WORKERS = 4
-#: The slots that one script calls up have started after this.
-_NEXT_SECONDS = 1.0
 
 #: The definition in the queue of a Schedule (uid); raises QueueUnavailable.
 Definitions = Callable[[str], Awaitable[Definition | None]]
@@ -62,25 +60,20 @@ class Completions:
         """Report until cancelled."""
         await self._work.run(self._report, _WORKERS)
 
-    async def _report(self, schedule_uid: str) -> float | None:
+    async def _report(self, schedule_uid: str) -> None:
         ended = self._ended.pop(schedule_uid, set())
         is_wider = schedule_uid in self._wider
         self._wider.discard(schedule_uid)
         try:
             known = await self._definitions(schedule_uid)
             if known is None:
-                return None
-            is_limited = known.rule.policy.concurrency != activeruns.ALLOW
-            if not (is_wider or is_limited or self._is_waited_for(known)):
-                return None
-            finished = await self._term.queue.concurrency.finish(
-                known, ended, self._term.epoch, every=is_wider
-            )
+                return
+            is_limited = known.rule.policy.concurrency != overlaps.ALLOW
+            if is_wider or is_limited or self._is_waited_for(known):
+                await self._term.queue.concurrency.finish(
+                    known, ended, self._term.epoch, every=is_wider
+                )
         except (errors.TryLater, errors.WorldChanged):
             self._ended.setdefault(schedule_uid, set()).update(ended)
             self._wider.update([schedule_uid] if is_wider else ())
             raise
-        if is_wider and finished.called >= activeruns.MOST_CALLED:
-            self._wider.add(schedule_uid)
-            return _NEXT_SECONDS
-        return None

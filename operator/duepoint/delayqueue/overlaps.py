@@ -1,0 +1,346 @@
+"""Concurrency policies: whether a due slot starts beside the active runs of its Schedule.
+
+``admit`` decides for one claimed occurrence, ``finish`` for runs that have ended. Both are pure:
+they get the runs as they were read and say how they change. ``admission`` writes that if the runs
+are still the same, and has it decided again if not, so that any number of workers let in no more
+than may run.
+
+What is believed of Jobs is never enough to refuse a slot. A run that has an occurrence is being
+tried, and active; a delivery without one has ended; a Job without one has to be looked at. Then
+the answer names it, and the caller asks again with what it has found.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.activeruns import ActiveRun, ActiveRuns, ActiveRunState, Change, Run
+from duepoint.schedules import points
+
+#: Policies that let a slot wait, or end without a run; the others start it.
+ALLOW, FORBID, REPLACE, QUEUE = "Allow", "Forbid", "Replace", "Queue"
+
+#: Runs that are kept. A Schedule that allowed all may have more Jobs: the next slot lists them too.
+MOST_RUNS = 1_000
+
+_FOREIGN = b"\xff"  # a Job whose name is none of ours has no slot; its run begins like this
+
+
+class Verdict(enum.Enum):
+    """What becomes of a slot that asks."""
+
+    IN = "in"
+    FORBIDDEN = "forbidden"
+    WAITS = "waits"  # it is the claim's no more
+    FULL = "full"  # too many wait
+    REPLACED = "replaced"  # by a newer one
+    LOST = "lost"  # the claim does not hold it
+    UNKNOWN = "unknown"  # list the Jobs, ask again with the mark
+    CHECK = "check"  # look at these Jobs and at its own, ask again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What has been found out for a slot since it asked first.
+
+    Attributes:
+        listed: the mark of the answer UNKNOWN after which the Jobs were listed.
+        seen: the active Jobs of that list.
+        over: runs that have ended.
+        verified: runs whose Jobs were looked at and are active.
+        checked: the slot's own Job does not exist.
+        blind: the Jobs cannot be asked for; only a slot that may wait asks like this.
+    """
+
+    listed: str = ""
+    seen: tuple[ActiveRun, ...] = ()
+    over: frozenset[ActiveRun] = frozenset()
+    verified: frozenset[Run] = frozenset()
+    checked: bool = False
+    blind: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A claimed occurrence that wants to start.
+
+    Attributes:
+        run: as it will stand among the others.
+        version: the Schedule's timing version now.
+        policy: that judges it; ``Allow`` lets it in and counts it.
+        most: runs that may be active at once, this one included.
+        mark: what the runs have to be complete for: another one has the Jobs listed.
+        waiting: with Queue: the occurrence that stands for it while it waits, due when it looks
+            again without being called.
+        limit: with Queue: slots that may wait.
+    """
+
+    member: bytes
+    run: ActiveRun
+    version: points.TimingVersion
+    policy: str
+    most: int
+    mark: str
+    waiting: messages.Occurrence | None = None
+    limit: int = 1
+    facts: Facts = field(default_factory=Facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a request.
+
+    Attributes:
+        runs: with IN, those whose Jobs are to be deleted; with CHECK, those to look at.
+        mark: with UNKNOWN.
+        change: to be written before the answer is true; None = nothing is.
+    """
+
+    verdict: Verdict
+    runs: tuple[ActiveRun, ...] = ()
+    mark: str = ""
+    change: Change | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The effect of runs that have ended.
+
+    Attributes:
+        state: of the run that was asked for.
+        removed: runs that counted and do not any more.
+        called: slots that waited and are due now, those of an older timing included.
+    """
+
+    change: Change | None = None
+    state: ActiveRunState = ActiveRunState.ABSENT
+    removed: int = 0
+    called: int = 0
+
+
+def admit(known: ActiveRuns, request: Request) -> Answer:
+    """Return whether the slot may start; if so it is one of the runs from then on.
+
+    A run that was let in before is let in again.
+    """
+    facts = request.facts
+    if not known.is_held:
+        return Answer(verdict=Verdict.LOST)
+    runs = _Runs(known, request.version)
+    runs.remove(one for one in facts.over if runs.runs.get(one.run) == one)
+    mark = f"{known.history} {request.mark}"
+    is_complete = request.policy == ALLOW or runs.mark == mark
+    if not is_complete and (not request.run.is_job or facts.listed == mark):
+        runs.complete(mark, is_job=request.run.is_job)
+        is_complete = True
+    if not is_complete and not facts.blind:
+        return Answer(verdict=Verdict.UNKNOWN, mark=mark)
+    runs.add_seen(facts.seen)
+    return _judge(runs, request, is_complete=is_complete)
+
+
+def finish(
+    known: ActiveRuns,
+    *,
+    version: points.TimingVersion,
+    jobs: Collection[str] = (),
+    ended: int = 0,
+    look: Run | None = None,
+    every: bool = False,
+) -> Finished:
+    """Remove the runs of these Jobs, which have ended; as many slots that wait are due at once.
+
+    A run that was replaced meanwhile stays while it is tried: its worker has to learn of it. Of
+    nothing that is known, one slot is called, and finds out itself whether it may start.
+
+    Args:
+        ended: runs that are not among the known any more.
+        look: asks how that run stands.
+        every: there is more room, so all that wait are called.
+    """
+    left = _Runs(known, version)
+    named = [one for one in known.runs.values() if one.is_job and one.job in jobs]
+    left.remove(
+        one for one in named if one.state is ActiveRunState.ACTIVE or one.run not in known.tried
+    )
+    removed = sum(one.run not in left.runs for one in named)
+    left.call(None if every else max(removed + ended, 1))
+    state = ActiveRunState.ABSENT if look is None else left.state_of(look)
+    change = left.change()
+    return Finished(change=change, state=state, removed=removed, called=len(change.due))
+
+
+class _Runs:
+    """The runs while it is decided: what has ended by itself is gone."""
+
+    def __init__(self, known: ActiveRuns, version: points.TimingVersion) -> None:
+        self._known = known
+        self._version = version
+        self.mark = known.mark
+        self.runs = {
+            run: one
+            for run, one in known.runs.items()
+            if run in known.tried
+            or (one.is_job and one.state in (ActiveRunState.ACTIVE, ActiveRunState.REPLACED))
+        }
+        self._due: list[bytes] = []
+        self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Slots that wait and are of an older timing are due at once, to end."""
+        for run in self.waiting():
+            tried = self._known.tried[run]
+            if tried.kind == points.PointKind.QUEUED and tried.member[8:12] != self._version:
+                self._hasten(run)
+                del self.runs[run]
+
+    def state_of(self, run: Run) -> ActiveRunState:
+        found = self.runs.get(run)
+        return ActiveRunState.ABSENT if found is None else found.state
+
+    def is_tried(self, run: Run) -> bool:
+        return run in self._known.tried
+
+    def active(self) -> list[ActiveRun]:
+        return [one for one in self.runs.values() if one.state is ActiveRunState.ACTIVE]
+
+    def waiting(self) -> list[Run]:
+        """Those that wait, the oldest first."""
+        return sorted(run for run, one in self.runs.items() if one.state is ActiveRunState.WAITING)
+
+    def put(self, one: ActiveRun) -> None:
+        self.runs[one.run] = one
+
+    def remove(self, ended: Iterable[ActiveRun]) -> None:
+        for one in list(ended):
+            self.runs.pop(one.run, None)
+
+    def complete(self, mark: str, *, is_job: bool) -> None:
+        """Add what the occurrences show: deliveries between two tries, and slots that wait."""
+        self.mark = mark
+        for run, tried in self._known.tried.items():
+            version = points.TimingVersion(tried.member[8:12])
+            one = activeruns.active(run, version, "")
+            if tried.kind == points.PointKind.RETRY and not is_job:
+                self.runs.setdefault(run, one)
+            elif tried.kind == points.PointKind.QUEUED:
+                self.runs.setdefault(run, one.as_(ActiveRunState.WAITING))
+        self._drop_stale()
+
+    def add_seen(self, seen: Iterable[ActiveRun]) -> None:
+        """Add the Jobs of a list, as far as there is room; if some are left, the mark says so."""
+        for one in seen:
+            if len(self.runs) >= MOST_RUNS and one.run not in self.runs:
+                self.mark = ""
+                break
+            self.runs.setdefault(one.run, one)
+
+    def call(self, most: int | None) -> None:
+        """As many of those that wait, the oldest first, have their turn; None = all."""
+        for run in self.waiting()[:most]:
+            self._hasten(run)
+
+    def replace_active(self) -> None:
+        """The runs that are active are replaced; what would be tried again ends at once."""
+        for one in self.active():
+            self.put(one.as_(ActiveRunState.REPLACED))
+            self._hasten(one.run)
+
+    def drop_oldest(self, waiting: Iterable[Run]) -> None:
+        """These have waited in vain, and end at once."""
+        for run in waiting:
+            self.put(self.runs[run].as_(ActiveRunState.SURPLUS))
+            self._hasten(run)
+
+    def _hasten(self, run: Run) -> None:
+        tried = self._known.tried.get(run)
+        if tried is not None and tried.is_later_than(self._known.now_us):
+            self._due.append(tried.member)
+
+    def change(self, waiting: messages.Occurrence | None = None) -> Change:
+        return Change(runs=self.runs, mark=self.mark, due=tuple(self._due), waiting=waiting)
+
+
+def _judge(runs: _Runs, request: Request, *, is_complete: bool) -> Answer:
+    before = runs.state_of(request.run.run)
+    if before is ActiveRunState.REPLACED:
+        return Answer(verdict=Verdict.REPLACED)
+    if before is ActiveRunState.SURPLUS:
+        return Answer(verdict=Verdict.FULL)
+    if before is ActiveRunState.ACTIVE or request.policy == ALLOW:
+        return _enter(runs, request)
+    if request.policy == REPLACE:
+        return _replace(runs, request)
+    return _beside_others(runs, request, is_complete=is_complete)
+
+
+def _enter(runs: _Runs, request: Request) -> Answer:
+    runs.put(request.run)
+    replaced = [
+        one for one in runs.runs.values() if one.state is ActiveRunState.REPLACED and one.is_job
+    ]
+    if request.policy == QUEUE:
+        runs.call(max(request.most - len(runs.active()), 0))
+    return Answer(
+        verdict=Verdict.IN,
+        runs=tuple(replaced) if request.policy == REPLACE else (),
+        change=runs.change(),
+    )
+
+
+def _replace(runs: _Runs, request: Request) -> Answer:
+    """Replace those that are active, unless one of them is of a newer slot.
+
+    A slot that comes late, by a catch-up or a retry, does not take its place back.
+    """
+    own = request.run
+    others = runs.active()
+    if others and not request.facts.checked:
+        return Answer(verdict=Verdict.CHECK)
+    is_behind = any(own.run < one.run < _FOREIGN for one in others if not one.is_wanted)
+    if is_behind and not own.is_wanted:
+        return Answer(verdict=Verdict.REPLACED, change=runs.change())
+    runs.replace_active()
+    return _enter(runs, request)
+
+
+def _beside_others(runs: _Runs, request: Request, *, is_complete: bool) -> Answer:
+    """Start where there is room for the slot and for the older ones that wait."""
+    facts, own = request.facts, request.run.run
+    older = 0
+    if request.policy == QUEUE:
+        older = sum(run < own for run in runs.waiting())
+    active = runs.active()
+    unsure = [one for one in active if not (one.run in facts.verified or runs.is_tried(one.run))]
+    room = request.most - len(active)
+    if is_complete and room > older:
+        return _enter(runs, request)
+    has_chance = bool(unsure) and room + len(unsure) > older
+    if not facts.blind and (has_chance or not facts.checked):
+        return Answer(verdict=Verdict.CHECK, runs=tuple(unsure) if has_chance else ())
+    if request.policy == FORBID:
+        return Answer(verdict=Verdict.FORBIDDEN, change=runs.change())
+    return _wait(runs, request, room=max(room, 0) if is_complete else 0)
+
+
+def _wait(runs: _Runs, request: Request, *, room: int) -> Answer:
+    """Let the slot wait; of too many, the oldest go.
+
+    Those that there is room for wait for nothing but their turn, and are not too many.
+    """
+    own = request.run
+    others = [run for run in runs.waiting() if run != own.run]
+    surplus = max(len(others) + 1 - request.limit - room, 0)
+    older = sum(run < own.run for run in others)
+    stays = older >= surplus
+    runs.drop_oldest(others[: surplus if stays else surplus - 1])
+    if stays:
+        runs.put(activeruns.active(own.run, own.version, "").as_(ActiveRunState.WAITING))
+    else:
+        runs.remove([own])
+    runs.call(room)
+    verdict = Verdict.WAITS if stays else Verdict.FULL
+    return Answer(verdict=verdict, change=runs.change(request.waiting if stays else None))

@@ -1,0 +1,117 @@
+#!lua flags=allow-oom
+--[[
+  The runs of a schedule that count for its concurrency policy, as delayqueue/activeruns.py says, and the occurrences
+  by which they are being tried or wait to be. With `before` they are changed first, if they are as the caller has read them
+  and its claim still holds the occurrence that it asks for. What is decided is decided by delayqueue/overlaps.py.
+
+  ARGV  layout, lane (number), schedule (position), mark (what the runs have to be complete for, if anything: else
+        the reply has all occurrences of the schedule), id, member (positions; only if for a claimed occurrence),
+        stamp (position; of a change), ended {from, to} of runs: those that are not tried any more are forgotten
+        to change them: before (position; the stamp as it was read), gone {from, to} of runs, put {from, to}
+        of run, value pairs, hasten {from, to} of members that are due at once unless they are claimed
+        to let the occurrence wait: queued, record (positions; of what stands for it meanwhile; no record: its own
+        stays), due (us)
+  Reply {changed (0 or 1), now (us), history, held (0 or 1), {run, value, ...}, {member, score, ...}}
+]]
+-- keys meta heads claims leases occ occrec wake lane active
+-- include shard
+-- include time
+-- include wake
+-- include occurrences
+
+local KEPT_SECONDS = 86400
+local MOST_OCCURRENCES = 1000 -- of a schedule, in one reply
+-- Kinds of the occurrences of a run, by the length of its name; manual and backfilled ones carry a tag.
+local KINDS_OF = { [8] = { RETRY, 2, QUEUED }, [12] = { 4, 5 } }
+
+local schedule, now = ARGV[args.schedule], server_time()
+local member = args.member and ARGV[args.member]
+local history = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
+
+local function is_held()
+  local token = member and tonumber(redis.call('ZSCORE', CLAIMS, ARGV[args.id]) or 'nil')
+  return token and tonumber(redis.call('ZSCORE', LANE, member) or 'nil') == CLAIMED + token
+end
+
+local function put_aside()
+  local queued = ARGV[args.queued]
+  if queued ~= member then
+    drop_occurrences(LANE, { member })
+  end
+  redis.call('ZADD', LANE, args.due, queued)
+  redis.call('ZADD', OCC, 0, queued)
+  if args.record then
+    redis.call('HSET', OCCREC, queued, ARGV[args.record])
+  end
+  redis.call('HSET', LEASES, ARGV[args.id] .. ':x', 1)
+end
+
+local function change()
+  local before = shard_head()
+  for i = args.gone[1], args.gone[2] do
+    redis.call('HDEL', ACTIVE, ARGV[i])
+  end
+  for i = args.put[1], args.put[2], 2 do
+    redis.call('HSET', ACTIVE, ARGV[i], ARGV[i + 1])
+  end
+  redis.call('HSET', ACTIVE, '', ARGV[args.stamp])
+  for i = args.hasten[1], args.hasten[2] do
+    local score = tonumber(redis.call('ZSCORE', LANE, ARGV[i]) or 'nil')
+    if score and score > now and score < CLAIMED then
+      redis.call('ZADD', LANE, digits(now), ARGV[i])
+    end
+  end
+  if args.queued then
+    put_aside()
+  end
+  refresh_head(args.lane, LANE)
+  announce_head(before, now)
+end
+
+-- The occurrences by which these runs are tried, and their scores.
+local function add_tried(tried, members)
+  for _, each in ipairs(members) do
+    local score = redis.call('ZSCORE', LANE, each)
+    if score then
+      tried[#tried + 1], tried[#tried + 2] = each, score
+    end
+  end
+  return tried
+end
+
+local function members_of(run, value)
+  local members = {}
+  for i, kind in ipairs(KINDS_OF[#run] or {}) do
+    members[i] = schedule .. string.sub(value, 3, 6) .. string.char(kind) .. run
+  end
+  return members
+end
+
+local function drop_ended(stamp)
+  for i = args.ended[1], args.ended[2] do
+    local value = redis.call('HGET', ACTIVE, ARGV[i])
+    if value and #add_tried({}, members_of(ARGV[i], value)) == 0 then
+      redis.call('HDEL', ACTIVE, ARGV[i])
+      redis.call('HSET', ACTIVE, '', string.sub(ARGV[args.stamp], 1, 8) .. string.sub(stamp, 9))
+    end
+  end
+end
+
+local stamp, held = redis.call('HGET', ACTIVE, '') or '', is_held()
+local is_changed = args.before and stamp == ARGV[args.before] and (held or not member)
+if is_changed then
+  change()
+end
+redis.call('EXPIRE', ACTIVE, KEPT_SECONDS)
+if is_changed then
+  return { 1 }
+end
+drop_ended(stamp)
+local found, tried = redis.call('HGETALL', ACTIVE), {}
+for i = 1, #found, 2 do
+  add_tried(tried, members_of(found[i], found[i + 1]))
+end
+if args.mark and string.sub(stamp, 9) ~= history .. ' ' .. args.mark then
+  add_tried(tried, occurrences_of(schedule, MOST_OCCURRENCES))
+end
+return { 0, digits(now), history, held and 1 or 0, found, tried }
