@@ -13,7 +13,6 @@ because the others have no form in JSON Schema. `duepoint validate` checks every
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from duepoint.model import schemas
 from duepoint.model.kinds import KINDS
@@ -21,10 +20,6 @@ from tools.jobschema import prune
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 API_VERSION = "duepoint.dev/v1alpha1"
-_KEPT = (
-    "description", "default", "type", "minimum", "maximum", "minLength", "maxLength", "pattern",
-    "minItems", "maxItems", "required", "enum",
-)  # fmt: skip
 
 
 def texts() -> dict[str, str]:
@@ -67,33 +62,8 @@ def _of_kind(kind: str, spec: prune.JsonSchema) -> prune.JsonSchema:
             "apiVersion": {"const": API_VERSION},
             "kind": {"const": kind},
             "metadata": {"type": "object"},
-            "spec": _translated(spec),
+            "spec": schemas.plain(spec, closed=True),
             "status": {"type": "object", "description": "Only the operator writes it."},
         },
         "additionalProperties": False,
     }
-
-
-def _translated(schema: prune.JsonSchema) -> prune.JsonSchema:
-    made: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
-    for rule in schema.get(schemas.RULES, ()):
-        if rule.pattern:
-            # a bracket in brackets, as RE2 takes it, is an empty set to JavaScript
-            made["pattern"] = rule.pattern.replace("[[]", r"\[").replace("[]]", r"\]")
-    if schema.get("x-kubernetes-int-or-string"):
-        made["type"] = ["integer", "string"]
-    if schema.get("nullable") and "type" in made:
-        kinds = made["type"] if isinstance(made["type"], list) else [made["type"]]
-        made["type"] = [*kinds, "null"]
-        if "enum" in made:
-            made["enum"] = [*made["enum"], None]
-    if "properties" in schema:
-        made["properties"] = {
-            name: _translated(field) for name, field in schema["properties"].items()
-        }
-        if not schema.get("x-kubernetes-preserve-unknown-fields"):
-            made["additionalProperties"] = False
-    for part in ("items", "additionalProperties"):
-        if isinstance(schema.get(part), dict):
-            made[part] = _translated(schema[part])
-    return made

@@ -12,29 +12,19 @@
     flows                       rows of users, in batches
     batches                     rows and their answers, in bounded memory
     transport, calls            URLs, requests and answers as values: the API's paths and names
-    members                     what is sent and what comes back
+    members                     what is sent; what comes back is in duepoint.model.answers
     retrying                    whether and when again
     problems, tokens            the exceptions; where the token comes from
 
-Nothing of the product but the command line uses it, and it uses nothing of the product but errors
-and the rules for TLS.
+Nothing of the product but the command line uses it, and it uses nothing of the product but the
+model, errors and the rules for TLS.
 """
 
 from msgspec import Raw
 
 from duepoint.client.asyncclient import AsyncClient, AsyncSetClient
 from duepoint.client.calls import ChangeOptions
-from duepoint.client.members import (
-    ItemPage,
-    LetterView,
-    MemberRow,
-    MemberSpec,
-    MemberView,
-    RowAnswer,
-    SetView,
-    UnfinishedSlot,
-    row_of,
-)
+from duepoint.client.members import ItemPage, MemberRow, MemberSpec, RowAnswer, row_of
 from duepoint.client.problems import (
     AccessDenied,
     ApiProblem,
@@ -49,6 +39,7 @@ from duepoint.client.problems import (
 from duepoint.client.retrying import NEVER, Retries
 from duepoint.client.syncclient import Client, SetClient
 from duepoint.client.tokens import TokenInFile, TokenSource
+from duepoint.model.answers import LetterView, MemberView, SetView, UnfinishedSlot
 
 __all__ = [
     "NEVER",

@@ -30,6 +30,7 @@ from duepoint.client import (
     tokens,
     transport,
 )
+from duepoint.model import answers
 
 AnswerT = TypeVar("AnswerT")
 
@@ -250,25 +251,25 @@ class AsyncSetClient:
         """The same set, with more or less patience than the client's own."""
         return AsyncSetClient(self._client, self.calls, retries)
 
-    async def info(self) -> members.SetView:
+    async def info(self) -> answers.SetView:
         """The set's state and its counts."""
         return await self._send(self.calls.info())
 
     # -- one member ------------------------------------------------------------------------------
 
-    async def get(self, id_: str) -> members.MemberView:
+    async def get(self, id_: str) -> answers.MemberView:
         """The member of this id; raises problems.NothingThere where there is none."""
         return await self._send(self.calls.get(id_))
 
     async def put(
         self, id_: str, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
-    ) -> members.MemberView:
+    ) -> answers.MemberView:
         """The member is as the spec says; the same again changes nothing."""
         return await self._send(self.calls.put(id_, spec, options))
 
     async def patch(
         self, id_: str, changes: Mapping[str, Any], *, options: calls.ChangeOptions = calls.ALWAYS
-    ) -> members.MemberView:
+    ) -> answers.MemberView:
         """Some fields of a member are others; None removes one (RFC 7396).
 
         Args:
@@ -291,7 +292,7 @@ class AsyncSetClient:
 
     async def create(
         self, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
-    ) -> members.MemberView:
+    ) -> answers.MemberView:
         """A new one-off, whose id the API chooses: a ULID."""
         return await self._send(self.calls.create(spec, options))
 
@@ -336,7 +337,7 @@ class AsyncSetClient:
 
     async def iterate(
         self, prefix: str = "", *, page_size: int = 500
-    ) -> AsyncGenerator[members.MemberView, None]:
+    ) -> AsyncGenerator[answers.MemberView, None]:
         """All members whose id begins with the prefix, a page at a time, in no certain order."""
         cursor = ""
         while True:
@@ -348,13 +349,13 @@ class AsyncSetClient:
 
     async def page(
         self, cursor: str = "", *, limit: int = 100, prefix: str = ""
-    ) -> members.ItemPage[members.MemberView]:
+    ) -> members.ItemPage[answers.MemberView]:
         """A page of the members, which may be empty and not the last; '' begins."""
         return await self._send(self.calls.page(cursor, limit=limit, prefix=prefix))
 
     async def due(
         self, since: str, until: str, cursor: str = "", *, limit: int = 100
-    ) -> members.ItemPage[members.MemberView]:
+    ) -> members.ItemPage[answers.MemberView]:
         """A page of the members that are due from ``since`` until before ``until``."""
         return await self._send(self.calls.due(cursor, since=since, until=until, limit=limit))
 
@@ -362,13 +363,13 @@ class AsyncSetClient:
         """A page of whole members as JSON; ``members.row_of`` makes a row for ``upsert`` of one."""
         return await self._send(self.calls.export(cursor, limit=limit))
 
-    async def unacknowledged(self, *, limit: int = 100) -> tuple[members.UnfinishedSlot, ...]:
+    async def unacknowledged(self, *, limit: int = 100) -> tuple[answers.UnfinishedSlot, ...]:
         """Slots that a worker has claimed, or that wait for their next attempt."""
         return (await self._send(self.calls.unacknowledged(limit=limit))).items
 
     async def dead_letters(
         self, cursor: str = "", *, limit: int = 100
-    ) -> members.ItemPage[members.LetterView]:
+    ) -> members.ItemPage[answers.LetterView]:
         """A page of the slots that were given up, newest first."""
         return await self._send(self.calls.dead_letters(cursor, limit=limit))
 

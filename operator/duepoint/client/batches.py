@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from duepoint.client import calls, members, problems, retrying
+from duepoint.model import answers
 
 #: Rows of a batch.
 ROWS = 1_000
@@ -116,7 +117,7 @@ def miscounted(
 
 def error_of(answer: members.RowAnswer) -> problems.ApiProblem:
     """Why a row was refused; only of one that was."""
-    return problems.of_problem(answer.error or problems.ProblemText())
+    return problems.of_problem(answer.error or answers.Problem())
 
 
 def is_passing(answer: members.RowAnswer) -> bool:

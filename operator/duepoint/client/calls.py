@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from duepoint.client import members
+from duepoint.model import answers
 
 AnswerT = TypeVar("AnswerT")
 
@@ -85,19 +86,6 @@ class ChangeOptions:
 ALWAYS = ChangeOptions()
 
 
-class Triggered(msgspec.Struct, frozen=True):
-    """The run that a trigger began."""
-
-    run: str
-
-
-class ReplayAnswer(msgspec.Struct, frozen=True):
-    """What became of dead letters: how many fire again, and which were not there."""
-
-    replayed: int = 0
-    missing: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class SetCalls:
     """The requests about one set."""
@@ -109,19 +97,19 @@ class SetCalls:
     def base(self) -> str:
         return f"/v1/namespaces/{_segment(self.namespace)}/schedulesets/{_segment(self.name)}"
 
-    def info(self) -> ApiCall[members.SetView]:
-        return ApiCall(method="GET", path=self.base, answer=members.SetView)
+    def info(self) -> ApiCall[answers.SetView]:
+        return ApiCall(method="GET", path=self.base, answer=answers.SetView)
 
     # -- one member ------------------------------------------------------------------------------
 
-    def get(self, id_: str) -> ApiCall[members.MemberView]:
-        return ApiCall(method="GET", path=self._member(id_), answer=members.MemberView)
+    def get(self, id_: str) -> ApiCall[answers.MemberView]:
+        return ApiCall(method="GET", path=self._member(id_), answer=answers.MemberView)
 
     def put(
         self, id_: str, spec: members.MemberSpec, options: ChangeOptions
-    ) -> ApiCall[members.MemberView]:
+    ) -> ApiCall[answers.MemberView]:
         return ApiCall(
-            method="PUT", path=self._member(id_), answer=members.MemberView,
+            method="PUT", path=self._member(id_), answer=answers.MemberView,
             headers={
                 "Content-Type": JSON,
                 **options.headers(is_repeatable=spec.delay is UNSET),
@@ -131,9 +119,9 @@ class SetCalls:
 
     def patch(
         self, id_: str, changes: Mapping[str, Any], options: ChangeOptions
-    ) -> ApiCall[members.MemberView]:
+    ) -> ApiCall[answers.MemberView]:
         return ApiCall(
-            method="PATCH", path=self._member(id_), answer=members.MemberView,
+            method="PATCH", path=self._member(id_), answer=answers.MemberView,
             headers={
                 "Content-Type": MERGE_PATCH,
                 **options.headers(is_repeatable=changes.get("delay") is None),
@@ -148,17 +136,19 @@ class SetCalls:
 
     def create(
         self, spec: members.MemberSpec, options: ChangeOptions
-    ) -> ApiCall[members.MemberView]:
+    ) -> ApiCall[answers.MemberView]:
         return ApiCall(
-            method="POST", path=f"{self.base}/schedules", answer=members.MemberView,
+            method="POST", path=f"{self.base}/schedules", answer=answers.MemberView,
             headers={"Content-Type": JSON, **options.headers(is_repeatable=False)},
             body=encoded(spec),
         )  # fmt: skip
 
-    def trigger(self, id_: str, payload: object, options: ChangeOptions) -> ApiCall[Triggered]:
+    def trigger(
+        self, id_: str, payload: object, options: ChangeOptions
+    ) -> ApiCall[answers.Triggered]:
         body = {} if payload is UNSET else {"payload": payload}
         return ApiCall(
-            method="POST", path=f"{self._member(id_)}/trigger", answer=Triggered,
+            method="POST", path=f"{self._member(id_)}/trigger", answer=answers.Triggered,
             headers={"Content-Type": JSON, **options.headers(is_repeatable=False)},
             body=encoded(body),
         )  # fmt: skip
@@ -173,19 +163,19 @@ class SetCalls:
 
     def page(
         self, cursor: str, *, limit: int, prefix: str = ""
-    ) -> ApiCall[members.ItemPage[members.MemberView]]:
+    ) -> ApiCall[members.ItemPage[answers.MemberView]]:
         return ApiCall(
             method="GET", path=f"{self.base}/schedules",
-            answer=members.ItemPage[members.MemberView],
+            answer=members.ItemPage[answers.MemberView],
             query=_query(limit=limit, cursor=cursor, prefix=prefix),
         )  # fmt: skip
 
     def due(
         self, cursor: str, *, since: str, until: str, limit: int
-    ) -> ApiCall[members.ItemPage[members.MemberView]]:
+    ) -> ApiCall[members.ItemPage[answers.MemberView]]:
         return ApiCall(
             method="GET", path=f"{self.base}/schedules",
-            answer=members.ItemPage[members.MemberView],
+            answer=members.ItemPage[answers.MemberView],
             query=_query(limit=limit, cursor=cursor, dueFrom=since, dueUntil=until),
         )  # fmt: skip
 
@@ -196,25 +186,25 @@ class SetCalls:
             query=_query(limit=limit, cursor=cursor),
         )  # fmt: skip
 
-    def unacknowledged(self, *, limit: int) -> ApiCall[members.ItemPage[members.UnfinishedSlot]]:
+    def unacknowledged(self, *, limit: int) -> ApiCall[members.ItemPage[answers.UnfinishedSlot]]:
         return ApiCall(
             method="GET", path=f"{self.base}/unacknowledged",
-            answer=members.ItemPage[members.UnfinishedSlot], query=_query(limit=limit),
+            answer=members.ItemPage[answers.UnfinishedSlot], query=_query(limit=limit),
         )  # fmt: skip
 
     def dead_letters(
         self, cursor: str, *, limit: int
-    ) -> ApiCall[members.ItemPage[members.LetterView]]:
+    ) -> ApiCall[members.ItemPage[answers.LetterView]]:
         return ApiCall(
             method="GET", path=f"{self.base}/deadletters",
-            answer=members.ItemPage[members.LetterView],
+            answer=members.ItemPage[answers.LetterView],
             query=_query(limit=limit, cursor=cursor),
         )  # fmt: skip
 
-    def replay(self, letters: Sequence[str]) -> ApiCall[ReplayAnswer]:
+    def replay(self, letters: Sequence[str]) -> ApiCall[answers.Replayed]:
         return ApiCall(
             method="POST", path=f"{self.base}/deadletters:replay",
-            answer=ReplayAnswer,
+            answer=answers.Replayed,
             headers={"Content-Type": JSON, **ALWAYS.headers(is_repeatable=False)},
             body=encoded({"ids": letters}),
         )  # fmt: skip

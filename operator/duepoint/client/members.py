@@ -14,11 +14,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from duepoint.client import problems
+from duepoint.model.answers import RowView
+from duepoint.model.member import READ_ONLY
 
 ItemT = TypeVar("ItemT")
-
-#: Names of a stored member that only the API writes.
-READ_ONLY = ("etag", "uid", "state", "createdTime", "nextDueTime", "claimed")
 
 
 class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -80,38 +79,6 @@ class MemberRow(MemberSpec, frozen=True, kw_only=True, rename="camel", omit_defa
         super().__post_init__()
 
 
-class MemberView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A member as the API has it.
-
-    Attributes:
-        etag: names this version, for ``if_match``; another one after every change.
-        at: of a one-off; RFC 3339 in UTC.
-        payload: None also where the member has none of its own.
-        state: ``Active``, ``Suspended`` or ``Completed``.
-        next_due_time: None where there is none, or while a worker has claimed it.
-        uid, created_time, claimed: known after ``get`` and lists; a change does not answer them.
-    """
-
-    id: str
-    etag: str = ""
-    uid: str = ""
-    schedule: str | None = None
-    at: str | None = None
-    payload: Any = None
-    time_zone: str | None = None
-    suspend: bool = False
-    starting_deadline_seconds: int | None = None
-    catch_up_policy: str | None = None
-    catch_up_limit: int | None = None
-    concurrency_policy: str | None = None
-    jitter: str | None = None
-    dst: Mapping[str, str] | None = None
-    state: str = ""
-    created_time: str | None = None
-    next_due_time: str | None = None
-    claimed: bool = False
-
-
 class ItemPage(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
     """A part of a list.
 
@@ -124,98 +91,8 @@ class ItemPage(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
     next: str = ""
 
 
-class LimitsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a set may have: members, bytes of a payload, changes a second."""
-
-    members: int = 0
-    payload_bytes: int = 0
-    changes_per_second: int = 0
-
-
-class DurabilityView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the Redis servers promise: see ``status.durability`` of a ScheduleSet."""
-
-    persistence: str = ""
-    replicas: int = 0
-    loss_window: str = ""
-
-
-class SetView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A set and what it holds at the moment.
-
-    Attributes:
-        state: ``Ready``, ``Suspended``, ``Deleting`` or ``Stalled``.
-        managed_by_rows: the set is kept equal to its rows, and takes no changes.
-        members: how many there are.
-        armed: how many wait for a due time.
-        in_flight: how many a worker has claimed.
-        lag_seconds: how long the oldest overdue member has waited; 0 where none is overdue.
-    """
-
-    namespace: str
-    name: str
-    uid: str = ""
-    state: str = ""
-    managed_by_rows: bool = False
-    members: int = 0
-    armed: int = 0
-    in_flight: int = 0
-    next_due_time: str | None = None
-    lag_seconds: float | None = 0.0
-    limits: LimitsView = LimitsView()
-    durability: DurabilityView = DurabilityView()
-
-
-class UnfinishedSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A slot that a worker has claimed, or that waits for its next attempt.
-
-    Attributes:
-        id: of the member.
-        claimed: a worker has it now.
-    """
-
-    id: str
-    slot_time: str | None = None
-    attempt: int = 0
-    since_time: str | None = None
-    claimed: bool = False
-    last_error: str = ""
-
-
-class LetterView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A slot that was given up.
-
-    Attributes:
-        id: of the letter, for ``replay``.
-        schedule: id of the member.
-    """
-
-    id: str
-    schedule: str = ""
-    slot_time: str | None = None
-    dead_time: str | None = None
-    reason: str = ""
-    message: str = ""
-    attempts: int | None = None
-
-
-class RowAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of one row.
-
-    Attributes:
-        outcome: ``Created``, ``Replaced``, ``Unchanged``, ``Removed`` or ``Absent``; empty where
-            the row was refused.
-        due_time: when the member is due next.
-        error: why it was refused.
-        fatal: no row: the API read no further, because of ``error``.
-    """
-
-    id: str | None = None
-    outcome: str = ""
-    etag: str = ""
-    due_time: str | None = None
-    error: problems.ProblemText | None = None
-    fatal: bool = False
+class RowAnswer(RowView, kw_only=True):
+    """What became of one row."""
 
     @property
     def is_refused(self) -> bool:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import msgspec
 
 from duepoint import errors
+from duepoint.model.answers import Problem
 
 #: What a server between us and the API answers is read this far, in bytes.
 LONGEST_PROBLEM_BYTES = 64 * 1024
@@ -31,18 +32,6 @@ LONGEST_PROBLEM_BYTES = 64 * 1024
 
 class ClientError(errors.DuepointError):
     """Root of the client's exceptions; never raised itself."""
-
-
-class ProblemText(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The members of ``application/problem+json`` that the API sends; all may be missing."""
-
-    type: str = ""
-    title: str = ""
-    status: int = 0
-    code: str = ""
-    detail: str = ""
-    field: str = ""
-    request_id: str = ""
 
 
 class ApiProblem(ClientError):
@@ -58,7 +47,7 @@ class ApiProblem(ClientError):
         retry_after_seconds: how long the API asks to wait; None where it does not.
     """
 
-    def __init__(self, problem: ProblemText, *, retry_after_seconds: float | None = None) -> None:
+    def __init__(self, problem: Problem, *, retry_after_seconds: float | None = None) -> None:
         self.status = problem.status
         self.code = problem.code or f"Http{problem.status}"
         self.detail = problem.detail or problem.title or f"status {problem.status}"
@@ -114,7 +103,7 @@ _BY_STATUS: dict[int, type[ApiProblem]] = {
 _IN_PROGRESS = "IdempotencyInProgress"
 
 
-def of_problem(problem: ProblemText, retry_after_seconds: float | None = None) -> ApiProblem:
+def of_problem(problem: Problem, retry_after_seconds: float | None = None) -> ApiProblem:
     """The exception that a problem stands for."""
     kind = ServiceBusy if problem.code == _IN_PROGRESS else _BY_STATUS.get(problem.status)
     if kind is None:
@@ -130,11 +119,11 @@ def of_answer(status: int, body: bytes, retry_after: str | None) -> ApiProblem:
         retry_after: the header of this name.
     """
     try:
-        problem = msgspec.json.decode(body, type=ProblemText)
+        problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Not this API: a proxy's page. Its first words help to find out whose.
         said = errors.quoted(body[:400].decode("utf-8", "replace").strip()) if body else "nothing"
-        problem = ProblemText(detail=f"the server answered {status} and said {said}")
+        problem = Problem(detail=f"the server answered {status} and said {said}")
     return of_problem(
         msgspec.structs.replace(problem, status=status), _seconds_of(retry_after or "")
     )

@@ -28,6 +28,7 @@ from duepoint.client import (
     tokens,
     transport,
 )
+from duepoint.model import answers
 
 AnswerT = TypeVar("AnswerT")
 
@@ -248,25 +249,25 @@ class SetClient:
         """The same set, with more or less patience than the client's own."""
         return SetClient(self._client, self.calls, retries)
 
-    def info(self) -> members.SetView:
+    def info(self) -> answers.SetView:
         """The set's state and its counts."""
         return self._send(self.calls.info())
 
     # -- one member ------------------------------------------------------------------------------
 
-    def get(self, id_: str) -> members.MemberView:
+    def get(self, id_: str) -> answers.MemberView:
         """The member of this id; raises problems.NothingThere where there is none."""
         return self._send(self.calls.get(id_))
 
     def put(
         self, id_: str, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
-    ) -> members.MemberView:
+    ) -> answers.MemberView:
         """The member is as the spec says; the same again changes nothing."""
         return self._send(self.calls.put(id_, spec, options))
 
     def patch(
         self, id_: str, changes: Mapping[str, Any], *, options: calls.ChangeOptions = calls.ALWAYS
-    ) -> members.MemberView:
+    ) -> answers.MemberView:
         """Some fields of a member are others; None removes one (RFC 7396).
 
         Args:
@@ -289,7 +290,7 @@ class SetClient:
 
     def create(
         self, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
-    ) -> members.MemberView:
+    ) -> answers.MemberView:
         """A new one-off, whose id the API chooses: a ULID."""
         return self._send(self.calls.create(spec, options))
 
@@ -334,7 +335,7 @@ class SetClient:
 
     def iterate(
         self, prefix: str = "", *, page_size: int = 500
-    ) -> Generator[members.MemberView, None, None]:
+    ) -> Generator[answers.MemberView, None, None]:
         """All members whose id begins with the prefix, a page at a time, in no certain order."""
         cursor = ""
         while True:
@@ -346,13 +347,13 @@ class SetClient:
 
     def page(
         self, cursor: str = "", *, limit: int = 100, prefix: str = ""
-    ) -> members.ItemPage[members.MemberView]:
+    ) -> members.ItemPage[answers.MemberView]:
         """A page of the members, which may be empty and not the last; '' begins."""
         return self._send(self.calls.page(cursor, limit=limit, prefix=prefix))
 
     def due(
         self, since: str, until: str, cursor: str = "", *, limit: int = 100
-    ) -> members.ItemPage[members.MemberView]:
+    ) -> members.ItemPage[answers.MemberView]:
         """A page of the members that are due from ``since`` until before ``until``."""
         return self._send(self.calls.due(cursor, since=since, until=until, limit=limit))
 
@@ -360,13 +361,13 @@ class SetClient:
         """A page of whole members as JSON; ``members.row_of`` makes a row for ``upsert`` of one."""
         return self._send(self.calls.export(cursor, limit=limit))
 
-    def unacknowledged(self, *, limit: int = 100) -> tuple[members.UnfinishedSlot, ...]:
+    def unacknowledged(self, *, limit: int = 100) -> tuple[answers.UnfinishedSlot, ...]:
         """Slots that a worker has claimed, or that wait for their next attempt."""
         return (self._send(self.calls.unacknowledged(limit=limit))).items
 
     def dead_letters(
         self, cursor: str = "", *, limit: int = 100
-    ) -> members.ItemPage[members.LetterView]:
+    ) -> members.ItemPage[answers.LetterView]:
         """A page of the slots that were given up, newest first."""
         return self._send(self.calls.dead_letters(cursor, limit=limit))
 

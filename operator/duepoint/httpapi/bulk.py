@@ -27,6 +27,7 @@ from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
 from duepoint.httpapi import bodies, calls, ownsets, problems, rates, singles, turns, views
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.model import answers
 from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import rowturns
@@ -54,7 +55,7 @@ class _Removal(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 class _RowError(msgspec.Struct, omit_defaults=True, gc=False):
     line: int
-    error: problems.RowProblem
+    error: answers.Problem
     id: str | None = None
     fatal: bool = False
 

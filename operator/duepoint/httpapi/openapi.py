@@ -14,70 +14,46 @@ from duepoint.httpapi.dashboard import forecasts, reads, routes
 from duepoint.httpapi.dashboard import letters as dashboardletters
 from duepoint.httpapi.dashboard import schemas as dashboardschemas
 from duepoint.httpapi.operations import Needs, Operation
-from duepoint.httpapi.shapes import COUNT, TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
-from duepoint.model import member as memberfields
-from duepoint.schedules.sets import members as memberjson
+from duepoint.httpapi.shapes import TEXT, TIME, Json, about, object_of, page_of
+from duepoint.model import answers, member
+from duepoint.model.vocabulary import Fields
 from duepoint.schedules.sets import rowturns
 
-_ID: Final[Json] = {"type": "string", "pattern": memberjson.ID_PATTERN}
 _NAMESPACE: Final[Json] = {"type": "string", "pattern": operations.NAMESPACE_PATTERN}
 _NAME: Final[Json] = {"type": "string", "pattern": operations.NAME_PATTERN}
-_TAG: Final[Json] = {"type": "string", "pattern": memberjson.TAG_PATTERN}
-
-
-def _nullable(schema: Json, description: str) -> Json:
-    """null is absent, as in the objects of Kubernetes."""
-    kind = {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
-    if "enum" in kind:
-        kind["enum"] = [*kind["enum"], None]
-    return about(kind, description)
 
 
 def _number(usual: int, most: int) -> Json:
     return {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
 
 
-def _choices(*values: str) -> Json:
-    return {"type": "string", "enum": list(values)}
+_WRITTEN: Final[Json] = shapes.of(member.WrittenFields)["properties"]
+_ID: Final[Json] = shapes.of(member.MemberRowFields)["properties"]["id"]
+_TIMES: Final = ("schedule", "at", "delay")
+_CONDITIONS: Final = ("ifMatch", "ifNoneMatch")
 
 
-_OPTIONS: Final[Json] = shapes.of(memberfields.OptionFields)["properties"]
-_SCHEDULE: Final = _nullable(
-    {"type": "string", "maxLength": memberjson.LONGEST_EXPRESSION},
-    "an expression, as in spec.schedule of a Schedule",
-)
-_AT: Final = _nullable(TIME, "once, at this instant")
-_DELAY: Final = _nullable(TEXT, "once, so long after the request, such as 90s or 1h30m")
+def _without(*names: str) -> Json:
+    """A member as it is written, without these fields."""
+    return {name: field for name, field in _WRITTEN.items() if name not in names}
 
-_ANSWERED: Final[Json] = {
-    "etag": about(_TAG, "the version: another one after each change"),
-    "uid": about(TEXT, "of this life of the id"),
-    "state": about(_choices("Active", "Suspended", "Completed"), "Completed: no slot is left"),
-    "createdTime": TIME,
-    "nextDueTime": about(TIME_OR_NULL, "null: there is none, or a worker has claimed it"),
-    "claimed": about({"type": "boolean"}, "a worker has it now"),
-}
-_IGNORED: Final = {
-    name: {"readOnly": True, "description": "of answers; ignored here"}
-    for name in memberjson.READ_ONLY
-}
-_TIMES: Final[Json] = {"schedule": _SCHEDULE, "at": _AT, "delay": _DELAY}
-_OWN: Final[Json] = {"id": _ID, "schedule": _SCHEDULE, "at": _AT, **_OPTIONS}
+
+def _with_codes(problem: Json) -> Json:
+    problem["properties"]["code"]["enum"] = list(problems.KINDS)
+    return problem
+
+
+def _items(kind: type[Fields]) -> Json:
+    return {"type": "array", "items": shapes.of(kind)}
+
 
 SCHEMAS: Final[Json] = {
-    "Member": object_of(
-        {**_OWN, **_ANSWERED},
-        "id", "etag", "uid", "state", "createdTime", "nextDueTime", "claimed",
-    ),
+    "Member": shapes.of(answers.MemberView),
     "MemberFields": about(
-        object_of(
-            {"id": _nullable(_ID, "that of the URL"), **_TIMES, **_OPTIONS, **_IGNORED},
-            closed=True,
-        ),
-        "Exactly one of schedule, at and delay.",
+        object_of(_without(*_CONDITIONS), closed=True), "Exactly one of schedule, at and delay."
     ),
     "OneOff": about(
-        object_of({"at": _AT, "delay": _DELAY, **_OPTIONS, **_IGNORED}, closed=True),
+        object_of(_without("id", "schedule", *_CONDITIONS), closed=True),
         "Exactly one of at and delay.",
     ),
     "MemberPatch": about(
@@ -85,122 +61,21 @@ SCHEMAS: Final[Json] = {
         "A merge patch of MemberFields: null removes a field, so that the set's default counts.",
     ),
     "MemberRow": about(
-        object_of(
-            {
-                "id": _ID, "schedule": _SCHEDULE, "at": _AT, **_OPTIONS, **_IGNORED,
-                "ifMatch": _nullable(_TAG, "only where the member has this etag"),
-                "ifNoneMatch": _nullable(_choices("*"), "only where there is no such member"),
-            },
-            "id", closed=True,
-        ),
+        object_of({**_without("delay"), "id": _ID}, "id", closed=True),
         "Exactly one of schedule and at; a delay would count from each attempt anew.",
     ),
-    "RemovalRow": object_of(
-        {"id": _ID, "ifMatch": _nullable(_TAG, "only where the member has this etag")},
-        "id", closed=True,
-    ),
-    "WrittenMember": about(
-        object_of(
-            {
-                **_OWN,
-                "outcome": _choices("Created", "Replaced", "Unchanged"),
-                **{name: _ANSWERED[name] for name in ("etag", "state", "nextDueTime")},
-            },
-            "id", "outcome", "etag", "state", "nextDueTime",
-        ),
-        "The member as it was written.",
-    ),
+    "RemovalRow": object_of({"id": _ID, "ifMatch": _WRITTEN["ifMatch"]}, "id", closed=True),
     "MemberPage": about(
         page_of("Member"),
         "A page may be short, even empty, while there is more to come.",
     ),
-    "RowAnswer": about(
-        object_of(
-            {
-                "id": about({"type": "string"}, "of the row, where it has one that can be"),
-                "outcome": _choices("Created", "Replaced", "Unchanged", "Removed", "Absent"),
-                "etag": _TAG,
-                "dueTime": TIME,
-                "line": about({"type": "integer", "minimum": 1}, "of a row that was refused"),
-                "error": object_of(
-                    {"status": COUNT, "code": TEXT, "detail": TEXT, "field": TEXT},
-                    "status", "code", "detail",
-                ),
-                "fatal": about({"type": "boolean"}, "nothing behind this line was read"),
-            }
-        ),
-        "One line for each row, in the order of the rows.",
-    ),
-    "SetSummary": object_of(
-        {
-            "namespace": TEXT,
-            "name": TEXT,
-            "uid": TEXT,
-            "state": _choices("Ready", "Suspended", "Stalled", "Deleting"),
-            "managedByRows": about({"type": "boolean"}, "members cannot be changed here"),
-            "members": COUNT,
-            "armed": about(COUNT, "points that wait, retries among them"),
-            "inFlight": about(COUNT, "points that workers hold"),
-            "nextDueTime": TIME_OR_NULL,
-            "lagSeconds": about({"type": "number"}, "how long the oldest has been overdue"),
-            "limits": object_of(
-                {"members": COUNT, "payloadBytes": COUNT, "changesPerSecond": COUNT}
-            ),
-            "durability": object_of(
-                {
-                    "persistence": _choices("aof", "rdb", "aof+rdb", "none"),
-                    "replicas": COUNT,
-                    "lossWindow": about(TEXT, "what can be lost when a server is lost"),
-                }
-            ),
-        },
-        "namespace", "name", "uid", "state", "members",
-    ),
+    "RowAnswer": shapes.of(answers.RowView),
+    "SetSummary": shapes.of(answers.SetView),
     "Times": object_of({"items": {"type": "array", "items": TIME}}, "items"),
     "Trigger": object_of({"payload": {"description": "in place of the member's"}}, closed=True),
-    "Triggered": object_of({"run": TEXT, "slotTime": TIME}, "run", "slotTime"),
-    "OpenSlots": object_of(
-        {
-            "items": {
-                "type": "array",
-                "items": object_of(
-                    {
-                        "id": about(_ID, "of the member"),
-                        "slotTime": TIME_OR_NULL,
-                        "attempt": about(COUNT, "how many were made"),
-                        "sinceTime": TIME_OR_NULL,
-                        "dueTime": about(TIME_OR_NULL, "of the next attempt"),
-                        "claimed": {"type": "boolean"},
-                        "lastError": TEXT,
-                    },
-                    "id",
-                ),
-            }
-        },
-        "items",
-    ),
-    "LetterPage": object_of(
-        {
-            "items": {
-                "type": "array",
-                "items": object_of(
-                    {
-                        "id": about(TEXT, "of the letter, for a replay"),
-                        "namespace": about(TEXT, "of a Schedule; members have that of their set"),
-                        "schedule": about(TEXT, "id of the member, or name of the Schedule"),
-                        "slotTime": TIME_OR_NULL,
-                        "deadTime": TIME_OR_NULL,
-                        "reason": TEXT,
-                        "message": TEXT,
-                        "attempts": COUNT,
-                    },
-                    "id",
-                ),
-            },
-            "next": TEXT,
-        },
-        "items", "next",
-    ),
+    "Triggered": shapes.of(answers.Triggered),
+    "OpenSlots": object_of({"items": _items(answers.UnfinishedSlot)}, "items"),
+    "LetterPage": object_of({"items": _items(answers.LetterView), "next": TEXT}, "items", "next"),
     "Replay": object_of(
         {
             "ids": {
@@ -210,20 +85,8 @@ SCHEMAS: Final[Json] = {
         },
         "ids", closed=True,
     ),
-    "Replayed": object_of(
-        {"replayed": COUNT, "missing": {"type": "array", "items": TEXT}}, "replayed", "missing"
-    ),
-    "Problem": object_of(
-        {
-            "title": TEXT,
-            "status": COUNT,
-            "code": {"type": "string", "enum": list(problems.KINDS)},
-            "detail": TEXT,
-            "field": about(TEXT, "of the body, the query or the headers"),
-            "requestId": about(TEXT, "names the request in the log"),
-        },
-        "title", "status", "code", "detail",
-    ),
+    "Replayed": shapes.of(answers.Replayed),
+    "Problem": _with_codes(shapes.of(answers.Problem)),
 }  # fmt: skip
 
 _LIMITS: Final = {
@@ -378,7 +241,7 @@ def _responses(operation: Operation) -> Json:
             kind = calls.NDJSON if operation.is_bulk else calls.JSON
             answer["content"] = {kind: _content(schema)}
         headers = {}
-        if schema in ("Member", "WrittenMember") or status == 304:
+        if schema == "Member" or status == 304:
             headers["ETag"] = {"schema": TEXT}
         if operation.name == "createOneOff":
             headers["Location"] = {"schema": TEXT}

@@ -77,7 +77,7 @@ OPERATIONS: Final = (
     Operation(
         "createOneOff", "POST", "/schedules", Needs.CREATE,
         "A new member that fires once, under an id that the API chooses (a ULID)",
-        body="OneOff", answers={201: "WrittenMember"}, is_change=True,
+        body="OneOff", answers={201: "Member"}, is_change=True,
     ),
     Operation(
         "getMember", "GET", "/schedules/{id}", Needs.GET,
@@ -86,12 +86,12 @@ OPERATIONS: Final = (
     Operation(
         "putMember", "PUT", "/schedules/{id}", Needs.PUT,
         "Create a member, or replace it whole", body="MemberFields",
-        answers={200: "WrittenMember", 201: "WrittenMember"}, is_change=True,
+        answers={200: "Member", 201: "Member"}, is_change=True,
     ),
     Operation(
         "patchMember", "PATCH", "/schedules/{id}", Needs.PATCH,
         "Change fields of a member by a JSON merge patch (RFC 7396)", body="MemberPatch",
-        answers={200: "WrittenMember"}, is_change=True,
+        answers={200: "Member"}, is_change=True,
     ),
     Operation(
         "deleteMember", "DELETE", "/schedules/{id}", Needs.DELETE,

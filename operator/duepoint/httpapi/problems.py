@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from duepoint.model import answers
 from duepoint.net.requests import Headers, HttpResponse
 
 CONTENT_TYPE: Final = "application/problem+json"
@@ -115,35 +116,25 @@ class OperationProblem(Exception):
         return KINDS[self.code].status
 
 
-class Text(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The JSON of a problem; ``type`` is left out, which RFC 9457 reads as about:blank."""
-
-    title: str
-    status: int
-    code: str
-    detail: str
-    field: str = ""
-    request_id: str = ""
-
-
-class RowProblem(msgspec.Struct, omit_defaults=True):
+def of_row(problem: OperationProblem) -> answers.Problem:
     """The same within the answer to a row of a bulk stream."""
-
-    status: int
-    code: str
-    detail: str
-    field: str = ""
-
-
-def of_row(problem: OperationProblem) -> RowProblem:
-    return RowProblem(problem.status, problem.code, problem.detail, problem.field)
+    return answers.Problem(
+        status=problem.status, code=problem.code, detail=problem.detail, field=problem.field
+    )
 
 
 def response(problem: OperationProblem, request_id: str) -> HttpResponse:
     """The answer."""
     kind = KINDS[problem.code]
     body = msgspec.json.encode(
-        Text(kind.title, kind.status, problem.code, problem.detail, problem.field, request_id)
+        answers.Problem(
+            title=kind.title,
+            status=kind.status,
+            code=problem.code,
+            detail=problem.detail,
+            field=problem.field,
+            request_id=request_id,
+        )
     )
     headers = [("Content-Type", CONTENT_TYPE), ("X-Request-Id", request_id), *problem.headers]
     if problem.retry_after_seconds is not None:

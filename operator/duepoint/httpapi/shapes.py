@@ -17,23 +17,7 @@ COUNT: Final[Json] = {"type": "integer", "minimum": 0}
 
 def of(kind: type[Fields]) -> Json:
     """The schema of a Struct; null is absent, as in the objects of Kubernetes."""
-    return _translated(schemas.of(kind))
-
-
-def _translated(schema: Json) -> Json:
-    made = {key: value for key, value in schema.items() if not key.startswith(("x-", "nullable"))}
-    for rule in schema.get(schemas.RULES, ()):
-        if rule.pattern:
-            made["pattern"] = rule.pattern
-    if "properties" in made:
-        made["properties"] = {key: _translated(each) for key, each in made["properties"].items()}
-    if "items" in made:
-        made["items"] = _translated(made["items"])
-    if schema.get("nullable") and "type" in made:
-        made["type"] = [made["type"], "null"]
-    if "enum" in made:
-        made["enum"] = [*made["enum"], *([None] if schema.get("nullable") else [])]
-    return made
+    return schemas.plain(schemas.of(kind))
 
 
 def about(schema: Json, description: str) -> Json:

@@ -16,7 +16,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.model import schemas
-from duepoint.model.vocabulary import Fields, given, names
+from duepoint.model.vocabulary import Fields, Rule, is_given, names
 
 
 class FieldProblem(NamedTuple):
@@ -57,36 +57,36 @@ _KEYWORDS: Final[Mapping[type, tuple[str, ...]]] = {
     int: ("minimum", "maximum"),
     tuple: ("minItems", "maxItems"),
 }
+#: What is wrong with a value; empty if nothing is.
+_Test = Callable[[Any], str]
 
 
-def problems(fields: Fields, path: str) -> Iterator[FieldProblem]:
-    """All that is wrong with the fields, with those below them, and with what goes together."""
-    schema = _schema(type(fields))
-    for attribute, name in names(type(fields)):
+class _Tests(NamedTuple):
+    """The tests of a value by its type, and those of the items of a list."""
+
+    by_type: Mapping[type, tuple[_Test, ...]]
+    items: _Tests | None
+
+
+def problems(fields: Fields, path: str, kind: type[Fields] | None = None) -> Iterator[FieldProblem]:
+    """All that is wrong with the fields, with those below them, and with what goes together.
+
+    Args:
+        kind: only the fields of this class, of which theirs is made.
+    """
+    kind = kind or type(fields)
+    there = {}
+    for attribute, name, tests in _fields(kind):
         value = getattr(fields, attribute)
-        if value is not None:
-            yield from _of_value(value, schema["properties"][name], f"{path}.{name}")
-    if rules := schema.get(schemas.RULES):
-        there = given(fields)
-        for rule in rules:
-            if not rule.holds(there):
-                yield FieldProblem(f"{path}.{rule.path}".rstrip("."), rule.message)
-
-
-def trouble_of(value: object, schema: schemas.Json) -> str:
-    """What is wrong with a text, a number or the length of a list; empty if nothing is."""
-    rules = schema.get(schemas.RULES, ())
-    if any(rule.engine and not rule.cel for rule in rules):
-        return ""
-    schema = SIZES.get(schema.get("format", ""), {}) | schema
-    for keyword in _KEYWORDS.get(type(value), ()):
-        if keyword in schema and _REFUSES[keyword](value, schema[keyword]):
-            return WORDS[keyword](value, schema[keyword])
-    if isinstance(value, (str, int)):
-        for rule in rules:
-            if not rule.holds(value):
-                return f"{rule.shown(str(value))}: {rule.message}"
-    return ""
+        if value is not None and is_given(value):
+            there[name] = value
+            if isinstance(value, Fields):
+                yield from problems(value, f"{path}.{name}")
+            elif tests.by_type or tests.items:
+                yield from _of_value(value, tests, path, name)
+    for rule in kind.RULES:
+        if not rule.holds(there):
+            yield FieldProblem(f"{path}.{rule.path}".rstrip("."), rule.message)
 
 
 #: Types of the decoder, as a user would say them.
@@ -127,15 +127,47 @@ def listed(words: tuple[str, ...]) -> str:
 
 
 @functools.cache
-def _schema(kind: type[Fields]) -> schemas.Json:
-    return schemas.of(kind, with_shapes=False)
+def _fields(kind: type[Fields]) -> tuple[tuple[str, str, _Tests], ...]:
+    """Each field as an attribute and as it is written, with its tests."""
+    schema = schemas.of(kind, with_shapes=False)["properties"]
+    return tuple((attribute, name, _tests(schema[name])) for attribute, name in names(kind))
 
 
-def _of_value(value: object, schema: schemas.Json, path: str) -> Iterator[FieldProblem]:
+def _tests(schema: schemas.Json) -> _Tests:
+    rules = schema.get(schemas.RULES, ())
+    if any(rule.engine and not rule.cel for rule in rules):
+        return _Tests({}, None)
+    limits = SIZES.get(schema.get("format", ""), {}) | schema
+    of_rules = tuple(_of_rule(rule) for rule in rules if not rule.engine)
+    by_type = {
+        kind: (
+            *(_of_limit(keyword, limits[keyword]) for keyword in keywords if keyword in limits),
+            *(() if kind is tuple else of_rules),
+        )
+        for kind, keywords in _KEYWORDS.items()
+    }
+    by_type = {kind: tests for kind, tests in by_type.items() if tests}
+    return _Tests(by_type, _tests(schema["items"]) if "items" in schema else None)
+
+
+def _of_limit(keyword: str, limit: Any) -> _Test:  # noqa: ANN401 - of any keyword
+    refuses, words = _REFUSES[keyword], WORDS[keyword]
+    return lambda value: words(value, limit) if refuses(value, limit) else ""
+
+
+def _of_rule(rule: Rule) -> _Test:
+    holds = rule.holds
+    return lambda value: "" if holds(value) else f"{rule.shown(str(value))}: {rule.message}"
+
+
+def _of_value(value: Any, tests: _Tests, path: str, name: str) -> Iterator[FieldProblem]:  # noqa: ANN401 - of any field
     if isinstance(value, Fields):
-        yield from problems(value, path)
+        yield from problems(value, f"{path}.{name}")
         return
-    if trouble := trouble_of(value, schema):
-        yield FieldProblem(path, trouble)
-    for index, item in enumerate(value if isinstance(value, tuple) else ()):
-        yield from _of_value(item, schema["items"], f"{path}[{index}]")
+    for test in tests.by_type.get(type(value), ()):
+        if trouble := test(value):
+            yield FieldProblem(f"{path}.{name}", trouble)
+            break
+    if tests.items is not None:
+        for index, item in enumerate(value):
+            yield from _of_value(item, tests.items, path, f"{name}[{index}]")

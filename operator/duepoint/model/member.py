@@ -21,9 +21,23 @@ from duepoint.model.vocabulary import (
 )
 
 MOST_PAYLOAD_BYTES: Final = 16_384
+LONGEST_EXPRESSION: Final = 200
+#: Fields that only an answer has.
+READ_ONLY: Final = ("etag", "uid", "state", "createdTime", "nextDueTime", "claimed")
+
+MemberId = Annotated[
+    str,
+    Keywords(minLength=1, maxLength=128),
+    matches(
+        r"^[A-Za-z0-9][A-Za-z0-9._:~@-]*$",
+        "write a letter or digit, then letters, digits and . _ : ~ @ - only, such as customer:4711",
+    ),
+]
+Tag = Annotated[str, matches(r"^[0-9a-f]{8}$", "write the eight hexadecimal digits of an etag")]
+_Ignored = Annotated[msgspec.Raw, Keywords(readOnly=True), "Of answers; ignored here."]
 
 
-class DstFields(Fields, forbid_unknown_fields=True):
+class DstFields(Fields):
     """What happens to fixed times of day when the clocks change. unset = as in spec.defaults."""
 
     gap: Annotated[
@@ -86,19 +100,10 @@ class OptionFields(Fields):
 class MemberRowFields(OptionFields, kw_only=True):
     """One member."""
 
-    id: Annotated[
-        str,
-        Keywords(minLength=1, maxLength=128),
-        matches(
-            r"^[A-Za-z0-9][A-Za-z0-9._:~@-]*$",
-            "write a letter or digit, then letters, digits and . _ : ~ @ - only, such as "
-            "customer:4711",
-        ),
-        "Name of the member within the set.",
-    ]
+    id: Annotated[MemberId, "Name of the member within the set."]
     schedule: Annotated[
         str | None,
-        Keywords(maxLength=200),
+        Keywords(maxLength=LONGEST_EXPRESSION),
         "When it runs, written as in spec.schedule of a Schedule. Exactly one of schedule and at. "
         "unset = at.",
     ] = None
@@ -113,3 +118,32 @@ class MemberRowFields(OptionFields, kw_only=True):
             "row is none",
         ),
     )
+
+
+class StrictDstFields(DstFields, forbid_unknown_fields=True):
+    """What happens to fixed times of day when the clocks change; unset = as in spec.defaults."""
+
+
+class WrittenFields(OptionFields, forbid_unknown_fields=True, gc=False, kw_only=True):
+    """A member as a request or a row says it, with exactly one time.
+
+    What is read can be written again: fields that only an answer has are passed over.
+    """
+
+    id: Annotated[MemberId | None, "In a request that of the URL."] = None
+    schedule: Annotated[
+        str | None,
+        Keywords(maxLength=LONGEST_EXPRESSION),
+        "An expression, as in spec.schedule of a Schedule.",
+    ] = None
+    at: Annotated[dt.datetime | None, "Once, at this instant."] = None
+    delay: Annotated[str | None, "Once, so long after the request, such as 90s or 1h30m."] = None
+    dst: StrictDstFields | None = None
+    if_match: Annotated[Tag | None, "Only where the member has this etag."] = None
+    if_none_match: Annotated[str | None, choices("*"), "Only where there is no such member."] = None
+    etag: _Ignored = msgspec.Raw()
+    uid: _Ignored = msgspec.Raw()
+    state: _Ignored = msgspec.Raw()
+    created_time: _Ignored = msgspec.Raw()
+    next_due_time: _Ignored = msgspec.Raw()
+    claimed: _Ignored = msgspec.Raw()

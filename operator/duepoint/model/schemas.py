@@ -64,6 +64,37 @@ def of(kind: type[Fields], *, with_shapes: bool = True) -> Json:
     return made
 
 
+def plain(schema: Json, *, closed: bool = False) -> Json:
+    """The schema in words of JSON Schema alone; of the rules it has patterns.
+
+    Args:
+        closed: objects have no other fields, unless Kubernetes may know more of them.
+    """
+    made = {key: value for key, value in schema.items() if not key.startswith(("x-", "nullable"))}
+    for rule in schema.get(RULES, ()):
+        if rule.pattern:
+            # a bracket in brackets, as RE2 takes it, is an empty set to JavaScript
+            made["pattern"] = rule.pattern.replace("[[]", r"\[").replace("[]]", r"\]")
+    if schema.get(INT_OR_STRING):
+        made["type"] = ["integer", "string"]
+    if schema.get("nullable") and "type" in made:
+        made["type"] = [
+            *([made["type"]] if isinstance(made["type"], str) else made["type"]),
+            "null",
+        ]
+    if schema.get("nullable") and "enum" in made:
+        made["enum"] = [*made["enum"], None]
+    if "properties" in made:
+        fields = made["properties"].items()
+        made["properties"] = {name: plain(field, closed=closed) for name, field in fields}
+        if closed and not schema.get(ANY):
+            made["additionalProperties"] = False
+    for part in ("items", "additionalProperties"):
+        if isinstance(made.get(part), dict):
+            made[part] = plain(made[part], closed=closed)
+    return made
+
+
 def _of(hint: Any, with_shapes: bool) -> Json:  # noqa: ANN401, FBT001 - any annotation
     """The schema of a type and of what stands beside it; what stands further out counts."""
     if typing.get_origin(hint) is typing.Annotated:

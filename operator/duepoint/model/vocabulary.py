@@ -160,9 +160,9 @@ def names(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
 
 def is_given(value: object) -> bool:
     """Whether a field is there and not null."""
-    if isinstance(value, msgspec.Raw):
-        return bytes(value) not in (b"", b"null")
-    return value is not None
+    if value is None:
+        return False
+    return not isinstance(value, msgspec.Raw) or bytes(value) not in (b"", b"null")
 
 
 # -- types ---------------------------------------------------------------------------------------

@@ -76,8 +76,10 @@ def _may_be_set(header: str) -> bool:
 
 
 def _has_one_authorization(webhook: Mapping[str, Any]) -> bool:
+    if "auth" not in webhook:
+        return True
     names = [str(mapping(each).get("name")).lower() for each in webhook.get("headers", ())]
-    return "auth" not in webhook or "authorization" not in names
+    return "authorization" not in names
 
 
 class SecretRefFields(Fields):

@@ -30,7 +30,7 @@ Report = Callable[[str, str], None]
 def webhook(fields: modelwebhook.WebhookFields, report: Report) -> actions.WebhookAction:
     """The action behind the fields; what is wrong is reported, and a harmless value stands in."""
     method, form = fields.method or "POST", fields.format or "Standard"
-    if fields.url is not None and (trouble := url_trouble(fields.url)):
+    if fields.url is not None and (trouble := _host_trouble(fields.url)):
         report("spec.webhook.url", f"{modelwebhook.shown(fields.url)}: {trouble}")
     if method == "GET" and form == "CloudEventsStructured":
         report(
@@ -85,6 +85,11 @@ def url_trouble(url: str) -> str:
     for rule in _URL[schemas.RULES]:
         if not rule.holds(url):
             return str(rule.message)
+    return _host_trouble(url)
+
+
+def _host_trouble(url: str) -> str:
+    """What stands in brackets is an address (RFC 3986, 3.2.2); any other name may be one."""
     host = url.partition("://")[2]
     try:
         if host.startswith("["):

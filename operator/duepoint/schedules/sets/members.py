@@ -26,24 +26,18 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import setspec, strictjson
 
-ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}$"
-TAG_PATTERN: Final = r"^[0-9a-f]{8}$"
-LONGEST_EXPRESSION: Final = 200
 _LONGEST_JITTER: Final = 32
 #: Of a row, beside its payload; what is longer is refused before it is read closely.
 _FIELDS_BYTES: Final = 4_096
 
-_ID = re.compile(ID_PATTERN[:-1])
-_TAG = re.compile(TAG_PATTERN[:-1])
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}")
+_TAG = re.compile(r"[0-9a-f]{8}")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 #: About the memory that a rule takes which only one member has.
 _RULE_BYTES = 2_560
 _MOST_BYTES = 4_096 * _RULE_BYTES
 _NULL = b"null"
-
-#: Names that only an answer has.
-READ_ONLY: Final = ("etag", "uid", "state", "createdTime", "nextDueTime", "claimed")
 
 
 class Code:
@@ -90,22 +84,7 @@ class ReadMember(msgspec.Struct, frozen=True, gc=False):
     if_absent: bool = False
 
 
-class _Member(model.OptionFields, forbid_unknown_fields=True, gc=False):
-    id: str | None = None
-    schedule: str | None = None
-    at: dt.datetime | None = None
-    delay: str | None = None
-    if_match: str | None = None
-    if_none_match: str | None = None
-    etag: msgspec.Raw = msgspec.Raw()
-    uid: msgspec.Raw = msgspec.Raw()
-    state: msgspec.Raw = msgspec.Raw()
-    created_time: msgspec.Raw = msgspec.Raw()
-    next_due_time: msgspec.Raw = msgspec.Raw()
-    claimed: msgspec.Raw = msgspec.Raw()
-
-
-_decoder = msgspec.json.Decoder(_Member)
+_decoder = msgspec.json.Decoder(model.WrittenFields)
 
 
 def is_id(text: str) -> bool:
@@ -188,14 +167,16 @@ class RowReader:
         return self._checked(member, id_, now_us, is_row=is_row)
 
     def _checked(
-        self, member: _Member, id_: str | None, now_us: int, *, is_row: bool
+        self, member: model.WrittenFields, id_: str | None, now_us: int, *, is_row: bool
     ) -> ReadMember | RowError:
         try:
             return self._row(member, id_, now_us, is_row=is_row)
         except _Refused as refused:
             return refused.error(member.id)
 
-    def _row(self, member: _Member, id_: str | None, now_us: int, *, is_row: bool) -> ReadMember:
+    def _row(
+        self, member: model.WrittenFields, id_: str | None, now_us: int, *, is_row: bool
+    ) -> ReadMember:
         named = member.id
         if is_row:
             if named is None:
@@ -234,7 +215,7 @@ class RowReader:
             raise _Refused(Code.PAYLOAD_TOO_LARGE, "payload", message)
         return b"" if payload == _NULL else payload
 
-    def _at_us(self, member: _Member, now_us: int, *, is_row: bool) -> int | None:
+    def _at_us(self, member: model.WrittenFields, now_us: int, *, is_row: bool) -> int | None:
         schedule, at, delay = member.schedule, member.at, member.delay
         given = (schedule is not None) + (at is not None) + (delay is not None)
         if given != 1:
@@ -266,7 +247,7 @@ class RowReader:
             at_us = -(-at_us // SECOND_US) * SECOND_US
         return at_us
 
-    def _rule(self, member: _Member, now_us: int, *, once: bool) -> rules.Rule:
+    def _rule(self, member: model.WrittenFields, now_us: int, *, once: bool) -> rules.Rule:
         """The same object for the same fields."""
         dst, jitter = member.dst, member.jitter
         if jitter is not None and len(jitter) > _LONGEST_JITTER:
@@ -301,7 +282,7 @@ def wrong_id(text: str) -> str:
     )
 
 
-def _decoded(raw: bytes) -> _Member:
+def _decoded(raw: bytes) -> model.WrittenFields:
     try:
         return _decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -317,7 +298,7 @@ def _decoded(raw: bytes) -> _Member:
         raise _Refused(Code.INVALID_JSON, "", f"is not JSON: {error}"[:200]) from None
 
 
-def _decoded_together(lines: Sequence[bytes]) -> list[_Member] | None:
+def _decoded_together(lines: Sequence[bytes]) -> list[model.WrittenFields] | None:
     """The members of lines; None where a line has to be looked at by itself."""
     text = strictjson.plain_lines(lines)
     if text is None:
@@ -328,7 +309,7 @@ def _decoded_together(lines: Sequence[bytes]) -> list[_Member] | None:
         return None
 
 
-def _conditions(member: _Member, *, is_row: bool) -> tuple[str, bool]:
+def _conditions(member: model.WrittenFields, *, is_row: bool) -> tuple[str, bool]:
     if member.if_match is None and member.if_none_match is None:
         return "", False
     if not is_row:
@@ -358,8 +339,10 @@ def _instant_us(given: dt.datetime) -> int:
     return at_us
 
 
-def _rule(member: _Member, settings: setspec.SetSettings, now_us: int, *, once: bool) -> rules.Rule:
-    for path, message in checks.problems(member, ""):
+def _rule(
+    member: model.WrittenFields, settings: setspec.SetSettings, now_us: int, *, once: bool
+) -> rules.Rule:
+    for path, message in checks.problems(member, "", model.OptionFields):
         raise _Refused(Code.INVALID_FIELD, path.lstrip("."), message)
     defaults, findings = settings.defaults, specfields.SpecFindings()
     dst = member.dst or model.DstFields()
@@ -400,10 +383,10 @@ def _zone_data(zone: str) -> str:
         raise _Refused(error.reason, "timeZone", str(error)) from None
 
 
-def _expression_text(member: _Member) -> str:
+def _expression_text(member: model.WrittenFields) -> str:
     text = (member.schedule or "").strip()
-    if len(text) > LONGEST_EXPRESSION:
-        message = f"has {len(text)} characters; write at most {LONGEST_EXPRESSION}"
+    if len(text) > model.LONGEST_EXPRESSION:
+        message = f"has {len(text)} characters; write at most {model.LONGEST_EXPRESSION}"
         raise _Refused(Reason.INVALID_SCHEDULE, "schedule", message)
     return text
 

@@ -1,0 +1,139 @@
+"""What the HTTP API answers: its document is made of these Structs, and its client reads them.
+
+A field with a default may be missing. An answer of a newer API may have fields that are not here;
+they are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from duepoint.model.member import OptionFields, Tag
+from duepoint.model.vocabulary import Fields, Time, choices, within
+
+Count = Annotated[int, within(0)]
+
+
+class Problem(Fields, kw_only=True, omit_defaults=True):
+    """Why a request was refused (RFC 9457); ``type`` is left out, which means about:blank."""
+
+    title: str = ""
+    status: Count = 0
+    code: Annotated[str, "Stable; other texts may change."] = ""
+    detail: str = ""
+    field: Annotated[str, "Of the body, the query or the headers."] = ""
+    request_id: Annotated[str, "Names the request in the log."] = ""
+
+
+class MemberView(OptionFields, kw_only=True):
+    """A member as the API has it."""
+
+    id: str
+    etag: Annotated[Tag, "Names this version, for If-Match; another one after every change."] = ""
+    uid: Annotated[str, "Of this life of the id; a change does not answer it."] = ""
+    schedule: str | None = None
+    at: Annotated[Time | None, "Of a one-off, in UTC."] = None
+    payload: Annotated[Any, "Null also where the member has none of its own."] = None
+    suspend: bool = False
+    state: Annotated[
+        str, choices("Active", "Suspended", "Completed"), "Completed: no slot is left."
+    ] = ""
+    created_time: Annotated[Time | None, "A change does not answer it."] = None
+    next_due_time: Annotated[
+        Time | None, "Null: there is none, or a worker has claimed the member."
+    ] = None
+    claimed: Annotated[bool, "A worker has it now."] = False
+
+
+class LimitsView(Fields, kw_only=True):
+    """What a set may have: members, bytes of a payload, changes a second."""
+
+    members: Count = 0
+    payload_bytes: Count = 0
+    changes_per_second: Count = 0
+
+
+class DurabilityView(Fields, kw_only=True):
+    """What the Redis servers promise: see status.durability of a ScheduleSet."""
+
+    persistence: Annotated[str, choices("aof", "rdb", "aof+rdb", "none")] = ""
+    replicas: Count = 0
+    loss_window: Annotated[str, "What can be lost when a server is lost."] = ""
+
+
+class SetView(Fields, kw_only=True):
+    """A set and what it holds at the moment."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    state: Annotated[str, choices("Ready", "Suspended", "Stalled", "Deleting")] = ""
+    managed_by_rows: Annotated[
+        bool, "The set is kept equal to its rows; its members cannot be changed here."
+    ] = False
+    members: Count = 0
+    armed: Annotated[Count, "Points that wait, retries among them."] = 0
+    in_flight: Annotated[Count, "Points that workers hold."] = 0
+    next_due_time: Time | None = None
+    lag_seconds: Annotated[
+        float | None, "How long the oldest overdue point has waited; 0: none is overdue."
+    ] = 0.0
+    limits: LimitsView = msgspec.field(default_factory=LimitsView)
+    durability: DurabilityView = msgspec.field(default_factory=DurabilityView)
+
+
+class UnfinishedSlot(Fields, kw_only=True):
+    """A slot that a worker has claimed, or that waits for its next attempt."""
+
+    id: Annotated[str, "Of the member."]
+    slot_time: Time | None = None
+    attempt: Annotated[Count, "How many were made."] = 0
+    since_time: Time | None = None
+    due_time: Annotated[Time | None, "Of the next attempt."] = None
+    claimed: Annotated[bool, "A worker has it now."] = False
+    last_error: str = ""
+
+
+class LetterView(Fields, kw_only=True):
+    """A slot that was given up."""
+
+    id: Annotated[str, "Of the letter, for a replay."]
+    namespace: Annotated[str, "Of a Schedule; members have that of their set."] = ""
+    schedule: Annotated[str, "Id of the member, or name of the Schedule."] = ""
+    slot_time: Time | None = None
+    dead_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+    attempts: Count | None = None
+
+
+class RowView(Fields, kw_only=True):
+    """What became of one row; a line for each, in the order of the rows."""
+
+    id: Annotated[str | None, "Of the row, where it has one that can be."] = None
+    outcome: Annotated[
+        str,
+        choices("Created", "Replaced", "Unchanged", "Removed", "Absent"),
+        "Missing where the row was refused.",
+    ] = ""
+    etag: Tag = ""
+    due_time: Annotated[Time | None, "When the member is due next."] = None
+    line: Annotated[int, within(1), "Of a row that was refused."] = 0
+    error: Annotated[Problem | None, "Why it was refused."] = None
+    fatal: Annotated[bool, "Nothing behind this line was read."] = False
+
+
+class Triggered(Fields, kw_only=True):
+    """The run that a trigger began."""
+
+    run: str
+    slot_time: Time = ""
+
+
+class Replayed(Fields, kw_only=True):
+    """What became of dead letters: how many fire again, and which were not there."""
+
+    replayed: Count = 0
+    missing: tuple[str, ...] = ()
