@@ -27,7 +27,7 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
-from duepoint.worker import claimer, pipeline
+from duepoint.worker import claimer, firing
 from tests.support.redisserver import RedisServer
 
 COUNT = int(report.number("COUNT", 100_000, 20_000))
@@ -166,11 +166,11 @@ def a_worker(
     """The product's worker around a target for everything."""
     clock = clock or clocks.SystemClock()
     whole = target.Targets(job=one, webhook=one, stream=one)
-    bounds = pipeline.Bounds(concurrency=_CONCURRENCY, lease_seconds=10.0)
+    bounds = firing.Bounds(concurrency=_CONCURRENCY, lease_seconds=10.0)
     limits = claimer.Limits(
         batch=500, under_way=2 * _CONCURRENCY, lease_seconds=10.0, grace_seconds=grace_seconds
     )
-    fires = pipeline.Pipeline(queue=queue, target=whole, clock=clock, bounds=bounds)
+    fires = firing.Firer(queue=queue, target=whole, clock=clock, bounds=bounds)
     return claimer.Claimer(queue, fires, clock, services.Health(), worker="bench", limits=limits)
 
 

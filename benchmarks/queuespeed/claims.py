@@ -87,8 +87,9 @@ async def empty(
         if handle is not None and (chains := chaincolumns.of(claimed.points)) is not None:
             for member in chains.members:
                 handle(member)
+        over = messages.Settlement(finished=[point.member for point in claimed.points])
         following, settled = await asyncio.gather(
-            _claim(queue), queue.settlements.settle(claimed, messages.Settlement(whole=True))
+            _claim(queue), queue.settlements.settle(claimed, over)
         )
         total += settled.applied
         claimed = following

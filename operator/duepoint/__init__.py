@@ -7,8 +7,8 @@ once, with an id that is the same for every attempt. Each arrow names the module
              --schedules.reconcilequeue, reconcile, plan-->
              delayqueue.definitions.upsert --> index in Redis
 
-    index --wakeups, claims.claiming--> worker.claimer --> worker.pipeline
-          --planner, planning, grouping--> worker.firing
+    index --wakeups, claims.claiming--> worker.claimer --> worker.firing
+          --planner, planning, batching--> worker.firing
           --targets.job | webhook | stream | kafka--> API server, receiver, stream, topic
           --settler, claims.settling--> index: next due, retry, dead letter, outcome
 

@@ -41,7 +41,7 @@ from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
 from duepoint.tracing import exporting
-from duepoint.worker import attempttraces, claimer, ownership, pipeline
+from duepoint.worker import attempttraces, claimer, firing, ownership
 
 if TYPE_CHECKING:
     from duepoint.controller import leadership
@@ -172,11 +172,11 @@ async def working(
     traces = attempttraces.AttemptTraces(spans, ratio=traced_share(os.environ)) if spans else None
     loop = claimer.Claimer(
         queue,
-        pipeline.Pipeline(
+        firing.Firer(
             queue=queue,
             target=targets,
             clock=own,
-            bounds=pipeline.Bounds(
+            bounds=firing.Bounds(
                 concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
             ),
             jobs=activejobs.ActiveJobs(jobs_api),

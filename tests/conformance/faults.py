@@ -269,10 +269,10 @@ class History:
             if point.kind is not points.PointKind.CHAIN:
                 finished += [] if again else [point.member]
             elif following < SLOTS:
-                chains.append(dataclasses.replace(point, due_us=self.slot_us(following)))
+                chains.append((point.member, self.slot_us(following)))
             else:
                 finished.append(point.member)
-                ended.append(point.schedule_id)
+                ended.append(point.member)
         if self._fault(0.1):
             return  # died after firing
         settlement = messages.Settlement(

@@ -297,7 +297,7 @@ async def test_open_occurrences_can_be_read_whether_they_are_claimed_or_wait(har
     await harness.queue.settlements.settle(claim, Settlement(occurrences=(retry,), chains=(later,)))
     claim, point = found[planned.id]
     slots = tuple(a_planned(point, point.slot_us + n) for n in range(1_200))
-    planning = messages.Planning(chain=point, slots=slots, next_due_us=later.due_us)
+    planning = messages.Planning(chain=point, slots=slots, next_due_us=later[1])
     assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     read = [
         one for shard in await harness.shards()
@@ -406,7 +406,7 @@ async def test_a_settled_chain_goes_on_at_its_next_due(harness):
     settled = await harness.queue.settlements.settle(claim, Settlement(chains=(following,)))
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
     (again,) = await harness.claim_all() or [await harness.claim_one()]
-    assert [point.due_us for point in again.points] == [following.due_us]
+    assert [point.due_us for point in again.points] == [following[1]]
 
 
 async def test_a_retry_stands_beside_the_chain_and_carries_its_record(harness):
@@ -456,7 +456,7 @@ async def test_of_too_many_open_retries_the_oldest_that_waits_becomes_a_dead_let
         )
         settled.append(
             await harness.queue.settlements.settle(
-                claim, Settlement(occurrences=(retry,), chains=(chain,))
+                claim, Settlement(occurrences=(retry,), chains=(moved(chain, 0),))
             )
         )
     buried = [points.parse_member(member, 0) for one in settled for member, _ in one.buried]
@@ -479,7 +479,7 @@ async def test_as_many_retries_are_open_as_the_catch_up_policy_runs(harness, mon
         point = dataclasses.replace(retry.point, slot_us=chain.slot_us + number)
         retry = dataclasses.replace(retry, point=point, open_limit=3)
         settled = await harness.queue.settlements.settle(
-            claim, Settlement(occurrences=(retry,), chains=(chain,))
+            claim, Settlement(occurrences=(retry,), chains=(moved(chain, 0),))
         )
         buried.append(len(settled.buried))
     assert buried == [0, 0, 0, 1]
@@ -526,7 +526,7 @@ async def test_an_ended_schedule_is_completed_and_has_no_point(harness):
     (claim,) = await harness.claim_all()
     (point,) = claim.points
     await harness.queue.settlements.settle(
-        claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
+        claim, Settlement(finished=(point.member,), ended=(point.member,))
     )
     stored = await harness.queue.definitions.definition(point.schedule_id)
     assert stored is not None
@@ -549,7 +549,7 @@ async def test_a_schedule_edited_in_flight_is_not_completed_by_its_old_point(har
     (point,) = claim.points
     await harness.arm(generation=2, due_in=60.0)
     await harness.queue.settlements.settle(
-        claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
+        claim, Settlement(finished=(point.member,), ended=(point.member,))
     )
     stored = await harness.queue.definitions.definition(point.schedule_id)
     assert stored is not None
@@ -1380,7 +1380,7 @@ async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
         assert await sleeping == (1,)
     # How old a wake-up is can only be estimated, to half of a round trip, which takes its time on a
     # busy machine: too early by that, it is told to wait.
-    assert harness.now_us() >= following.due_us - 600_000
+    assert harness.now_us() >= following[1] - 600_000
     await wakeups.close()
 
 
@@ -1506,7 +1506,7 @@ async def _an_ended_schedule(harness):
     (claim,) = await harness.claim_all()
     (point,) = claim.points
     settled = await harness.queue.settlements.settle(
-        claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
+        claim, Settlement(finished=(point.member,), ended=(point.member,))
     )
     assert settled.remaining == 0
 
@@ -1556,7 +1556,7 @@ async def test_many_chains_move_on_together(harness):
         await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
     for claim in await harness.claim_all():
         next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
-        settled = await harness.queue.settlements.settle(claim, Settlement(next_dues=next_dues))
+        settled = await harness.queue.settlements.settle(claim, Settlement(chains=next_dues))
         assert (settled.applied, settled.remaining) == (len(next_dues), 0)
     total = await harness.total()
     assert (total.points, total.due, total.claims) == (20, 0, 0)
@@ -1571,7 +1571,7 @@ async def test_a_chain_that_was_edited_under_its_claim_does_not_move_on_with_the
     for claim in claims:
         next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
         applied += (
-            await harness.queue.settlements.settle(claim, Settlement(next_dues=next_dues))
+            await harness.queue.settlements.settle(claim, Settlement(chains=next_dues))
         ).applied
     assert applied == 1
     assert (await harness.total()).points == 2
@@ -1599,7 +1599,7 @@ async def test_one_namespace_of_a_claim_moves_on_without_the_other(harness):
     for claim, parts in await _two_namespaces(harness):
         left = len(claim.points)
         for number, part in enumerate(parts, start=1):
-            settlement = Settlement(next_dues=_a_minute_on(part), number=number)
+            settlement = Settlement(chains=_a_minute_on(part), number=number)
             settled = await harness.queue.settlements.settle(claim, settlement)
             left -= len(part)
             assert (settled.applied, settled.remaining) == (len(part), left)
@@ -1615,7 +1615,7 @@ async def test_one_namespace_of_a_claim_ends_without_the_other(harness):
     for claim, parts in shared:
         moved, *gone = parts[0]
         settlement = Settlement(
-            next_dues=_a_minute_on([moved]), finished=tuple(point.member for point in gone)
+            chains=_a_minute_on([moved]), finished=tuple(point.member for point in gone)
         )
         settled = await harness.queue.settlements.settle(claim, settlement)
         assert settled.applied == len(parts[0])
@@ -1628,30 +1628,32 @@ async def test_a_namespace_that_lost_a_chain_to_an_edit_is_looked_at_one_by_one(
     applied = 0
     for claim, parts in shared:
         for number, part in enumerate(parts, start=1):
-            settlement = Settlement(next_dues=_a_minute_on(part), number=number)
+            settlement = Settlement(chains=_a_minute_on(part), number=number)
             applied += (await harness.queue.settlements.settle(claim, settlement)).applied
     assert applied == 39
     assert (await harness.total()).points == 40
 
 
-async def test_a_claim_of_chains_can_be_finished_whole(harness):
+async def test_all_chains_of_a_claim_are_finished(harness):
     for number in range(20):
         await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
     for claim in await harness.claim_all():
-        settled = await harness.queue.settlements.settle(claim, Settlement(whole=True))
+        over = Settlement(finished=[point.member for point in claim.points])
+        settled = await harness.queue.settlements.settle(claim, over)
         assert (settled.applied, settled.remaining) == (len(claim.points), 0)
     total = await harness.total()
     assert (total.points, total.claims) == (0, 0)
 
 
-async def test_finishing_a_claim_whole_leaves_alone_what_it_no_longer_holds(harness):
+async def test_finishing_all_chains_leaves_alone_what_the_claim_no_longer_holds(harness):
     for name in ("edited", "kept"):
         await harness.arm(name=name)
     claims = await harness.claim_all()
     await harness.arm(name="edited", generation=2, due_in=30.0)
     applied = 0
     for claim in claims:
-        applied += (await harness.queue.settlements.settle(claim, Settlement(whole=True))).applied
+        over = Settlement(finished=[point.member for point in claim.points])
+        applied += (await harness.queue.settlements.settle(claim, over)).applied
     assert applied == 1
     assert (await harness.total()).points == 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import dataclasses
 import os
 import uuid
 
@@ -174,15 +173,11 @@ class Histories(RuleBasedStateMachine):
                 retries[retry.point.member] = due
                 if chain:
                     moved[point.member] = due + 1
-        by_member = {point.member: point for point in claim.points}
         settled = self.run(
             self.harness.queue.settlements.settle(
                 claim,
                 messages.Settlement(
-                    chains=tuple(
-                        dataclasses.replace(by_member[member], due_us=due)
-                        for member, due in moved.items()
-                    ),
+                    chains=list(moved.items()),
                     finished=tuple(finished),
                     occurrences=tuple(_occurrence(m, due) for m, due in retries.items()),
                     number=known.number + 1 if known else 1,

@@ -213,7 +213,7 @@ async def test_overdue_slots_of_a_point_go_in_in_their_order_with_its_settlement
     claim, groups = await two_streams(harness)
     groups = [with_several_slots(group) for group in groups]
     next_dues = [(point.member, point.due_us + 1) for point in claim.points]
-    settlement = messages.Settlement(next_dues=next_dues, number=1)
+    settlement = messages.Settlement(chains=next_dues, number=1)
     handed = await harness.queue.settlements.deliver(claim, settlement, *groups)
     assert handed == messages.DeliveryResult(done=True)
     for group in groups:
@@ -233,7 +233,7 @@ async def test_overdue_slots_of_a_point_that_is_not_held_any_more_are_all_left_o
     )
     others = [(point.member, point.due_us + 1) for point in claim.points]
     handed = await harness.queue.settlements.deliver(
-        claim, messages.Settlement(next_dues=others, number=2), *groups
+        claim, messages.Settlement(chains=others, number=2), *groups
     )
     held = (False,) * 3 + (True,) * (3 * len(claim.points) - 3)
     assert handed == messages.DeliveryResult(done=False, held=held)
@@ -249,13 +249,13 @@ async def test_a_stream_that_refuses_leaves_points_with_several_slots_too(harnes
     await harness.server.redis.set(harness.server.keys.stream("default", refusing.name), "mine")
     next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
     handed = await harness.queue.settlements.deliver(
-        claim, messages.Settlement(next_dues=next_dues), *groups
+        claim, messages.Settlement(chains=next_dues), *groups
     )
     assert [bool(why) for why in handed.refused] == [number == bad for number in range(2)]
     assert await ids_in(harness, other.name) == [value for (value,) in other.values]
     kept = [pair for pair in next_dues if pair[0] in refusing.members]
     settled = await harness.queue.settlements.settle(
-        claim, messages.Settlement(next_dues=kept, number=2)
+        claim, messages.Settlement(chains=kept, number=2)
     )
     assert (settled.applied, settled.remaining) == (len(kept), 0)
 

@@ -273,7 +273,7 @@ async def test_racing_workers_share_what_is_due_without_overlap(redis_server, ke
 # -- settle -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["all at once", "one by one"])
+@pytest.mark.parametrize("whole", [3, 0], ids=["all at once", "one by one"])
 async def test_both_roads_of_a_settlement_end_alike(bench, whole):
     for member, due in ((A, 1), (B, 2), (OCCURRENCE, 3)):
         await bench.put(member, due)
@@ -283,12 +283,11 @@ async def test_both_roads_of_a_settlement_end_alike(bench, whole):
     retry = B + bytes([points.PointKind.RETRY]) + (7).to_bytes(8, "big")
     reply = await bench.settle(
         MINE,
-        chains=("100", A, "200", B),
+        moved=(("100", A), ("200", B)),
         finished=(OCCURRENCE,),
         occurrences=("150", retry),
         records=(retry, b"new record"),
         whole=whole,
-        named=3,
         outcomes=(b"o",),
     )
     assert reply == [b"settled", 3, 0]
@@ -306,45 +305,37 @@ async def test_the_quick_road_is_not_taken_when_something_is_missing(bench):
     await bench.put(B, 2)
     await bench.claim(MINE)
     await bench.client.zrem(bench.names.lane(1), B)
-    reply = await bench.settle(MINE, finished=(A, B), whole=True, named=2)
+    reply = await bench.settle(MINE, finished=(A, B), whole=2)
     assert reply == [b"settled", 1, 0]
     assert await bench.scores() == {}
 
 
-#: A chain with its next due, in the two ways in which a settlement names it.
-A_MOVES_ON = pytest.mark.parametrize(
-    "moves", [{"chains": ("900", A)}, {"moved": (("900", A),)}], ids=["as a pair", "by its due"]
-)
-
-
-@A_MOVES_ON
-async def test_a_lane_of_which_everything_is_named_moves_on_at_once(bench, moves):
+async def test_a_lane_of_which_everything_is_named_moves_on_at_once(bench):
     await bench.put(A, 1)
     await bench.put(B, 2)
     await bench.claim(MINE)
-    reply = await bench.settle(MINE, **moves, finished=(B,), whole_lane=2)
+    reply = await bench.settle(MINE, moved=(("900", A),), finished=(B,), whole=2)
     assert reply == [b"settled", 2, 0]
     assert await bench.scores() == {A: 900}
 
 
-@A_MOVES_ON
-async def test_a_lane_that_lost_a_point_is_looked_at_one_by_one(bench, moves):
+async def test_a_lane_that_lost_a_point_is_looked_at_one_by_one(bench):
     await bench.put(A, 1)
     await bench.put(B, 2)
     await bench.claim(MINE)
     await bench.put(A, 700)  # edited: armed anew
-    reply = await bench.settle(MINE, **moves, finished=(B,), whole_lane=2)
+    reply = await bench.settle(MINE, moved=(("900", A),), finished=(B,), whole=2)
     assert reply == [b"settled", 1, 0]
     assert await bench.scores() == {A: 700}
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["all at once", "one by one"])
+@pytest.mark.parametrize("whole", [3, 0], ids=["all at once", "one by one"])
 async def test_chains_of_several_dues_move_on_to_their_own(bench, whole):
     for member in (A, B, C):
         await bench.put(member, 1)
     await bench.claim(MINE)
     moved = (("900", A + C), ("800", B))
-    reply = await bench.settle(MINE, moved=moved, whole=whole, named=3)
+    reply = await bench.settle(MINE, moved=moved, whole=whole)
     assert reply == [b"settled", 3, 0]
     assert await bench.scores() == {A: 900, B: 800, C: 900}
     assert await bench.head() == 800
@@ -355,7 +346,7 @@ async def test_a_chain_that_was_deleted_meanwhile_does_not_come_back(bench):
     await bench.put(B, 1)
     await bench.claim(MINE)
     await bench.client.zrem(bench.names.lane(1), A)
-    reply = await bench.settle(MINE, moved=(("900", A + B),), whole=True, named=2)
+    reply = await bench.settle(MINE, moved=(("900", A + B),), whole=2)
     assert reply == [b"settled", 1, 0]
     assert await bench.scores() == {B: 900}
 
@@ -366,7 +357,7 @@ async def test_a_lane_into_which_slots_were_planned_is_looked_at_one_by_one(benc
     await bench.claim(MINE)
     slot = A + bytes([points.PointKind.PLANNED]) + (5).to_bytes(8, "big")
     await bench.plan(MINE, chain=A, slot=slot, due=800)
-    reply = await bench.settle(MINE, chains=("900", A), finished=(B,), whole_lane=2)
+    reply = await bench.settle(MINE, moved=(("900", A),), finished=(B,), whole=2)
     assert reply == [b"settled", 1, 1]
     assert (await bench.scores())[A] == 800
 
@@ -380,7 +371,7 @@ async def test_the_same_token_after_a_rollback_does_not_let_a_late_owner_settle(
     await bench.client.zrem(bench.names.claims, MINE)
     await bench.client.zadd(bench.names.claims, {OTHER: token})
     held = await bench.scores()
-    assert await bench.settle(MINE, finished=(A, B), whole=True, named=2) == [b"lost"]
+    assert await bench.settle(MINE, finished=(A, B), whole=2) == [b"lost"]
     assert await bench.scores() == held
     assert await bench.settle(OTHER, finished=(A,)) == [b"settled", 1, 1]
 
@@ -391,9 +382,7 @@ async def test_a_retry_is_not_stored_when_its_schedule_is_gone(bench):
     await bench.claim(MINE)
     await bench.client.zrem(bench.names.lane(1), A)
     retry = A + bytes([points.PointKind.RETRY]) + (7).to_bytes(8, "big")
-    await bench.settle(
-        MINE, chains=("9", A, "9", B), occurrences=("5", retry), records=(retry, b"r")
-    )
+    await bench.settle(MINE, moved=(("9", A + B),), occurrences=("5", retry), records=(retry, b"r"))
     assert await bench.scores() == {B: 9}
     assert await bench.client.hgetall(bench.names.occrec) == {b"": b""}
 
@@ -425,7 +414,7 @@ async def test_a_retry_that_somebody_stored_already_keeps_its_due_and_record(ben
     await bench.put(retry, 50)
     await bench.client.hset(bench.names.occrec, retry, b"theirs")
     await bench.settle(
-        MINE, chains=("9", A), occurrences=("5", retry), sources=(A,), records=(retry, b"mine")
+        MINE, moved=(("9", A),), occurrences=("5", retry), sources=(A,), records=(retry, b"mine")
     )
     assert (await bench.scores())[retry] == 50
     assert await bench.client.hget(bench.names.occrec, retry) == b"theirs"
@@ -437,16 +426,16 @@ async def test_a_settlement_that_brings_the_head_forward_tells_the_sleepers(benc
     assert (await pubsub.get_message(timeout=60))["type"] == "ssubscribe"
     await bench.put(A, 1)
     await bench.claim(MINE)
-    await bench.settle(MINE, chains=("77000", A), whole=True, named=1)
+    await bench.settle(MINE, moved=(("77000", A),), whole=1)
     message = await pubsub.get_message(timeout=60)
     due, lane, _ = message["data"].split(b" ")
     assert (due, lane) == (b"77000", b"1")
     await bench.put(B, 1)
     await bench.claim(MINE)
-    await bench.settle(MINE, chains=("88000", A, "99000", B), whole=True, named=2)
+    await bench.settle(MINE, moved=(("88000", A), ("99000", B)), whole=2)
     assert b"88000" in (await pubsub.get_message(timeout=60))["data"]
     await bench.claim(MINE)
-    await bench.settle(MINE, finished=(A, B), whole=True, named=2)  # nothing is left to wake for
+    await bench.settle(MINE, finished=(A, B), whole=2)  # nothing is left to wake for
     await bench.client.spublish(bench.names.wake, b"the end")
     assert (await pubsub.get_message(timeout=60))["data"] == b"the end"
     await pubsub.aclose()
@@ -459,7 +448,7 @@ async def test_a_chain_that_was_planned_is_not_finished_by_the_quick_road(bench)
     slot = A + bytes([points.PointKind.PLANNED]) + (5).to_bytes(8, "big")
     await bench.plan(MINE, chain=A, slot=slot, due=900)
     # The owner names what the claim began with; the number of points it holds is still two.
-    reply = await bench.settle(MINE, finished=(A, B), whole=True, named=2)
+    reply = await bench.settle(MINE, finished=(A, B), whole=2)
     assert reply == [b"settled", 1, 1]
     assert (await bench.scores())[A] == 900
     assert await bench.settle(MINE, finished=(slot,), number=2) == [b"settled", 1, 0]
@@ -483,7 +472,7 @@ async def test_extending_twice_is_harmless(bench):
     await bench.extend(MINE, 60_000_000)
     _, token, _ = await bench.extend(MINE, 60_000_000)
     assert await bench.scores() == {A: CLAIMED + int(token)}
-    assert await bench.settle(MINE, finished=(A,), whole=True, named=1) == [b"settled", 1, 0]
+    assert await bench.settle(MINE, finished=(A,), whole=1) == [b"settled", 1, 0]
 
 
 async def test_a_lost_claim_is_not_extended(bench):
@@ -513,7 +502,7 @@ async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
     (chain,) = answer.claim.points
     retry = queueing.a_retry(chain, due_us=10**14)
     await bench.queue.settlements.settle(
-        answer.claim, messages.Settlement(chains=(chain,), occurrences=(retry,))
+        answer.claim, messages.Settlement(chains=(queueing.moved(chain, 0),), occurrences=(retry,))
     )
     (answer,) = await bench.queue.claims.claim([0], worker="w")
     planned = queueing.a_planned(chain, 1_500_000)

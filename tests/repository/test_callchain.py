@@ -8,11 +8,11 @@ import pytest
 
 from tools import callchain
 
-MOST_FUNCTIONS = 30
-MOST_FILES = 12
+MOST_FUNCTIONS = 15
+MOST_FILES = 7
 #: With what the functions of the chain call themselves.
 MOST_STEPS = 37  # one of them is the fault points'
-MOST_FILES_OF_STEPS = 18
+MOST_FILES_OF_STEPS = 15
 
 
 @pytest.fixture(scope="module")

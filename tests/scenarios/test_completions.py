@@ -13,7 +13,7 @@ from duepoint.targets import target
 from duepoint.targets.job import activejobs
 from duepoint.targets.job.target import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.pipeline import Bounds, Pipeline
+from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
@@ -35,7 +35,7 @@ async def workers(world: World, *names: str):
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     async with contextlib.AsyncExitStack() as stack:
         for one in names:
-            work = Pipeline(
+            work = Firer(
                 queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
                 dice=lambda: 0.5, jobs=activejobs.ActiveJobs(world.api),
             )  # fmt: skip

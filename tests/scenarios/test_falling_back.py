@@ -20,7 +20,7 @@ from duepoint.targets import target
 from duepoint.targets.job import activejobs
 from duepoint.targets.job.target import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.pipeline import Bounds, Pipeline
+from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import event
@@ -61,7 +61,7 @@ async def a_worker(world: World, webhooks: RecordingTarget | None = None, job_ta
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
         world.queue,
-        Pipeline(queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
+        Firer(queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
             dice=lambda: 0.5, jobs=activejobs.ActiveJobs(world.api),
         ),
         world.clock,

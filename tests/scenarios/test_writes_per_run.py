@@ -9,7 +9,7 @@ import dataclasses
 from duepoint.targets import target
 from duepoint.targets.job import target as jobtarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.pipeline import Bounds, Pipeline
+from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import NoEntries
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
@@ -38,7 +38,7 @@ async def working(world: World):
     bounds = Bounds(concurrency=64, lease_seconds=10.0)
     worker = Claimer(
         world.queue,
-        Pipeline(
+        Firer(
             queue=world.queue,
             target=_Jobs(world),
             clock=world.clock,

@@ -12,7 +12,6 @@ import contextlib
 from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.repair.fallbacks import Doubt, PutAgain
-from duepoint.schedules import points
 from duepoint.schedules.points import PointKind
 from tests.support.queueing import EPOCH, Harness, a_retry, moved
 from tests.support.redisserver import RedisServer
@@ -40,7 +39,7 @@ class Scene:
         due_us = self._harness.now_us() + int(_RETRY_SECONDS * 1e6)
         retry = a_retry(chain, due_us=due_us)
         settlement = messages.Settlement(
-            chains=(points.chain(chain.schedule_id, chain.timing_version, due_us),),
+            chains=((chain.member, due_us),),
             occurrences=(retry,),
         )
         await self._harness.queue.settlements.settle(claim, settlement)

@@ -7,7 +7,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import pipeline
+from duepoint.worker import firing
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import queueing, workplace
 
@@ -31,7 +31,7 @@ async def give_up(harness: queueing.Harness, namespace: str, uids: dict[str, str
         arming = messages.Arming(definition=known, due_us=due_us)
         await harness.queue.writer.upsert([(arming, blob)], queueing.EPOCH)
     target.reply(*[REFUSED] * len(uids))
-    bounds = pipeline.Bounds(concurrency=8, lease_seconds=10.0)
-    worker = pipeline.Pipeline(queue=harness.queue, target=target, clock=clock, bounds=bounds)
+    bounds = firing.Bounds(concurrency=8, lease_seconds=10.0)
+    worker = firing.Firer(queue=harness.queue, target=target, clock=clock, bounds=bounds)
     for claim in await harness.claim_all():
         await workplace.carry_out(worker, claim)

@@ -14,7 +14,6 @@ What a file must still mean to later versions is said in ``EXPECTED``, in today'
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import random
 import sys
@@ -215,7 +214,7 @@ async def _write_set(queue: Any, layout: messages.Layout) -> None:
             (chain,) = claim.points
             over = messages.Settlement(
                 finished=(chain.member,),
-                ended=(chain.schedule_id,),
+                ended=(chain.member,),
                 leaving=((chain.schedule_id, messages.Leaving.ENDED),),
             )
             assert (await queue.settlements.settle(claim, over)).applied == 1
@@ -232,7 +231,7 @@ async def _settle_one(queue: Any, claim: messages.Claim) -> None:
         return
     ended = messages.Settlement(
         occurrences=slots(report),
-        chains=(dataclasses.replace(mine[0], due_us=SLOT_US + queueing.SECOND_US),),
+        chains=((mine[0].member, SLOT_US + queueing.SECOND_US),),
         dead=(messages.DeadLetter(member=b"", entry=LETTER),),
         outcomes=run.pack([EVENT]),
     )

@@ -152,9 +152,9 @@ def members(claims: list[messages.Claim]) -> list[bytes]:
     return sorted(point.member for claim in claims for point in claim.points)
 
 
-def moved(point: points.DuePoint, seconds: float) -> points.DuePoint:
-    """The same point, due so much later."""
-    return dataclasses.replace(point, due_us=point.due_us + int(seconds * SECOND_US))
+def moved(chain: points.DuePoint, seconds: float) -> tuple[bytes, int]:
+    """The chain as a settlement moves it on, by so much."""
+    return chain.member, chain.due_us + int(seconds * SECOND_US)
 
 
 def a_retry(

@@ -14,7 +14,7 @@ from duepoint import clock as clocks
 from duepoint import services
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
-from duepoint.worker import claimer, pipeline
+from duepoint.worker import claimer, firing
 from tests.support import queueing
 
 
@@ -23,8 +23,8 @@ async def main(url: str, prefix: str, name: str, lease_seconds: float) -> None:
     queue = queueing.a_queue(url, prefix)
     streams = streamtarget.StreamTarget(clock)
     targets = target.Targets(job=streams, webhook=streams, stream=streams)
-    bounds = pipeline.Bounds(concurrency=64, lease_seconds=lease_seconds)
-    work = pipeline.Pipeline(queue=queue, target=targets, clock=clock, bounds=bounds)
+    bounds = firing.Bounds(concurrency=64, lease_seconds=lease_seconds)
+    work = firing.Firer(queue=queue, target=targets, clock=clock, bounds=bounds)
     limits = claimer.Limits(
         batch=500, under_way=1000, lease_seconds=lease_seconds, grace_seconds=5.0
     )

@@ -28,7 +28,7 @@ from duepoint.targets import target as targets
 from duepoint.targets.stream import target as streams
 from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import target as webhooks
-from duepoint.worker import claimer, pipeline
+from duepoint.worker import claimer, firing
 from tests.support import queueing, vaults, webhooktargets
 
 LOCAL = egressrules.EgressPolicy(allowed=(ipaddress.ip_network("127.0.0.1/32"),))
@@ -287,7 +287,7 @@ def a_worker(
         ),
     )
     every = targets.Targets(job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(clock))
-    bounds = pipeline.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
+    bounds = firing.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
     claims = claimer.Limits(
         batch=500,
         under_way=2 * wants.concurrency,
@@ -296,7 +296,7 @@ def a_worker(
     )
     work = claimer.Claimer(
         queue,
-        pipeline.Pipeline(queue=queue, target=every, clock=clock, bounds=bounds),
+        firing.Firer(queue=queue, target=every, clock=clock, bounds=bounds),
         clock,
         services.Health(),
         worker=name,

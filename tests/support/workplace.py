@@ -17,7 +17,7 @@ from duepoint.schedules import actions, definition, slots
 from duepoint.targets.job import activejobs
 from duepoint.worker import attempttraces, claim_budget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.pipeline import Bounds, Pipeline
+from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.virtualqueue import VirtualQueue
@@ -69,7 +69,7 @@ class Workplace:
         bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
         return Claimer(
             self.queue,
-            Pipeline(
+            Firer(
                 queue=self.queue,
                 target=self.target,
                 clock=self.clock,
@@ -113,7 +113,7 @@ class Workplace:
         return await self.queue.definitions.definition(known.id)
 
 
-async def carry_out(work: Pipeline, claim: messages.Claim) -> None:
+async def carry_out(work: Firer, claim: messages.Claim) -> None:
     """All of one claim, without a claimer."""
     holding = claim_budget.Holding(
         budget=claim_budget.ClaimBudget(),

@@ -150,7 +150,7 @@ def test_a_thousand_namespaces_make_no_more_series_than_there_may_be_namespaces(
             at_us=now_us,
         )
         results.count_ended([missed])
-        results.observe_group(namespace, now_us, [now_us - 1_000 * number])
+        results.observe_batch(namespace, now_us, [now_us - 1_000 * number])
         target.count(namespace, webhook, outcome.Delivered(accepted_us=now_us))
         target.count_result(namespace, webhook.target, "Succeeded")
         label = telemetry.namespaces.label(namespace)

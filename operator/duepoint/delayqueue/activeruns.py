@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NewType
 
 from duepoint.delayqueue import messages
-from duepoint.schedules import points
+from duepoint.schedules import definition, points
 
 Run = NewType("Run", bytes)
 """Slot in us (8 bytes, big-endian) and run tag (0 or 4 bytes)."""
@@ -88,6 +88,14 @@ class ActiveRun:
     def as_(self, state: ActiveRunState) -> ActiveRun:
         """The same run in this state."""
         return dataclasses.replace(self, value=state.encode() + self.value[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A run that counted for its schedule's concurrency policy and has ended."""
+
+    definition: definition.Definition
+    run: ActiveRun
 
 
 def run_of(member: bytes) -> Run:

@@ -6,16 +6,20 @@ Raw replies do not leave this package.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 import msgspec
 
 from duepoint import errors
-from duepoint.runs import past
-from duepoint.schedules import definition, points
+from duepoint.runs import past, run
+from duepoint.schedules import definition, points, slots
+
+if TYPE_CHECKING:
+    from duepoint.delayqueue import activeruns
 
 ShardId = NewType("ShardId", int)
 ClaimId = NewType("ClaimId", bytes)
@@ -254,9 +258,9 @@ class Leaving(enum.IntEnum):
     DEAD = 2  # its slot is a dead letter, which may be replayed: it is kept for longer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Settlement:
-    """What has become of some or all points of a claim, applied in one script.
+    """What becomes of some or all points of a claim: filled step by step, applied in one script.
 
     Order inside the script: retries and planned slots are stored first, then chains move, then
     what is finished goes, so that a crash of the server between any two writes loses nothing.
@@ -264,38 +268,83 @@ class Settlement:
 
     Attributes:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
-        chains: chain points at their next due; the old claimed score is replaced.
-        next_dues: the same as ``chains`` for many at a time: chain members and their next dues.
+        chains: chain members, each with the due at which it goes on.
         finished: members that are done and disappear (occurrences, chains without a next slot).
-        whole: every point of the claim is finished, as if ``finished`` named them all. Only for a
-            claim of chains, and only in its first settlement.
-        ended: schedule ids whose chain finished for good: their definition's state becomes
-            completed in the same script.
+        ended: those of them that are the chains of Schedules without a further slot: the state of
+            the definition becomes completed in the same script.
         counted: members whose slots have started by this, of schedules with maxRuns: each raises
             the run count of its schedule's definition by one.
         leaving: members of sets that may have come to their end: one that is completed, and of
             which no occurrence is left, leaves the queue.
         dead: members given up on: they go to the ``dead`` stream and disappear.
+        events: the news of all that; packed into ``outcomes`` when they are sent.
         outcomes: packed outcomes for the ``runs`` stream; empty = none. Written even when the
             claim is lost, and marked so: they tell of runs, and end no slot.
         history: records of slots that have ended, each with its schedule; kept for people. Can be
             gone through again: a settlement may be sent again.
+        left: runs that counted for the concurrency policy of their Schedule and have ended.
         number: number of a partial settlement, rising within the claim, from 1; repeating one
             changes nothing.
     """
 
-    occurrences: tuple[Occurrence, ...] = ()
-    chains: tuple[points.DuePoint, ...] = ()
-    next_dues: Sequence[tuple[bytes, int]] = ()
-    finished: tuple[bytes, ...] = ()
-    whole: bool = False
-    ended: tuple[points.ScheduleId, ...] = ()
-    counted: tuple[bytes, ...] = ()
-    leaving: tuple[tuple[points.ScheduleId, Leaving], ...] = ()
-    dead: tuple[DeadLetter, ...] = ()
+    occurrences: list[Occurrence] = field(default_factory=list)
+    chains: list[tuple[bytes, int]] = field(default_factory=list)
+    finished: list[bytes] = field(default_factory=list)
+    ended: list[bytes] = field(default_factory=list)
+    counted: list[bytes] = field(default_factory=list)
+    leaving: list[tuple[points.ScheduleId, Leaving]] = field(default_factory=list)
+    dead: list[DeadLetter] = field(default_factory=list)
+    events: list[run.RunEvent | run.Together] = field(default_factory=list)
     outcomes: bytes = b""
     history: Iterable[past.Kept] = ()
+    left: list[activeruns.EndedRun] = field(default_factory=list)
     number: int = 1
+
+    def move(self, chain: bytes, following: slots.DueSlot | None) -> None:
+        """The chain goes on at this slot; None = it has no further one, and its Schedule ends."""
+        if following is None:
+            self.finished.append(chain)
+            self.ended.append(chain)
+        else:
+            self.chains.append((chain, following.due_us))
+
+    def finish(self, member: bytes) -> None:
+        """The point is done."""
+        self.finished.append(member)
+
+    def retry(self, occurrence: Occurrence) -> None:
+        """The slot is due again, at this occurrence."""
+        self.occurrences.append(occurrence)
+
+    def bury(self, letter: DeadLetter) -> None:
+        """The point is given up on."""
+        self.dead.append(letter)
+
+    def leave(self, schedule_id: points.ScheduleId, why: Leaving) -> None:
+        """The member of a set may have come to its end."""
+        self.leaving.append((schedule_id, why))
+
+    def report(self, *events: run.RunEvent | run.Together) -> None:
+        """Tell this of the slots."""
+        self.events += events
+
+    def add(self, other: Settlement) -> None:
+        """What the other one does, too."""
+        for name in _GATHERED:
+            if more := getattr(other, name):
+                getattr(self, name).extend(more)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was put into it."""
+        return not any(getattr(self, name) for name in _GATHERED)
+
+
+_GATHERED = tuple(
+    one.name
+    for one in dataclasses.fields(Settlement)
+    if one.name not in {"outcomes", "history", "number"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,11 +62,17 @@ class Decision:
     newest_us: int
 
 
-def decide(slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int) -> Decision:
+def decide(
+    slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int, most: int | None = None
+) -> Decision:
     """What to do with every slot from the chain's own up to now.
 
     A chain due at an instant at or before which the schedule has no slot (zone data change the
     meaning of an expression) runs nothing and goes on.
+
+    Args:
+        most: run no more than the oldest of them; ``following`` is the next one then. Where all
+            overdue slots run the cost grows with this, and not with their number.
     """
     first_us = slots.at_or_before(chain_due_us)
     newest_us = slots.newest_due(now_us)
@@ -75,38 +81,27 @@ def decide(slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int
             run=(), missed=(), following=slots.next_after(now_us), newest_us=chain_due_us
         )
     overdue = _Overdue(slots, policy, first_us, newest_us, now_us)
+    if most is not None and newest_us > first_us and overdue.all_run():
+        return overdue.oldest(most)
     chosen = overdue.chosen()
-    return Decision(
-        run=chosen,
-        missed=overdue.missed(chosen),
-        following=slots.next_after(newest_us),
-        newest_us=newest_us,
-    )
+    missed = overdue.missed(chosen)
+    if most is None or len(chosen) <= most:
+        following = slots.next_after(newest_us)
+        return Decision(run=chosen, missed=missed, following=following, newest_us=newest_us)
+    following = DueSlot(chosen[most].slot_us, chosen[most].due_us)
+    chosen = chosen[:most]
+    return Decision(run=chosen, missed=missed, following=following, newest_us=chosen[-1].slot_us)
 
 
-def oldest_of_all(
-    slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int, most: int
-) -> Decision | None:
-    """The oldest of several overdue slots that all run; ``following`` is the slot after them.
-
-    That is what ``decide`` says, cut off after ``most`` slots, but its cost grows with ``most`` and
-    not with the number of overdue slots. None where fewer than two are overdue, where one of them
-    does not run, and where no slot follows.
-    """
-    first_us = slots.at_or_before(chain_due_us)
-    newest_us = slots.newest_due(now_us)
-    if first_us is None or newest_us is None or newest_us <= first_us:
+def lone(policy: rules.Policy, due: DueSlot, now_us: int) -> Chosen | None:
+    """Whether the only slot that is overdue runs: simply, unless it is too old."""
+    late_us = now_us - due.due_us
+    is_late = late_us > ON_TIME_US
+    if (is_late and policy.catch_up == "None") or (
+        policy.deadline_us is not None and late_us > policy.deadline_us
+    ):
         return None
-    if not _Overdue(slots, policy, first_us, newest_us, now_us).all_run():
-        return None
-    run: list[Chosen] = []
-    following: DueSlot | None = slots.due_slot(first_us)
-    while following is not None and following.slot_us <= newest_us and len(run) < most:
-        run.append(Chosen(slot_us=following.slot_us, due_us=following.due_us, catch_up=True))
-        following = slots.next_after(following.slot_us)
-    if following is None:
-        return None
-    return Decision(run=tuple(run), missed=(), following=following, newest_us=run[-1].slot_us)
+    return Chosen(slot_us=due.slot_us, due_us=due.due_us, catch_up=is_late)
 
 
 def had_passed(slot_us: int, policy: rules.Policy, written_us: int) -> bool:
@@ -152,10 +147,20 @@ class _Overdue:
             return False
         return self.slots.count(self.first_us - 1, self.newest_us) <= self._most
 
+    def oldest(self, most: int) -> Decision:
+        """The oldest slots, of those that all run."""
+        run: list[Chosen] = []
+        following: DueSlot | None = self.slots.due_slot(self.first_us)
+        while following is not None and following.slot_us <= self.newest_us and len(run) < most:
+            run.append(Chosen(slot_us=following.slot_us, due_us=following.due_us, catch_up=True))
+            following = self.slots.next_after(following.slot_us)
+        return Decision(run=tuple(run), missed=(), following=following, newest_us=run[-1].slot_us)
+
     def chosen(self) -> tuple[Chosen, ...]:
         """The newest that the policy runs, oldest first."""
         if self.newest_us == self.first_us:
-            return self._chosen_alone()
+            chosen = lone(self.policy, self.slots.due_slot(self.newest_us), self.now_us)
+            return () if chosen is None else (chosen,)
         edge_us = max(self._deadline_edge_us, self._on_time_edge_us)
         newest_first = self.slots.dues_back(self.newest_us, self.first_us)
         young = itertools.takewhile(lambda due: due.due_us >= edge_us, newest_first)
@@ -163,14 +168,6 @@ class _Overdue:
             Chosen(slot_us=due.slot_us, due_us=due.due_us, catch_up=True)
             for due in reversed(list(itertools.islice(young, self._most)))
         )
-
-    def _chosen_alone(self) -> tuple[Chosen, ...]:
-        """The usual case, on the way of every firing: one slot, simply run unless it is too old."""
-        due = self.slots.due_slot(self.newest_us)
-        if due.due_us < max(self._deadline_edge_us, self._on_time_edge_us):
-            return ()
-        late = self.now_us - due.due_us > ON_TIME_US
-        return (Chosen(slot_us=due.slot_us, due_us=due.due_us, catch_up=late),)
 
     def missed(self, chosen: tuple[Chosen, ...]) -> tuple[Missed, ...]:
         """The others, by reason."""

@@ -28,7 +28,7 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wakeups import Wakeups
 from duepoint.faults import FaultPoint
 from duepoint.worker import claim_budget, keepalive, suspects
-from duepoint.worker.pipeline import Pipeline
+from duepoint.worker.firing import Firer
 
 #: While there is no room for a claim it is looked for this often.
 _LOOK_FOR_ROOM_SECONDS = 0.05
@@ -75,7 +75,7 @@ class Claimer:
     def __init__(
         self,
         queue: DelayQueue,
-        pipeline: Pipeline,
+        firer: Firer,
         clock: Clock,
         health: services.Health,
         *,
@@ -86,7 +86,7 @@ class Claimer:
     ) -> None:
         self._queue = queue
         self._before_claims = before_claims
-        self._pipeline = pipeline
+        self._firer = firer
         self._clock = clock
         self._worker = worker
         self._limits = limits
@@ -108,12 +108,12 @@ class Claimer:
     def drain(self) -> None:
         """Claim nothing more; what runs may end within the grace period."""
         self._draining.set()
-        self._pipeline.drain()
+        self._firer.drain()
         self._isolation.close()
 
     async def run(self) -> None:
         """Claim and dispatch until drained; cancelled, give back what has not ended."""
-        keeping = asyncio.create_task(self._pipeline.leases.run())
+        keeping = asyncio.create_task(self._firer.leases.run())
         try:
             await self._claim_until_drained()
             await self._wait_for_running()
@@ -206,7 +206,7 @@ class Claimer:
     ) -> tuple[messages.ShardId, ...]:
         """Claim a few points for namespaces that have few in hand; returns the other shards."""
         most = self._limits.under_way
-        left = self._pipeline.jobs.left(most - self._under_way)
+        left = self._firer.jobs.left(most - self._under_way)
         ask = self._budget.few(
             due,
             most=most,
@@ -275,17 +275,8 @@ class Claimer:
         try:
             if self._draining.is_set():
                 return []
-            started = self._clock.monotonic()
-            await faults.reach(FaultPoint.BEFORE_CLAIM)
             answers = await self._answers(ask, of_suspects=of_suspects)
-            await faults.reach(FaultPoint.AFTER_CLAIM)
-            ended = self._clock.monotonic()
-            telemetry.claim_seconds.observe(ended - started)
             claims = [answer.claim for answer in answers if answer.claim is not None]
-            for answer in answers:
-                self._wakeups.note(answer)
-                self._budget.deep[answer.shard] = answer.more
-                self._budget.crowded_since.pop(answer.shard, None)
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
         finally:
@@ -298,12 +289,27 @@ class Claimer:
                     await self._claim_suspects(answer.shard)
             outages = self._keepalive.outages
             if outages.away or any(answer.trouble is not None for answer in answers):
-                outages.record(answers, ended)
+                outages.record(answers, self._clock.monotonic())
                 self._keepalive.report()
         return answers
 
     async def _answers(self, ask: claim_budget.Ask, *, of_suspects: bool) -> list[messages.Claimed]:
-        """One for each shard, and more where none of them answers: are the others there?
+        """Claim, and note what the answers say of the shards."""
+        started = self._clock.monotonic()
+        await faults.reach(FaultPoint.BEFORE_CLAIM)
+        answers = await self._asked_shards(ask, of_suspects=of_suspects)
+        await faults.reach(FaultPoint.AFTER_CLAIM)
+        telemetry.claim_seconds.observe(self._clock.monotonic() - started)
+        for answer in answers:
+            self._wakeups.note(answer)
+            self._budget.deep[answer.shard] = answer.more
+            self._budget.crowded_since.pop(answer.shard, None)
+        return answers
+
+    async def _asked_shards(
+        self, ask: claim_budget.Ask, *, of_suspects: bool
+    ) -> list[messages.Claimed]:
+        """One answer for each shard, and more where none of them answers: are the others there?
 
         Raises the trouble of a queue that is away as a whole.
         """
@@ -372,36 +378,47 @@ class Claimer:
                 await _end({waiting})
 
     def _usual_room(self) -> int:
-        return self._pipeline.jobs.room(self._limits.under_way - self._under_way)
+        return self._firer.jobs.room(self._limits.under_way - self._under_way)
 
     # -- what is under way ---------------------------------------------------------------------
 
     def _hand_over(self, claim: messages.Claim, *, is_only: bool) -> None:
+        holding = self._hold(claim)
+        wait_to_begin = self._isolate(claim, holding.left, is_only=is_only)
+        task = asyncio.create_task(self._firer.run(claim, holding, wait_to_begin))
+        self._running.add(task)
+        task.add_done_callback(functools.partial(self._end_claim, claim, holding))
+
+    def _hold(self, claim: messages.Claim) -> claim_budget.Holding:
+        """Count the points of a claim among those in hand."""
         size = max(1, len(claim.points) + len(claim.unknown_members))
-        wait_to_begin: Callable[[], Awaitable[None]] | None = None
-        if claim.reclaimed:
-            telemetry.reclaimed_total.inc(size)
-            in_company = self._under_way > 0 or self._asked > 1 or not is_only
-            if self._isolation.takes(claim, in_company=in_company):
-                wait_to_begin = functools.partial(
-                    self._isolation.begin, lambda: self._under_way <= size and not self._asked
-                )
         group = sharding.namespaces_of(claim.shard)
         self._under_way += size
         self._budget.in_hand[group] += size
-        self._pipeline.jobs.unknown += size
-        holding = claim_budget.Holding(
+        self._firer.jobs.unknown += size
+        return claim_budget.Holding(
             budget=self._budget,
-            jobs=self._pipeline.jobs,
+            jobs=self._firer.jobs,
             clock=self._clock,
             on_change=self._give_room,
             group=group,
             left=size,
             unknown=size,
         )
-        task = asyncio.create_task(self._pipeline.run(claim, holding, wait_to_begin))
-        self._running.add(task)
-        task.add_done_callback(functools.partial(self._end_claim, claim, holding))
+
+    def _isolate(
+        self, claim: messages.Claim, size: int, *, is_only: bool
+    ) -> Callable[[], Awaitable[None]] | None:
+        """What a claim of points that have lost an owner waits for; None where it may begin."""
+        if not claim.reclaimed:
+            return None
+        telemetry.reclaimed_total.inc(size)
+        in_company = self._under_way > size or self._asked > 1 or not is_only
+        if not self._isolation.takes(claim, in_company=in_company):
+            return None
+        return functools.partial(
+            self._isolation.begin, lambda: self._under_way <= size and not self._asked
+        )
 
     def _give_room(self, points: int) -> None:
         """So many points less are in hand; with 0, perhaps fewer are Jobs."""

@@ -18,6 +18,7 @@ import msgspec
 from duepoint import errors, faults, telemetry
 from duepoint.delayqueue import activeruns, messages, overlaps
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.messages import Settlement
 from duepoint.delayqueue.overlaps import Facts, Verdict
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
@@ -32,9 +33,8 @@ from duepoint.targets import target
 from duepoint.targets.job import activejobs
 from duepoint.targets.job import target as jobtarget
 from duepoint.targets.job.activejobs import JobState
-from duepoint.worker import closing as closings
-from duepoint.worker import results
-from duepoint.worker.plan import Attempt, Closing, EndedRun
+from duepoint.worker import endings, results
+from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
 
 #: A slot that waits looks again by itself after this, doubled each time up to the other.
@@ -88,14 +88,14 @@ def policy_of(attempt: Attempt) -> str:
     return attempt.record.concurrency or attempt.definition.rule.policy.concurrency
 
 
-def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Closing:
+def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Settlement:
     """What the settlement is to say of a slot that does not start."""
     if isinstance(verdict, Waits):
         reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
-        waits = closings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
-        return waits or Closing()
+        waits = endings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
+        return waits or Settlement()
     is_run = verdict.state in ENDED
-    event = closings.attempt_event(
+    event = endings.attempt_event(
         attempt,
         verdict.state,
         verdict.reason,
@@ -108,7 +108,7 @@ def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Closing:
         settled_us=attempt.slot_us if attempt.is_regular else 0,
         completed=attempt.completes and attempt.is_regular,
     )
-    return Closing(finished=(attempt.point.member,), events=(event,))
+    return Settlement(finished=[attempt.point.member], events=[event])
 
 
 def made_before(firing: target.Firing, now_us: int) -> outcomes.Delivered:
@@ -119,18 +119,17 @@ def made_before(firing: target.Firing, now_us: int) -> outcomes.Delivered:
     )
 
 
-def leaving(closed: Closing, attempt: Attempt, firing: target.Firing, verdict: Answer) -> Closing:
-    """The closing with the run's end, unless it goes on: as a Job, as a retry, by waiting."""
+def leave(settlement: Settlement, attempt: Attempt, firing: target.Firing, verdict: Answer) -> None:
+    """Add the run's end, unless it goes on: as a Job, as a retry, by waiting."""
     has_ended = any(
         isinstance(event, RunEvent) and event.state is not RunState.RUNNING
-        for event in closed.events
+        for event in settlement.events
     )
     is_running = isinstance(verdict, Start) and bool(_job_name(firing)) and not has_ended
-    if is_running or closed.occurrences or isinstance(verdict, Waits):
-        return closed
+    if is_running or settlement.occurrences or isinstance(verdict, Waits):
+        return
     run = _run(attempt, _job_name(firing))
-    left = EndedRun(definition=attempt.definition, run=run)
-    return dataclasses.replace(closed, left=(left,))
+    settlement.left.append(activeruns.EndedRun(definition=attempt.definition, run=run))
 
 
 def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
@@ -341,20 +340,23 @@ class _Question:
         if not replaced:
             return None
         now_us = self._settler.now_us()
-        events = tuple(
-            closings.slot_event(
-                self._known,
-                one.slot_us,
-                RunState.REPLACING,
-                Reason.REPLACED,
-                now_us,
-                trigger="Manual" if one.is_wanted else "Schedule",
-                message=message,
-                job_name=one.job,
+        settlement = Settlement()
+        settlement.report(
+            *(
+                endings.slot_event(
+                    self._known,
+                    one.slot_us,
+                    RunState.REPLACING,
+                    Reason.REPLACED,
+                    now_us,
+                    trigger="Manual" if one.is_wanted else "Schedule",
+                    message=message,
+                    job_name=one.job,
+                )
+                for one in replaced
             )
-            for one in replaced
         )
-        if not await self._settler.report(Closing(events=events)):
+        if not await self._settler.report(settlement):
             return target.not_started()
         try:
             for one in replaced:

@@ -1,48 +1,54 @@
-"""Carries out a plan: attempts at targets, entries of streams, checks.
+"""Carries out claims, each from its first point to its last settlement: plan, fire, settle.
 
-Ordinary points whose entries go into our own Redis are appended together (``handover``); all else
-is a request of its own, made once its namespace has a slot for it (``slots``). Chains that must not
-wait for their attempts move on before (``split``). A failure of one point, a bug of ours
-included, is an outcome of that point; its neighbours go on. All closings are with the settler
-when ``fire`` returns, unless the claim is lost.
+``claimer`` hands over a claim; ``planner`` says what to do with its points, and ``settler`` writes
+what came of it. Ordinary points whose entries go into our own Redis are appended together
+(``handover``); all else is a request of its own, made once its namespace has a slot for it
+(``slots``). Chains that must not wait for their attempts move on before (``split``). A failure of
+one point, a bug of ours included, is an outcome of that point; its neighbours go on.
 
 When the worker is to end, attempts that have not begun are due again at once, for other workers;
 what has begun may end. The slots of one catch-up are tried one after the other: behind one that is
-being tried the others wait for it, and are given back when it has ended.
+being tried the others wait for it, and are given back when it has ended. A claim that is cancelled
+gives back the points that have not ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from duepoint import errors, faults, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
+from duepoint.targets.job import activejobs
 from duepoint.worker import (
     actioncache,
     attempttraces,
     claim_order,
     concurrency,
+    endings,
     handover,
+    planner,
     results,
     slots,
 )
-from duepoint.worker import closing as closings
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.claim_budget import Holding
-from duepoint.worker.plan import Attempt, Closing, Plan
-from duepoint.worker.settler import Settler
+from duepoint.worker.plan import Attempt, Batch, Plan
+from duepoint.worker.settler import Leases, Settler
 
 #: Bounds of the wait for an action that cannot be read; between them, half of the slot's age.
 _UNREADABLE_WAIT_US = (500_000, 60_000_000)
@@ -52,9 +58,24 @@ _TURNS_TO_REQUEST = 4
 _SMALL_CLAIM = 8
 #: How long a check may take: several objects, each with a limit of its own.
 _CHECK_SECONDS = 30.0
+#: After a longer outage the release of a claim changes nothing any more.
+_COME_BACK_SECONDS = 600.0
 
 #: Stands in for an action that cannot be read: its retries are those of a Job.
 _STAND_IN = actions.Action(target=actions.JobAction(template={}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Limits of one worker.
+
+    Attributes:
+        concurrency: attempts at receivers at a time.
+        lease_seconds: for how long a claim is held at a time.
+    """
+
+    concurrency: int
+    lease_seconds: float
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -95,7 +116,11 @@ def _put_few_first(sequences: list[tuple[Attempt, ...]]) -> int:
 
 
 class Firer:
-    """Fires plans, one for each claim, side by side."""
+    """Carries out claims, side by side.
+
+    Args:
+        traces: None where traces are off.
+    """
 
     def __init__(
         self,
@@ -103,21 +128,26 @@ class Firer:
         queue: DelayQueue,
         target: targets.WorkerTarget,
         clock: Clock,
-        actions: ActionCache,
-        slots: slots.AttemptSlots,
-        gate: concurrency.Gate,
-        results: results.Results,
+        bounds: Bounds,
+        dice: Callable[[], float] = random.random,
+        jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS,
         traces: attempttraces.AttemptTraces | None = None,
     ) -> None:
-        self._traces = traces
         self._queue = queue
         self._target = target
         self._clock = clock
-        self._actions = actions
-        self._slots = slots
-        self._gate = gate
-        self._results = results
-        self._handover = handover.Handover(queue=queue, target=target, clock=clock, results=results)
+        self._traces = traces
+        self.jobs = slots.JobSlots(clock)
+        self.leases = Leases(queue, clock, lease_seconds=bounds.lease_seconds)
+        self._order = claim_order.SmallerFirst(clock)
+        self._actions = ActionCache(queue)
+        self._planner = planner.Planner(queue=queue, target=target, actions=self._actions)
+        self._slots = slots.AttemptSlots(clock, bounds.concurrency, self.jobs, self._actions)
+        self._gate = concurrency.Gate(queue, jobs)
+        self._results = results.Results(clock=clock, dice=dice, traces=traces)
+        self._handover = handover.Handover(
+            queue=queue, target=target, clock=clock, results=self._results
+        )
         self._is_draining = False
         self._works: set[_Work] = set()
         self._few = claim_order.FewInATurn(claim_order.ATTEMPTS_IN_A_TURN)
@@ -128,8 +158,48 @@ class Firer:
         for work in self._works:
             self._end(work)
 
-    async def fire(self, plan: Plan, settler: Settler, holding: Holding) -> None:
-        """Carry out a plan."""
+    async def run(
+        self,
+        claim: messages.Claim,
+        holding: Holding,
+        wait_to_begin: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Carry out one claim; returns when all of it is settled or lost.
+
+        Args:
+            holding: hears which points have ended: one slow delivery may outlast the rest of its
+                claim by minutes.
+            wait_to_begin: the claim is kept while it lasts, and nothing of it is tried.
+        """
+        settler = Settler(self._queue, self._clock, claim)
+        self.leases.keep(settler)
+        size = holding.left
+        telemetry.inflight.inc(size)
+        try:
+            if wait_to_begin is not None:
+                await wait_to_begin()
+                # What was read with the claim, and the time, may be old by now.
+                now_us = settler.now_us()
+                claim = dataclasses.replace(settler.claim, definitions={}, now_us=now_us)
+            async with self._order.of(claim):
+                plan = await self._planner.plan(settler, claim)
+                await faults.reach(FaultPoint.AFTER_PLAN)
+                if plan is None:
+                    settler.lost = True
+                else:
+                    await self._fire(plan, settler, holding)
+                    await settler.finish()
+            if settler.lost and settler.cut_off:
+                await self._come_back(settler)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._give_up(settler))
+            raise
+        finally:
+            telemetry.inflight.dec(size)
+            self.leases.end(settler)
+
+    async def _fire(self, plan: Plan, settler: Settler, holding: Holding) -> None:
+        """Carry out a plan; all that has ended is with the settler then, unless it is lost."""
         is_crowded = self._slots.jobs.is_crowded()
         work = _Work(plan=plan, settler=settler, holding=holding, is_crowded=is_crowded)
         self._works.add(work)
@@ -137,8 +207,8 @@ class Firer:
             self._end(work)
         try:
             async with asyncio.TaskGroup() as group:
-                if plan.groups:
-                    await self._append_groups(work)
+                if plan.batches:
+                    await self._append_batches(work)
                 tries: list[asyncio.Task[None]] = []
                 lost: set[bytes] = set()
                 if plan.splits:
@@ -159,8 +229,8 @@ class Firer:
                 count = len(others) + len(plan.checks)
                 if (settled := holding.left - len(tries) - count) > 0:
                     holding.ended(settled)
-                if plan.closing is not None:
-                    settler.add(plan.closing)
+                if not plan.settlement.is_empty:
+                    settler.add(plan.settlement)
                 loop = asyncio.get_running_loop()
                 if count == 1 and not plan.entries:  # a lone point is fired without a task more
                     loop.call_soon(holding.kinds_known)
@@ -217,32 +287,58 @@ class Firer:
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
 
+    async def _give_up(self, settler: Settler) -> None:
+        """What has ended is settled; the rest is due again at once, for another worker."""
+        try:
+            await settler.finish()
+            await faults.reach(FaultPoint.BEFORE_RELEASE)
+            await self._queue.claims.release(settler.claim)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.warning("points not given back", error=str(trouble))
+
+    async def _come_back(self, settler: Settler) -> None:
+        """A claim ran out because the queue was away: its points did not end their owner.
+
+        Said as soon as the queue answers, and before it anything that is still ours is given back.
+        """
+        waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
+        last_try = self._clock.monotonic() + _COME_BACK_SECONDS
+        while self._clock.monotonic() < last_try:
+            try:
+                await self._queue.claims.release(settler.claim)
+            except errors.TryLater:
+                await self._clock.sleep(next(waits))
+            except errors.WorldChanged:
+                return
+            else:
+                return
+
     # -- entries of streams ----------------------------------------------------------------------
 
-    async def _append_groups(self, work: _Work) -> None:
+    async def _append_batches(self, work: _Work) -> None:
         """Entries of ordinary points; the claim has nothing else of them afterwards."""
-        items: list[handover.HandoverItem] = []
-        for group in work.plan.groups:
-            action = self._actions.at_hand(group.namespace, group.target)
+        items: list[handover.Entries] = []
+        for batch in work.plan.batches:
+            action = self._actions.at_hand(batch.namespace, batch.target)
             assert isinstance(action, actions.Action)  # noqa: S101 - as it was when it was planned
             if not work.is_over:
-                work.begun.update(group.members)
-                items.append(handover.GroupItem(group, action))
+                work.begun.update(batch.members)
+                items.append(handover.Entries(batch, action, work.settler.now_us()))
         await self._handover.append(work.settler, items)
-        work.holding.ended_together(sum(one.points for one in work.plan.groups))
+        work.holding.ended_together(sum(one.points for one in work.plan.batches))
 
     async def _append_entries(self, work: _Work, lost: set[bytes]) -> None:
         """Entries of single attempts, in their order."""
-        items: list[handover.HandoverItem] = []
+        items: list[handover.Entries] = []
         kept = (one for one in work.plan.entries if one[0].point.member not in lost)
         for attempt in itertools.chain.from_iterable(kept):
             if work.begins([attempt]):
                 prepared = await self._prepared(work.settler, attempt)
-                if isinstance(prepared, Closing):
+                if isinstance(prepared, Settlement):
                     work.settler.add(prepared)
                 else:
-                    started_us = work.settler.now_us()
-                    items.append(handover.AttemptItem(attempt, prepared, started_us))
+                    batch, started_us = Batch.of(attempt), work.settler.now_us()
+                    items.append(handover.Entries(batch, prepared.action, started_us))
         await self._handover.append(work.settler, items)
 
     # -- chains that move on first ---------------------------------------------------------------
@@ -280,21 +376,21 @@ class Firer:
                     break
                 if wait_seconds:
                     await self._few.turn()  # mostly many are put off in one moment
-                    closed = self._put_off(settler, attempt, wait_seconds)
+                    ending = self._put_off(settler, attempt, wait_seconds)
                 else:
-                    closed = await self._fire_one(settler, attempt)
+                    ending = await self._fire_one(settler, attempt)
             await work.split.wait()
-            settler.add(closed)
+            settler.add(ending)
             if later := attempts[number + 1 :]:  # they wait for their own places now
                 work.begun.difference_update([one.point.member for one in later])
                 if work.is_over:
                     self._end(work)
         work.holding.ended(1)
 
-    async def _fire_one(self, settler: Settler, attempt: Attempt) -> Closing:
+    async def _fire_one(self, settler: Settler, attempt: Attempt) -> Settlement:
         """How one attempt ends; a delivery that takes long is reported meanwhile."""
         firing = await self._prepared(settler, attempt)
-        if isinstance(firing, Closing):
+        if isinstance(firing, Settlement):
             return firing
         is_stream = isinstance(firing.action.target, actions.StreamAction)
         if is_stream and self._target.appends(firing.action):  # it was unreadable when planned
@@ -308,9 +404,10 @@ class Firer:
             case outcomes.Retry():
                 answer, started_us = verdict, settler.now_us()
             case concurrency.End() | concurrency.Waits():
-                closed = concurrency.closing(attempt, verdict, now_us=settler.now_us())
-                results.count_ended(closed.events)
-                return concurrency.leaving(closed, attempt, firing, verdict)
+                ending = concurrency.closing(attempt, verdict, now_us=settler.now_us())
+                results.count_ended(ending.events)
+                concurrency.leave(ending, attempt, firing, verdict)
+                return ending
             case concurrency.Start(exists=True):
                 started_us = settler.now_us()
                 answer = concurrency.made_before(firing, started_us)
@@ -334,12 +431,12 @@ class Firer:
                     await self._few.turn()  # mostly many fail in one moment: their server is away
                 if verdict is not None:
                     await self._gate.started(settler, attempt, verdict, answer)
-        closed = self._results.record(settler, attempt, firing, answer, started_us)
-        if verdict is None:
-            return closed
-        return concurrency.leaving(closed, attempt, firing, verdict)
+        ending = self._results.record(settler, attempt, firing, answer, started_us)
+        if verdict is not None:
+            concurrency.leave(ending, attempt, firing, verdict)
+        return ending
 
-    async def _prepared(self, settler: Settler, attempt: Attempt) -> targets.Firing | Closing:
+    async def _prepared(self, settler: Settler, attempt: Attempt) -> targets.Firing | Settlement:
         """What to fire; or how the attempt ends without a request."""
         action = await self._action(settler.claim.shard, attempt)
         if isinstance(action, ActionUnreadable):
@@ -372,7 +469,7 @@ class Firer:
         not_after = now if settler.lost else settler.claim.held_until
         return attempt.firing(action, now=now, not_after=not_after)
 
-    def _put_off(self, settler: Settler, attempt: Attempt, seconds: float) -> Closing:
+    def _put_off(self, settler: Settler, attempt: Attempt, seconds: float) -> Settlement:
         """No attempt: the namespace has as many under way as it may have."""
         known, now_us = attempt.definition, settler.now_us()
         outline = self._actions.outline(known.namespace, known.target)
@@ -388,10 +485,10 @@ class Firer:
             is_job=isinstance(action.target, actions.JobAction),
             left_us=give_up_us - now_us,
         )
-        closed = self._results.record(settler, attempt, firing, answer or waits, now_us)
+        ending = self._results.record(settler, attempt, firing, answer or waits, now_us)
         if attempt.is_judged and isinstance(action.target, concurrency.LASTING):
-            return concurrency.leaving(closed, attempt, firing, waits)
-        return closed
+            concurrency.leave(ending, attempt, firing, waits)
+        return ending
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -405,7 +502,7 @@ class Firer:
                 if isinstance(action, ActionUnreadable)
                 else await self._checked(self._firing(settler, attempt, action))
             )
-        settler.add(closings.checked(attempt, found, settler.now_us()))
+        settler.add(endings.checked(attempt, found, settler.now_us()))
         work.holding.ended(1)
 
     async def _checked(self, firing: targets.Firing) -> targets.Trouble | None:

@@ -2,9 +2,9 @@
 
 Where one server holds queue and streams, the entry, the end of its point and the news of it go in
 with one script or not at all, so neither a lost reply nor a death in between makes two entries of
-one slot. On a cluster the entry goes first and the settlement follows: at least once. Groups and
-single attempts of one claim go in together, few enough for scripts that stay short. What a stream
-refuses is answered for attempt by attempt, as any other target's answer is.
+one slot. On a cluster the entry goes first and the settlement follows: at least once. Batches of
+one claim go in together, few enough for scripts that stay short; a lone attempt is a batch of one
+row. What a stream refuses is answered for attempt by attempt, as any other target's answer is.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
-from duepoint.worker import closing as closings
-from duepoint.worker import results
-from duepoint.worker.plan import Attempt, Closing, Group
+from duepoint.worker import endings, results
+from duepoint.worker.plan import Attempt, Batch
 from duepoint.worker.settler import Settler
 
 #: Of one script that appends and settles: 2 to 3.5 ms of the server's time, 5.5 with 500.
@@ -39,79 +39,46 @@ _ID_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class GroupItem:
-    """Entries of one stream: those of a group of ordinary points."""
+class Entries:
+    """A batch whose entries go into one stream, with the action that they are made from."""
 
-    group: Group
+    batch: Batch
     action: actions.Action
-
-    @property
-    def namespace(self) -> str:
-        return self.group.namespace
+    started_us: int
 
     @property
     def members(self) -> Sequence[bytes]:
-        return self.group.members
+        return self.batch.members
 
     @property
     def firings(self) -> targets.Firings:
-        group = self.group
+        batch, single = self.batch, self.batch.single
         return targets.Firings(
             action=self.action,
-            namespace=group.namespace,
-            trigger=group.trigger,
-            uids=group.uids,
-            generations=group.generations,
-            slots_us=group.slots_us,
-            owner=group.owner,
-            names=group.names,
-            payloads=[payload.text for payload in group.payloads],
+            namespace=batch.namespace,
+            trigger=batch.trigger,
+            uids=batch.uids,
+            generations=batch.generations,
+            slots_us=batch.slots_us,
+            attempt=1 if single is None else single.number,
+            run_uid="" if single is None else single.run_uid,
+            owner=batch.owner,
+            names=batch.names,
+            payloads=[payload.text for payload in batch.payloads],
         )
 
     @property
     def longest_payload(self) -> int:
         """Bytes of the longest payload."""
-        own = max((len(payload.text) for payload in self.group.payloads), default=0)
+        own = max((len(payload.text) for payload in self.batch.payloads), default=0)
         return max(own, len(self.action.payload))
 
-    def pick(self, rows: Sequence[int]) -> GroupItem:
-        return GroupItem(self.group.pick(rows), self.action)
+    def pick(self, rows: Sequence[int]) -> Entries:
+        return Entries(self.batch.pick(rows), self.action, self.started_us)
 
-
-@dataclass(frozen=True, slots=True)
-class AttemptItem:
-    """The entry of one attempt that is not ordinary: a retry, a slot of a catch-up ..."""
-
-    attempt: Attempt
-    firing: targets.Firing
-    started_us: int
-
-    @property
-    def namespace(self) -> str:
-        return self.firing.namespace
-
-    @property
-    def action(self) -> actions.Action:
-        return self.firing.action
-
-    @property
-    def members(self) -> Sequence[bytes]:
-        return (self.attempt.point.member,)
-
-    @property
-    def firings(self) -> targets.Firings:
-        return targets.Firings.of(self.firing)
-
-    @property
-    def longest_payload(self) -> int:
-        """Bytes of its payload."""
-        return len(self.action.payload)
-
-    def pick(self, rows: Sequence[int]) -> AttemptItem:  # noqa: ARG002 - it has one
-        return self
-
-
-HandoverItem = GroupItem | AttemptItem
+    def firing(self, attempt: Attempt) -> targets.Firing:
+        """One of its attempts as its target sees it; never sent."""
+        return attempt.firing(self.action, now=0.0, not_after=0.0)
 
 
 class Handover:
@@ -130,7 +97,7 @@ class Handover:
         self._clock = clock
         self._results = results
 
-    async def append(self, settler: Settler, items: Iterable[HandoverItem]) -> None:
+    async def append(self, settler: Settler, items: Iterable[Entries]) -> None:
         """Append these; the ends of their points are settled or with the settler afterwards."""
         for script in _scripts(items):
             if settler.lost:
@@ -145,7 +112,7 @@ class Handover:
 
     # -- one server: with the settlement ---------------------------------------------------------
 
-    async def _deliver(self, settler: Settler, items: Sequence[HandoverItem]) -> None:
+    async def _deliver(self, settler: Settler, items: Sequence[Entries]) -> None:
         while items:
             handed = await settler.hand_over(
                 *zip(*(self._hoped(settler, item) for item in items), strict=True)
@@ -174,20 +141,19 @@ class Handover:
                 await self._deliver(settler, [item])
             return
 
-    def _hoped(
-        self, settler: Settler, item: HandoverItem
-    ) -> tuple[messages.StreamEntries, Closing]:
+    def _hoped(self, settler: Settler, item: Entries) -> tuple[messages.StreamEntries, Settlement]:
         """Entries and what their points end with, the news among the entries."""
         text = self._target.message(item.action)
-        closed = self._closing(settler, item, [text] * len(item.members), settler.now_us())
+        ending = self._ending(settler, item, [text] * len(item.members), settler.now_us())
         entries = dataclasses.replace(
-            self._target.entries(item.firings, item.members), outcomes=run.pack(closed.events)
+            self._target.entries(item.firings, item.members), outcomes=run.pack(ending.events)
         )
-        return entries, dataclasses.replace(closed, events=())
+        ending.events.clear()
+        return entries, ending
 
     def _still_held(
-        self, settler: Settler, items: Sequence[HandoverItem], handed: messages.DeliveryResult
-    ) -> list[HandoverItem]:
+        self, settler: Settler, items: Sequence[Entries], handed: messages.DeliveryResult
+    ) -> list[Entries]:
         """What is left once the points that were taken out of the queue are left out."""
         held, left = iter(handed.held), []
         for item in items:
@@ -197,12 +163,12 @@ class Handover:
                 left.append(item)
             elif rows:
                 left.append(item.pick(rows))
-            elif isinstance(item, AttemptItem):
-                withdrawn = closings.still_open(
-                    item.attempt,
+            elif item.batch.single is not None:
+                withdrawn = endings.still_open(
+                    item.batch.single,
                     Reason.DELETED,
                     "taken out of the queue before it ran",
-                    attempts=item.attempt.number,
+                    attempts=item.batch.single.number,
                     now_us=settler.now_us(),
                 )
                 if withdrawn is not None:
@@ -211,7 +177,7 @@ class Handover:
 
     # -- a cluster: before the settlement --------------------------------------------------------
 
-    async def _append_first(self, settler: Settler, item: HandoverItem) -> None:
+    async def _append_first(self, settler: Settler, item: Entries) -> None:
         left = min(settler.claim.held_until - self._clock.monotonic(), targets.STREAM_LIMIT_SECONDS)
         if left <= 0 or settler.lost:
             settler.lost = True
@@ -230,83 +196,74 @@ class Handover:
             )
         else:
             now_us = settler.now_us()
-            settler.add(self._closing(settler, item, [f"entry {id_}" for id_ in ids], now_us))
+            settler.add(self._ending(settler, item, [f"entry {id_}" for id_ in ids], now_us))
             self._count(item, now_us)
 
     # -- what the points end with ----------------------------------------------------------------
 
-    def _closing(
-        self, settler: Settler, item: HandoverItem, texts: Sequence[str], accepted_us: int
-    ) -> Closing:
+    def _ending(
+        self, settler: Settler, item: Entries, texts: Sequence[str], accepted_us: int
+    ) -> Settlement:
         """With their entries appended; a message for each."""
-        if isinstance(item, AttemptItem):
+        batch = item.batch
+        if (single := batch.single) is not None:
             delivered = outcomes.Delivered(accepted_us=accepted_us, message=texts[0])
-            return self._results.closing(
-                settler, item.attempt, item.firing, delivered, item.started_us
-            )
-        group = item.group
+            firing = item.firing(single)
+            return self._results.settlement(settler, single, firing, delivered, item.started_us)
         news = run.Together(
-            namespace=group.namespace,
-            trigger=group.trigger,
+            namespace=batch.namespace,
+            trigger=batch.trigger,
             at_us=accepted_us,
             started_us=accepted_us,
             accepted_us=accepted_us,
-            uids=group.uids,
-            names=group.names,
-            generations=run.column(group.generations),
-            slots_us=run.column(group.slots_us),
+            uids=batch.uids,
+            names=batch.names,
+            generations=run.column(batch.generations),
+            slots_us=run.column(batch.slots_us),
             messages=run.column(texts),
-            owner=group.owner,
+            owner=batch.owner,
         )
+        ending = Settlement(events=[news])
         following: Iterable[tuple[bytes, int | None]]
-        following = zip(group.members, group.following, strict=True)
-        if group.has_several:  # the last row of a chain says where it goes on
+        following = zip(batch.members, batch.following, strict=True)
+        if batch.has_several:  # the last row of a chain says where it goes on
             following = dict(following).items()
-        next_dues = [(member, due_us) for member, due_us in following if due_us is not None]
-        if len(next_dues) == group.points:
-            return Closing(next_dues=next_dues, events=(news,))
-        over = [
-            member
-            for member, following_us in zip(group.members, group.following, strict=True)
-            if following_us is None
-        ]
-        ids = [points.ScheduleId(member[:_ID_LENGTH]) for member in over]
-        return Closing(
-            next_dues=next_dues,
-            finished=over,
-            ended=ids,
-            leaving=[(id_, messages.Leaving.ENDED) for id_ in ids],
-            events=(news,),
-        )
+        ending.chains = [(member, due_us) for member, due_us in following if due_us is not None]
+        if len(ending.chains) < batch.points:
+            over = [
+                member
+                for member, due_us in zip(batch.members, batch.following, strict=True)
+                if due_us is None
+            ]
+            ending.finished += over
+            ending.ended += over
+            for member in over:
+                ending.leave(points.ScheduleId(member[:_ID_LENGTH]), messages.Leaving.ENDED)
+        return ending
 
-    def _count(self, item: HandoverItem, accepted_us: int) -> None:
+    def _count(self, item: Entries, accepted_us: int) -> None:
         delivered = outcomes.Delivered(accepted_us=accepted_us)
-        targets.count(item.namespace, item.action, delivered, len(item.members))
-        if isinstance(item, AttemptItem):
-            self._results.observe(item.attempt, delivered)
+        batch, count = item.batch, len(item.members)
+        targets.count(batch.namespace, item.action, delivered, count)
+        if batch.single is not None:
+            self._results.observe(batch.single, delivered)
         else:
-            results.observe_group(item.namespace, accepted_us, item.group.slots_us)
-        targets.count_result(
-            item.namespace, item.action.target, run.RunState.SUCCEEDED, len(item.members)
-        )
+            results.observe_batch(batch.namespace, accepted_us, batch.slots_us)
+        targets.count_result(batch.namespace, item.action.target, run.RunState.SUCCEEDED, count)
 
     def _answer(
-        self, settler: Settler, item: HandoverItem, refusal: outcomes.Retry | outcomes.Rejected
+        self, settler: Settler, item: Entries, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
         """None of their entries was appended.
 
         Of several slots of a chain the oldest is answered for; the chain is due at the next one.
         """
-        record = self._results.record
-        if isinstance(item, AttemptItem):
-            targets.count(item.namespace, item.action, refusal, 1)
-            settler.add(record(settler, item.attempt, item.firing, refusal, item.started_us))
-            return
-        now_us = settler.now_us()
-        targets.count(item.namespace, item.action, refusal, item.group.points)
-        for attempt in item.group.oldest().attempts():
-            firing = attempt.firing(item.action, now=0.0, not_after=0.0)  # never sent
-            settler.add(record(settler, attempt, firing, refusal, now_us))
+        batch, now_us = item.batch, settler.now_us()
+        started_us = now_us if batch.single is None else item.started_us
+        targets.count(batch.namespace, item.action, refusal, batch.points)
+        for attempt in batch.attempts():
+            firing = item.firing(attempt)
+            settler.add(self._results.record(settler, attempt, firing, refusal, started_us))
 
 
 def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejected:
@@ -316,9 +273,9 @@ def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejecte
     return outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message, after_us=after_us)
 
 
-def _scripts(items: Iterable[HandoverItem]) -> Iterator[list[HandoverItem]]:
+def _scripts(items: Iterable[Entries]) -> Iterator[list[Entries]]:
     """The items in their order, few enough entries and bytes for one script each."""
-    script: list[HandoverItem] = []
+    script: list[Entries] = []
     entries = size = 0
     for part in items:
         for item in _parts(part):
@@ -333,7 +290,7 @@ def _scripts(items: Iterable[HandoverItem]) -> Iterator[list[HandoverItem]]:
         yield script
 
 
-def _parts(item: HandoverItem) -> Iterator[HandoverItem]:
+def _parts(item: Entries) -> Iterator[Entries]:
     """An item in parts for one script each."""
     count = len(item.members)
     most = max(1, min(_MOST_ENTRIES, _MOST_BYTES // _entry_bytes(item)))
@@ -367,5 +324,5 @@ def _end_of_part(members: Sequence[bytes], first: int, most: int) -> tuple[int, 
     return end, left
 
 
-def _entry_bytes(item: HandoverItem) -> int:
+def _entry_bytes(item: Entries) -> int:
     return _ENTRY_BYTES + item.longest_payload

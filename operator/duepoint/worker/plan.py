@@ -1,8 +1,7 @@
-"""The values between planning, firing and settling: attempts, groups, plans, closings. Pure.
+"""The values between planning and firing: attempts, batches, plans. Pure.
 
-Every point of a claim is in exactly one place of its plan: a group, an attempt, a check, a split
-(an attempt whose chain moves on first), or what is settled without an attempt. A ``Closing`` says
-what the settlement is to do with a point that has ended.
+Every point of a claim is in exactly one place of its plan: a batch, an attempt, a check, a split
+(an attempt whose chain moves on first), or the settlement of what ends without an attempt.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import columns
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent
@@ -111,49 +110,69 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Ordinary points of one namespace, target and trigger, by column.
+class Batch:
+    """Slots of one namespace, target and trigger, by column; a row is a slot.
 
-    A row is a slot. Where ``has_several``, the overdue slots of a chain are rows side by side, the
-    oldest first, and ``following`` of each is the due of the next row; otherwise a chain has one.
+    Where ``has_several``, the overdue slots of a chain are rows side by side, the oldest first, and
+    ``following`` of each is the due of the next row; otherwise a chain has one.
 
     Attributes:
         target: digest of the action.
         owner: the set whose members they are; None of Schedules.
+        members: of the claimed points.
+        payloads: of members of a set, those of their own; empty where none has one.
+        single: the attempt, of a lone slot that is not ordinary (a retry, one that a ScheduleRun
+            wants ...); such a batch has no more columns.
         indexes: rows of the claim.
-        members: stored chain members.
         following: due of each chain's next slot; None of a member that fires once.
         previous_us: the slot before, where there is one.
-        payloads: of members, those of their own; empty where none has one.
     """
 
     namespace: str
     target: str
     owner: setidentity.SetIdentity | None
     trigger: str
-    indexes: Sequence[int]
     members: Sequence[bytes]
     names: Sequence[str]
     uids: Sequence[str]
     generations: Sequence[int]
-    created_us: Sequence[int]
     slots_us: Sequence[int]
-    following: Sequence[int | None]
-    previous_us: Sequence[int | None]
-    rules: Sequence[rules.Rule]
     payloads: Sequence[columns.OwnPayload] = ()
+    single: Attempt | None = None
+    indexes: Sequence[int] = ()
+    created_us: Sequence[int] = ()
+    following: Sequence[int | None] = ()
+    previous_us: Sequence[int | None] = ()
+    rules: Sequence[rules.Rule] = ()
     has_several: bool = False
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Batch:
+        """One attempt, as one row."""
+        known = attempt.definition
+        return cls(
+            namespace=known.namespace,
+            target=known.target,
+            owner=known.owner,
+            trigger=attempt.trigger,
+            members=(attempt.point.member,),
+            names=(known.name,),
+            uids=(known.uid,),
+            generations=(known.generation,),
+            slots_us=(attempt.slot_us,),
+            single=attempt,
+        )
 
     @property
     def points(self) -> int:
         """How many points of the claim these are."""
         return len(self._first_rows())
 
-    def oldest(self) -> Group:
-        """The first row of each chain; the chain is due again at once, at its next row."""
-        if not self.has_several:
-            return self
-        return dataclasses.replace(self.pick(self._first_rows()), has_several=False)
+    def attempts(self) -> Iterator[Attempt]:
+        """The first attempt of each chain, of its oldest row; it is due at its next one then."""
+        if self.single is not None:
+            return iter((self.single,))
+        return map(self._attempt, self._first_rows())
 
     def _first_rows(self) -> Sequence[int]:
         rows = range(len(self.members))
@@ -161,16 +180,12 @@ class Group:
             return rows
         return [row for row in rows if not row or self.members[row] != self.members[row - 1]]
 
-    def pick(self, rows: Sequence[int]) -> Group:
-        """Some rows, as a group of their own."""
-        chosen: dict[str, Any] = {name: picked(getattr(self, name), rows) for name in _COLUMNS}
-        if self.payloads:
-            chosen["payloads"] = picked(self.payloads, rows)
+    def pick(self, rows: Sequence[int]) -> Batch:
+        """Some rows, as a batch of their own."""
+        chosen: dict[str, Any] = {
+            name: picked(column, rows) for name in _COLUMNS if (column := getattr(self, name))
+        }
         return dataclasses.replace(self, **chosen)
-
-    def attempts(self) -> Iterator[Attempt]:
-        """The first attempt of each row; of groups in which a chain has one row."""
-        return map(self._attempt, range(len(self.indexes)))
 
     def _attempt(self, row: int) -> Attempt:
         slot_us, following_us = self.slots_us[row], self.following[row]
@@ -220,33 +235,9 @@ def picked(column: Sequence[_ValueT], rows: Sequence[int]) -> Sequence[_ValueT]:
 
 _COLUMNS = tuple(
     one.name
-    for one in dataclasses.fields(Group)
-    if one.name not in {"namespace", "target", "owner", "trigger", "payloads", "has_several"}
+    for one in dataclasses.fields(Batch)
+    if one.name not in {"namespace", "target", "owner", "trigger", "single", "has_several"}
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
-    """A run that counted for its schedule's concurrency policy and has ended."""
-
-    definition: definitions.Definition
-    run: activeruns.ActiveRun
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
-    """How one attempt, or one point without an attempt, ends; or many that went together."""
-
-    finished: Sequence[bytes] = ()
-    occurrences: Sequence[messages.Occurrence] = ()
-    chains: Sequence[DuePoint] = ()
-    next_dues: Sequence[tuple[bytes, int]] = ()
-    ended: Sequence[points.ScheduleId] = ()
-    counted: Sequence[bytes] = ()
-    leaving: Sequence[tuple[points.ScheduleId, messages.Leaving]] = ()
-    dead: Sequence[messages.DeadLetter] = ()
-    events: Sequence[RunEvent | run.Together] = ()
-    left: Sequence[EndedRun] = ()
 
 
 @dataclass(slots=True)
@@ -254,7 +245,7 @@ class Plan:
     """The work of one claim.
 
     Attributes:
-        groups: ordinary points whose entries are appended together.
+        batches: ordinary points whose entries the queue appends together.
         attempts: sequences of attempts; a sequence is made in its order, oldest slot first, and
             sequences do not wait for one another (a retry that hangs must not hold up the next
             slot).
@@ -262,63 +253,33 @@ class Plan:
         checks: points at which nothing is fired: what the definition refers to is checked.
         splits: chain points that move on before their slots are tried.
         opened: beside each split, the news of its slots, which are open from then on.
-        finished, chains, ended, leaving, dead, events: what is settled without an attempt.
-        put_back: occurrences of members whose set does not fire now, due as they were.
-        closing: all of that, once the plan is complete; None where it is nothing.
+        settlement: what ends without an attempt.
         unplanned: points at which a bug or an unreadable rule came up. They stay the claim's until
             it runs out; reclaimed often enough, they become dead letters like any poison.
     """
 
-    groups: list[Group] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
     entries: list[tuple[Attempt, ...]] = field(default_factory=list)
     checks: list[Attempt] = field(default_factory=list)
     splits: list[messages.Planning] = field(default_factory=list)
     opened: list[RunEvent] = field(default_factory=list)
-    finished: list[bytes] = field(default_factory=list)
-    chains: list[DuePoint] = field(default_factory=list)
-    ended: list[points.ScheduleId] = field(default_factory=list)
-    dead: list[messages.DeadLetter] = field(default_factory=list)
-    events: list[RunEvent] = field(default_factory=list)
-    leaving: list[tuple[points.ScheduleId, messages.Leaving]] = field(default_factory=list)
-    put_back: list[messages.Occurrence] = field(default_factory=list)
+    settlement: messages.Settlement = field(default_factory=messages.Settlement)
     unplanned: list[tuple[DuePoint, Exception]] = field(default_factory=list)
-    closing: Closing | None = None
 
     def add(self, other: Plan) -> None:
-        """Everything of the other one too."""
-        for part in _PARTS:
-            if added := getattr(other, part):
-                getattr(self, part).extend(added)
-
-    def close_chain(self, chain: DuePoint, following: slots.DueSlot | None) -> None:
-        """The chain goes on with this slot; None where none is left."""
-        if following is None:
-            self.finished.append(chain.member)
-            self.ended.append(chain.schedule_id)
-        else:
-            self.chains.append(
-                points.chain(chain.schedule_id, chain.timing_version, following.due_us)
-            )
-
-    def complete(self) -> None:
-        """Nothing is added any more: ``closing`` has what ended without an attempt."""
-        if any((self.finished, self.chains, self.ended, self.dead, self.events, self.put_back)):
-            self.closing = Closing(
-                finished=self.finished,
-                chains=self.chains,
-                ended=self.ended,
-                dead=self.dead,
-                events=self.events,
-                leaving=self.leaving,
-                occurrences=self.put_back,
-            )
+        """What is planned for one more point."""
+        self.attempts += other.attempts
+        self.checks += other.checks
+        self.splits += other.splits
+        self.opened += other.opened
+        self.settlement.add(other.settlement)
 
     def members(self) -> set[bytes]:
         """The points of all that is tried."""
         tried = itertools.chain.from_iterable((*self.attempts, *self.entries))
-        of_groups = itertools.chain.from_iterable(group.members for group in self.groups)
-        return {attempt.point.member for attempt in tried}.union(of_groups)
+        of_batches = itertools.chain.from_iterable(batch.members for batch in self.batches)
+        return {attempt.point.member for attempt in tried}.union(of_batches)
 
     def split_parts(self) -> Iterator[list[messages.Planning]]:
         """The splits, few enough for one script each, and with each part the news of its slots.
@@ -336,6 +297,3 @@ class Plan:
             if following is None or planned + len(following) > _MOST_PLANNED:
                 yield [dataclasses.replace(part[0], outcomes=run.pack(news)), *part[1:]]
                 part, news, planned = [], [], 0
-
-
-_PARTS = tuple(part.name for part in dataclasses.fields(Plan) if part.name != "closing")

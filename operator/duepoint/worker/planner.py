@@ -1,9 +1,10 @@
 """Plans a claim: what is read for it, and what is decided about each of its points.
 
-A fresh claim's chains are read by column and grouped; what is not ordinary is planned
-point by point from whole definitions. Which actions the targets are to carry out is known
-afterwards, in outline at least, so that nothing is read between the plan and its attempts unless an
-action is too large to be kept. The decisions are pure: ``grouping``, ``planning``.
+The chains of a fresh claim are read by column and become batches. What is not ordinary is planned
+point by point from whole definitions, and so is a small claim that brings them. Which actions the
+targets are to carry out is known afterwards, in outline at least, so that nothing is read between
+the plan and its attempts unless an action is too large to be kept. The decisions are pure:
+``batching``, ``planning``.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from duepoint.delayqueue.definitions import columns
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 from duepoint.targets import target as targets
-from duepoint.worker import grouping, planning, results, runlimits
+from duepoint.worker import batching, planning, results, runlimits
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
-from duepoint.worker.plan import Group, Plan
+from duepoint.worker.plan import Batch, Plan
 from duepoint.worker.settler import Settler
 
 
@@ -39,53 +40,47 @@ class Planner:
 
     async def plan(self, settler: Settler, claim: messages.Claim) -> Plan | None:
         """What to do with each point; None where the claim ran out before the queue answered."""
-        groups = await self._grouped(settler, claim)
-        if groups is None:
+        batches = await self._batches(settler, claim)
+        if batches is None:
             return None
-        rows = grouping.left(len(claim.points), groups)
+        rows = batching.left(len(claim.points), batches)
         made = Plan()
         if rows or claim.unknown_members:
             alone = claim
-            if groups:
+            if batches:
                 alone = dataclasses.replace(claim, points=[claim.points[row] for row in rows])
             planned = await self._planned(settler, alone)
             if planned is None:
                 return None
             made = planned
-        for group in groups:
-            appends = self._appends(group.namespace, group.target)
-            action = self._actions.at_hand(group.namespace, group.target)
+        for batch in batches:
+            appends = self._appends(batch.namespace, batch.target)
+            action = self._actions.at_hand(batch.namespace, batch.target)
             if appends and isinstance(action, actions.Action):
-                made.groups.append(group)
+                made.batches.append(batch)
             else:
                 into = made.entries if appends else made.attempts
-                into += [(attempt,) for attempt in group.oldest().attempts()]
-        made.complete()
+                into += [(attempt,) for attempt in batch.attempts()]
         return made
 
     # -- ordinary points -------------------------------------------------------------------------
 
-    async def _grouped(self, settler: Settler, claim: messages.Claim) -> list[Group] | None:
+    async def _batches(self, settler: Settler, claim: messages.Claim) -> list[Batch] | None:
         chains = _fresh_chains(claim)
-        if chains is None:
+        if chains is None or len(claim.definitions) >= len(claim.points):
             return []
-        # A large claim brings no definitions, and its points stay columns.
-        if claim.definitions and claim.definitions.keys() >= set(chains.ids()):
-            found = grouping.columns_of(claim.points, claim.definitions)
-        else:
-            read = await settler.while_held(
-                functools.partial(self._queue.columns.read_columns, claim.shard, chains.members),
-                "definitions not read",
-            )
-            if read is None:
-                return None
-            found = read
+        found = await settler.while_held(
+            functools.partial(self._queue.columns.read_columns, claim.shard, chains.members),
+            "definitions not read",
+        )
+        if found is None:
+            return None
         await self._load(
             claim.shard, ((kind.namespace, kind.target) for kind in found.kind_of.values())
         )
         found = self._with_proven_payloads(found)
-        kinds = grouping.kind_rules(found.kind_of, self._limit_us)
-        return grouping.group(found, chains.members, chains.dues, kinds, claim.now_us)
+        kinds = batching.kind_rules(found.kind_of, self._limit_us)
+        return batching.batches(found, chains.members, chains.dues, kinds, claim.now_us)
 
     def _with_proven_payloads(self, found: columns.Columns) -> columns.Columns:
         """Without the rows whose payload is not ours: planned alone, they are reported.
@@ -132,7 +127,7 @@ class Planner:
             unreadable=found.unreadable,
             runs_left=runs_left,
         )
-        results.count_ended(made.events)
+        results.count_ended(made.settlement.events)
         for point, trouble in made.unplanned:
             telemetry.logger.error(
                 "point not planned", point=point.member.hex(), error=repr(trouble)

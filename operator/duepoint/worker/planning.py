@@ -2,8 +2,7 @@
 
 Definitions and the claim come in, a Plan goes out. Catch-up and deadline judge a chain as of its
 first claim, however often it was taken over since: the slots that a former owner may have started
-are then those that run, and no others. ``grouping`` decides the same for ordinary points in fewer
-steps.
+are then those that run, and no others. Ordinary points go in batches (``batching``).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker import closing, runlimits
+from duepoint.worker import endings, runlimits
 from duepoint.worker import plan as plans
 
 Definitions = Mapping[points.ScheduleId, definitions.Definition]
@@ -48,7 +47,7 @@ def plan(
     """
     made = plans.Plan()
     for member, score in claim.unknown_members:
-        made.dead.append(closing.unrecognised(member, score))
+        made.settlement.bury(endings.unrecognised(member, score))
     for point in sorted(claim.points, key=_turn_us):
         known = found.get(point.schedule_id)
         if known is not None:
@@ -59,16 +58,16 @@ def plan(
             except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
                 made.unplanned.append((point, trouble))
                 if claim.reclaimed >= messages.POISON_RECLAIMS:
-                    made.dead.append(one.letter(Reason.POISON, repr(trouble)))
+                    made.settlement.bury(one.letter(Reason.POISON, repr(trouble)))
             else:
                 made.add(one.made)
         elif point.schedule_id in unreadable:
-            made.dead.append(closing.undefined(point))
+            made.settlement.bury(endings.undefined(point))
         else:  # its schedule is deleted, and its regular slots have no reader
-            made.finished.append(point.member)
+            made.settlement.finish(point.member)
             record = claim.records.get(point.member, plans.NO_RECORD)
-            if (news := closing.withdrawn(point, record, claim.now_us)) is not None:
-                made.events.append(news)
+            if (news := endings.withdrawn(point, record, claim.now_us)) is not None:
+                made.settlement.report(news)
     return made
 
 
@@ -93,6 +92,7 @@ class _PointPlan:
         runs_left: int | None,
     ) -> None:
         self.made = plans.Plan()
+        self._settlement = self.made.settlement
         self._claim = claim
         self._point = point
         self._known = known
@@ -106,7 +106,7 @@ class _PointPlan:
             self._bury()
         elif point.member in claim.unreadable:
             message = "the record of its attempts cannot be read"
-            self.made.dead.append(self.letter(Reason.UNSUPPORTED, message))
+            self._settlement.bury(self.letter(Reason.UNSUPPORTED, message))
             self._give_up(Reason.UNSUPPORTED, message)
         elif self._is_superseded():
             self._supersede()
@@ -130,11 +130,11 @@ class _PointPlan:
 
     def letter(self, reason: Reason, message: str) -> messages.DeadLetter:
         """The point as a dead letter."""
-        return closing.dead(self._point, self._known, self._record, reason, message)
+        return endings.dead(self._point, self._known, self._record, reason, message)
 
     def _add_event(self, slot_us: int, state: RunState, reason: str, **more: Any) -> None:  # noqa: ANN401 - fields of RunEvent
-        self.made.events.append(
-            closing.slot_event(self._known, slot_us, state, reason, self._claim.now_us, **more)
+        self._settlement.report(
+            endings.slot_event(self._known, slot_us, state, reason, self._claim.now_us, **more)
         )
 
     def _give_up(self, reason: Reason, message: str) -> None:
@@ -173,7 +173,7 @@ class _PointPlan:
     def _supersede(self) -> None:
         """What stood ready when its schedule was suspended is skipped, as later slots are."""
         point = self._point
-        self.made.finished.append(point.member)
+        self._settlement.finish(point.member)
         if point.kind is PointKind.EXPIRY:
             return
         if self._known.rule.timing.suspend and point.kind is not PointKind.CHAIN:
@@ -186,25 +186,24 @@ class _PointPlan:
         """The member's set does not fire now: the point waits unclaimed until it does again."""
         point = self._point
         if point.kind is PointKind.CHAIN:
-            chain = points.chain(point.schedule_id, point.timing_version, point.due_us)
-            self.made.chains.append(chain)
+            self._settlement.chains.append((point.member, point.due_us))
         else:
             waiting = messages.Occurrence(point=point, record=self._record, source=point.member)
-            self.made.put_back.append(waiting)
+            self._settlement.retry(waiting)
 
     def _expire(self) -> None:
         """The member has come to its end and was kept as long as its set says."""
-        self.made.finished.append(self._point.member)
+        self._settlement.finish(self._point.member)
 
     def leave(self) -> None:
         """A member whose point ended without an attempt may have come to its end by that."""
-        made, kind = self.made, self._point.kind
+        made, kind = self._settlement, self._point.kind
         if self._known.owner is None or not (made.finished or made.dead):
             return
         why = messages.Leaving.DEAD if made.dead else messages.Leaving.ENDED
         if kind is PointKind.EXPIRY and not self._is_superseded():
             why = messages.Leaving.EXPIRED
-        made.leaving.append((self._point.schedule_id, why))
+        made.leave(self._point.schedule_id, why)
 
     def _bury(self) -> None:
         """Give up on a slot that no worker survives; its schedule goes on with the next one."""
@@ -213,10 +212,10 @@ class _PointPlan:
         letter = self.letter(Reason.POISON, reason)
         self._give_up(Reason.POISON, reason)
         if point.kind is PointKind.CHAIN:
-            self.made.dead.append(dataclasses.replace(letter, member=b""))
-            self.made.close_chain(point, self._timeline.next_after(point.slot_us))
+            self._settlement.bury(dataclasses.replace(letter, member=b""))
+            self._settlement.move(point.member, self._timeline.next_after(point.slot_us))
         else:
-            self.made.dead.append(letter)
+            self._settlement.bury(letter)
 
     # -- chains ------------------------------------------------------------------------------------
 
@@ -225,27 +224,31 @@ class _PointPlan:
         if known.rule.timing.zone_data and not _has_slot(timeline, chain.due_us):
             following = timeline.next_after(chain.due_us)
             if following is None or following.due_us > claim.now_us:
-                self.made.close_chain(chain, following)
+                self._settlement.move(chain.member, following)
                 if following is None:
                     self._complete(chain.due_us)
                 return
             chain = dataclasses.replace(chain, due_us=following.due_us)
         first_us = timeline.at_or_before(chain.due_us) or 0
         if known.runs_left == 0:
-            self.made.close_chain(chain, None)
+            self._settlement.move(chain.member, None)
             self._complete(first_us)
             return
         decided = policies.decide(
-            timeline, known.rule.policy, chain_due_us=chain.due_us, now_us=claim.judged_us
+            timeline,
+            known.rule.policy,
+            chain_due_us=chain.due_us,
+            now_us=claim.judged_us,
+            most=runlimits.most_planned(claim),
         )
-        decision = runlimits.within_share(self._within_runs(decided, first_us), claim)
+        decision = self._within_runs(decided, first_us)
         following = decision.following
         if not decision.run:
-            self.made.close_chain(chain, following)
-            if self.made.events and following is None:
+            self._settlement.move(chain.member, following)
+            if self._settlement.events and following is None:
                 self._complete(decision.newest_us)
             return
-        is_simple = len(decision.run) == 1 and not self.made.events and not self._is_judged()
+        is_simple = len(decision.run) == 1 and not self._settlement.events and not self._is_judged()
         # With one run left the chain has nothing else to hand over while this one is tried.
         may_wait = following is None or following.due_us >= claim.now_us + limit_us
         if is_simple and (self._runs_left == 1 or may_wait):
@@ -310,7 +313,7 @@ class _PointPlan:
         oldest, *later = attempts
         # The slots are open from then on: no later slot's end speaks for them.
         self.made.opened.append(
-            closing.slot_event(
+            endings.slot_event(
                 self._known,
                 oldest.slot_us,
                 RunState.PENDING,
@@ -353,13 +356,13 @@ class _PointPlan:
         has_started = runlimits.has_started(known, record.first_try_us)
         if known.runs_left == 0 and not is_run and not has_started:
             # Its run went to others: an edit of maxRuns has left fewer than there were.
-            self.made.finished.append(point.member)
+            self._settlement.finish(point.member)
             self._skip_for_runs(
                 runlimits.SkippedRuns(oldest_us=point.slot_us, newest_us=point.slot_us, count=1)
             )
             return
         if (reason := self._refused_release()) is not None:
-            self.made.finished.append(point.member)
+            self._settlement.finish(point.member)
             self._give_up(
                 reason, "it had waited for a run to end until concurrencyPolicy was edited"
             )
@@ -404,7 +407,7 @@ class _PointPlan:
         """Of the newest generation only: with that one a check of its own was stored."""
         point, now_us = self._point, self._claim.now_us
         if point.slot_us < self._known.generation:
-            self.made.finished.append(point.member)
+            self._settlement.finish(point.member)
             return
         self.made.checks.append(
             plans.Attempt(

@@ -1,4 +1,4 @@
-"""What came of an attempt: its metrics, its line in the log, its closing for the settlement."""
+"""What came of an attempt: its metrics, its line in the log, its part of the settlement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 
 from duepoint import telemetry
 from duepoint.clock import Clock
+from duepoint.delayqueue.messages import Settlement
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.targets import target as targets
-from duepoint.worker import attempttraces, tried
-from duepoint.worker.plan import Attempt, Closing
+from duepoint.worker import attempttraces, endings
+from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
 
 #: Seconds between two lines of one schedule and reason.
@@ -56,10 +57,10 @@ class Results:
         firing: targets.Firing,
         answer: outcomes.Outcome,
         started_us: int,
-    ) -> Closing:
+    ) -> Settlement:
         """Count, log and trace the answer; what it means for the settlement."""
         self.observe(attempt, answer)
-        closed = self.closing(settler, attempt, firing, answer, started_us)
+        settlement = self.settlement(settler, attempt, firing, answer, started_us)
         if self._traces is not None:
             self._traces.end(
                 attempttraces.Ended(
@@ -68,26 +69,26 @@ class Results:
                     started_us=started_us,
                     ended_us=settler.now_us(),
                     first_try_us=attempt.first_try_us,
-                    is_over=not closed.occurrences,
+                    is_over=not settlement.occurrences,
                 )
             )
-        count_ended(closed.events)
-        for event in closed.events:
+        count_ended(settlement.events)
+        for event in settlement.events:
             if isinstance(event, RunEvent) and event.state in run.ENDED:
                 targets.count_result(event.namespace, firing.action.target, event.state)
-        return closed
+        return settlement
 
-    def closing(
+    def settlement(
         self,
         settler: Settler,
         attempt: Attempt,
         firing: targets.Firing,
         answer: outcomes.Outcome,
         started_us: int,
-    ) -> Closing:
+    ) -> Settlement:
         """What the answer means for the settlement."""
         claim = settler.claim
-        attempted = tried.Tried(
+        attempted = endings.Tried(
             attempt=attempt,
             outcome=answer,
             kind=type(firing.action.target),
@@ -98,7 +99,7 @@ class Results:
             # Another worker that held these points may have asked a target.
             had_owner=claim.reclaimed > 0 or claim.first_us not in (0, claim.now_us),
         )
-        return tried.closing(attempted)
+        return endings.settlement(attempted)
 
     def observe(self, attempt: Attempt, answer: outcomes.Outcome) -> None:
         """Count how late the slot was, that it has started, and log a failure."""
@@ -133,7 +134,7 @@ class Results:
             )
 
 
-def observe_group(namespace: str, accepted_us: int, slots_us: Sequence[int]) -> None:
+def observe_batch(namespace: str, accepted_us: int, slots_us: Sequence[int]) -> None:
     """Count slots of a namespace that started together, and how late they were."""
     late: collections.Counter[float] = collections.Counter()
     for slot_us, count in collections.Counter(slots_us).items():

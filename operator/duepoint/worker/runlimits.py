@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from duepoint.delayqueue import messages, sharding
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import definition as definitions
-from duepoint.schedules import points, policies, slots
+from duepoint.schedules import points, policies
 
 if TYPE_CHECKING:  # `duepoint simulate` decides without a server and does not load its library
     from duepoint.delayqueue.delayqueue import DelayQueue
@@ -96,18 +96,6 @@ def within(
     return dataclasses.replace(decision, run=decision.run[:runs_left]), skipped
 
 
-def within_share(decision: policies.Decision, claim: messages.Claim) -> policies.Decision:
-    """A point's share of the slots that one claim may become.
-
-    The chain is due again at once, at the first of the other slots. The slots that do not run at
-    all have been reported already: the others are all that the next look will find.
-    """
-    most = max(1, MOST_PLANNED // len(claim.points))
-    if len(decision.run) <= most:
-        return decision
-    waiting = decision.run[most]
-    return dataclasses.replace(
-        decision,
-        run=decision.run[:most],
-        following=slots.DueSlot(slot_us=waiting.slot_us, due_us=waiting.due_us),
-    )
+def most_planned(claim: messages.Claim) -> int:
+    """How many slots each overdue chain of a claim may become; then it is due again at once."""
+    return max(1, MOST_PLANNED // len(claim.points))

@@ -1,6 +1,6 @@
-"""Writes what has become of one claim to the queue.
+"""Writes what has become of one claim to the queue, and extends its lease until then (``Leases``).
 
-The settler gathers the closings of a claim for a few milliseconds and settles them together, as
+The settler gathers what has ended of a claim for a few milliseconds and settles them together, as
 often as needed, so that a slow delivery holds up no other chain's next slot. What could not be
 settled while the claim was held is left to its next owner: the slot is fired again under the same
 name and id. Also owned here, for all who act under the claim: its time, whether it is lost, and how
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -20,33 +19,36 @@ from duepoint.clock import Clock
 from duepoint.delayqueue import activeruns, messages
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
 from duepoint.runs import past, run
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
-from duepoint.worker import closing as closings
-from duepoint.worker.plan import Attempt, Closing, EndedRun
+from duepoint.worker import endings
+from duepoint.worker.plan import Attempt
 
 _AnswerT = TypeVar("_AnswerT")
 
 #: What became of entries, or why no stream took one.
 Handed = messages.DeliveryResult | queue_errors.WriteRefused | queue_errors.WrongType
 
-#: How long closings are gathered before they are settled together. Nothing waits for a settlement
-#: (a chain whose next slot is near has moved on already), and one script less leaves the loop to
-#: attempts that are due now. A claim whose attempts have all ended is settled at once.
+#: Attempts that end within this are settled together. Nothing waits for a settlement (a chain whose
+#: next slot is near has moved on already), and one script less leaves the loop to attempts that are
+#: due now. A claim whose attempts have all ended is settled at once.
 GATHER_SECONDS = 0.025
-#: Of a claim of so many points as many closings are gathered for so many times as long at most: its
-#: attempts end a few at a time where they wait for their turns at one receiver.
+#: A claim of so many points waits for as many of them, so many times as long at most: its attempts
+#: end a few at a time where they wait for their turns at one receiver.
 _MANY = 8
 _MOST_GATHERINGS = 4
 #: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
 #: long for its outcomes' sake.
 _LAST_TRY_SECONDS = 1.0
-#: A request that has been open for so long is reported as a run that goes on.
+#: A request that has been open for so long is reported as a run that goes on; that often it is
+#: looked for them.
 OPEN_SECONDS = 2.0
-#: Closings in one settlement: one script stays short, and below what Lua can unpack.
-MOST_CLOSINGS = 500
+_LOOK_SECONDS = 1.0
+#: Attempts in one settlement: one script stays short, and below what Lua can unpack.
+MOST_TOGETHER = 500
 
 
 class Settler:
@@ -60,15 +62,15 @@ class Settler:
         #: The queue could not be reached at some time while the claim was held.
         self.cut_off = False
         self._begun = clock.monotonic()
-        self._gathered: list[Closing] = []
+        self._gathered: list[Settlement] = []
         #: First attempts that are under way and that have not been reported, by member, with the
         #: time of their beginning and its instant of the monotonic clock.
         self._open: dict[bytes, tuple[Attempt, int, float]] = {}
         #: Runs that have ended and still count in the queue.
-        self._left: list[EndedRun] = []
+        self._left: list[activeruns.EndedRun] = []
         self._number = 0
-        self._current: messages.Settlement | None = None
-        #: While closings are gathered and settled, and whether it only waits for more of them.
+        self._current: Settlement | None = None
+        #: While what has ended is gathered and settled, and whether it only waits for more of them.
         self._settling: asyncio.Task[None] | None = None
         self._is_gathering = False
         #: Numbers rise in the order in which settlements reach the queue.
@@ -86,10 +88,10 @@ class Settler:
         """The same for an instant of the monotonic clock."""
         return self.claim.now_us + int((monotonic - self._begun) * 1_000_000)
 
-    def add(self, closed: Closing) -> None:
-        """One more point has ended; it is settled soon."""
-        self._gathered.append(closed)
-        self._left += closed.left
+    def add(self, ending: Settlement) -> None:
+        """Settle this soon: one more point has ended."""
+        self._gathered.append(ending)
+        self._left += ending.left
         if self._settling is None:
             self._is_gathering = True
             self._settling = asyncio.create_task(self._settle_soon())
@@ -110,9 +112,9 @@ class Settler:
         """It has ended."""
         self._open.pop(attempt.point.member, None)
 
-    async def report(self, closed: Closing) -> bool:
+    async def report(self, ending: Settlement) -> bool:
         """Settle this now, with all that was gathered; False where the claim is lost."""
-        self.add(closed)
+        self.add(ending)
         await self.flush()
         return not self.lost
 
@@ -122,7 +124,7 @@ class Settler:
         for member, (attempt, started_us, since) in list(self._open.items()):
             if since <= began_before:
                 del self._open[member]
-                self.add(closings.running(attempt, started_us, self.now_us()))
+                self.add(endings.running(attempt, started_us, self.now_us()))
 
     def put_off(self, what: str, trouble: errors.TryLater) -> None:
         """The queue could not be reached for this claim; the log says so once."""
@@ -166,17 +168,17 @@ class Settler:
             if self._current is not None:
                 await self._settle(self._current)
             while self._gathered:
-                part = self._gathered[:MOST_CLOSINGS]
-                self._gathered = self._gathered[MOST_CLOSINGS:]
+                part = self._gathered[:MOST_TOGETHER]
+                self._gathered = self._gathered[MOST_TOGETHER:]
                 self._number += 1
-                self._current = _settlement(part, number=self._number)
+                self._current = _together(part, number=self._number)
                 await self._settle(self._current)
             if self._left:
                 await self._leave()
 
     async def _leave(self) -> None:
         """What waits for the ended runs has its turn; untold, it looks again by itself."""
-        pending = [left for closed in self._gathered for left in closed.left]
+        pending = [left for ending in self._gathered for left in ending.left]
         ended = [left for left in self._left if left not in pending]
         runs: dict[points.ScheduleId, tuple[definitions.Definition, list[activeruns.Run]]] = {}
         for left in ended:
@@ -211,28 +213,28 @@ class Settler:
         return None
 
     async def hand_over(
-        self, entries: Sequence[messages.StreamEntries], closed: Sequence[Closing]
+        self, entries: Sequence[messages.StreamEntries], ended: Sequence[Settlement]
     ) -> Handed | None:
-        """Settle these closings and append their entries, both or neither; None = it is lost.
+        """Settle these and append their entries, both or neither; None = it is lost.
 
         What ``Settlements.deliver`` raises because a stream refused is returned: nothing was done.
         """
         async with self._turn:
             self._number += 1
-            settlement = _settlement(closed, number=self._number)
+            settlement = _together(ended, number=self._number)
             return await self.while_held(
                 functools.partial(self._deliver, settlement, entries), "entries put off"
             )
 
     async def _deliver(
-        self, settlement: messages.Settlement, entries: Sequence[messages.StreamEntries]
+        self, settlement: Settlement, entries: Sequence[messages.StreamEntries]
     ) -> Handed:
         try:
             return await self._queue.settlements.deliver(self.claim, settlement, *entries)
         except (queue_errors.WriteRefused, queue_errors.WrongType) as refusal:
             return refusal
 
-    async def _settle(self, settlement: messages.Settlement) -> None:
+    async def _settle(self, settlement: Settlement) -> None:
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
         last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
         while self._clock.monotonic() < max(last_try, self.claim.held_until):
@@ -258,19 +260,85 @@ class Settler:
         self._current = None
 
 
-def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlement:
-    listed = list(gathered)
-    events = [event for closed in listed for event in closed.events]
-    return messages.Settlement(
-        occurrences=tuple(one for closed in listed for one in closed.occurrences),
-        chains=tuple(one for closed in listed for one in closed.chains),
-        next_dues=tuple(itertools.chain.from_iterable(closed.next_dues for closed in listed)),
-        finished=tuple(one for closed in listed for one in closed.finished),
-        ended=tuple(one for closed in listed for one in closed.ended),
-        counted=tuple(one for closed in listed for one in closed.counted),
-        leaving=tuple(one for closed in listed for one in closed.leaving),
-        dead=tuple(one for closed in listed for one in closed.dead),
-        outcomes=run.pack(events),
-        history=past.LastSlots(events),
-        number=number,
-    )
+class Leases:
+    """Extends the claims of one worker while their points are carried out.
+
+    A claim lasts ``lease_seconds``; an attempt may take longer. Every claim with unfinished points
+    is extended when a third of its lease is left to spare, and never one whose points are all
+    settled. Attempts that have been under way for long are reported on the same round, so that a
+    status shows them. A claim that Redis says is lost stays lost: its attempts may end, their
+    settlements write nothing but outcomes, and nothing new is sent under it. A worker without
+    claims does not wake for this.
+    """
+
+    def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._kept: set[Settler] = set()
+        self._is_busy = asyncio.Event()
+
+    def keep(self, settler: Settler) -> None:
+        """This claim is carried out from now on."""
+        self._kept.add(settler)
+        self._is_busy.set()
+
+    def end(self, settler: Settler) -> None:
+        """This claim has ended."""
+        self._kept.discard(settler)
+        if not self._kept:
+            self._is_busy.clear()
+
+    async def run(self) -> None:
+        """Extend, and report what takes long, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._extend_in_time())
+            group.create_task(self._report_open())
+
+    async def _report_open(self) -> None:
+        while True:
+            await self._is_busy.wait()
+            await self._clock.sleep(_LOOK_SECONDS)
+            for settler in self._kept:
+                settler.report_open()
+
+    async def _extend_in_time(self) -> None:
+        while True:
+            await self._is_busy.wait()
+            await self._clock.sleep(self._lease_seconds / 6)
+            soon = self._clock.monotonic() + self._lease_seconds * 2 / 3
+            ageing = [each for each in self._kept if not each.lost and each.claim.held_until < soon]
+            # Together: one command without an answer must not cost the other claims their lease.
+            troubles = list(filter(None, await asyncio.gather(*map(self._extend, ageing))))
+            if troubles:
+                telemetry.logger.warning(
+                    "claims not extended", claims=len(troubles), error=troubles[0]
+                )
+
+    async def _extend(self, settler: Settler) -> str | None:
+        """The trouble, where there was any."""
+        try:
+            await faults.reach(FaultPoint.BEFORE_EXTENSION)
+            extended = await self._queue.claims.extend(settler.claim, self._lease_seconds)
+            await faults.reach(FaultPoint.AFTER_EXTENSION)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            settler.cut_off = True
+            return str(trouble)
+        except Exception as bug:  # noqa: BLE001 - one claim's trouble must not end the keeping of the others
+            telemetry.logger.exception("claim not extended")
+            return repr(bug)
+        if extended is None:
+            settler.lost = True
+        else:
+            settler.claim = extended
+        return None
+
+
+def _together(ended: Iterable[Settlement], *, number: int) -> Settlement:
+    """One settlement of them all."""
+    settlement = Settlement(number=number)
+    for ending in ended:
+        settlement.add(ending)
+    settlement.outcomes = run.pack(settlement.events)
+    settlement.history = past.LastSlots(settlement.events)
+    return settlement

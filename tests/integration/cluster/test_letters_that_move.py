@@ -9,7 +9,7 @@ from duepoint.delayqueue import deadletters, messages, sharding
 from duepoint.delayqueue.members import values
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import setrecord, setspec
-from duepoint.worker import closing
+from duepoint.worker import endings
 from tests.support import queueing
 
 BLOB = b'{"target":{"kind":"stream","name":"ticks"}}'
@@ -26,7 +26,7 @@ async def _bury(harness):
         for point in claim.points:
             known = found[point.schedule_id]
             slot = {"slot_us": str(point.slot_us), "trigger": "Schedule", "reason": "Timeout"}
-            dead.append(messages.DeadLetter(member=b"", entry=closing.origin(known) | slot))
+            dead.append(messages.DeadLetter(member=b"", entry=endings.origin(known) | slot))
             chains.append(queueing.moved(point, 3_600))
         settlement = messages.Settlement(dead=tuple(dead), chains=tuple(chains))
         await harness.queue.settlements.settle(claim, settlement)

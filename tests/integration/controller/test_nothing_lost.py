@@ -14,7 +14,7 @@ from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.pipeline import Bounds, Pipeline
+from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.integration.controller.conftest import Installation
 from tests.support.builders import JOB_TEMPLATE
@@ -30,7 +30,7 @@ async def a_worker(installation: Installation, target: RecordingTarget) -> Async
     bounds = Bounds(concurrency=16, lease_seconds=3.0)
     claimer = Claimer(
         queue,
-        Pipeline(queue=queue, target=target, clock=clock, bounds=bounds),
+        Firer(queue=queue, target=target, clock=clock, bounds=bounds),
         clock,
         services.Health(),
         worker="worker-a",

@@ -12,7 +12,7 @@ from duepoint.delayqueue.claims import chaincolumns
 from duepoint.schedules import actions
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
-from duepoint.worker import claim_budget, claimer, pipeline
+from duepoint.worker import claim_budget, claimer, firing
 from tests.support import builders, queueing
 
 TICKS = actions.encode(actions.Action(target=actions.StreamAction(name="ticks")))
@@ -57,9 +57,9 @@ class Costs:
 def a_worker(queue):
     clock = clocks.SystemClock()
     streams = streamtarget.StreamTarget(clock)
-    bounds = pipeline.Bounds(concurrency=64, lease_seconds=30.0)
+    bounds = firing.Bounds(concurrency=64, lease_seconds=30.0)
     kinds = target.Targets(job=streams, webhook=streams, stream=streams)
-    work = pipeline.Pipeline(queue=queue, target=kinds, clock=clock, bounds=bounds)
+    work = firing.Firer(queue=queue, target=kinds, clock=clock, bounds=bounds)
     limits = claimer.Limits(batch=500, under_way=1000, lease_seconds=30.0, grace_seconds=5.0)
     return claimer.Claimer(queue, work, clock, services.Health(), worker="one", limits=limits)
 

@@ -17,7 +17,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import pipeline
+from duepoint.worker import firing
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import queueing, redisusers, workplace
 
@@ -54,10 +54,8 @@ class Scene:
 
     async def work(self):
         """Try everything that is due now, once."""
-        bounds = pipeline.Bounds(concurrency=8, lease_seconds=10.0)
-        worker = pipeline.Pipeline(
-            queue=self.queue, target=self.target, clock=self.clock, bounds=bounds
-        )
+        bounds = firing.Bounds(concurrency=8, lease_seconds=10.0)
+        worker = firing.Firer(queue=self.queue, target=self.target, clock=self.clock, bounds=bounds)
         for claim in await self.harness.claim_all():
             await workplace.carry_out(worker, claim)
 

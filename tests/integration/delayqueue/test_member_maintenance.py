@@ -68,7 +68,7 @@ async def test_the_sweep_leaves_sound_members_alone(harness, stored_set):
     done = messages.Settlement(
         occurrences=(retry,),
         finished=(claim.points[0].member,),
-        ended=(claim.points[0].schedule_id,),
+        ended=(claim.points[0].member,),
     )
     await harness.queue.settlements.settle(claim, done)
     before = await _everything(harness, stored_set)
@@ -108,7 +108,7 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     done = messages.Settlement(
         occurrences=(retry,),
         finished=(claim.points[0].member,),
-        ended=(claim.points[0].schedule_id,),
+        ended=(claim.points[0].member,),
     )
     await queue.settlements.settle(claim, done)
     before = await _everything(harness, stored_set)

@@ -11,7 +11,7 @@ from duepoint.delayqueue import errors, messages, sharding
 from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions, points
-from duepoint.worker import pipeline
+from duepoint.worker import firing
 from tests.conformance.test_members import BLOB, ONCE, a_set, a_write
 from tests.fakes import recordingtarget
 from tests.support import queueing, workplace
@@ -141,8 +141,8 @@ def _place(harness):
 
 
 def _worker(harness, target):
-    bounds = pipeline.Bounds(concurrency=10, lease_seconds=10)
-    return pipeline.Pipeline(queue=harness.queue, target=target, clock=SystemClock(), bounds=bounds)
+    bounds = firing.Bounds(concurrency=10, lease_seconds=10)
+    return firing.Firer(queue=harness.queue, target=target, clock=SystemClock(), bounds=bounds)
 
 
 async def _letters(harness):

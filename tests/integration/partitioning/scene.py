@@ -157,7 +157,7 @@ class Scene:
                     occurrences.append(queueing.a_retry(point, due_us=claim.now_us + 30_000))
                 else:
                     self.fired[point.member].append(point.due_us)
-                chains.append(dataclasses.replace(point, due_us=point.due_us + PERIOD_US))
+                chains.append((point.member, point.due_us + PERIOD_US))
             else:
                 self.fired[point.member[:12]].append(point.slot_us)
                 finished.append(point.member)

@@ -19,7 +19,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import setrecord, setspec
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
-from duepoint.worker import claimer, pipeline
+from duepoint.worker import claimer, firing
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import queueing
 from tests.support.waiting import LONGEST_SECONDS
@@ -82,11 +82,11 @@ class Shop:
     async def working(self):
         own = streamtarget.StreamTarget(self.harness.clock)
         targets = target.Targets(job=self.target, webhook=self.target, stream=own)
-        work = pipeline.Pipeline(
+        work = firing.Firer(
             queue=self.queue,
             target=targets,
             clock=self.harness.clock,
-            bounds=pipeline.Bounds(concurrency=16, lease_seconds=10),
+            bounds=firing.Bounds(concurrency=16, lease_seconds=10),
         )
         limits = claimer.Limits(batch=500, under_way=1_000, lease_seconds=10, grace_seconds=5)
         claims = claimer.Claimer(

@@ -13,7 +13,7 @@ from duepoint.targets.job import activejobs
 from duepoint.targets.job.target import JobTarget
 from duepoint.targets.target import Targets, WorkerTarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.pipeline import Bounds, Pipeline
+from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.world import NAMESPACE, World
 
@@ -41,7 +41,7 @@ class RunWorld(World):
         )
         worker = Claimer(
             self.queue,
-            Pipeline(
+            Firer(
                 queue=self.queue,
                 target=targets,
                 clock=self.clock,

@@ -183,30 +183,26 @@ def test_a_year_of_seconds_is_counted_not_walked():
     ids=["all", "five", "deadline", "latest", "none"],
 )
 @pytest.mark.parametrize("seconds", [0, 1, 2, 5, 9, 70, 1_300, 9_000, 200_000])
-def test_the_oldest_of_all_are_those_of_the_whole_decision(schedule, policy, seconds):
+def test_the_oldest_slots_are_those_of_the_whole_decision(schedule, policy, seconds):
     rule = a_rule(schedule, policy=policy)
     timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
     first = timeline.next_after(at("2026-03-02 12:00:00"))
     asked = {"chain_due_us": first.due_us, "now_us": first.due_us + seconds * SECOND}
     whole = policies.decide(timeline, rule.policy, **asked)
     for most in (1, 3, 1_000):
-        found = policies.oldest_of_all(timeline, rule.policy, **asked, most=most)
-        if whole.missed or len(whole.run) < 2:
-            assert found is None
-            continue
+        found = policies.decide(timeline, rule.policy, **asked, most=most)
         assert found.run == whole.run[:most]
-        assert found.missed == ()
-        assert found.newest_us == found.run[-1].slot_us
+        assert found.missed == whole.missed
         later = [slots.DueSlot(one.slot_us, one.due_us) for one in whole.run[most:]]
         assert found.following == [*later, whole.following][0]
 
 
-def test_the_oldest_of_all_end_where_no_slot_follows():
+def test_nothing_follows_the_oldest_slots_where_none_is_left():
     rule = a_rule("@every 1s", policy={"catch_up": "All"}, end_us=CREATED_US + 9 * SECOND)
     timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
     asked = {"chain_due_us": CREATED_US + SECOND, "now_us": CREATED_US + MINUTE}
-    assert policies.oldest_of_all(timeline, rule.policy, **asked, most=100) is None
-    assert len(policies.oldest_of_all(timeline, rule.policy, **asked, most=4).run) == 4
+    assert policies.decide(timeline, rule.policy, **asked, most=100).following is None
+    assert len(policies.decide(timeline, rule.policy, **asked, most=4).run) == 4
 
 
 def test_a_day_of_overdue_seconds_costs_no_more_than_the_slots_that_are_asked_for():
@@ -215,5 +211,5 @@ def test_a_day_of_overdue_seconds_costs_no_more_than_the_slots_that_are_asked_fo
     asked = {"chain_due_us": CREATED_US + SECOND, "now_us": CREATED_US + 86_400 * SECOND}
     with stopwatch.cpu_seconds() as passed:
         for _ in range(20):
-            assert len(policies.oldest_of_all(timeline, rule.policy, **asked, most=8).run) == 8
+            assert len(policies.decide(timeline, rule.policy, **asked, most=8).run) == 8
         assert passed() <= 0.2  # each walk took some 60 ms

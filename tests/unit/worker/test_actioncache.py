@@ -101,7 +101,7 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
     for number in range(8):
         await place.arm(due(f"l-{number}", "hostile"), a_large_job(number, 40_000))
     worker = place.a_worker()
-    worker._pipeline._planner._actions._entries = shares.BytesCache(100_000)
+    worker._firer._planner._actions._entries = shares.BytesCache(100_000)
     async with place.working(worker):
         await place.clock.advance(28)  # large ones have a quarter of each second
     assert len(place.target.fired) == 16

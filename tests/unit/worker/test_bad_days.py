@@ -14,7 +14,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import claimer, closing, results, settler
+from duepoint.worker import claimer, results, settler
 from tests.support import shardstats
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace
@@ -100,7 +100,7 @@ async def test_settlements_that_were_given_up_leave_their_claim_to_others(place,
         if answer.claim and answer.claim.points[0].schedule_id == known.id
     ]
     settling = settler.Settler(place.queue, place.clock, claim)
-    settling.add(closing.Closing(finished=(claim.points[0].member,)))
+    settling.add(messages.Settlement(finished=[claim.points[0].member]))
     flushing = asyncio.create_task(settling.flush())
     await place.clock.advance(LEASE_SECONDS + 2)
     assert flushing.done()
@@ -279,10 +279,10 @@ async def test_thousands_of_outcomes_are_settled_in_several_parts(place, monkeyp
     monkeypatch.setattr(place.queue.settlements, "settle", counted)
     settling = settler.Settler(place.queue, place.clock, claim)
     for number in range(2_500):
-        settling.add(closing.Closing(finished=(claim.points[0].schedule_id + b"%04d" % number,)))
+        settling.add(messages.Settlement(finished=[claim.points[0].schedule_id + b"%04d" % number]))
     await settling.flush()
     assert sum(sizes) == 2_500
-    assert max(sizes) <= settler.MOST_CLOSINGS
+    assert max(sizes) <= settler.MOST_TOGETHER
 
 
 @pytest.mark.parametrize(("points", "expected"), [(3, [1, 1, 1]), (40, [4, 4, 4, 4, 4])])
@@ -301,7 +301,7 @@ async def test_ends_that_come_one_by_one_are_settled_together_in_a_large_claim(
     monkeypatch.setattr(place.queue.settlements, "settle", counted)
     settling = settler.Settler(place.queue, place.clock, claim)
     for number in range(sum(expected)):
-        settling.add(closing.Closing(finished=(claim.points[0].schedule_id + b"%04d" % number,)))
+        settling.add(messages.Settlement(finished=[claim.points[0].schedule_id + b"%04d" % number]))
         await place.clock.advance(0.026)
     await place.clock.advance(0.1)
     assert sizes == expected
@@ -356,7 +356,7 @@ async def test_a_worker_whose_clock_is_an_hour_ahead_retries_in_time(place, monk
     fast = dataclasses.make_dataclass("Fast", [])()
     fast.now_us = lambda: now_us() + 3_600 * SECOND
     fast.monotonic, fast.sleep = place.clock.monotonic, place.clock.sleep
-    worker._pipeline._clock = fast
+    worker._firer._clock = fast
     async with place.working(worker):
         await place.clock.advance(640)
     assert place.slots_fired() == [NOON + 600 * SECOND] * 2

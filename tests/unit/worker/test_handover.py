@@ -9,6 +9,7 @@ import pytest
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
+from duepoint.delayqueue.claims import prefetch
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, points
 from duepoint.targets import target
@@ -85,7 +86,7 @@ async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch)
     deliver = place.queue.settlements.deliver
 
     async def only_few(claim, settlement, *entries):
-        if len(settlement.next_dues) > 0:  # as a batch asks
+        if len(settlement.chains) > 0:  # as a batch asks
             raise queue_errors.WriteRefused("full")
         return await deliver(claim, settlement, *entries)
 
@@ -143,7 +144,7 @@ async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch
     streams, deliver = [], place.queue.settlements.deliver
 
     async def counted(claim, settlement, *entries):
-        if settlement.next_dues:  # as a batch asks
+        if settlement.chains:  # as a batch asks
             streams.append(sorted(group.name for group in entries))
         return await deliver(claim, settlement, *entries)
 
@@ -170,8 +171,8 @@ async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypa
             return await deliver(claim, settlement, *entries)
         refused += 1
         names = {member for group in kept for member in group.members}
-        next_dues = [pair for pair in settlement.next_dues if pair[0] in names]
-        await deliver(claim, dataclasses.replace(settlement, next_dues=next_dues), *kept)
+        chains = [pair for pair in settlement.chains if pair[0] in names]
+        await deliver(claim, dataclasses.replace(settlement, chains=chains), *kept)
         why = tuple("NOPERM no" if group.name == "tocks" else "" for group in entries)
         return messages.DeliveryResult(done=True, refused=why)
 
@@ -283,6 +284,7 @@ async def test_overdue_slots_of_a_chain_go_in_together(monkeypatch):
 
 async def test_a_chain_with_more_overdue_slots_than_a_script_takes_is_due_again(monkeypatch):
     """Fifteen entries of this payload fit into one script, and a chain has twenty."""
+    monkeypatch.setattr(prefetch, "FEW", 0)  # chains that are foreseen are planned one by one
     place = await _behind(monkeypatch, count=3, payload=b'"' + 65_000 * b"x" + b'"')
     scripts, splits = await _counted(place, monkeypatch)
     async with place.working(place.a_worker(concurrency=200)):

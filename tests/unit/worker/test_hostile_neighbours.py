@@ -149,7 +149,7 @@ async def test_who_gets_no_place_is_tried_again_and_uses_up_no_attempt(place):
 async def test_what_would_be_put_off_waits_until_others_have_begun_their_second(place, monkeypatch):
     await two_hostile_namespaces(place)
     worker, at_us = place.a_worker(concurrency=PLACES), []
-    firer = worker._pipeline._firing
+    firer = worker._firer
     put_off = firer._put_off
 
     def noting(settler, attempt, seconds):
@@ -205,7 +205,7 @@ async def test_webhooks_that_hang_are_not_taken_for_jobs_once_a_worker_makes_som
     for number in range(120):
         await arm(place, f"hanging-{number}", "hostile", WEBHOOK, after_us=NOON + 10_000_000)
     worker = place.a_worker(concurrency=512)
-    async with worker._pipeline.jobs.turn("quiet"):
+    async with worker._firer.jobs.turn("quiet"):
         pass
     async with place.working(worker):
         await pass_slot(place)

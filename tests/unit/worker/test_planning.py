@@ -60,7 +60,7 @@ def test_a_slot_on_time_is_tried_and_its_chain_knows_where_to_go():
     assert attempt.following.slot_us == at("2026-03-01 12:05")
     assert attempt.previous_us == at("2026-03-01 11:55")
     assert not work.splits
-    assert not work.finished
+    assert not work.settlement.finished
 
 
 def test_a_chain_whose_next_slot_comes_before_a_slow_target_answers_moves_on_first():
@@ -97,7 +97,7 @@ def test_several_overdue_slots_are_planned_oldest_first_and_made_in_order():
 def test_slots_that_are_not_chosen_are_told_and_counted():
     known = a_definition("*/5 * * * *")
     work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:12")), known)
-    (event,) = work.events
+    (event,) = work.settlement.events
     assert (event.state, event.reason, event.count) == (
         RunState.MISSED,
         Reason.CATCH_UP_POLICY,
@@ -111,15 +111,15 @@ def test_a_chain_without_a_slot_to_run_goes_on():
     known = a_definition(rule=a_rule("*/5 * * * *", policy={"catch_up": "None"}))
     work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:02")), known)
     assert not work.attempts
-    assert [point.due_us for point in work.chains] == [at("2026-03-01 12:05")]
+    assert [due_us for _, due_us in work.settlement.chains] == [at("2026-03-01 12:05")]
 
 
 def test_a_missed_one_shot_ends_its_schedule_with_a_word():
     known = a_definition(rule=a_rule("@at 2026-03-01T12:00:00Z", policy={"deadline_seconds": 5}))
     work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:01")), known)
-    assert work.ended == [known.id]
-    assert [event.state for event in work.events] == [RunState.MISSED, RunState.MISSED]
-    assert work.events[-1].completed
+    assert work.settlement.ended == [chain_of(known).member]
+    assert [event.state for event in work.settlement.events] == [RunState.MISSED, RunState.MISSED]
+    assert work.settlement.events[-1].completed
 
 
 def test_what_a_schedulerun_wanted_of_a_deleted_schedule_is_reported_as_not_run():
@@ -128,8 +128,8 @@ def test_what_a_schedulerun_wanted_of_a_deleted_schedule_is_reported_as_not_run(
     point = points.manual(known.id, NOON, "run-uid", PointKind.BACKFILL)
     record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run-uid", attempt=1)
     work = assign(a_claim(point, records={point.member: record}))
-    assert (work.attempts, work.finished) == ([], [point.member])
-    (news,) = work.events
+    assert (work.attempts, work.settlement.finished) == ([], [point.member])
+    (news,) = work.settlement.events
     assert (news.run_uid, news.slot_us, news.attempts) == ("run-uid", NOON, 2)
     assert (news.state, news.reason) == (RunState.PENDING, Reason.DELETED)
 
@@ -139,9 +139,9 @@ def test_a_deleted_schedule_never_fires_its_claimed_point():
     chain = chain_of(known)
     work = assign(a_claim(chain, occurrence_of(known, PointKind.RETRY)))
     assert not work.attempts
-    assert chain.member in work.finished
-    assert len(work.finished) == 2
-    assert not work.chains
+    assert chain.member in work.settlement.finished
+    assert len(work.settlement.finished) == 2
+    assert not work.settlement.chains
 
 
 @pytest.mark.parametrize(
@@ -161,18 +161,18 @@ def test_an_edit_of_the_timing_supersedes_regular_slots_but_not_their_retries(ki
     point = chain_of(old) if kind is PointKind.CHAIN else occurrence_of(old, kind)
     work = assign(a_claim(point), new)
     assert bool(work.attempts) is fires
-    assert (point.member in work.finished) is not fires
+    assert (point.member in work.settlement.finished) is not fires
     if fires:
         assert work.attempts[0][0].definition.generation == 2
     else:
-        assert work.events[0].state is RunState.SUPERSEDED
+        assert work.settlement.events[0].state is RunState.SUPERSEDED
 
 
 def test_a_suspended_schedule_fires_no_chain_point():
     known = a_definition("*/5 * * * *", state=definition.State.SUSPENDED)
     work = assign(a_claim(chain_of(known)), known)
     assert not work.attempts
-    assert work.finished
+    assert work.settlement.finished
 
 
 def test_a_slot_claimed_on_time_runs_again_after_a_death_however_late_it_is_by_then():
@@ -209,7 +209,7 @@ def test_a_death_in_recovery_runs_no_slot_that_its_policy_refuses(policy, run, m
     for work in (first, again):
         tried = [attempt.slot_us for group in work.attempts for attempt in group]
         assert tried == [at(f"2026-03-01 {slot}") for slot in run]
-        assert {event.reason: event.count for event in work.events} == missed
+        assert {event.reason: event.count for event in work.settlement.events} == missed
 
 
 def test_what_fell_due_since_the_first_claim_is_left_to_the_next_one():
@@ -218,7 +218,7 @@ def test_what_fell_due_since_the_first_claim_is_left_to_the_next_one():
     work = assign(claim, known)
     ((attempt,),) = work.attempts
     assert (attempt.slot_us, attempt.trigger) == (NOON, "Schedule")
-    assert not work.events
+    assert not work.settlement.events
     assert work.splits[0].next_due_us == NOON + 1_000_000
 
 
@@ -242,10 +242,10 @@ def test_a_retry_and_the_next_slot_of_one_schedule_do_not_wait_for_one_another()
 def test_a_poisonous_slot_is_buried_and_its_schedule_goes_on():
     known = a_definition("*/5 * * * *")
     work = assign(a_claim(chain_of(known), reclaimed=4, alone=3), known)
-    (letter,) = work.dead
+    (letter,) = work.settlement.dead
     assert letter.entry["reason"] == Reason.POISON
     assert letter.member == b""
-    assert [point.due_us for point in work.chains] == [at("2026-03-01 12:05")]
+    assert [due_us for _, due_us in work.settlement.chains] == [at("2026-03-01 12:05")]
     assert not work.attempts
 
 
@@ -260,14 +260,14 @@ def test_a_one_off_whose_slot_is_poisonous_stays_with_its_dead_letter(kind):
     )
     point = chain_of(known) if kind is PointKind.CHAIN else occurrence_of(known, kind)
     work = assign(a_claim(point, reclaimed=4, alone=3), known)
-    (letter,) = work.dead
+    (letter,) = work.settlement.dead
     assert letter.entry["reason"] == Reason.POISON
-    assert work.leaving == [(known.id, messages.Leaving.DEAD)]
+    assert work.settlement.leaving == [(known.id, messages.Leaving.DEAD)]
 
 
 def test_members_of_no_known_format_go_to_the_dead_letters():
     work = assign(a_claim(unknown_members=((b"junk", 5.0),)))
-    assert [letter.member for letter in work.dead] == [b"junk"]
+    assert [letter.member for letter in work.settlement.dead] == [b"junk"]
 
 
 def test_a_slot_that_waited_is_tried_for_the_first_time_however_often_it_was_put_off():
@@ -304,7 +304,7 @@ def test_a_poisonous_run_by_hand_is_told_with_its_scheduled_run_and_moves_no_wat
     point = occurrence_of(known, PointKind.BACKFILL)
     record = messages.OccurrenceRecord(trigger="Backfill", run_uid="u")
     claim = a_claim(point, reclaimed=4, alone=3, records={point.member: record})
-    (event,) = assign(claim, known).events
+    (event,) = assign(claim, known).settlement.events
     assert (event.state, event.reason) == (RunState.MISSED, Reason.POISON)
     assert (event.trigger, event.run_uid, event.settled_us) == ("Backfill", "u", 0)
 
@@ -333,7 +333,7 @@ def test_a_chain_far_behind_runs_a_part_and_stays_due(everything):
     assert len(split.slots) == runlimits.MOST_PLANNED
     last = split.slots[-1].point.slot_us
     assert split.next_due_us == last + MINUTE_US
-    assert [event for event in work.events if event.state is RunState.MISSED] == []
+    assert [event for event in work.settlement.events if event.state is RunState.MISSED] == []
 
 
 def test_look_by_look_every_slot_is_run_once(everything):
@@ -358,7 +358,9 @@ def test_what_the_limit_leaves_out_is_told_of_once():
     while chain.due_us <= now:
         work = assign(a_claim(chain, now=now), known)
         (split,) = work.splits
-        missed += sum(event.count for event in work.events if event.state is RunState.MISSED)
+        missed += sum(
+            event.count for event in work.settlement.events if event.state is RunState.MISSED
+        )
         ran += len(split.slots)
         chain = points.chain(chain.schedule_id, chain.timing_version, split.next_due_us)
     assert (ran, missed) == (600, 400)

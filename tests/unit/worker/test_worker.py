@@ -378,17 +378,17 @@ async def test_workers_share_a_burst_of_jobs_evenly(place, monkeypatch):
         await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), job)
     workers = [place.a_worker(name, concurrency=256) for name in ("a", "b")]
     for worker in workers:
-        async with worker._pipeline.jobs.turn("team"):
+        async with worker._firer.jobs.turn("team"):
             pass  # each has made a Job before
     place.target.hold()
     async with place.working(*workers):
         await place.clock.advance(10.25)  # later they go on with what is no Job
-        assert [worker._pipeline.jobs.length for worker in workers] == [128, 128]
+        assert [worker._firer.jobs.length for worker in workers] == [128, 128]
         assert len(place.target.fired) == 64
         place.target.let_go()
         await place.clock.advance(1)
     assert len(place.target.fired) == 400
-    assert [worker._pipeline.jobs.unknown for worker in workers] == [0, 0]
+    assert [worker._firer.jobs.unknown for worker in workers] == [0, 0]
 
 
 async def test_an_open_delivery_is_told_of_once_and_a_short_one_not_at_all(place):

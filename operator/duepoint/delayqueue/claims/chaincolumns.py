@@ -8,7 +8,9 @@ Pure, and immutable by custom: no caller writes to the columns.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, overload
 
 from duepoint.delayqueue import messages
@@ -117,6 +119,18 @@ def lanes_of(claim: messages.Claim) -> list[int]:
     """The lanes that a claim has points in."""
     lanes = claim.lanes
     return sorted(lanes.numbers if isinstance(lanes, LanesOfChains) else set(lanes.values()))
+
+
+def members_by_lane(claim: messages.Claim) -> Mapping[int, AbstractSet[bytes]]:
+    """What the claim began with."""
+    if isinstance(claim.lanes, LanesOfChains):
+        return claim.lanes.by_lane()
+    by_lane: collections.defaultdict[int, set[bytes]] = collections.defaultdict(set)
+    for point in claim.points:
+        by_lane[claim.lanes[point.schedule_id]].add(point.member)
+    for member, _ in claim.unknown_members:
+        by_lane[claim.lanes[member[:_ID_LENGTH]]].add(member)
+    return by_lane
 
 
 def chain_of(member: bytes, due_us: int) -> points.DuePoint:

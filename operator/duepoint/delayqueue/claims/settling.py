@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from duepoint import errors, telemetry
+from duepoint import telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, quotas, sharding, streams
 from duepoint.delayqueue.claims import chaincolumns, prefetch
@@ -47,7 +47,6 @@ def outcome_bounds(shards: int) -> dict[str, int]:
 class _LanePart:
     """What one lane's share of a settlement says, as values for ARGV."""
 
-    chains: list[bytes | str] = field(default_factory=list)
     moved: collections.defaultdict[int, list[bytes]] = field(
         default_factory=lambda: collections.defaultdict(list)
     )
@@ -92,14 +91,12 @@ class Settlements:
         )
 
     def _expect(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
-        for chain in settlement.chains:
-            self.prefetch.expect(shard, chain.schedule_id, chain.due_us)
-        if len(settlement.next_dues) > prefetch.FEW:
-            dues = collections.Counter([due_us for _, due_us in settlement.next_dues])
+        if len(settlement.chains) > prefetch.FEW:
+            dues = collections.Counter([due_us for _, due_us in settlement.chains])
             for due_us, count in dues.items():
                 self.prefetch.expect_many(shard, due_us, count)
             return
-        for member, due_us in settlement.next_dues:
+        for member, due_us in settlement.chains:
             self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
 
     async def split(
@@ -177,25 +174,18 @@ class Settlements:
     ) -> scripting.ScriptCall:
         names = self.index.shard(claim.shard)
         parts, named = _parts(claim, settlement)
-        if settlement.whole:
-            _check_whole(claim, settlement)
-        is_whole = settlement.whole or _names_all(claim, settlement, named)
         call = self._call(
             "deliver" if entries else "settle",
             claim,
             number=settlement.number,
-            whole=is_whole,
-            named=len(claim.points) if settlement.whole else len(named),
-            every=settlement.whole,
         )
-        whole_lanes = {} if is_whole else _whole_lanes(claim, settlement, named)
+        whole = _whole_lanes(claim, settlement, named)
         key_of = {lane: call.key(names.lane(lane)) for lane in parts}
         lanes = [
             {
                 "lane": str(lane),
                 "key": key_of[lane],
-                "whole": whole_lanes.get(lane, 0),
-                "chains": call.run(part.chains),
+                "whole": whole.get(lane, 0),
                 "moved": [
                     (str(records.checked_due(due_us)), call.position(b"".join(members)))
                     for due_us, members in part.moved.items()
@@ -221,13 +211,13 @@ class Settlements:
             }
             call.put(letters=letters)
 
-        def place(schedule_id: points.ScheduleId, member: bytes) -> tuple[int, int, int]:
-            """Where bucket, id and member stand."""
+        def place(member: bytes) -> tuple[int, int, int]:
+            """Where the bucket, the id and the member stand."""
+            schedule_id = points.ScheduleId(member[:_ID_LENGTH])
             bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
             return bucket, call.position(schedule_id), call.position(member)
 
-        chains = _chains_of(claim, settlement.ended) if settlement.ended else {}
-        over, leaving = self._leaving(call, claim, settlement, chains, key_of)
+        over, leaving = self._leaving(call, claim, settlement, key_of)
         call.put(
             lanes=lanes,
             retried=retried,
@@ -239,11 +229,8 @@ class Settlements:
                 )
                 for letter in settlement.dead
             ],
-            ended=[place(*chain) for chain in chains.items() if chain[0] not in over],
-            counted=[
-                place(points.ScheduleId(member[:_ID_LENGTH]), member)
-                for member in settlement.counted
-            ],
+            ended=[place(chain) for chain in settlement.ended if chain not in over],
+            counted=[place(member) for member in settlement.counted],
             outcomes=call.run(filter(None, [settlement.outcomes])),
         )
         if leaving:
@@ -285,18 +272,18 @@ class Settlements:
         call: scripting.ScriptCall,
         claim: messages.Claim,
         settlement: messages.Settlement,
-        chains: Mapping[points.ScheduleId, bytes],
         key_of: Mapping[int, int],
-    ) -> tuple[set[points.ScheduleId], list[tuple[int, int, bool, str, int, int]]]:
-        """Members that may leave: those whose chains end with it, and all by their buckets."""
+    ) -> tuple[set[bytes], list[tuple[int, int, bool, str, int, int]]]:
+        """Members that may leave: the chains of those that end with it, and all by bucket."""
         names = self.index.shard(claim.shard)
-        over: set[points.ScheduleId] = set()
+        chains = {chain[:_ID_LENGTH]: chain for chain in settlement.ended}
+        over: set[bytes] = set()
         by_bucket: collections.defaultdict[tuple[str, int, bool, int], list[bytes]]
         by_bucket = collections.defaultdict(list)
         for schedule_id, why in settlement.leaving:
             chain = chains.get(schedule_id)
             if chain is not None:
-                over.add(schedule_id)
+                over.add(chain)
             bucket = names.bucket_of(schedule_id, self.index.buckets)
             place = bucket, claim.lanes[schedule_id], chain is not None, int(why)
             by_bucket[place].append(chain or schedule_id)
@@ -373,25 +360,6 @@ class Settlements:
         )
 
 
-def _chains_of(
-    claim: messages.Claim, ids: Sequence[points.ScheduleId]
-) -> dict[points.ScheduleId, bytes]:
-    """The chain members of these schedules."""
-    if isinstance(claim.points, chaincolumns.ClaimedChains):
-        members = claim.points.members
-        of_claim = {points.ScheduleId(member[:_ID_LENGTH]): member for member in members}
-        if of_claim.keys() >= set(ids):
-            return {schedule_id: of_claim[schedule_id] for schedule_id in ids}
-    chains = {
-        point.schedule_id: point.member
-        for point in claim.points
-        if point.kind is points.PointKind.CHAIN
-    }
-    if not chains.keys() >= set(ids):
-        raise errors.Bug("a schedule was ended whose chain is not in the claim")
-    return {schedule_id: chains[schedule_id] for schedule_id in ids}
-
-
 def _report_dropped(dropped: Sequence[bytes]) -> None:
     """Count and log dead letters that were dropped, by their namespaces."""
     for name, count in collections.Counter(map(quotas.namespace_of, dropped)).items():
@@ -403,53 +371,21 @@ def _report_dropped(dropped: Sequence[bytes]) -> None:
         )
 
 
-def _members(claim: messages.Claim) -> set[bytes]:
-    """What the claim began with."""
-    if isinstance(claim.points, chaincolumns.ClaimedChains):
-        return set(claim.points.members)
-    members = {point.member for point in claim.points}
-    members.update(member for member, _ in claim.unknown_members)
-    return members
-
-
-def _names_all(claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]) -> bool:
-    """Whether everything that the claim began with is named, by its first settlement.
-
-    And every new occurrence follows something that the settlement names.
-    """
-    return (
-        settlement.number == 1
-        and len(named) == len(claim.points) + len(claim.unknown_members)
-        and named == _members(claim)
-        and all(not each.source or each.source in named for each in settlement.occurrences)
-    )
-
-
-def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None:
-    named = (
-        settlement.chains, settlement.next_dues, settlement.finished, settlement.ended,
-        settlement.dead, settlement.occurrences, settlement.counted, claim.unknown_members,
-        claim.records,
-    )  # fmt: skip
-    if settlement.number != 1 or any(named):
-        raise errors.Bug("only a claim of chains can be finished whole, and only at once")
-
-
 def _rearm(
-    claim: messages.Claim, next_dues: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
+    claim: messages.Claim, chains: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
 ) -> None:
-    """Many chains at their next dues, of which few differ."""
+    """Chains at their next dues, of which few differ."""
     if len(parts) == 1:
         (part,) = parts.values()
         moved = part.moved
-        for member, due_us in next_dues:
+        for member, due_us in chains:
             moved[due_us].append(member)
     elif isinstance(claim.lanes, chaincolumns.LanesOfChains):
         lane_of = claim.lanes.by_member()
-        for member, due_us in next_dues:
+        for member, due_us in chains:
             parts[lane_of[member]].moved[due_us].append(member)
     else:
-        for member, due_us in next_dues:
+        for member, due_us in chains:
             parts[claim.lanes[member[:_ID_LENGTH]]].moved[due_us].append(member)
 
 
@@ -458,14 +394,12 @@ def _whole_lanes(
 ) -> dict[int, int]:
     """The lanes of which everything is named, with the number of their points.
 
-    Of settlements that do nothing but move chains on or end them.
+    None at all where anything else is named, or followed by an occurrence.
     """
-    more = settlement.occurrences, settlement.dead, settlement.ended, settlement.counted
-    if any(more) or not isinstance(claim.lanes, chaincolumns.LanesOfChains):
-        return {}
-    return {
-        lane: len(members) for lane, members in claim.lanes.by_lane().items() if members <= named
-    }
+    by_lane = chaincolumns.members_by_lane(claim)
+    whole = {lane: len(members) for lane, members in by_lane.items() if members <= named}
+    sources = (each.source for each in settlement.occurrences if each.source)
+    return whole if sum(whole.values()) == len(named) and named.issuperset(sources) else {}
 
 
 def _parts(
@@ -473,17 +407,14 @@ def _parts(
 ) -> tuple[dict[int, _LanePart], set[bytes]]:
     """The settlement by lane (every lane of the claim), and the members it names."""
     parts = {lane: _LanePart() for lane in chaincolumns.lanes_of(claim)}
-    began_with = _members(claim) if settlement.occurrences else frozenset()
+    began_with: set[bytes] = set()
+    if settlement.occurrences:
+        began_with = began_with.union(*chaincolumns.members_by_lane(claim).values())
     buried = (letter.member for letter in settlement.dead if letter.member)
     gone = dict.fromkeys((*settlement.finished, *buried))
     named = set(gone)
-    for chain in settlement.chains:
-        part = parts[claim.lanes[chain.schedule_id]]
-        part.chains += (str(records.checked_due(chain.due_us)), chain.member)
-        named.add(chain.member)
-    if settlement.next_dues:
-        _rearm(claim, settlement.next_dues, parts)
-        named.update(member for member, _ in settlement.next_dues)
+    _rearm(claim, settlement.chains, parts)
+    named.update([member for member, _ in settlement.chains])
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]

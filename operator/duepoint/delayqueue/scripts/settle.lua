@@ -7,13 +7,10 @@
   and the news of it to `runs`. `deliver` is this script with entries of users' streams.
 
   KEYS  then the lanes of the claim and buckets
-  ARGV  layout, id (position), number, whole (bool: every point the claim began with is named), named (count),
-        every (bool: each chain that the claim holds is finished, none is listed), runs_bytes, runs_age (ms),
-        outcomes {from, to}, history {{key, ids, record, records, most, room}} (absent: none): what is kept of slots
-          that have ended (history.lua),
-        lanes {{lane, key, whole, chains, moved, finished, occurrences, sources}}: key a position in
-          KEYS; whole: how many points of the lane the claim began with, if chains, moved and
-          finished name them all and nothing else is settled, otherwise 0; chains and occurrences
+  ARGV  layout, id (position), number, runs_bytes, runs_age (ms), outcomes {from, to},
+        history {{key, ids, record, records, most, room}} (absent: none): what is kept of slots that have ended (history.lua),
+        lanes {{lane, key, whole, moved, finished, occurrences, sources}}: key a position in KEYS; whole: how many points of
+          the lane the claim began with, if all of them are named, and no others anywhere, otherwise 0; occurrences
           {from, to} of due, member pairs; moved {{due, position}}: chains of one due, their members
           one behind the other in one value; finished {from, to} of members; sources
           {from, to} of one member (or '') for each occurrence. An occurrence is stored if the claim
@@ -66,20 +63,14 @@ local function count_held()
   return held
 end
 
--- Everything named is everything held: no member needs to be looked up. Otherwise each one's own
--- score decides, and an occurrence is stored only beside the held member that it follows.
-local all_held = args.whole and not state[1] and not state[2] and count_held() == args.named
--- The same of the lanes in which anything is named is as good, but for what is left to hold.
-local named_held = all_held
 local held, of_schedule, applied = {}, {}, 0
 local source_of, is_source_held = {}, {}
 
 local function is_named(lane)
-  return #lane.moved > 0 or lane.chains[2] >= lane.chains[1] or lane.finished[2] >= lane.finished[1]
-    or lane.occurrences[2] >= lane.occurrences[1]
+  return #lane.moved > 0 or lane.finished[2] >= lane.finished[1] or lane.occurrences[2] >= lane.occurrences[1]
 end
 
--- How many points that is; 0 where some lane does not hold what it did at first.
+-- How many points are named, if each lane with any of them holds what it did at first; otherwise 0.
 local function count_whole_lanes()
   local count = 0
   for _, lane in ipairs(args.lanes) do
@@ -92,6 +83,10 @@ local function count_whole_lanes()
   end
   return count
 end
+
+-- Everything named is held: no member needs to be looked up. Otherwise each one's own score decides, and an
+-- occurrence is stored only beside the held member that it follows.
+local named_held = false
 
 -- Chain members out of one value that has them one behind the other.
 local function joined_chains(value)
@@ -157,7 +152,6 @@ end
 local function look_at_all()
   for _, lane in ipairs(args.lanes) do
     local key = KEYS[lane.key]
-    look_at(key, lane.chains[1] + 1, lane.chains[2], 2)
     for _, move in ipairs(lane.moved) do
       look_at_members(key, joined_chains(ARGV[move[2]]))
     end
@@ -200,22 +194,10 @@ if state[1] and args.number <= tonumber(state[1]) then
   return { 'settled', 0, count_held(), {}, {}, args.entries and former_errors() or nil }
 end
 
-if all_held then
-  applied = args.named
-elseif args.every then
-  for _, lane in ipairs(args.lanes) do
-    for _, member in ipairs(redis.call('ZRANGE', KEYS[lane.key], band, band, 'BYSCORE')) do
-      if #member == CHAIN_LENGTH then
-        applied = applied + redis.call('ZREM', KEYS[lane.key], member)
-      end
-    end
-  end
-else
-  applied = state[2] and 0 or count_whole_lanes()
-  named_held = applied > 0
-  if not named_held then
-    look_at_all()
-  end
+applied = state[2] and 0 or count_whole_lanes()
+named_held = applied > 0
+if not named_held then
+  look_at_all()
 end
 
 -- A member that is not held has no entry, and its outcome is not true: the caller calls again without
@@ -234,7 +216,7 @@ end
 -- What belongs to a stream that takes no entry stays as it is, beside streams that do.
 local function leave_out(group)
   if named_held then
-    all_held, named_held, applied = false, false, 0
+    named_held, applied = false, 0
     look_at_all()
   end
   for _, member in ipairs(members_of(group)) do
@@ -331,7 +313,6 @@ for i = args.records[1], args.records[2], 2 do
   end
 end
 for _, lane in ipairs(args.lanes) do
-  write_pairs(KEYS[lane.key], lane.chains)
   write_moved(KEYS[lane.key], lane.moved)
 end
 for _, letter in ipairs(args.dead) do
@@ -363,7 +344,7 @@ for _, lane in ipairs(args.lanes) do
       end
     end
   end
-  if (args.every and all_held) or (#gone > 0 and named_held) then
+  if #gone > 0 and named_held then
     redis.call('ZREMRANGEBYSCORE', lane_key, band, band)
   elseif #gone > 0 then
     redis.call('ZREM', lane_key, unpack(gone))
@@ -371,7 +352,7 @@ for _, lane in ipairs(args.lanes) do
   if #occurrences > 0 then
     forget_occurrences(occurrences)
   end
-  if args.every or is_named(lane) then
+  if is_named(lane) then
     refresh_head(lane.lane, lane_key)
   end
 end
@@ -449,7 +430,7 @@ end
 remember_ended(left, now)
 
 write_outcomes(entered)
-local remaining = all_held and 0 or count_held()
+local remaining = count_held()
 if remaining == 0 then
   drop_claim(id)
 else

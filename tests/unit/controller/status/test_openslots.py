@@ -11,7 +11,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.pipeline import Bounds, Pipeline
+from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import FIRST, event
@@ -37,9 +37,7 @@ async def a_worker(world: World, target: RecordingTarget):
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
         world.queue,
-        Pipeline(
-            queue=world.queue, target=target, clock=world.clock, bounds=bounds, dice=lambda: 0.5
-        ),
+        Firer(queue=world.queue, target=target, clock=world.clock, bounds=bounds, dice=lambda: 0.5),
         world.clock,
         world.health,
         worker="worker-a",

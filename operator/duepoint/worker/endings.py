@@ -1,18 +1,21 @@
-"""Attempts with an outcome -> what the settlement says of them. Pure.
+"""What the ends of points mean for their settlement: news, dead letters, retries. Pure.
 
-One attempt and its outcome become finished points, a retry, the chain's next due, a dead letter,
-run events: a ``Closing``.
+An attempt and its outcome (``Tried``) become a finished point or a chain that moves on, a retry or
+a dead letter, and events. Beside that: checks, slots that wait for other runs, and what was taken
+out of the queue. ``planning`` ends the slots that no attempt is made for.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.messages import Settlement
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -20,9 +23,216 @@ from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker import closing as closings
+from duepoint.targets import target as targets
 from duepoint.worker import runlimits
-from duepoint.worker.plan import Attempt, Closing
+from duepoint.worker.plan import TRIGGER_SCHEDULE, Attempt
+
+#: A check that found something missing is repeated after this; the first one sooner, because what
+#: answer may have been remembered from right before it was mended.
+CHECK_AGAIN_US = 30_000_000
+_CHECK_SOON_US = 3_000_000
+#: What was put off comes back at one of these moments: thousands of slots of a namespace whose
+#: receivers hang are then a few claims, and not a claim and a settlement each, for which the slots
+#: of others would wait. Most of those are due at whole seconds, and have the beginning of each
+#: (``clock.seconds_to_lull``).
+#: An attempt that hangs until its time limit ends at such a moment again.
+_TOGETHER_US = (350_000, 475_000, 600_000, 725_000)
+
+
+def slot_event(
+    known: definitions.Definition,
+    slot_us: int,
+    state: RunState,
+    reason: str,
+    now_us: int,
+    *,
+    trigger: str = TRIGGER_SCHEDULE,
+    schedule_id: points.ScheduleId | None = None,
+    **more: Any,  # noqa: ANN401 - fields of RunEvent
+) -> RunEvent:
+    """News of a slot: what all news of a Schedule have, and more fields of ``RunEvent``.
+
+    Args:
+        schedule_id: of the Schedule, where it is at hand.
+    """
+    return RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=slot_us,
+        trigger=trigger,
+        state=state,
+        reason=reason,
+        at_us=now_us,
+        owner=known.owner,
+        schedule_id=known.id if schedule_id is None else schedule_id,
+        **more,
+    )
+
+
+def origin(known: definitions.Definition) -> dict[str, str]:
+    """What a dead letter says of its schedule; of a member's, its set too."""
+    fields = {
+        "namespace": known.namespace,
+        "name": known.name,
+        "uid": known.uid,
+        "schedule_id": known.id.hex(),
+    }
+    if known.owner is not None:
+        fields |= {"set": known.owner.name, "set_id": known.owner.text.decode()}
+    return fields
+
+
+# -- dead letters ----------------------------------------------------------------------------------
+
+
+def unrecognised(member: bytes, score: float) -> messages.DeadLetter:
+    return messages.DeadLetter(
+        member=member,
+        entry={
+            "reason": Reason.UNSUPPORTED,
+            "message": "the member is of no known format",
+            "member": member.hex(),
+            "score": repr(score),
+        },
+    )
+
+
+def undefined(point: DuePoint) -> messages.DeadLetter:
+    return messages.DeadLetter(
+        member=point.member,
+        entry={
+            "schedule_id": point.schedule_id.hex(),
+            "slot_us": str(point.slot_us),
+            "kind": point.kind.name,
+            "reason": Reason.UNSUPPORTED,
+            "message": "the definition of its schedule cannot be read by this version",
+        },
+    )
+
+
+def dead(
+    point: DuePoint,
+    known: definitions.Definition,
+    record: messages.OccurrenceRecord,
+    reason: Reason,
+    message: str,
+) -> messages.DeadLetter:
+    return messages.DeadLetter(
+        member=point.member,
+        entry={
+            **origin(known),
+            "slot_us": str(point.slot_us),
+            "kind": point.kind.name,
+            **records.for_letter(record),
+            "reason": reason,
+            "message": message,
+        },
+    )
+
+
+def withdrawn(point: DuePoint, record: messages.OccurrenceRecord, now_us: int) -> RunEvent | None:
+    """News of a claimed slot whose schedule is gone; None where no ScheduleRun waits for it.
+
+    The ScheduleRun saw it in a worker's hand, and would wait for the longest attempt.
+    """
+    if not record.run_uid:
+        return None
+    return RunEvent(
+        uid="",  # stood in the definition
+        namespace="",
+        name="",
+        generation=0,
+        slot_us=point.slot_us,
+        trigger=record.trigger,
+        state=RunState.PENDING,
+        reason=Reason.DELETED,
+        at_us=now_us,
+        message="its Schedule was deleted before it ran",
+        attempts=record.attempt + 1,
+        run_uid=record.run_uid,
+    )
+
+
+# -- attempts without an outcome -----------------------------------------------------------------
+
+
+def attempt_event(
+    attempt: Attempt,
+    state: RunState,
+    reason: str,
+    message: str,
+    now_us: int,
+    **more: Any,  # noqa: ANN401 - fields of RunEvent
+) -> RunEvent:
+    """News of the slot of an attempt."""
+    return slot_event(
+        attempt.definition,
+        attempt.slot_us,
+        state,
+        reason,
+        now_us,
+        trigger=attempt.trigger,
+        message=message,
+        run_uid=attempt.run_uid,
+        schedule_id=attempt.point.schedule_id,
+        **more,
+    )
+
+
+def checked(attempt: Attempt, found: targets.Trouble | None, now_us: int) -> Settlement:
+    """How a check ends: it is made again for as long as what it found may be mended."""
+    event = slot_event(
+        attempt.definition,
+        0,
+        RunState.CHECKED,
+        "" if found is None else found.reason,
+        now_us,
+        trigger=attempt.trigger,
+        message="" if found is None else found.message,
+    )
+    if found is None or found.final:
+        return Settlement(finished=[attempt.point.member], events=[event])
+    wait_us = _CHECK_SOON_US if attempt.number == 1 else CHECK_AGAIN_US
+    again = messages.Occurrence(
+        point=dataclasses.replace(attempt.point, due_us=now_us + wait_us),
+        record=messages.OccurrenceRecord(
+            attempt=attempt.number,
+            trigger=attempt.trigger,
+            last_error=found.reason,
+            last_cause=run.cut(found.message, run.CAUSE_LIMIT),
+        ),
+        source=attempt.point.member,
+    )
+    return Settlement(occurrences=[again], events=[event])
+
+
+def running(attempt: Attempt, started_us: int, now_us: int) -> Settlement:
+    """The attempt goes on; its slot has started, and has not ended."""
+    event = attempt_event(
+        attempt,
+        RunState.RUNNING,
+        Reason.RUNNING,
+        "the request is open",
+        now_us,
+        started_us=started_us,
+        attempts=attempt.number - 1,
+    )
+    return Settlement(events=[event])
+
+
+def still_open(
+    attempt: Attempt, reason: Reason, message: str, *, attempts: int, now_us: int
+) -> Settlement | None:
+    """News of a slot that has not ended; None where no ScheduleRun reports it."""
+    if not attempt.run_uid:
+        return None
+    event = attempt_event(attempt, RunState.PENDING, reason, message, now_us, attempts=attempts)
+    return Settlement(events=[event])
+
+
+# -- attempts with an outcome ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +255,8 @@ class Tried:
     had_owner: bool = False
 
 
-def closing(tried: Tried) -> Closing:
-    """How an attempt ends, as the settlement says it."""
+def settlement(tried: Tried) -> Settlement:
+    """Return what an attempt leaves behind."""
     match tried.outcome:
         case outcomes.Delivered() as delivered:
             return _delivered(tried, delivered)
@@ -56,10 +266,10 @@ def closing(tried: Tried) -> Closing:
             return _tried_again(tried, wanted)
         case outcomes.Skip() as skipped:
             event = _event(tried, RunState.SKIPPED, skipped.reason, skipped.message)
-            return _end(tried, events=(event,))
+            return _end(tried, event)
 
 
-def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
+def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Settlement:
     running = delivered.running
     event = _event(
         tried,
@@ -76,10 +286,10 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
         or outcomes.may_still_come(tried.attempt.record.unanswered_us, tried.now_us)
     ):  # a request for this Job may be carried out once more
         event = msgspec.structs.replace(event, may_come_again=True)
-    return _end(tried, events=(event,))
+    return _end(tried, event)
 
 
-def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
+def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
     made = tried.attempt.number if wanted.counted else tried.attempt.number - 1
     limits = tried.limits
     if not wanted.counted:  # what never began uses up no attempt, not even the only one
@@ -99,7 +309,7 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
         due_us = _together(due_us, limits.give_up_us)
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
     events = _news_of_retry(tried, wanted, due_us=due_us)
-    return _end(tried, occurrences=(retry,), events=events)
+    return _end(tried, *events, retry=retry)
 
 
 def _tried_for_us(tried: Tried) -> int | None:
@@ -107,14 +317,6 @@ def _tried_for_us(tried: Tried) -> int | None:
     if tried.kind is actions.WebhookAction:
         return None
     return tried.now_us - (tried.attempt.first_try_us or tried.started_us)
-
-
-#: What was put off comes back at one of these moments: thousands of slots of a namespace whose
-#: receivers hang are then a few claims, and not a claim and a settlement each, for which the slots
-#: of others would wait. Most of those are due at whole seconds, and have the beginning of each
-#: (``clock.seconds_to_lull``).
-#: An attempt that hangs until its time limit ends at such a moment again.
-_TOGETHER_US = (350_000, 475_000, 600_000, 725_000)
 
 
 def _together(due_us: int, give_up_us: int) -> int:
@@ -146,7 +348,7 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tupl
     )
 
 
-def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Closing:
+def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Settlement:
     """No further attempt: what never started is a missed slot, the rest a failed run.
 
     A Job starts with its Job, a delivery with the first request: one that waited for a circuit
@@ -166,7 +368,7 @@ def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Closing
     # A chain goes on when its slot is given up on: the letter must not take the chain with it.
     member = b"" if tried.attempt.is_chain else tried.attempt.point.member
     letter = messages.DeadLetter(member=member, entry=_letter(tried, last))
-    return _end(tried, dead=(letter,), events=(event,))
+    return _end(tried, event, letter=letter)
 
 
 def _retry(
@@ -209,49 +411,36 @@ def _retry(
 
 def _end(
     tried: Tried,
-    *,
-    events: tuple[RunEvent, ...],
-    occurrences: tuple[messages.Occurrence, ...] = (),
-    dead: tuple[messages.DeadLetter, ...] = (),
-) -> Closing:
+    *events: RunEvent,
+    retry: messages.Occurrence | None = None,
+    letter: messages.DeadLetter | None = None,
+) -> Settlement:
     """The attempt's own point ends: a chain moves on, an occurrence goes unless tried again."""
-    attempt, point = tried.attempt, tried.attempt.point
-    finished: tuple[bytes, ...] = (point.member,)
-    chains: tuple[DuePoint, ...] = ()
-    ended: tuple[points.ScheduleId, ...] = ()
+    attempt, member = tried.attempt, tried.attempt.point.member
+    made = Settlement(events=list(events))
+    if retry is not None:
+        made.retry(retry)
+    if letter is not None:
+        made.bury(letter)
     is_counted = _is_counted(tried)
-    if not attempt.is_chain:
-        stays = any(one.point.member == point.member for one in occurrences)
-        if stays or any(letter.member == point.member for letter in dead):
-            finished = ()
-    elif attempt.following is None or (is_counted and _has_last_run(attempt)):
-        ended = (point.schedule_id,)
-    else:
-        following_us = attempt.following.due_us
-        finished = ()
-        chains = (points.chain(point.schedule_id, point.timing_version, following_us),)
-    return Closing(
-        finished=finished,
-        occurrences=occurrences,
-        chains=chains,
-        ended=ended,
-        counted=(point.member,) if is_counted else (),
-        leaving=_leaving(attempt, has_retry=bool(occurrences), is_dead=bool(dead)),
-        dead=dead,
-        events=events,
-    )
+    if is_counted:
+        made.counted.append(member)
+    if attempt.is_chain:
+        has_run_out = is_counted and _has_last_run(attempt)
+        made.move(member, None if has_run_out else attempt.following)
+    elif letter is None and (retry is None or retry.point.member != member):
+        made.finish(member)
+    if _may_leave(attempt) and retry is None:
+        why = messages.Leaving.ENDED if letter is None else messages.Leaving.DEAD
+        made.leave(attempt.point.schedule_id, why)
+    return made
 
 
-def _leaving(
-    attempt: Attempt, *, has_retry: bool, is_dead: bool
-) -> tuple[tuple[points.ScheduleId, messages.Leaving], ...]:
+def _may_leave(attempt: Attempt) -> bool:
     """Whether a member may have come to its end with this slot; the queue knows if it has."""
-    if attempt.definition.owner is None or has_retry:
-        return ()
-    if attempt.is_chain and attempt.following is not None:
-        return ()
-    why = messages.Leaving.DEAD if is_dead else messages.Leaving.ENDED
-    return ((attempt.point.schedule_id, why),)
+    if attempt.definition.owner is None:
+        return False
+    return not attempt.is_chain or attempt.following is None
 
 
 def _is_counted(tried: Tried) -> bool:
@@ -282,7 +471,7 @@ def _event(
 ) -> RunEvent:
     attempt = tried.attempt
     is_last = _has_last_run(attempt) and _is_counted(tried)
-    return closings.attempt_event(
+    return attempt_event(
         attempt,
         state,
         reason,
@@ -320,4 +509,4 @@ def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str,
 
 
 def _origin(known: definitions.Definition) -> dict[str, str]:
-    return {**closings.origin(known), "generation": str(known.generation)}
+    return {**origin(known), "generation": str(known.generation)}

@@ -1,4 +1,4 @@
-"""What is decided for a group must be what is decided for each point alone."""
+"""What is decided for a batch must be what is decided for each point alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from duepoint.delayqueue.definitions import columns, reading
 from duepoint.schedules import points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import identity
-from duepoint.worker import grouping, planning
+from duepoint.worker import batching, planning
 from tests.support.builders import UID, a_definition, a_rule, at
 
 SECOND = 1_000_000
@@ -62,12 +62,36 @@ def _alone(known, chain, now_us, limit_us=LIMIT_US):
 
 def _together(known, chain, now_us, limit_us=LIMIT_US):
     """The ordinary points among this one."""
-    kind = columns.DefinitionKind(known.namespace, known.rule, known.target)
+    return _batches([known], [chain], now_us, limit_us)
+
+
+def _batches(known, chains, now_us, limit_us=LIMIT_US):
+    """The ordinary points among these, whose definitions stand in their order."""
+    kinds = [
+        columns.DefinitionKind(
+            one.namespace,
+            one.rule if one.once_us is None else rules.without_instant(one.rule),
+            one.target,
+            one.owner,
+        )
+        for one in known
+    ]
     found = columns.Columns(
-        [0], [known.uid], [known.name], [known.generation], [known.created_us], [1], {1: kind}
+        range(len(known)),
+        [one.uid for one in known],
+        [one.name for one in known],
+        [one.generation for one in known],
+        [one.created_us for one in known],
+        range(len(known)),
+        dict(enumerate(kinds)),
+        [one.once_us for one in known] if any(one.once_us for one in known) else (),
+        [columns.OwnPayload(one.payload, one.payload_mac) for one in known]
+        if any(one.payload for one in known)
+        else (),
     )
-    kinds = grouping.kind_rules(found.kind_of, lambda *_: limit_us)
-    return grouping.group(found, [chain.member], [chain.due_us], kinds, now_us)
+    members, dues = [one.member for one in chains], [one.due_us for one in chains]
+    decided = batching.kind_rules(found.kind_of, lambda *_: limit_us)
+    return batching.batches(found, members, dues, decided, now_us)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -77,18 +101,18 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
     due_us = chain.due_us
     for late in LATE_SECONDS:
         now_us = due_us + int(late * SECOND)
-        groups = _together(known, chain, now_us)
-        if not groups:
+        batches = _together(known, chain, now_us)
+        if not batches:
             continue
         ((attempt,),) = _alone(known, chain, now_us).attempts
-        (group,) = groups
+        (batch,) = batches
         assert attempt.is_chain  # it is not split
-        assert (group.slots_us, group.following, group.trigger) == (
+        assert (batch.slots_us, batch.following, batch.trigger) == (
             [attempt.slot_us], [attempt.following.due_us], attempt.trigger,
         )  # fmt: skip
         assert attempt.due_us == attempt.slot_us
         assert not attempt.completes
-        (same,) = group.attempts()
+        (same,) = batch.attempts()
         for name in ("slot_us", "due_us", "previous_us", "trigger", "following", "number"):
             assert getattr(same, name) == getattr(attempt, name)
         assert same.point.member == chain.member
@@ -103,23 +127,21 @@ def test_overdue_slots_that_are_appended_together_are_those_that_would_be_alone(
         now_us = due_us + int(late * SECOND)
         plan = _alone(known, chain, now_us, limit_us=0)
         attempts = [one for sequence in plan.attempts for one in sequence]
-        groups = _together(known, chain, now_us, limit_us=0)
-        assert bool(groups) == (bool(attempts) and not plan.events)
-        if not groups or len(attempts) == 1:
+        batches = _together(known, chain, now_us, limit_us=0)
+        assert bool(batches) == (bool(attempts) and not plan.settlement.events)
+        if not batches or len(attempts) == 1:
             continue
-        (group,), (split,) = groups, plan.splits
-        assert group.slots_us == [one.slot_us for one in attempts]
-        assert group.previous_us == [one.previous_us for one in attempts]
-        assert group.following == [*(one.due_us for one in attempts[1:]), split.next_due_us]
-        assert {one.trigger for one in attempts} == {group.trigger}
-        assert group.members == [chain.member] * len(attempts)
-        assert set(group.indexes) == {0}
-        assert group.points == 1
-        assert grouping.left(1, groups) == []
-        oldest = group.oldest()
-        assert (oldest.slots_us, oldest.following) == (group.slots_us[:1], group.following[:1])
-        (first,) = oldest.attempts()
-        assert (first.slot_us, first.following.due_us) == (due_us, group.following[0])
+        (batch,), (split,) = batches, plan.splits
+        assert batch.slots_us == [one.slot_us for one in attempts]
+        assert batch.previous_us == [one.previous_us for one in attempts]
+        assert batch.following == [*(one.due_us for one in attempts[1:]), split.next_due_us]
+        assert {one.trigger for one in attempts} == {batch.trigger}
+        assert batch.members == [chain.member] * len(attempts)
+        assert set(batch.indexes) == {0}
+        assert batch.points == 1
+        assert batching.left(1, batches) == []
+        (first,) = batch.attempts()
+        assert (first.slot_us, first.following.due_us) == (due_us, batch.following[0])
 
 
 def _row_of(number, policy, schedule="@every 1s"):
@@ -137,10 +159,7 @@ def test_chains_with_and_without_overdue_slots_keep_what_is_their_own():
         points.chain(one.id, one.timing_version, due_us)
         for one, due_us in zip(known, dues, strict=True)
     ]
-    found = grouping.columns_of(chains, {one.id: one for one in known})
-    kinds = grouping.kind_rules(found.kind_of, lambda *_: 0)
-    groups = grouping.group(found, [one.member for one in chains], dues, kinds, NOON + 3)
-    by_name = {group.names[0]: group for group in groups}
+    by_name = {batch.names[0]: batch for batch in _batches(known, chains, NOON + 3, limit_us=0)}
     assert set(by_name) == {"s-0", "s-1"}
     alone, several = by_name["s-0"], by_name["s-1"]
     assert (alone.names, alone.slots_us) == (["s-0", "s-2"], [NOON, NOON + 2])
@@ -149,20 +168,20 @@ def test_chains_with_and_without_overdue_slots_keep_what_is_their_own():
     assert several.slots_us == [
         NOON + number - behind * SECOND for number in (1, 3) for behind in range(5, -1, -1)
     ]
-    assert (several.points, several.oldest().names) == (2, ["s-1", "s-3"])
-    assert several.oldest().slots_us == [NOON + 1 - 5 * SECOND, NOON + 3 - 5 * SECOND]
+    assert several.points == 2
+    assert [(one.definition.name, one.slot_us) for one in several.attempts()] == [
+        ("s-1", NOON + 1 - 5 * SECOND),
+        ("s-3", NOON + 3 - 5 * SECOND),
+    ]
 
 
 def test_a_claim_becomes_a_bounded_number_of_slots():
     known = [_row_of(number, {"catch_up": "All", "catch_up_limit": 1_000}) for number in range(500)]
     chains = [points.chain(one.id, one.timing_version, NOON + n) for n, one in enumerate(known)]
-    found = grouping.columns_of(chains, {one.id: one for one in known})
-    kinds = grouping.kind_rules(found.kind_of, lambda *_: 0)
-    members, dues = [one.member for one in chains], [one.due_us for one in chains]
-    (group,) = grouping.group(found, members, dues, kinds, NOON + 900 * SECOND)
-    assert (len(group.members), group.points) == (2_000, 500)
-    assert group.slots_us[:4] == [NOON + n * SECOND for n in range(4)]
-    assert group.following[3] == NOON + 4 * SECOND  # it is due again at once
+    (batch,) = _batches(known, chains, NOON + 900 * SECOND, limit_us=0)
+    assert (len(batch.members), batch.points) == (2_000, 500)
+    assert batch.slots_us[:4] == [NOON + n * SECOND for n in range(4)]
+    assert batch.following[3] == NOON + 4 * SECOND  # it is due again at once
 
 
 @pytest.mark.parametrize("schedule", ["* * * * *", "0 9 * * *", "@every 30s", "@every 1m"])
@@ -174,9 +193,9 @@ def test_a_job_made_together_is_told_what_it_would_be_told_alone(schedule, zone)
     for _ in range(2):  # the first slot of all may have none before it
         chain = points.chain(known.id, known.timing_version, due_us)
         ((attempt,),) = _alone(known, chain, due_us + 1000).attempts
-        (group,) = _together(known, chain, due_us + 1000)
-        assert (group.slots_us, group.previous_us) == ([attempt.slot_us], [attempt.previous_us])
-        (same,) = group.attempts()
+        (batch,) = _together(known, chain, due_us + 1000)
+        assert (batch.slots_us, batch.previous_us) == ([attempt.slot_us], [attempt.previous_us])
+        (same,) = batch.attempts()
         assert same.definition.rule.timing.time_zone == zone
         due_us = attempt.following.due_us
 
@@ -217,10 +236,7 @@ def _one_off(policy, **rule):
 
 
 def _one_off_together(known, now_us):
-    chain = points.chain(known.id, known.timing_version, NOON)
-    found = grouping.columns_of([chain], {known.id: known})
-    kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
-    return grouping.group(found, [chain.member], [chain.due_us], kinds, now_us)
+    return _batches([known], [points.chain(known.id, known.timing_version, NOON)], now_us)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
@@ -230,13 +246,13 @@ def test_a_one_off_is_fired_together_exactly_where_it_would_be_fired_alone(polic
     now_us = NOON + int(late * SECOND)
     chain = points.chain(known.id, known.timing_version, NOON)
     alone = _alone(known, chain, now_us).attempts
-    groups = _one_off_together(known, now_us)
-    assert bool(groups) == bool(alone)
-    if not groups:
+    batches = _one_off_together(known, now_us)
+    assert bool(batches) == bool(alone)
+    if not batches:
         return
-    ((attempt,),), (group,) = alone, groups
-    assert (group.following, [one.text for one in group.payloads]) == ([None], [b'{"n":1}'])
-    (same,) = group.attempts()
+    ((attempt,),), (batch,) = alone, batches
+    assert (batch.following, [one.text for one in batch.payloads]) == ([None], [b'{"n":1}'])
+    (same,) = batch.attempts()
     for name in ("slot_us", "due_us", "previous_us", "trigger", "following", "completes"):
         assert getattr(same, name) == getattr(attempt, name)
     assert same.point == attempt.point
@@ -256,9 +272,7 @@ def test_a_one_off_that_is_not_ordinary_is_planned_alone(rule):
 def test_a_one_off_whose_chain_is_due_at_another_instant_is_planned_alone():
     known = _one_off({})
     chain = points.chain(known.id, known.timing_version, NOON - 1)
-    found = grouping.columns_of([chain], {known.id: known})
-    kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
-    assert grouping.group(found, [chain.member], [chain.due_us], kinds, NOON + 1000) == []
+    assert _batches([known], [chain], NOON + 1000) == []
 
 
 def test_columns_of_a_claim_hold_chains_alone():
@@ -274,11 +288,11 @@ def test_nothing_keeps_a_kind_of_several_expressions_which_is_large():
     kind = columns.DefinitionKind("team", rule, "target")
     found = columns.Columns([0], ["uid"], ["name"], [1], [CREATED], [1], {1: kind})
     before = sys.getrefcount(kind)
-    kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
+    kinds = batching.kind_rules(found.kind_of, lambda *_: LIMIT_US)
     member = points.chain(points.schedule_id("uid", "team"), VERSION, NOON).member
-    groups = list(grouping.group(found, [member], [NOON], kinds, NOON))
-    assert groups
-    del kinds, groups
+    batches = list(batching.batches(found, [member], [NOON], kinds, NOON))
+    assert batches
+    del kinds, batches
     assert sys.getrefcount(kind) == before
 
 

@@ -15,7 +15,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.schedules.slots import DueSlot
-from duepoint.worker import tried
+from duepoint.worker import endings
 from duepoint.worker.plan import Attempt
 from tests.support.builders import a_definition, at
 
@@ -51,8 +51,8 @@ def an_attempt(kind: PointKind = PointKind.CHAIN, **changes) -> Attempt:
 def close(
     attempt: Attempt, outcome, *, kind=actions.WebhookAction, limits=LIMITS, fraction=0.5, **more
 ):
-    return tried.closing(
-        tried.Tried(
+    return endings.settlement(
+        endings.Tried(
             attempt=attempt,
             outcome=outcome,
             kind=kind,
@@ -66,18 +66,18 @@ def close(
 
 
 def test_a_delivered_slot_moves_its_chain_and_the_watermark():
-    closed = close(an_attempt(), DELIVERED)
-    assert [point.due_us for point in closed.chains] == [NOON + 300_000_000]
-    assert not closed.finished
-    (event,) = closed.events
+    ending = close(an_attempt(), DELIVERED)
+    assert [due_us for _, due_us in ending.chains] == [NOON + 300_000_000]
+    assert not ending.finished
+    (event,) = ending.events
     assert (event.state, event.settled_us, event.http_status) == (RunState.SUCCEEDED, NOON, 200)
 
 
 def test_the_last_slot_finishes_the_chain_and_completes_the_schedule():
-    closed = close(an_attempt(following=None, completes=True), DELIVERED)
-    assert closed.finished
-    assert closed.ended == (KNOWN.id,)
-    assert closed.events[0].completed
+    ending = close(an_attempt(following=None, completes=True), DELIVERED)
+    assert ending.finished
+    assert ending.ended == ending.finished
+    assert ending.events[0].completed
 
 
 def test_a_job_that_exists_is_a_running_run():
@@ -105,19 +105,19 @@ def test_a_job_that_its_first_owner_asked_for_once_does_not_come_again():
 )
 def test_a_job_for_which_a_request_may_be_under_way_may_come_again(told, age_us, had_owner):
     asked = messages.OccurrenceRecord(unanswered_us=NOON - age_us if age_us else 0)
-    closed = close(
+    ending = close(
         an_attempt(PointKind.RETRY, record=asked),
         dataclasses.replace(JOB, **told),
         kind=actions.JobAction,
         had_owner=had_owner,
     )
-    assert closed.events[0].may_come_again
+    assert ending.events[0].may_come_again
 
 
 def test_a_request_that_is_too_old_to_be_carried_out_does_not_count():
     asked = messages.OccurrenceRecord(unanswered_us=NOON - outcomes.LATE_US)
-    closed = close(an_attempt(PointKind.RETRY, record=asked), JOB, kind=actions.JobAction)
-    assert not closed.events[0].may_come_again
+    ending = close(an_attempt(PointKind.RETRY, record=asked), JOB, kind=actions.JobAction)
+    assert not ending.events[0].may_come_again
 
 
 def test_a_retry_remembers_the_request_without_an_answer_through_a_refusal():
@@ -132,29 +132,29 @@ def test_a_retry_remembers_the_request_without_an_answer_through_a_refusal():
 
 
 def test_a_failed_attempt_becomes_a_retry_and_the_chain_goes_on():
-    closed = close(an_attempt(), UNREACHABLE)
-    (retry,) = closed.occurrences
+    ending = close(an_attempt(), UNREACHABLE)
+    (retry,) = ending.occurrences
     assert retry.point.kind is PointKind.RETRY
     assert retry.point.due_us == NOON + 4_000 + 2_500_000
     assert (retry.record.attempt, retry.record.first_try_us) == (1, NOON + 1_000)
     assert retry.source == an_attempt().point.member
-    assert closed.chains
-    assert closed.events[0].state is RunState.RUNNING
+    assert ending.chains
+    assert ending.events[0].state is RunState.RUNNING
 
 
 def test_a_retry_that_fails_again_is_moved_not_doubled():
     attempt = an_attempt(PointKind.RETRY, number=2, first_try_us=NOON)
-    closed = close(attempt, UNREACHABLE)
-    assert closed.occurrences[0].point.member == attempt.point.member
-    assert closed.occurrences[0].record.attempt == 2
-    assert not closed.finished
+    ending = close(attempt, UNREACHABLE)
+    assert ending.occurrences[0].point.member == attempt.point.member
+    assert ending.occurrences[0].record.attempt == 2
+    assert not ending.finished
 
 
 def test_a_planned_slot_that_fails_leaves_only_its_retry():
     attempt = an_attempt(PointKind.PLANNED)
-    closed = close(attempt, UNREACHABLE)
-    assert closed.finished == (attempt.point.member,)
-    assert closed.occurrences[0].point.kind is PointKind.RETRY
+    ending = close(attempt, UNREACHABLE)
+    assert ending.finished == [attempt.point.member]
+    assert ending.occurrences[0].point.kind is PointKind.RETRY
 
 
 def test_the_receivers_wish_is_a_floor_for_the_next_try():
@@ -167,9 +167,9 @@ def test_an_attempt_that_never_began_is_not_counted():
     postponed = outcomes.Retry(
         reason=Reason.TIMEOUT, message="no time left", started=False, counted=False
     )
-    closed = close(an_attempt(), postponed)
-    assert closed.occurrences[0].record.attempt == 0
-    assert [event.state for event in closed.events] == [RunState.PENDING]
+    ending = close(an_attempt(), postponed)
+    assert ending.occurrences[0].record.attempt == 0
+    assert [event.state for event in ending.events] == [RunState.PENDING]
 
 
 def test_a_delivery_that_was_tried_before_has_started_even_if_its_next_try_never_began():
@@ -204,29 +204,29 @@ def test_the_waits_for_a_job_that_is_refused_grow():
         first_us=1_000_000, most_us=60_000_000, max_attempts=1_000_000, give_up_us=NOON * 2
     )
     attempt = an_attempt(PointKind.RETRY, number=5, first_try_us=NOON - 60_000_000)
-    closed = close(attempt, refused, kind=actions.JobAction, limits=limits)
-    assert closed.occurrences[0].record.attempt == 5
-    assert closed.occurrences[0].point.due_us == NOON + 4_000 + 8_000_000
+    ending = close(attempt, refused, kind=actions.JobAction, limits=limits)
+    assert ending.occurrences[0].record.attempt == 5
+    assert ending.occurrences[0].point.due_us == NOON + 4_000 + 8_000_000
 
 
 @pytest.mark.parametrize("number", [3, 4], ids=["at-the-limit", "beyond-it"])
 def test_after_the_last_attempt_the_slot_is_a_dead_letter_and_a_failed_run(number):
     attempt = an_attempt(PointKind.RETRY, number=number)
-    closed = close(attempt, UNREACHABLE)
-    (letter,) = closed.dead
+    ending = close(attempt, UNREACHABLE)
+    (letter,) = ending.dead
     assert letter.member == attempt.point.member
     assert letter.entry["attempts"] == str(number)
-    assert closed.events[0].state is RunState.FAILED
-    assert not closed.finished
-    assert not closed.occurrences
+    assert ending.events[0].state is RunState.FAILED
+    assert not ending.finished
+    assert not ending.occurrences
 
 
 def test_a_rejected_slot_of_a_chain_is_buried_without_its_chain():
     refused = outcomes.Rejected(reason=Reason.REJECTED, message="404", http_status=404)
-    closed = close(an_attempt(), refused)
-    assert closed.dead[0].member == b""
-    assert closed.chains
-    assert closed.events[0].state is RunState.FAILED
+    ending = close(an_attempt(), refused)
+    assert ending.dead[0].member == b""
+    assert ending.chains
+    assert ending.events[0].state is RunState.FAILED
 
 
 def test_a_job_that_could_not_be_created_is_a_missed_slot():
@@ -238,9 +238,9 @@ def test_a_job_that_could_not_be_created_is_a_missed_slot():
 
 def test_no_attempt_starts_after_the_deadline():
     limits = RetryLimits(first_us=1, most_us=1, max_attempts=9, give_up_us=NOON + 50_000)
-    closed = close(an_attempt(), UNREACHABLE, limits=limits)
-    assert closed.dead
-    assert not closed.occurrences
+    ending = close(an_attempt(), UNREACHABLE, limits=limits)
+    assert ending.dead
+    assert not ending.occurrences
 
 
 def test_a_manual_run_does_not_move_the_watermark():
@@ -263,8 +263,8 @@ def test_a_retry_of_a_manual_run_keeps_what_was_overridden():
 
 
 def test_a_failed_try_says_when_the_next_one_is_and_keeps_its_cause():
-    closed = close(an_attempt(), UNREACHABLE)
-    (event,), (again,) = closed.events, closed.occurrences
+    ending = close(an_attempt(), UNREACHABLE)
+    (event,), (again,) = ending.events, ending.occurrences
     assert (event.state, event.reason) == (RunState.RUNNING, Reason.NETWORK)
     assert event.message == f"refused; next try at {run.instant_text(again.point.due_us)}"
     assert (again.record.last_error, again.record.last_cause) == ("Network", "refused")
@@ -288,10 +288,10 @@ WAITING = outcomes.Retry(
 
 
 def test_a_slot_that_waits_for_a_circuit_is_open_and_has_used_no_attempt():
-    closed = close(an_attempt(), WAITING)
-    (retry,) = closed.occurrences
+    ending = close(an_attempt(), WAITING)
+    (retry,) = ending.occurrences
     assert (retry.record.attempt, retry.record.first_try_us) == (0, 0)
-    (event,) = closed.events
+    (event,) = ending.events
     assert (event.state, event.reason, event.settled_us) == (
         RunState.PENDING,
         Reason.CIRCUIT_OPEN,
@@ -319,10 +319,10 @@ def test_a_run_that_started_tells_that_it_waits_for_a_circuit():
 
 def test_a_slot_that_waited_until_its_time_was_over_is_missed_and_kept_for_a_replay():
     limits = RetryLimits(first_us=1, most_us=1, max_attempts=3, give_up_us=NOON + 5_000)
-    closed = close(an_attempt(), WAITING, limits=limits)
-    (event,) = closed.events
+    ending = close(an_attempt(), WAITING, limits=limits)
+    (event,) = ending.events
     assert (event.state, event.reason) == (RunState.MISSED, Reason.DEADLINE_EXCEEDED)
-    assert closed.dead
+    assert ending.dead
 
 
 def test_a_run_that_started_and_then_waited_too_long_has_failed():
@@ -334,10 +334,10 @@ def test_a_run_that_started_and_then_waited_too_long_has_failed():
 
 def test_a_slot_whose_receiver_is_gone_is_skipped_and_the_chain_goes_on():
     gone = outcomes.Skip(reason=Reason.ENDPOINT_GONE, message="410")
-    closed = close(an_attempt(), gone)
-    assert closed.chains
-    assert not closed.dead
-    (event,) = closed.events
+    ending = close(an_attempt(), gone)
+    assert ending.chains
+    assert not ending.dead
+    (event,) = ending.events
     assert (event.state, event.reason, event.settled_us) == (
         RunState.SKIPPED,
         Reason.ENDPOINT_GONE,
