@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import json
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -24,14 +23,8 @@ class Target(NamedTuple):
     body: bytes = b""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Attack:
-    """What became of an attack.
-
-    Attributes:
-        seconds: from the first request to the last answer.
-        statuses: number of answers of each; ``0`` means that none came.
-    """
+class Attack(NamedTuple):
+    """What became of an attack; ``statuses`` has the answers by status, ``0`` = none came."""
 
     requests: int
     seconds: float

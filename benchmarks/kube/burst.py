@@ -98,7 +98,7 @@ async def run() -> AsyncIterator[Figure]:
 async def _bare(scene: Scene, count: int) -> Burst:
     """Send as many POSTs by a loop that does nothing else."""
     report.say(f"{count} Jobs by a bare loop")
-    namespace = scene.stack.plane.create_namespace("bare")
+    namespace = scene.namespaces["bare"]
     slot_us = int(time.time()) * 1_000_000
     facts = jobbuilder.SlotFacts(
         namespace=namespace, schedule_name="@NAME@", schedule_uid=str(uuid.uuid4()),
@@ -146,7 +146,7 @@ async def _ours(scene: Scene, processes: list[Process], count: int) -> Burst:
 
 async def _cronjobs(scene: Scene, count: int, kind: str) -> Burst:
     report.say(f"{count} CronJobs at one slot, limits: {kind}")
-    namespace = scene.stack.plane.create_namespace(kind)
+    namespace = scene.namespaces[kind]
     slot_us, text = _slot(count)
     thing = {
         "apiVersion": "batch/v1", "kind": "CronJob",

@@ -38,9 +38,12 @@ class Listed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Scene:
+    """What is measured; ``namespaces`` has one for each other actor of a burst."""
+
     stack: Stack
     plane: plane.Plane
     audit: Audit
+    namespaces: dict[str, str]
 
     def metered(
         self, *processes: Process
@@ -115,5 +118,9 @@ class Scene:
 @contextlib.asynccontextmanager
 async def opened() -> AsyncIterator[Scene]:
     """An installation without processes, on a control plane with an audit log."""
-    async with scene.stack() as stack, plane.opened(stack.plane) as opened_plane:
-        yield Scene(stack, opened_plane, Audit(opened_plane.audit_log))
+    async with scene.stack() as stack:
+        # While controllers still run, which give each its ServiceAccount.
+        actors = ("bare", "raised", "default")
+        namespaces = {actor: stack.plane.create_namespace(actor) for actor in actors}
+        async with plane.opened(stack.plane) as opened_plane:
+            yield Scene(stack, opened_plane, Audit(opened_plane.audit_log), namespaces)

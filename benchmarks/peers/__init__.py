@@ -43,8 +43,7 @@ async def run(*names: str) -> AsyncIterator[Figure]:
                 report.say(f"  {name}: {listed[-1]:,.0f} jobs/s")
     bench = report.Bench("peers", f"{_COUNT:,} due at once, no-op handler, {kind}")
     for name, listed in rates.items():
-        versions = "" if name == "ours" else str(installing.versions(name))
-        yield bench.median(name, listed, "jobs/s", beside=versions)
+        yield bench.median(name, listed, "jobs/s")
     medians = {name: statistics.median(listed) for name, listed in rates.items()}
     ours = medians.pop("ours")
     fastest = max(medians, key=medians.__getitem__)

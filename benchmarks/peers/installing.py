@@ -5,7 +5,6 @@ One module for the Go ones, one package for Node. Done once; removing the folder
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -44,29 +43,6 @@ def node() -> str:
         report.say("installing BullMQ")
         _run(["npm", "install", "--silent", "--ignore-scripts", "--no-audit"], home)
     return str(home / "bullmq.js")
-
-
-def versions(peer: str) -> dict[str, str]:
-    """What is installed for this peer, and what runs it."""
-    if peer == "bullmq":
-        packages = ("bullmq", "ioredis")
-        found = {name: _node_version(name) for name in packages}
-        return {"node": _said(["node", "--version"]).removeprefix("v"), **found}
-    lines = [line.split() for line in _said(["go", "version", "-m", go()]).splitlines()]
-    wanted = "hibiken/asynq" if peer == "asynq" else "redis/go-redis/v9"
-    modules = {words[1]: words[2].removeprefix("v") for words in lines if words[:1] == ["dep"]}
-    own = {name.rpartition("hub.com/")[2]: found for name, found in modules.items()}
-    return {"go": lines[0][-1].removeprefix("go"), wanted: own[wanted]}
-
-
-def _node_version(package: str) -> str:
-    about = folder() / "node" / "node_modules" / package / "package.json"
-    return str(json.loads(about.read_text(encoding="utf-8"))["version"])
-
-
-def _said(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def _run(command: list[str], where: Path | None = None) -> None:
