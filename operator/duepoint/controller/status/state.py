@@ -319,6 +319,13 @@ def count(state: ScheduleState, report: Report) -> None:
         state.summary = _after_report(state.summary, report)
 
 
+def learn(state: ScheduleState, definition: Definition | None) -> None:
+    """Note what the queue holds of a Schedule, before any report of it."""
+    if definition is not None and _is_other_timing(state, None, definition):
+        state.open.supersede()
+    state.definition = definition
+
+
 def _is_other_timing(state: ScheduleState, former: Definition | None, edited: Definition) -> bool:
     """Whether the open slots are those of a timing that was edited since.
 

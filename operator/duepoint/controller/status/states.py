@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 
-from duepoint.controller.status.state import ScheduleState
+from duepoint.controller.status.state import ScheduleState, learn
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
@@ -67,7 +67,7 @@ class ScheduleStates:
         if state.definition is None and not state.holds_nothing and state.conditions is None:
             read = await self._definitions(state.uid, state.namespace)
             if state.conditions is None:  # no report came meanwhile
-                state.definition = read
+                learn(state, read)
         return state.definition
 
     def refused_keeps(self, uid: str) -> Policy | None:

@@ -235,7 +235,7 @@ async def test_members_without_rows_are_removed_page_by_page(world):
         await world.apply_set()
         await world.put(3_500)
         population = world.queue.members
-        population.page = noted("page", population.page)
+        population.pages.page = noted("page", population.pages.page)
         population.remove = noted("remove", population.remove)
         await world.apply_set(rows={"inline": daily("m1", "new")})
         await world.clock.settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.members import lanes
+from duepoint.delayqueue.definitions import lanes
 from duepoint.runs import setruns
 from duepoint.runs.setruns import SetTally
 from tests.support.virtualqueue import look
