@@ -118,7 +118,7 @@ class History:
 
     async def compare(self):
         seen = {}
-        async for one in self.queue.definitions.all_definitions(messages.ShardId(0)):
+        async for one in queueing.stored(self.queue, messages.ShardId(0)):
             seen[one.id] = one
         for schedule_id, one in seen.items():
             if schedule_id not in self.stored:

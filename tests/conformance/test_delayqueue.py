@@ -1468,7 +1468,7 @@ async def test_the_statistics_count_what_is_there(harness):
 
 async def _stored(harness):
     for shard in await harness.shards():
-        async for stored in harness.queue.definitions.all_definitions(shard):
+        async for stored in queueing.stored(harness.queue, shard):
             yield stored
 
 

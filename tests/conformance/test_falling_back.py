@@ -76,7 +76,7 @@ async def end(harness):
 
 
 async def chain_due_us(harness):
-    (found,) = [one async for one in harness.queue.definitions.all_definitions(SHARD)]
+    (found,) = [one async for one in queueing.stored(harness.queue, SHARD)]
     return found.due_us
 
 

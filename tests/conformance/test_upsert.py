@@ -46,7 +46,7 @@ async def _stored(harness):
     return [
         one
         for shard in await harness.shards()
-        async for one in harness.queue.definitions.all_definitions(shard)
+        async for one in queueing.stored(harness.queue, shard)
     ]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from duepoint.clock import Clock, SystemClock
 from duepoint.delayqueue import delayqueue, keys, messages, quotas
@@ -146,6 +148,26 @@ class Harness:
                 for name in ("points", "due", "claimed", "claims", "outcomes", "dead", "lag_us")
             },
         )
+
+
+async def stored(queue: DelayQueue, shard: messages.ShardId) -> AsyncIterator[Any]:
+    """Every Schedule of a shard: fields of its definition, and the due of its chain.
+
+    ``due_us`` is None where no chain stands, or a worker holds it, which ``claimed`` says.
+    """
+    async for chains in queue.definitions.chains(shard):
+        ids = [points.ScheduleId(chain[:8]) for chain in chains]
+        found = await queue.definitions.read_here(shard, ids)
+        for schedule_id, score in zip(ids, chains.values(), strict=True):
+            if (known := found.get(schedule_id)) is None:
+                continue
+            fields = {name: getattr(known, name) for name in _FIELDS}
+            claimed = score is not None and score >= points.DUE_LIMIT_US
+            due_us = None if score is None or claimed else int(score)
+            yield types.SimpleNamespace(shard=shard, claimed=claimed, due_us=due_us, **fields)
+
+
+_FIELDS = ("id", "uid", "namespace", "name", "generation", "timing_generation", "state")
 
 
 def members(claims: list[messages.Claim]) -> list[bytes]:

@@ -151,7 +151,7 @@ async def _stored(harness):
     return {
         (shard, stored.name)
         for shard in await harness.shards()
-        async for stored in harness.queue.definitions.all_definitions(shard)
+        async for stored in queueing.stored(harness.queue, shard)
     }
 
 

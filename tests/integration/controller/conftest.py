@@ -211,7 +211,7 @@ class Installation:
         found = {}
         for number in range(layout.shards):
             shard = messages.ShardId(number)
-            async for stored in self.queue.definitions.all_definitions(shard):
+            async for stored in queueing.stored(self.queue, shard):
                 definition = await self.queue.definitions.definition(stored.id)
                 if definition is not None:
                     found[stored.name] = definition

@@ -318,7 +318,7 @@ async def test_a_definition_that_cannot_be_read_does_not_hide_the_others(harness
     names = harness.server.shard(shard)
     bucket = names.bucket_of(stored.id, harness.server.buckets)
     await harness.server.redis.hset(bucket, b"another!", b"\x63from a later version")
-    assert [s.name async for s in harness.queue.definitions.all_definitions(shard)] == ["good"]
+    assert [s.name async for s in queueing.stored(harness.queue, shard)] == ["good"]
 
 
 def _escaped(tag):

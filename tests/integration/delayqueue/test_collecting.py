@@ -179,7 +179,7 @@ async def test_an_upsert_of_many_asks_again_too(harness):
     found = [
         one
         for shard in await harness.shards()
-        async for one in harness.queue.definitions.all_definitions(shard)
+        async for one in queueing.stored(harness.queue, shard)
     ]
     for one in found:
         assert await harness.queue.definitions.definition(one.id) is not None

@@ -39,7 +39,7 @@ async def test_under_edits_deletions_and_dying_workers_every_schedule_keeps_one_
     assert storm.settled > 100
     listed = {}
     for shard in await harness.shards():
-        async for stored in harness.queue.definitions.all_definitions(shard):
+        async for stored in queueing.stored(harness.queue, shard):
             listed[stored.name] = stored
     assert {name: stored.generation for name, stored in listed.items()} == storm.alive
     lost = [name for name, stored in listed.items() if not stored.claimed and not stored.due_us]

@@ -162,7 +162,7 @@ async def test_an_index_keeps_the_number_of_buckets_that_it_was_made_with(server
         await made.arm(name=f"n{number}", uid=str(uuid.UUID(int=number)))
     other = await queueing.redis_harness(server[0].url, "dp:", shards=1, users=False, buckets=50)
     (shard,) = await other.shards()
-    assert len([stored async for stored in other.queue.definitions.all_definitions(shard)]) == 30
+    assert len([stored async for stored in queueing.stored(other.queue, shard)]) == 30
     await other.arm(name="n30")
     buckets = [key for key in server[1].scan_iter(count=1000) if b":defs:" in key]
     assert len(buckets) == 3

@@ -63,11 +63,7 @@ async def test_every_definition_and_its_action_are_read(found):
             await queue.definitions.blob(expected.namespace, expected.target, shard)
             == queueing.BLOB
         )
-    listed = [
-        s.name
-        for shard in await found.shards()
-        async for s in queue.definitions.all_definitions(shard)
-    ]
+    listed = [s.name for shard in await found.shards() async for s in queueing.stored(queue, shard)]
     assert sorted(listed) == sorted(goldenindex.DEFINITIONS)
 
 

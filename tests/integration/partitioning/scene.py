@@ -232,7 +232,7 @@ class Scene:
         layout = await queue.layouts.read()
         held: dict[bytes, messages.ShardId] = {}
         for shard in sharding.all_shards(layout):
-            async for stored in queue.definitions.all_definitions(shard):
+            async for stored in queueing.stored(queue, shard):
                 assert stored.id not in held, "stored twice"
                 assert sharding.home(stored.id, layout) == shard
                 assert stored.due_us is not None or stored.claimed, f"{stored.name} has no chain"

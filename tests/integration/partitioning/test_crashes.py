@@ -130,7 +130,7 @@ async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, k
     held = {
         stored.id
         for shard in sharding.own_shards(mover.layouts.known())
-        for stored in [s async for s in mover.definitions.all_definitions(shard)]
+        for stored in [s async for s in queueing.stored(mover, shard)]
     }
     assert held
     await scene.close()

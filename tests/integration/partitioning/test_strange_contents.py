@@ -183,7 +183,7 @@ async def test_the_index_is_cut_anew_all_the_same(it, damage):
     held = {
         stored.id
         for shard in sharding.own_shards(layout)
-        for stored in [one async for one in it.queue.definitions.all_definitions(shard)]
+        for stored in [one async for one in queueing.stored(it.queue, shard)]
         if stored.due_us == FAR_US
     }
     others = it.scene.live.keys() - {it.one.id}

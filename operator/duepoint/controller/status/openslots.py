@@ -14,7 +14,8 @@ chains are read first and the open slots after them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 
 from duepoint import errors, telemetry
 from duepoint.controller import inventory, plan
@@ -22,11 +23,13 @@ from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import ledger, messages
-from duepoint.delayqueue.definitions import occurrences, reading
+from duepoint.delayqueue.definitions import occurrences
 from duepoint.runs.watermark import OpenSlot
+from duepoint.schedules import points
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import PointKind
 
+_ID_LENGTH = 8
 _KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
 #: A Schedule whose watermark is older than its chain allows: uid, newest slot, no slot is left.
 _Passed = tuple[str, int, bool]
@@ -104,39 +107,42 @@ class OpenSlotReader:
         passed: list[_Passed] = []
         try:
             for shard in shards:
-                definitions = self._term.queue.definitions.all_definitions(shard)
-                stored = [one async for one in definitions]
-                for first in range(0, len(stored), inventory.CHUNK):
-                    passed += await self._passed_of(shard, stored[first : first + inventory.CHUNK])
+                stored: dict[bytes, float | None] = {}
+                async for chains in self._term.queue.definitions.chains(shard):
+                    stored.update(chains)
+                ids = [points.ScheduleId(chain[:_ID_LENGTH]) for chain in stored]
+                for first in range(0, len(ids), inventory.CHUNK):
+                    some = ids[first : first + inventory.CHUNK]
+                    passed += await self._passed_of(shard, some, stored)
                     await self._term.clock.sleep(0)  # firing and statuses go on between chunks
         except queue_errors.LayoutChanged as change:
             raise inventory.resharded(change) from change
         return passed
 
     async def _passed_of(
-        self, shard: messages.ShardId, chunk: list[reading.StoredDefinition]
+        self,
+        shard: messages.ShardId,
+        ids: Collection[points.ScheduleId],
+        chains: Mapping[bytes, float | None],
     ) -> list[_Passed]:
-        known = await self._term.queue.definitions.read_definitions(
-            shard, [stored.id for stored in chunk]
-        )
+        known = await self._term.queue.definitions.read_definitions(shard, ids)
         passed = []
-        for stored in chunk:
-            definition = known.get(stored.id)
-            if definition is None or stored.claimed:
-                continue  # deleted, or its claim reports
-            if definition.timing_generation != stored.timing_generation:
-                continue  # edited meanwhile: the due belongs to another rule
-            slot_us = self._through_us(definition, stored)
+        for definition in known.values():
+            chain = definition.id + definition.timing_version
+            score = chains.get(chain, math.inf)  # edited meanwhile: it belongs to another rule
+            if score is not None and score >= points.DUE_LIMIT_US:
+                continue  # its claim reports
+            slot_us = self._through_us(definition, score)
             completed = definition.state is State.COMPLETED
             if completed or slot_us > self._reporter.states.watermark_us(definition.uid):
                 passed.append((definition.uid, slot_us, completed))
         return passed
 
-    def _through_us(self, known: Definition, stored: reading.StoredDefinition) -> int:
+    def _through_us(self, known: Definition, due_us: float | None) -> int:
         """The newest slot that was handed over; 0 = none that is known."""
-        if stored.due_us is None and known.state is not State.COMPLETED:
+        if due_us is None and known.state is not State.COMPLETED:
             return 0
-        through_us = self._term.clock.now_us() if stored.due_us is None else stored.due_us - 1
+        through_us = self._term.clock.now_us() if due_us is None else int(due_us) - 1
         try:
             newest_us = plan.slots_of(known).newest_due(through_us)
         except errors.InvalidExpression:

@@ -67,27 +67,6 @@ class TextLost(Exception):
 TEXT_TROUBLES = (TextLost, UnicodeDecodeError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredDefinition:
-    """What a resync compares with the objects: a stored definition in short.
-
-    Attributes:
-        due_us: due of its chain point; None where it has none, or where a worker holds it.
-        claimed: a worker holds the chain point just now.
-    """
-
-    id: points.ScheduleId
-    shard: messages.ShardId
-    uid: str
-    namespace: str
-    name: str
-    generation: int
-    timing_generation: int
-    state: definitions.State
-    due_us: int | None
-    claimed: bool = False
-
-
 @dataclass(eq=False)
 class DefinitionReader:
     """Reads definitions, occurrences and blobs."""
@@ -286,7 +265,7 @@ class DefinitionReader:
 
     async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
         namespaces = await self.namespaces(shard)
-        async for found in self._all_records(shard, namespaces):
+        async for found in self.records(shard, namespaces.values()):
             usual = codec.identities([record for _, record in found], namespaces)
             rest = [each for each, known in zip(found, usual, strict=True) if known is None]
             yield [
@@ -298,17 +277,31 @@ class DefinitionReader:
                 ),
             ]
 
-    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[StoredDefinition]:
+    async def chains(self, shard: messages.ShardId) -> AsyncIterator[dict[bytes, float | None]]:
+        """The chain of every Schedule of a shard with its score; None = it does not stand."""
         namespaces = await self.namespaces(shard)
-        async for found in self._all_records(shard, namespaces):
-            for stored in await self._stored(shard, unpacked(found), namespaces):
-                yield stored
+        names = self.index.shard(shard)
+        async for found in self.records(shard, namespaces.values()):
+            by_lane: dict[int, list[bytes]] = {}
+            for schedule_id, record in unpacked(found).items():
+                if record.namespace in namespaces:
+                    chain = schedule_id + record.timing_version
+                    by_lane.setdefault(record.namespace, []).append(chain)
+            replies = await self.index.read_many(
+                "read chain points",
+                [("ZMSCORE", names.lane(lane), *chains) for lane, chains in by_lane.items()],
+            )
+            yield {
+                chain: score
+                for chains, scores in zip(by_lane.values(), replies, strict=True)
+                for chain, score in zip(chains, scores, strict=True)
+            }
 
-    async def _all_records(
-        self, shard: messages.ShardId, namespaces: Mapping[int, str]
+    async def records(
+        self, shard: messages.ShardId, namespaces: Iterable[str]
     ) -> AsyncIterator[list[tuple[points.ScheduleId, bytes]]]:
-        """Every stored definition of a shard, in chunks; a bucket holds a few hundred at most."""
-        buckets = self.index.buckets_of(shard, namespaces.values())
+        """Every record in the buckets of these namespaces, in chunks of some thousands."""
+        buckets = self.index.buckets_of(shard, namespaces)
         for first in range(0, len(buckets), _BUCKETS_PER_ROUND_TRIP):
             chunk = buckets[first : first + _BUCKETS_PER_ROUND_TRIP]
             replies = await self.index.read(
@@ -466,53 +459,6 @@ class DefinitionReader:
             rule=parsed_rule(text),
             target=self.text(shard, packed.target).decode(),
         )
-
-    async def _stored(
-        self,
-        shard: messages.ShardId,
-        packed: dict[points.ScheduleId, codec.Packed],
-        namespaces: dict[int, str],
-    ) -> list[StoredDefinition]:
-        if not packed:
-            return []
-        names = self.index.shard(shard)
-        by_lane: dict[int, list[points.ScheduleId]] = {}
-        for schedule_id, record in packed.items():
-            by_lane.setdefault(record.namespace, []).append(schedule_id)
-        replies = await self.index.read(
-            "read chain points",
-            *(
-                ("ZMSCORE", names.lane(lane), *(i + packed[i].timing_version for i in ids))
-                for lane, ids in by_lane.items()
-            ),
-        )
-        scores = {
-            schedule_id: score
-            for ids, values in zip(by_lane.values(), replies, strict=True)
-            for schedule_id, score in zip(ids, values, strict=True)
-        }
-        stored = []
-        for schedule_id, record in packed.items():
-            if record.namespace not in namespaces:
-                continue
-            score = scores[schedule_id]
-            due = None if score is None else int(float(score))
-            claimed = due is not None and due >= points.DUE_LIMIT_US
-            stored.append(
-                StoredDefinition(
-                    id=schedule_id,
-                    shard=shard,
-                    uid=record.uid,
-                    namespace=namespaces[record.namespace],
-                    name=record.name,
-                    generation=record.generation,
-                    timing_generation=record.timing_generation,
-                    state=record.state,
-                    due_us=None if claimed else due,
-                    claimed=claimed,
-                )
-            )
-        return stored
 
 
 def _populations(text: bytes, shard_index: int, shards: int) -> tuple[str, ...]:

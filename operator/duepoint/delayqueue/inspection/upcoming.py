@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
-_BUCKETS_TOGETHER = 64
 #: Definitions of a namespace that are read to find one by its name.
 NAMES_READ = 1_000_000
 #: Lengths below this one are one byte of a record.
@@ -214,20 +213,16 @@ class Upcoming:
     async def _find_name(
         self, namespace: str, name: str
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
-        wanted = name.encode()
+        text = name.encode()
+        if len(text) < _ONE_BYTE:
+            text = bytes([len(text)]) + text  # as it stands in the record
         read = 0
         for shard in sharding.all_shards(self.index.known_layout()):
-            lane = await self.reader.lane_of(shard, namespace)
-            if lane is None:
+            if await self.reader.lane_of(shard, namespace) is None:
                 continue
-            buckets = self.index.buckets_of(shard, [namespace])
-            for first in range(0, len(buckets), _BUCKETS_TOGETHER):
-                chunk = buckets[first : first + _BUCKETS_TOGETHER]
-                replies = await self.index.read(
-                    "look for a name", *(("HGETALL", each) for each in chunk)
-                )
-                read += sum(len(reply) for reply in replies)
-                for schedule_id in _naming(replies, wanted):
+            async for found in self.reader.records(shard, [namespace]):
+                read += len(found)
+                for schedule_id in [one for one, record in found if text in record]:
                     known = await self.reader.definition(schedule_id)
                     if known and (known.namespace, known.name) == (namespace, name):
                         return shard, known
@@ -291,17 +286,6 @@ class _Walk:
         )  # fmt: skip
         self.buffer = [(member, int(due)) for member, due in scripting.scored(found) if member]
         self._offset += self._chunk
-
-
-def _naming(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[points.ScheduleId]:
-    """Schedules whose record may hold this name: its length and its text are somewhere in it."""
-    text = bytes([len(name)]) + name if len(name) < _ONE_BYTE else name
-    return [
-        points.ScheduleId(schedule_id)
-        for reply in replies
-        for schedule_id, record in reply.items()
-        if text in record
-    ]
 
 
 @dataclass(eq=False)
