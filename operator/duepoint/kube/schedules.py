@@ -153,8 +153,8 @@ def wanted(spec: bytes, *, created_us: int) -> manualruns.Wanted:
         raise _invalid(Reason.INVALID_SPEC, f"spec{path}", message) from error
     except msgspec.DecodeError as error:
         raise _invalid(Reason.INVALID_SPEC, "spec", str(error)) from error
-    if wrong := next(checks.problems(read, "spec"), None):
-        raise _invalid(Reason.INVALID_SPEC, *wrong)
+    if wrong := checks.problems(read, "spec"):
+        raise _invalid(Reason.INVALID_SPEC, *wrong[0])
     slots = _trigger(read.trigger, created_us) if read.trigger else _backfill(read, created_us)
     return manualruns.Wanted(
         schedule=read.schedule_name, slots=slots, ttl_seconds=read.ttl_seconds_after_finished

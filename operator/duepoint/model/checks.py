@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -68,25 +68,43 @@ class _Tests(NamedTuple):
     items: _Tests | None
 
 
-def problems(fields: Fields, path: str, kind: type[Fields] | None = None) -> Iterator[FieldProblem]:
+def problems(fields: Fields, path: str, kind: type[Fields] | None = None) -> list[FieldProblem]:
     """All that is wrong with the fields, with those below them, and with what goes together.
 
     Args:
         kind: only the fields of this class, of which theirs is made.
     """
-    kind = kind or type(fields)
+    found: list[FieldProblem] = []
+    _check(fields, path, kind or type(fields), found)
+    return found
+
+
+def _check(fields: Fields, path: str, kind: type[Fields], found: list[FieldProblem]) -> None:
     there = {}
     for attribute, name, tests in _fields(kind):
         value = getattr(fields, attribute)
         if value is not None and is_given(value):
             there[name] = value
-            if isinstance(value, Fields):
-                yield from problems(value, f"{path}.{name}")
-            elif tests.by_type or tests.items:
-                yield from _of_value(value, tests, path, name)
-    for rule in kind.RULES:
-        if not rule.holds(there):
-            yield FieldProblem(f"{path}.{rule.path}".rstrip("."), rule.message)
+            if tests.by_type or isinstance(value, (Fields, tuple)):
+                _check_value(value, tests, f"{path}.{name}", found)
+    found += [
+        FieldProblem(f"{path}.{rule.path}".rstrip("."), rule.message)
+        for rule in kind.RULES
+        if not rule.holds(there)
+    ]
+
+
+def _check_value(value: object, tests: _Tests, path: str, found: list[FieldProblem]) -> None:
+    if isinstance(value, Fields):
+        _check(value, path, type(value), found)
+        return
+    for test in tests.by_type.get(type(value), ()):
+        if trouble := test(value):
+            found.append(FieldProblem(path, trouble))
+            break
+    if tests.items is not None and isinstance(value, tuple):
+        for index, item in enumerate(value):
+            _check_value(item, tests.items, f"{path}[{index}]", found)
 
 
 #: Types of the decoder, as a user would say them.
@@ -158,16 +176,3 @@ def _of_limit(keyword: str, limit: Any) -> _Test:  # noqa: ANN401 - of any keywo
 def _of_rule(rule: Rule) -> _Test:
     holds = rule.holds
     return lambda value: "" if holds(value) else f"{rule.shown(str(value))}: {rule.message}"
-
-
-def _of_value(value: Any, tests: _Tests, path: str, name: str) -> Iterator[FieldProblem]:  # noqa: ANN401 - of any field
-    if isinstance(value, Fields):
-        yield from problems(value, f"{path}.{name}")
-        return
-    for test in tests.by_type.get(type(value), ()):
-        if trouble := test(value):
-            yield FieldProblem(f"{path}.{name}", trouble)
-            break
-    if tests.items is not None:
-        for index, item in enumerate(value):
-            yield from _of_value(item, tests.items, path, f"{name}[{index}]")

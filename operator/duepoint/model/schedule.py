@@ -21,7 +21,6 @@ from duepoint.model.vocabulary import (
     Int64,
     Keywords,
     Rule,
-    TimeZone,
     before,
     choices,
     needs,
@@ -48,12 +47,7 @@ class ScheduleFields(Fields):
         "Several expressions, 1 to 32; times that coincide run once. Exactly one of schedule and "
         "schedules.",
     ] = None
-    time_zone: Annotated[
-        TimeZone | None,
-        Keywords(default="Etc/UTC"),
-        "IANA name of the time zone in which the expressions are read, such as Europe/Rome. Never "
-        "the machine's own zone. null = Etc/UTC.",
-    ] = None
+    time_zone: Annotated[targets.TimeZoneName | None, Keywords(default="Etc/UTC")] = None
     dst: targets.Dst | None = None
     jitter: Annotated[
         Duration | None,
@@ -81,30 +75,15 @@ class ScheduleFields(Fields):
         "With suspend: true, the Schedule counts as resumed from this time on; nothing is "
         "written. unset = held until suspend is false.",
     ] = None
-    suspend_reason: Annotated[
-        str | None,
-        Keywords(maxLength=256),
-        "Why it is suspended, such as an incident number. unset = none.",
-    ] = None
-    starting_deadline_seconds: Annotated[
-        Int64 | None,
-        within(0),
-        "A slot that cannot start within this many seconds after its time (with jitter) is "
-        "missed. 0 = only on time, with 1 s of grace. unset = no limit for catching up, and 24 h "
-        "for retrying a Job's creation, an entry or a record.",
-    ] = None
+    suspend_reason: targets.SuspendReason | None = None
+    starting_deadline_seconds: targets.StartingDeadline | None = None
     catch_up_policy: Annotated[
         str | None,
         choices("Latest", "All", "None", default="Latest"),
         "Which of several overdue slots run after an outage - the newest, all of them oldest "
         "first, or none that is more than 10 s late.",
     ] = None
-    catch_up_limit: Annotated[
-        Int32 | None,
-        within(1, 10_000),
-        "With catchUpPolicy: All, the newest this many overdue slots run and the rest are missed. "
-        "unset = 100.",
-    ] = None
+    catch_up_limit: targets.CatchUpLimit | None = None
     concurrency_policy: Annotated[
         str | None,
         choices("", "Allow", "Forbid", "Replace", "Queue", default="Allow"),

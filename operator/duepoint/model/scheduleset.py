@@ -14,11 +14,9 @@ from duepoint.model.vocabulary import (
     Duration,
     Fields,
     Int32,
-    Int64,
     Keywords,
     ObjectName,
     Rule,
-    TimeZone,
     any_json,
     choices,
     keyed_by,
@@ -56,36 +54,21 @@ class DefaultsFields(Fields):
     the defaults below.
     """
 
-    time_zone: Annotated[
-        TimeZone | None,
-        "IANA name of the time zone in which the expressions are read, such as Europe/Rome. Never "
-        "the machine's own zone. unset = Etc/UTC.",
-    ] = None
+    time_zone: targets.TimeZoneName | None = None
     dst: targets.Dst | None = None
     jitter: Annotated[
         Duration | None,
         "Largest delay added to each slot, such as 30s. A slot has the same delay on every "
         "replica; it is never early and never past the next slot. unset = 0.",
     ] = None
-    starting_deadline_seconds: Annotated[
-        Int64 | None,
-        within(0),
-        "A slot that cannot start within this many seconds after its time (with jitter) is "
-        "missed. 0 = only on time, with 1 s of grace. unset = no limit for catching up, and 24 h "
-        "for retrying a Job's creation, an entry or a record.",
-    ] = None
+    starting_deadline_seconds: targets.StartingDeadline | None = None
     catch_up_policy: Annotated[
         str | None,
         choices("Latest", "All", "None"),
         "Which of several overdue slots of a member run after an outage - the newest, all of them "
         "oldest first, or none that is more than 10 s late. unset = Latest.",
     ] = None
-    catch_up_limit: Annotated[
-        Int32 | None,
-        within(1, 10_000),
-        "With catchUpPolicy: All, the newest this many overdue slots of a member run and the rest "
-        "are missed. unset = 100.",
-    ] = None
+    catch_up_limit: targets.CatchUpLimit | None = None
     concurrency_policy: Annotated[
         str | None,
         choices("", "Allow", "Forbid"),
@@ -171,11 +154,7 @@ class SetFields(Fields):
         "Hold all members. Changes are still accepted; what is overdue when it ends is judged by "
         "catch-up and deadline.",
     ] = None
-    suspend_reason: Annotated[
-        str | None,
-        Keywords(maxLength=256),
-        "Why it is suspended, such as an incident number. unset = none.",
-    ] = None
+    suspend_reason: targets.SuspendReason | None = None
     defaults: DefaultsFields | None = None
     limits: LimitsFields | None = None
     retention: RetentionFields | None = None

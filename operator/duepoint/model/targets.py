@@ -1,4 +1,4 @@
-"""What a Schedule and a ScheduleSet share: what is fired, what is handed to it, clock changes."""
+"""What a Schedule and a ScheduleSet share: what is fired, what is handed to it, and policies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import msgspec
 from duepoint.model.schemas import ANY, RULES, Json, Shape
 from duepoint.model.vocabulary import (
     Fields,
+    Int32,
     Int64,
     Keywords,
     Rule,
+    TimeZone,
     any_json,
     choices,
     compiled,
@@ -187,6 +189,29 @@ _RESTART_POLICY = Rule(
     holds=lambda pod: pod.get("restartPolicy") in ("Never", "OnFailure"),
 )
 
+SuspendReason = Annotated[
+    str,
+    Keywords(maxLength=256),
+    "Why it is suspended, such as an incident number. unset = none.",
+]
+StartingDeadline = Annotated[
+    Int64,
+    within(0),
+    "A slot that cannot start within this many seconds after its time (with jitter) is "
+    "missed. 0 = only on time, with 1 s of grace. unset = no limit for catching up, and 24 h "
+    "for retrying a Job's creation, an entry or a record.",
+]
+CatchUpLimit = Annotated[
+    Int32,
+    within(1, 10_000),
+    "With catchUpPolicy: All, the newest this many overdue slots run and the rest are missed. "
+    "unset = 100.",
+]
+TimeZoneName = Annotated[
+    TimeZone,
+    "IANA name of the time zone in which the expressions are read, such as Europe/Rome. Never the "
+    "machine's own zone. unset = Etc/UTC.",
+]
 Dst = Annotated[DstFields, Keywords(default={})]
 JobTemplate = Annotated[
     msgspec.Raw, Shape(_job_template), "Target: a Job for each slot, as in CronJob."
