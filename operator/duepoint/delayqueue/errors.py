@@ -5,7 +5,6 @@
     errors.QueueUnavailable     try again later
         Uninitialised           the operator has to create the index
         ShardMoving             one shard is on its way to another node
-        Undated                 set the clocks: no two agree on when a server went back
         Foreign                 use another index
         Damaged                 remove a key that holds something else
         WriteRefused            nothing was written: the server is full, or the user lacks rights
@@ -33,10 +32,6 @@ class Uninitialised(errors.QueueUnavailable):
 
 class ShardMoving(errors.QueueUnavailable):
     """This shard is on its way to another node of the cluster; other shards are not affected."""
-
-
-class Undated(errors.QueueUnavailable):
-    """A server went back in time, and no two clocks agree on when: its shards wait for that."""
 
 
 class Foreign(errors.QueueUnavailable):

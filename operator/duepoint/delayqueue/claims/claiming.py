@@ -48,9 +48,6 @@ _MOST_LANES = 64
 _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 #: A shard that is only on its way to another node is looked at again after so long.
 _MOVING_WAIT_SECONDS = 0.1
-#: How long a shard of a server that went back waits for a time on which two clocks agree.
-_UNDATED_SECONDS = 60.0
-_UNDATED = "its server went back in time, and no two clocks agree on when: set the clocks"
 #: A look that came too early by less than this would come too early again.
 _LEAST_WAIT_SECONDS = 0.0002
 #: Shorter members than a schedule id are unknown; they are their own key among the lanes.
@@ -81,8 +78,6 @@ class Claims:
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
-        #: Since when (monotonic) it is not known until when points of these shards wait.
-        self._undated: dict[messages.ShardId, float] = {}
         #: The highest mark of each shard; a shard whose mark is lower later went back.
         self._marks: dict[messages.ShardId, _Mark] = {}
 
@@ -153,10 +148,7 @@ class Claims:
                     self._put_off(shard, reply, answers, failed)
                 elif await self._wants_to_be_asked_again(shard, reply, others):
                     again.append(shard)
-                elif reply[0] == b"undated":
-                    answers[shard] = self._wait_for_a_date(shard)
                 else:
-                    self._undated.pop(shard, None)
                     answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
             asked = again
             whereabouts |= await self.index.whereabouts(others)
@@ -226,16 +218,6 @@ class Claims:
             if shard not in self._puzzling:
                 self._puzzling.add(shard)
                 log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
-
-    def _wait_for_a_date(self, shard: messages.ShardId) -> messages.Claimed:
-        """A server went back, and no time is agreed on that says until when its points wait."""
-        self._undated.setdefault(shard, self.index.clock.monotonic())
-        return _look_again(shard, queue_errors.Undated(_UNDATED))
-
-    def _insists(self, shard: messages.ShardId) -> bool:
-        """Whether an agreed time has been waited for long enough."""
-        since = self._undated.get(shard)
-        return since is not None and self.index.clock.monotonic() - since >= _UNDATED_SECONDS
 
     def _definitions_behind(
         self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
@@ -343,7 +325,6 @@ class Claims:
             skip_suspects=skip_suspects,
             mark=mark,
             **self.index.confirmed_time(),
-            **({"insists": True} if self._insists(shard) else {}),
             **({"mark_age": _us(self.index.clock.monotonic() - marked_at)} if mark else {}),
             **former,
             ran=names.ran,

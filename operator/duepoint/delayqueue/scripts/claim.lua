@@ -12,8 +12,7 @@
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
         skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), confirmed (us, the UTC on which
-        two of the caller's clocks agree; absent: none do), insists (bool: without it this server's is taken), former and
-        moved (what was found out after the reply 'other'), ran (channel; no
+        two of the caller's clocks agree; absent: none do), former and moved (what was found out after the reply 'other'), ran (channel; no
         key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
         since when that is known: see doubt.lua
@@ -28,7 +27,6 @@
            {member, due, ...: the same}}
         {'other', run id}: call again and say whether that server, which the shard was on, is a primary still; nothing was
            changed
-        {'undated'}: the server went back, and the caller has no time to say when; nothing was changed
         {'lanes', {number ...}}: these must be among KEYS; nothing was claimed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
@@ -55,10 +53,9 @@ local keys = {}
 for i, lane in ipairs(args.lanes) do
   keys[lane] = KEYS[FIXED_KEYS + i]
 end
-local unlooked =
-  look_at_server(ARGV[#ARGV], args.mark or 0, args.mark_age or math.huge, now, args.confirmed, args.insists)
-if unlooked then
-  return unlooked
+local other = look_at_server(ARGV[#ARGV], now)
+if other then
+  return other
 end
 local back = tonumber(meta[6])
 

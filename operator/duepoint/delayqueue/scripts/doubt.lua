@@ -4,7 +4,7 @@
   its state may be missing for that reason alone.
 
   KEYS
-  ARGV  layout, confirmed (us), former, moved, ran (channel): as of claim.lua; the last value is the run id of the server that this is
+  ARGV  layout, cap, confirmed (us), former, moved, ran (channel): as of claim.lua; the last value is the run id of the server that this is
         sent to
   Reply {back (us), doubt (text; '': there is none)} | {'other', run id}: as of claim.lua
 ]]
@@ -13,5 +13,4 @@
 -- include time
 -- include doubt
 
-return look_at_server(ARGV[#ARGV], 0, math.huge, server_time(), args.confirmed, true)
-  or { meta[6] or '0', meta[8] or '' }
+return look_at_server(ARGV[#ARGV], server_time()) or { meta[6] or '0', meta[8] or '' }

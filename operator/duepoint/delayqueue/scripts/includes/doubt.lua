@@ -5,12 +5,14 @@
 -- looked at. While there is a doubt no such point of a Schedule is handed out (heads.lua).
 local MOST_APART = 5000000 -- microseconds; clocks that agree are no further apart
 
--- The latest that the true time may be.
-local function latest_time(now, confirmed)
+-- The latest that the true time may be. Two clocks of the caller agree on `args.confirmed`, and this server's is wrong where
+-- it is far from that. Where none agree, it is the later of both clocks: what waits too long waits for the leader alone.
+local function latest_time(now)
+  local confirmed = args.confirmed
   if confirmed and math.abs(now - confirmed) > MOST_APART then
     return confirmed + MOST_APART
   end
-  return math.max(now, confirmed or now)
+  return math.max(now, confirmed or args.cap)
 end
 
 local function begin_doubt(back, now)
@@ -21,15 +23,13 @@ local function begin_doubt(back, now)
 end
 
 -- Finds out whether the server went back. `server` is the run id of the process that this runs on, '' where it is not known;
--- `mark` the highest that the caller has seen. After a space in `server` stands for how long (us) the caller has known that
--- process, where that is not long; `mark_age` (us) is for how long it has known the mark. No claim was made elsewhere once
--- this process had answered as a primary: what became due since then cannot have run. `confirmed` (us) is the UTC on which
--- two of the caller's clocks agree: where this server's own is far from it, that one is wrong, and what has run was due by
--- `confirmed`. Without it (nil) nothing is stored and the reply is 'undated'; unless the caller `insists`, and this server's
--- clock is believed. In a cluster a shard may have moved to another server, which loses nothing: the caller finds out
--- whether the one that it was on (`args.former`, its run id) is a primary still (`args.moved`). A reply, or nil.
-local function look_at_server(server, mark, mark_age, now, confirmed, insists)
-  local stored_server, stored_mark = meta[4], tonumber(meta[5]) or 0
+-- after a space stands for how long (us) the caller has known that process, where that is not long. `args.mark` is the highest
+-- mark that the caller has seen; `args.mark_age` (us) for how long it has known it. No claim was made elsewhere once
+-- this process had answered as a primary: what became due since then cannot have run. In a cluster a shard may have
+-- moved to another server, which loses nothing: the caller finds out whether the one that it was on (`args.former`, its run
+-- id) is a primary still (`args.moved`). A reply, or nil.
+local function look_at_server(server, now)
+  local stored_server, stored_mark, mark = meta[4], tonumber(meta[5]) or 0, args.mark or 0
   local met
   server, met = string.match(server, '^(%S*) ?(%d*)$')
   met = tonumber(met) or 0
@@ -38,16 +38,13 @@ local function look_at_server(server, mark, mark_age, now, confirmed, insists)
     return { 'other', stored_server }
   end
   local went_back = has_changed and stored_server and not args.moved or mark > stored_mark
-  if went_back and not confirmed and not insists then
-    return { 'undated' }
-  end
   if has_changed then
     redis.call('HSET', META, 'server', server)
   end
   if went_back then
     -- A mark younger than that is of this very process: it went back with it.
-    local known_for = met < mark_age and met or 0
+    local known_for = met < (args.mark_age or math.huge) and met or 0
     redis.call('HSET', META, 'mark', digits(math.max(mark, stored_mark)))
-    begin_doubt(math.max(meta[8] and tonumber(meta[6]) or 0, latest_time(now, confirmed) - known_for), now)
+    begin_doubt(math.max(meta[8] and tonumber(meta[6]) or 0, latest_time(now) - known_for), now)
   end
 end
