@@ -116,6 +116,7 @@ TYPES: Final[Mapping[str, str]] = {
     "int": "a whole number",
     "float": "a number",
 }
+MISSING: Final = "is missing"
 _TYPE = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 
@@ -125,7 +126,7 @@ def of_decoder(error: msgspec.ValidationError) -> FieldProblem:
     what, _, where = str(error).partition(" - at `$")
     path = where.rstrip("`")
     if missing := _MISSING.match(what):
-        return FieldProblem(f"{path}.{missing[1]}", "is missing")
+        return FieldProblem(f"{path}.{missing[1]}", MISSING)
     if kinds := _TYPE.match(what):
         wanted, found = (TYPES.get(kind, kind) for kind in kinds.groups())
         return FieldProblem(path, f"is {found}, which is of the wrong type; write {wanted}")

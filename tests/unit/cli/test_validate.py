@@ -79,6 +79,11 @@ def test_the_examples_of_the_repository_are_valid(duepoint):
     assert answer.code in (0, 1), answer.err
 
 
+def test_a_misspelt_field_hides_nothing_that_only_the_reader_finds():
+    thing = a_schedule("x", timezone="UTC", payload=["x" * 70_000])
+    assert {problem.path for problem in problems(thing)} == {"spec.timezone", "spec.payload"}
+
+
 def test_several_mistakes_are_told_at_once():
     thing = a_schedule(
         "Bad Name", schedule="61 * * * *", timeZone="Europe/Berln", timezone="UTC",

@@ -25,6 +25,7 @@ from duepoint.cli.check import metadata as metadata_rules
 from duepoint.cli.check.manifests import Manifest, Problem
 from duepoint.expressions import timezones
 from duepoint.kube import schedules
+from duepoint.model.checks import MISSING
 from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 from duepoint.schedules.sets import setspec
@@ -99,21 +100,14 @@ def check(
         for problem in structure.problems(kind, content["spec"])
     ]
     misspelt_in = {each.path.rpartition(".")[0] for each in found if each.is_misspelt}
-    if kind == schedules.RUN_KIND:
-        found += [
-            problem
-            for problem in _of_run(content, created_us=created_us)
-            if not misspelt_in & {problem.path, problem.path.rpartition(".")[0]}
-            and not _is_known(problem.path, found)
-        ]
-        return CheckedManifest(manifest=manifest, problems=tuple(found))
-    parse: Callable[..., Spec] = setspec.parse if kind == schedules.SET_KIND else specs.parse
-    spec, more = _parsed(content, parse, namespace=namespace, created_us=created_us)
+    spec, more = _parsed(kind, content, namespace=namespace, created_us=created_us)
     texts = _of_texts(content["spec"], created_us=created_us)
     found += [
         problem
         for problem in more
-        if problem.path not in misspelt_in and not _is_known(problem.path, found)
+        if problem.path not in misspelt_in
+        and not (problem.message == MISSING and problem.path.rpartition(".")[0] in misspelt_in)
+        and not _is_known(problem.path, found)
     ]
     for judge in (texts, problems(content["spec"])):
         known = {problem.path for problem in found if not problem.is_note}
@@ -166,43 +160,35 @@ def _around(kind: str, content: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _parsed(
-    content: dict[str, Any], parse: Callable[..., Spec], *, namespace: str, created_us: int
+    kind: str, content: dict[str, Any], *, namespace: str, created_us: int
 ) -> tuple[Spec | None, list[Problem]]:
     metadata = _mapping(content.get("metadata"))
     created, generation = _instant(metadata.get("creationTimestamp")), metadata.get("generation")
     if not isinstance(generation, int) or not 0 < generation < _LARGEST_NUMBER:
         generation = 1
-    try:
-        spec = parse(
-            json.dumps(content["spec"], allow_nan=False).encode("ascii"),
-            namespace=_text(metadata.get("namespace")) or namespace,
-            name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
-            uid=_text(metadata.get("uid")) or _UID,
-            generation=generation,
-            created_us=created_us if created is None else created,
-        )
-    except errors.InvalidSpec as error:
-        return None, [Problem(each.path, each.message) for each in error.errors]
-    except (ValueError, msgspec.MsgspecError) as error:
-        # What JSON cannot hold: a number without an end, half a character.
-        return None, [Problem("spec", f"cannot be written as JSON: {error}")]
-    return spec, []
-
-
-def _of_run(content: dict[str, Any], *, created_us: int) -> list[Problem]:
-    """What the operator would refuse of a ScheduleRun beside what the API server does."""
-    created = _instant(_mapping(content.get("metadata")).get("creationTimestamp"))
+    created_us = created_us if created is None else created
     try:
         # As short as the API server writes it: the size of a payload counts.
         text = json.dumps(
             content["spec"], allow_nan=False, ensure_ascii=False, separators=(",", ":")
-        )
-        schedules.wanted(text.encode(), created_us=created_us if created is None else created)
+        ).encode()
+        if kind == schedules.RUN_KIND:
+            schedules.wanted(text, created_us=created_us)
+            return None, []
+        parse: Callable[..., Spec] = setspec.parse if kind == schedules.SET_KIND else specs.parse
+        return parse(
+            text,
+            namespace=_text(metadata.get("namespace")) or namespace,
+            name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
+            uid=_text(metadata.get("uid")) or _UID,
+            generation=generation,
+            created_us=created_us,
+        ), []
     except errors.InvalidSpec as error:
-        return [Problem(each.path, each.message) for each in error.errors]
+        return None, [Problem(each.path, each.message) for each in error.errors]
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        return [Problem("spec", f"cannot be written as JSON: {error}")]
-    return []
+        # What JSON cannot hold: a number without an end, half a character.
+        return None, [Problem("spec", f"cannot be written as JSON: {error}")]
 
 
 def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
