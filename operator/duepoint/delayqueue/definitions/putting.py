@@ -230,7 +230,7 @@ class RowWriter:
         found: dict[messages.ShardId, _Numbers] = {}
         unknown: dict[messages.ShardId, list[bytes]] = {}
         for shard in shards:
-            texts = _texts(lane, _kinds(by_shard[shard]).values())
+            texts = _texts(lane, by_shard[shard])
             known = {text: self.interned.number(shard, text) for text in texts}
             if None in known.values():
                 unknown[shard] = texts
@@ -302,14 +302,17 @@ class RowWriter:
         self, call: scripting.ScriptCall, lane: lanes.Lane, sent: Sent[TaskT]
     ) -> dict[str, object]:
         """What the script is to know of one shard; its keys and rows go to the call."""
-        shard, of_lane = sent.shard, sent.number(lane.text)
-        kinds = _kinds(sent.tasks)
-        kind_bytes = {
-            key: codec.kind_bytes(
-                of_lane, sent.number(kind.target) or of_lane, sent.number(kind.text)
-            )
-            for key, kind in kinds.items()
-        }
+        shard, number_of = sent.shard, sent.numbers.of
+        of_lane = number_of[lane.text]
+        kinds = {id(task.kind): task.kind for task in sent.tasks}
+        kind_bytes: dict[int, bytes] = {}
+        numbers = {of_lane: None}
+        for key_of_kind, kind in kinds.items():
+            target = of_lane if kind.target is None else number_of[kind.target]
+            rule = 0 if kind.text is None else number_of[kind.text]
+            kind_bytes[key_of_kind] = codec.kind_bytes(of_lane, target, rule)
+            numbers[target] = numbers[rule] = None
+        numbers.pop(0, None)
         groups: list[int] = []
         listed: list[bytes] = []
         buckets: list[str] = []
@@ -343,7 +346,7 @@ class RowWriter:
             "keys": keys,
             "layout": sharding.layout_of(shard),
             "lane": str(of_lane),
-            "numbers": list(map(sent.number, _texts(lane, kinds.values()))),
+            "numbers": list(numbers),
             "groups": groups,
             **lane.writer,
         }
@@ -366,17 +369,13 @@ class RowWriter:
         return part
 
 
-def _kinds(tasks: Iterable[Task]) -> dict[int, Kind]:
-    """What the rows have in common, by identity."""
-    return {id(task.kind): task.kind for task in tasks}
-
-
-def _texts(lane: lanes.Lane, kinds: Iterable[Kind]) -> list[bytes]:
+def _texts(lane: lanes.Lane, tasks: Sequence[Task]) -> list[bytes]:
     """The texts that records name by number.
 
     That of the lane, which all of them name, is first, so that it has the smallest number.
     """
-    texts = {lane.text: None}
-    for kind in kinds:
-        texts.update((text, None) for text in (kind.target, kind.text) if text is not None)
-    return list(texts)
+    texts: dict[bytes | None, None] = {lane.text: None}
+    if lane.epoch is not None:  # members have no targets
+        texts.update(dict.fromkeys([task.kind.target for task in tasks]))
+    texts.update(dict.fromkeys([task.kind.text for task in tasks]))
+    return [text for text in texts if text is not None]
