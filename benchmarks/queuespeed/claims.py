@@ -84,10 +84,12 @@ async def empty(
     claimed: messages.Claim | None = await _claim(queue)
     total = 0
     while claimed is not None:
-        if handle is not None and (chains := chaincolumns.of(claimed.points)) is not None:
-            for member in chains.members:
+        chains = chaincolumns.of(claimed.points)
+        members = [] if chains is None else chains.members
+        if handle is not None:
+            for member in members:
                 handle(member)
-        over = messages.Settlement(finished=[point.member for point in claimed.points])
+        over = messages.Settlement(finished=members)
         following, settled = await asyncio.gather(
             _claim(queue), queue.settlements.settle(claimed, over)
         )
