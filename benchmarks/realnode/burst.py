@@ -81,7 +81,10 @@ def _again_and_again(cluster: Cluster, make: Make, when: str, bench: Bench) -> I
         def jobs() -> list[dict[str, Any]]:
             return cluster.items("jobs", where)
 
-        until("none runs", lambda: all("completionTime" in one.get("status", {}) for one in jobs()))
+        def have_ended() -> bool:
+            return all("completionTime" in one.get("status", {}) for one in jobs())
+
+        until("none runs", have_ended, seconds=600)
         slots = {one["metadata"]["name"]: _slot_of(one["metadata"]["name"]) for one in jobs()}
         ended = _ended(cluster, namespace)
     late = [span[0] - slots[job_name] for job_name, span in ended]
