@@ -579,31 +579,23 @@ async def test_outcomes_are_read_once_by_the_group(harness):
     assert await harness.outcomes() == []
 
 
-async def test_outcomes_that_were_not_acknowledged_are_recovered(harness):
+async def test_outcomes_that_were_not_acknowledged_are_read_again_as_such_by_the_next_reader(
+    harness,
+):
     await harness.arm()
     (claim,) = await harness.claim_all()
     await harness.queue.settlements.settle(
         claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
     )
-    ledger = harness.queue.ledger()
-    assert len(await ledger.read_outcomes("status", "crashed")) == 1
-    assert await ledger.read_outcomes("status", "next") == []
-    recovered = await ledger.recover_outcomes("status", "next")
-    assert [entry.outcomes for entry in recovered] == [b"ran"]
-    await ledger.ack("status", recovered)
-    assert await ledger.recover_outcomes("status", "next") == []
-
-
-async def test_however_many_were_not_acknowledged_all_are_recovered(harness):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    ran = [f"ran {number}".encode() for number in range(250)]
-    for number, outcomes in enumerate(ran, start=1):
-        await harness.queue.settlements.settle(claim, Settlement(outcomes=outcomes, number=number))
-    ledger = harness.queue.ledger()
-    assert len(await ledger.read_outcomes("status", "crashed", count=250)) == len(ran)
-    recovered = await ledger.recover_outcomes("status", "next")
-    assert [entry.outcomes for entry in recovered] == ran
+    crashed, successor = harness.queue.ledger(), harness.queue.ledger()
+    (read,) = await crashed.read_outcomes({})
+    assert not read.was_read
+    assert await crashed.read_outcomes({read.shard: read.id}) == []
+    await harness.queue.settlements.settle(claim, Settlement(outcomes=b"new", number=2))
+    found = await successor.read_outcomes({})
+    assert {entry.outcomes: entry.was_read for entry in found} == {b"ran": True, b"new": False}
+    await successor.ack(found)
+    assert await harness.queue.ledger().read_outcomes({}) == []
 
 
 async def test_a_partial_settlement_leaves_the_rest_claimed(harness):
@@ -1232,7 +1224,7 @@ async def test_outcomes_that_nobody_reads_take_a_bounded_number_of_bytes(harness
         await harness.queue.settlements.settle(claim, Settlement(outcomes=outcomes, number=number))
     ledger = harness.queue.ledger()
     dropped = await ledger.dropped()
-    entries = await ledger.read_outcomes("status", "reader", count=1000)
+    entries = await ledger.read_outcomes({}, count=1000)
     kept = [entry.outcomes for entry in entries]
     assert kept == written[-len(kept) :]  # the newest
     assert 8_000 < sum(map(len, kept)) <= 16_000

@@ -107,13 +107,13 @@ async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     await harness.arm()
     assert await harness.claim_all() == []
     ledger = harness.queue.ledger()
-    (note,) = await ledger.read_outcomes("status", "me", shards=[SHARD])
+    (note,) = await ledger.read_outcomes({}, shards=[SHARD])
     # Less for how long the connection has known the server, which is for some seconds.
     assert began - 5 * SECOND_US <= note.back_us <= harness.now_us() + SECOND_US
     (doubt,) = await doubts(harness)
     assert (doubt.shard, doubt.back_us) == (SHARD, note.back_us)
-    assert await ledger.read_outcomes("status", "me", shards=[SHARD]) == []  # it is found once
-    await ledger.ack("status", [note])
+    assert await ledger.read_outcomes({SHARD: note.id}, shards=[SHARD]) == []  # it is found once
+    await ledger.ack([note])
 
 
 async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_one(harness):
@@ -362,9 +362,9 @@ async def test_outcomes_of_a_lost_claim_say_so(harness):
     await harness.queue.settlements.settle(stranger, messages.Settlement(outcomes=b"late"))
     settlement = messages.Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"told")
     await harness.queue.settlements.settle(claim, settlement)
-    entries = await ledger.read_outcomes("status", "me", shards=[SHARD])
+    entries = await ledger.read_outcomes({}, shards=[SHARD])
     assert {one.outcomes: one.is_lost for one in entries} == {b"late": True, b"told": False}
-    await ledger.ack("status", entries)
+    await ledger.ack(entries)
 
 
 # -- from when on nothing is in doubt ----------------------------------------------------------

@@ -23,11 +23,11 @@ CHECK_EACH_PART = {"put", "drop"}
 #: Makes the shard that every other script asks about.
 MAKES_SHARD = {"init"}
 WRITES = re.compile(
-    r"redis\.call\('(?:X(?:ADD|DEL|TRIM|ACK|GROUP)|Z(?:ADD|REM\w*|INCRBY)|H(?:SET|SETNX|DEL|INCRBY)"
+    r"redis\.call\('(?:X(?:ADD|DEL|TRIM)|Z(?:ADD|REM\w*|INCRBY)|H(?:SET|SETNX|DEL|INCRBY)"
     r"|S(?:ADD|REM|ET)|DEL|UNLINK|INCR\w*|P?EXPIRE\w*|RENAME|PUBLISH)'"
 )
 #: Commands whose first argument is no key.
-KEYLESS = {"TIME", "XGROUP", "INFO", "OBJECT"}
+KEYLESS = {"TIME", "INFO", "OBJECT"}
 #: Names that every script finds on a server.
 GIVEN = {
     *("KEYS", "ARGV", "assert", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "type"),

@@ -106,7 +106,7 @@ def test_a_run_by_hand_that_got_no_answer_and_whose_end_comes_late_runs_once(
     reads = [
         number
         for number in scopes.points(record, 20.0, 20.5)
-        if number > enqueued and "XREADGROUP" in record.messages[number].text
+        if number > enqueued and "XRANGE" in record.messages[number].text
     ]
     plans = [[run, unanswered, faults.usual(kind, number)] for number in reads]
     assert plans

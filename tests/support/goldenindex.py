@@ -24,7 +24,7 @@ from unittest import mock
 import redis
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import delayqueue, membership, messages
+from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.members import values as member_values
 from duepoint.runs import run
 from duepoint.schedules import definition, points
@@ -290,7 +290,7 @@ def _restore_key(client: redis.Redis, key: str, kind: str, values: list[Any]) ->
         case "zset":
             client.zadd(key, {bytes.fromhex(member): float(score) for member, score in values})
         case "stream":
-            client.xgroup_create(key, membership.STATUS_GROUP, "0", mkstream=True)
+            client.xdel(key, client.xadd(key, {"": ""}, id="0-1"))
             for entry_id, fields in values:
                 pairs = {bytes.fromhex(f): bytes.fromhex(v) for f, v in fields}
                 client.xadd(key, pairs, id=entry_id)

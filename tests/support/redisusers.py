@@ -60,8 +60,7 @@ VIEWER_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
 REPLAYER_PLAIN = VIEWER_PLAIN - {"hlen", "zcard", "zcount", "hscan"}
 OPERATOR_PLAIN = PLAIN | {
     *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
-    *("xreadgroup", "xautoclaim", "xack", "xdel", "xrevrange", "xgroup|create"),
-    *("hkeys", "hlen", "xrange", "unlink", "smembers", "srem", "exists"),
+    *("xdel", "xrevrange", "hkeys", "hlen", "xrange", "unlink", "smembers", "srem", "exists"),
 }
 
 
@@ -132,7 +131,7 @@ def commands_of(source: str) -> set[str]:
     """Commands of a Lua source; of a container command its subcommand, too."""
     found = re.findall(r"redis\.p?call\(\s*'(\w+)'(?:,\s*'(\w+)')?", source)
     return {
-        (f"{one}|{two}" if one in ("XGROUP", "SCRIPT", "CONFIG", "OBJECT") else one).lower()
+        (f"{one}|{two}" if one in ("SCRIPT", "CONFIG", "OBJECT") else one).lower()
         for one, two in found
     }
 

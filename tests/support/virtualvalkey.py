@@ -2,7 +2,7 @@
 
 Scripts are the product's, apart from what reads the server's clock: ``TIME`` becomes a key that is
 set before each call, and ids of stream entries are made of it. What a client asks about time is
-answered here: TIME, and how long an entry was not acknowledged (XAUTOCLAIM).
+answered here: TIME.
 
 What is published goes into a list, which is read with the replies: no second connection, and no
 round trip more.
@@ -153,7 +153,6 @@ class SimulatedValkey:
         self._counts = counts
         self._log: list[tuple[Command, Command]] = []
         self._loaded: set[str] = set()
-        self._read_at: dict[tuple[str, str, bytes], int] = {}
         self._dirty = 0
         self.clock_offset_us = 0
         self.run = 1
@@ -260,8 +259,6 @@ class SimulatedValkey:
             return sha
         if name == "EVALSHA" and command[1] not in self._loaded:
             return redis.exceptions.NoScriptError("No matching script.")
-        if name == "XAUTOCLAIM":
-            return self._claimed_entries(command)
         return None
 
     def _translated(self, command: Command) -> Command:
@@ -279,41 +276,8 @@ class SimulatedValkey:
             return reply
         if name in ("EVALSHA", "HMGET"):
             return reply
-        if name == "XREADGROUP":
-            self._note_read(command, reply)
         callback = self._callbacks.get(name)
         return reply if callback is None else callback(reply)
-
-    # -- entries that were read and not acknowledged -------------------------------------------
-
-    def _note_read(self, command: Command, reply: Any) -> None:
-        now_us = self._now_us() + self.clock_offset_us
-        for stream, entries in reply or ():
-            for id_, _ in entries:
-                self._read_at[stream.decode(), str(command[2]), id_] = now_us
-
-    def _claimed_entries(self, command: Command) -> Any:
-        """XAUTOCLAIM by the simulated clock."""
-        _, stream, group, consumer, idle_ms, start, _, count = command
-        (pending,) = self._send([("XPENDING", stream, group, start, "+", int(count) + 1)])
-        if isinstance(pending, Exception):
-            return pending
-        pending, rest = pending[: int(count)], pending[int(count) :]
-        now_us = self._now_us() + self.clock_offset_us
-        least_us = now_us - int(idle_ms) * 1_000
-        ids = [
-            entry[0]
-            for entry in pending
-            # asked for no idleness the server compares nothing: its clock may have gone back
-            if not int(idle_ms) or self._read_at.get((stream, group, entry[0]), 0) <= least_us
-        ]
-        entries: list[Any] = []
-        if ids:
-            (entries,) = self._send([("XCLAIM", stream, group, consumer, 0, *ids)])
-            for id_ in ids:
-                self._read_at[stream, group, id_] = now_us
-        cursor = rest[0][0] if rest else b"0-0"
-        return self._callbacks["XAUTOCLAIM"]([cursor, entries, []])
 
     def published(self) -> list[tuple[str, bytes]]:
         """Messages since the last call: channel and data."""

@@ -210,7 +210,6 @@ class Leadership:
             dry_runs=self._dry_runs,
             own_streams=self._own_streams,
             others=self._others,
-            consumer=self._settings.identity,
         )
         maintenance = Maintenance(
             term,

@@ -59,7 +59,6 @@ class TermServices:
     Args:
         dry_runs, others: kept from term to term.
         own_streams: what the installation allows of streams in our Redis.
-        consumer: this process among the readers of outcomes.
 
     Attributes:
         listed: every Schedule has been offered once, or could not be listed.
@@ -72,24 +71,23 @@ class TermServices:
         dry_runs: DryRuns,
         own_streams: ownstreams.OwnStreams,
         others: OtherInstalls,
-        consumer: str,
     ) -> None:
         self._term = term
         self.others = others
         self.listed = asyncio.Event()
         self.reconcile = Reconcile(term, dry_runs=dry_runs, own_streams=own_streams)
-        self._follow_schedules(consumer)
+        self._follow_schedules()
         self._follow_runs()
         self.sets = ScheduleSets(term, dry_runs=dry_runs, own_streams=own_streams)
 
-    def _follow_schedules(self, consumer: str) -> None:
+    def _follow_schedules(self) -> None:
         """Observations of Schedules go to the queue; reports and outcomes to the statuses."""
         term = self._term
         self.states = states = ScheduleStates(self.reconcile.stored)
         self.reporter = reporter = Reporter(
             term, states=states, is_arming=lambda: not self.listed.is_set()
         )
-        self.outcomes = Outcomes(term, reporter=reporter, consumer=consumer)
+        self.outcomes = Outcomes(term, reporter=reporter)
         self.observations = Observations(term, reconcile=self.reconcile, reporter=reporter)
         self.reconcile_queue = ReconcileQueue(
             term, observations=self.observations, reconcile=self.reconcile, reporter=reporter

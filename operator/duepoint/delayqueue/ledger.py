@@ -1,23 +1,26 @@
 """The ``runs`` streams of all shards, as their reader wants them.
 
-The status writer is one consumer of one group. The ``ran`` channels name the shards that
-have something new, and it reads those without blocking; it takes over entries that were read and
-never acknowledged (a crash) at the start. What is acknowledged leaves the stream, so that its
-length is how far status lags behind; a cap bounds it while there is no reader.
+The status writer is the one reader. The ``ran`` channels name the shards that have something new,
+and it reads those without blocking. What is acknowledged leaves the stream, so that its length is
+how far status lags behind; a cap bounds it while there is no reader. A new reader begins with all
+that is there; a mark in each shard says which entries a former one had read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting, subscription
+
+#: The field of ``meta`` with the id of the newest entry that was read.
+_READ = "runs_read"
+
+EntryId = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,7 @@ class OutcomeEntry:
     """One entry of a shard's ``runs`` stream, as the reporter reads it.
 
     Attributes:
+        was_read: another process had read it, and may have written it to a status.
         is_lost: written by a claim that did not exist (any more): its slots are for others to end.
         back_us: not outcomes, but that the server went back; 0 = outcomes.
     """
@@ -32,6 +36,7 @@ class OutcomeEntry:
     shard: messages.ShardId
     id: str
     outcomes: bytes
+    was_read: bool = False
     is_lost: bool = False
     back_us: int = 0
 
@@ -45,6 +50,7 @@ class Ledger:
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._is_started = False
+        self._marks: dict[messages.ShardId, EntryId] = {}
         self._use(self.index.known_layout())
 
     def _use(self, layout: messages.Layout) -> None:
@@ -93,66 +99,65 @@ class Ledger:
 
     async def read_outcomes(
         self,
-        group: str,
-        consumer: str,
+        behind: Mapping[messages.ShardId, str],
         *,
         shards: Collection[messages.ShardId] | None = None,
         count: int = 100,
     ) -> list[OutcomeEntry]:
-        """New entries of these shards (default all), at most ``count`` of each."""
+        """Entries of these shards (default all), the oldest first, at most ``count`` of each.
+
+        It is noted that they were read before they are answered with: the next process takes them
+        for some that a status may show.
+
+        Args:
+            behind: ids, behind which a shard is read; from its beginning where it has none.
+        """
         await self._follow()
         asked = list(self._shards if shards is None else shards)
-        replies = await self._in_group(
-            group,
-            asked,
-            lambda shard: (
-                "XREADGROUP", "GROUP", group, consumer, "COUNT", count,
-                "STREAMS", self.index.shard(shard).runs, ">",
+        if unknown := [shard for shard in asked if shard not in self._marks]:
+            await self._read_marks(unknown)
+        replies = await self.index.read(
+            "read outcomes",
+            *(
+                ("XRANGE", self.index.shard(shard).runs, first, "+", "COUNT", count)
+                for shard in asked
+                for first in (f"({behind[shard]}" if shard in behind else "-",)
             ),
-        )  # fmt: skip
-        entries = []
-        for shard, reply in zip(asked, replies, strict=True):
-            for _, found in reply or ():
-                entries += _outcomes(shard, found)
-        return entries
+        )
+        found = [
+            (shard, [(_text(entry_id), fields) for entry_id, fields in reply])
+            for shard, reply in zip(asked, replies, strict=True)
+            if reply
+        ]
+        if not found:
+            return []
+        await self.index.read(
+            "note which outcomes were read",
+            *(
+                ("HSET", self.index.shard(shard).meta, _READ, entries[-1][0])
+                for shard, entries in found
+            ),
+        )
+        return [
+            _outcome(shard, entry_id, scripting.fields(raw), self._marks[shard])
+            for shard, entries in found
+            for entry_id, raw in entries
+        ]
 
-    async def recover_outcomes(
-        self, group: str, consumer: str, *, idle_seconds: float = 0.0
-    ) -> list[OutcomeEntry]:
-        """Entries that any consumer read and did not acknowledge; they are this consumer's now."""
-        await self._follow()
-        idle_ms = int(idle_seconds * 1_000)
-        entries: list[OutcomeEntry] = []
-        cursors = dict.fromkeys(self._shards, "0-0")
-        while cursors:
-            asked = list(cursors)
-            replies = await self._in_group(
-                group,
-                asked,
-                lambda shard: (
-                    "XAUTOCLAIM", self.index.shard(shard).runs, group, consumer, idle_ms,
-                    cursors[shard], "COUNT", 100,
-                ),
-            )  # fmt: skip
-            for shard, reply in zip(asked, replies, strict=True):
-                cursor, found, *_ = reply or (b"0-0", ())
-                entries += _outcomes(shard, found)
-                cursors[shard] = _text(cursor)
-                if cursors[shard] == "0-0":
-                    del cursors[shard]
-        return entries
+    async def _read_marks(self, shards: Sequence[messages.ShardId]) -> None:
+        """What another process had read of these shards, when this one first reads them."""
+        commands = [("HMGET", self.index.shard(shard).meta, _READ) for shard in shards]
+        replies = await self.index.read("read which outcomes were read", *commands)
+        for shard, (mark,) in zip(shards, replies, strict=True):
+            self._marks[shard] = order_of(_text(mark or b""))
 
-    async def ack(self, group: str, entries: Sequence[OutcomeEntry]) -> None:
+    async def ack(self, entries: Sequence[OutcomeEntry]) -> None:
         """Remove entries whose outcomes are in the status."""
         by_shard: dict[messages.ShardId, list[str]] = {}
         for entry in entries:
             by_shard.setdefault(entry.shard, []).append(entry.id)
-        commands: list[tuple[Any, ...]] = []
-        for shard, ids in by_shard.items():
-            runs = self.index.shard(shard).runs
-            commands += (("XACK", runs, group, *ids), ("XDEL", runs, *ids))
-        if commands:
-            await self.index.read("acknowledge outcomes", *commands)
+        commands = [("XDEL", self.index.shard(shard).runs, *ids) for shard, ids in by_shard.items()]
+        await self.index.read("remove outcomes", *commands)
 
     async def dropped(self) -> dict[messages.ShardId, int]:
         """Entries dropped, unread or unacknowledged, since ``forget_dropped`` by shard.
@@ -173,40 +178,6 @@ class Ledger:
         ]
         await self.index.read("note what was dropped", *commands)
 
-    async def _in_group(
-        self,
-        group: str,
-        shards: Sequence[messages.ShardId],
-        command: Callable[[messages.ShardId], tuple[Any, ...]],
-    ) -> list[Any]:
-        """The command for each shard in one round trip; a missing group is made first."""
-        for last in (False, True):
-            commands = [command(shard) for shard in shards]
-            replies = await self.index.servers.exchange(commands)
-            replies = [
-                None if self._is_closed(shard, reply) else reply
-                for shard, reply in zip(shards, replies, strict=True)
-            ]
-            failed = [reply for reply in replies if isinstance(reply, Exception)]
-            if not failed:
-                return replies
-            # Of several servers each may have a trouble of its own: a missing group is none.
-            others = [error for error in failed if not str(error).startswith("NOGROUP")]
-            if others:
-                raise scripting.translated(others[0], "read outcomes") from others[0]
-            if last:  # the group could not be made: there is no stream to make it on
-                raise queue_errors.Uninitialised("the index holds no outcomes") from failed[0]
-            # Only on streams that exist: nothing but ``init`` makes a shard.
-            await self.index.servers.exchange(
-                [("XGROUP", "CREATE", self.index.shard(each).runs, group, "0") for each in shards]
-            )
-        return []  # pragma: no cover
-
-    def _is_closed(self, shard: messages.ShardId, reply: object) -> bool:
-        """A former shard without a stream was emptied to the last entry, and closed."""
-        is_former = sharding.layout_of(shard) != self._layout.number
-        return is_former and isinstance(reply, Exception) and str(reply).startswith("NOGROUP")
-
     def _on_subscribed(self) -> None:
         self._unread.update(self._shards)
         self._changed.set()
@@ -217,23 +188,24 @@ class Ledger:
             self._changed.set()
 
 
-def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[OutcomeEntry]:
-    entries = []
-    for entry_id, raw in found:
-        fields = scripting.fields(raw) if raw else {}
-        if not fields:
-            continue
-        back = fields.get(b"back", b"")
-        entries.append(
-            OutcomeEntry(
-                shard=shard,
-                id=_text(entry_id),
-                outcomes=b"" if b"back" in fields else _packed(fields),
-                is_lost=b"lost" in fields,
-                back_us=int(back) if back.isdigit() else 0,
-            )
-        )
-    return entries
+def _outcome(
+    shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes], mark: EntryId
+) -> OutcomeEntry:
+    back = fields.get(b"back", b"")
+    return OutcomeEntry(
+        shard=shard,
+        id=entry_id,
+        outcomes=b"" if b"back" in fields else _packed(fields),
+        was_read=order_of(entry_id) <= mark,
+        is_lost=b"lost" in fields,
+        back_us=int(back) if back.isdigit() else 0,
+    )
+
+
+def order_of(entry_id: str) -> EntryId:
+    """Entries of one stream by age: milliseconds, and a number."""
+    at_ms, _, number = entry_id.partition("-")
+    return int(at_ms or 0), int(number or 0)
 
 
 def _packed(fields: dict[bytes, bytes]) -> bytes:

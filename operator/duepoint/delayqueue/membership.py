@@ -15,8 +15,6 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 
 RECORD_FORMAT = 1
-#: Consumer group of the status writer; made with each shard.
-STATUS_GROUP = "status"
 #: A worker that has not said so for this long is not alive.
 WORKER_TTL_SECONDS = 25.0
 #: Longest text about a worker's trouble, in characters.
@@ -130,7 +128,6 @@ class Membership:
                 made_as=secrets.token_hex(8),
                 epoch=epoch,
                 format=RECORD_FORMAT,
-                group=STATUS_GROUP,
                 state="draining" if is_former else "filling" if layout.former else "open",
             )
             calls.append(call)

@@ -43,8 +43,7 @@ BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "XDEL", "XTRIM")
 BY_OPERATORS = (
     *_BY_BOTH,
     *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),
-    *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL", "OBJECT|ENCODING"),
-    *("HKEYS", "SCARD", "SMEMBERS", "SREM"),
+    *("XDEL", "OBJECT|ENCODING", "HKEYS", "SCARD", "SMEMBERS", "SREM"),
 )
 #: Those of which each argument is a key or a channel, or that have one argument.
 _KEYS_ONLY = (
@@ -192,12 +191,8 @@ def _example(name: str, key: str) -> list[str]:
     match name:
         case "TIME":
             return [name]
-        case "XGROUP|CREATE":
-            return ["XGROUP", "CREATE", key, "group", "0"]
         case "OBJECT|ENCODING":
             return ["OBJECT", "ENCODING", key]
-        case "XREADGROUP":
-            return [name, "GROUP", "group", "consumer", "STREAMS", key, ">"]
     return [name, key] if name in _KEYS_ONLY else [name, key, "0", "0", "0"]
 
 

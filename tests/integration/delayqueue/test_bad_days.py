@@ -50,18 +50,6 @@ async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_
     assert (await lonely.queue.membership.beat("w")).incarnation not in ("", before.incarnation)
 
 
-async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_server):
-    ledger = lonely.queue.ledger()
-    await ledger.read_outcomes("status", "reader")
-    with own_server.client() as client:
-        client.flushall()
-    for read in (ledger.read_outcomes, ledger.recover_outcomes):
-        with pytest.raises(queue_errors.Uninitialised):
-            await read("status", "reader")
-    await lonely.queue.membership.open(4, EPOCH)
-    assert await ledger.read_outcomes("status", "reader") == []
-
-
 async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server):
     """What is known of its former numbers costs a second try."""
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), BLOB) for n in range(99)]

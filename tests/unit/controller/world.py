@@ -84,7 +84,6 @@ class World:
             dry_runs=dryruns.DryRuns(self.api),
             own_streams=self.own_streams,
             others=self.others,
-            consumer="operator-0",
         )
         subscribe(self.term.events, self.services)
         self.services.listed.set()  # statuses are written from the beginning

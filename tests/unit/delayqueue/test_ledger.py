@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-import redis
-
-from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import index, keys, ledger, messages
 from tests.fakes.fakeclock import FakeClock
@@ -23,8 +19,8 @@ class Answering:
         self.asked: list[str] = []
 
     async def exchange(self, commands, **_):
-        self.asked += [command[1] for command in commands]
-        return [[b"0-0", [], []] for _ in commands]
+        self.asked += [" ".join(map(str, command[:2])) for command in commands]
+        return [[None] if command[0] == "HMGET" else [] for command in commands]
 
 
 async def test_taking_over_looks_at_each_shard_once_however_many_there_are(monkeypatch):
@@ -34,22 +30,9 @@ async def test_taking_over_looks_at_each_shard_once_however_many_there_are(monke
     opened = ledger.Ledger(shared)
     shard_keys = shared.shard
     monkeypatch.setattr(shared, "shard", lambda shard: named.append(shard) or shard_keys(shard))
-    assert await opened.recover_outcomes("status", "reader") == []
-    assert len(answering.asked) == len(set(answering.asked)) == SHARDS
+    assert await opened.read_outcomes({}) == []
+    assert len(answering.asked) == len(set(answering.asked)) == 2 * SHARDS
     assert len(named) <= 2 * SHARDS
-
-
-async def test_a_shard_without_its_group_does_not_hide_why_another_does_not_answer():
-    class InTrouble(Answering):
-        async def exchange(self, commands, **_):
-            missing = redis.ResponseError("NOGROUP No such key")
-            trouble = redis.ConnectionError("refused")
-            return [missing, trouble, *(missing for _ in commands[2:])]
-
-    shared = index.Index(InTrouble(), keys.IndexKeys(), SystemClock(), buckets=1)
-    shared.layout = messages.Layout(number=1, shards=SHARDS)
-    with pytest.raises(errors.TryLater, match="refused"):
-        await ledger.Ledger(shared).read_outcomes("status", "reader")
 
 
 async def test_a_sleeping_reader_follows_the_process_to_another_layout():

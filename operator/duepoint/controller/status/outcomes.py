@@ -1,7 +1,7 @@
-"""The shards' ``runs`` streams, read as the only consumer of a group and passed to the reporter.
+"""The shards' ``runs`` streams, read by one process and passed to the reporter.
 
 An entry is acknowledged when the statuses that its events changed have been written, so a crash
-loses nothing: what was read and not acknowledged is read again first, as a replay. Before the first
+loses nothing: the next leader reads it again, as one that was read before. Before the first
 entry, the open slots in the queue are read, because their events may have been acknowledged long
 ago. A status needs its object, so reading begins once a complete list has been seen; the events of
 an unknown uid then belong to a Schedule that is gone. With too many entries outstanding, reading
@@ -29,8 +29,6 @@ from duepoint.delayqueue import ledger, messages
 from duepoint.faults import FaultPoint
 from duepoint.runs import run as runs
 
-GROUP = "status"
-
 #: Entries read and not acknowledged, at most; each carries up to some hundred events.
 _MOST_OUTSTANDING = 5_000
 _BATCH = 100
@@ -45,7 +43,6 @@ _ACK_SECONDS = 0.2
 _COMPARE_SECONDS = 600.0
 
 _EntryKey = tuple[messages.ShardId, str]
-_EntryId = tuple[int, int]
 
 _RUNS = runs.ENDED | {runs.RunState.RUNNING, runs.RunState.REPLACING}
 
@@ -58,26 +55,23 @@ class Outcomes:
         term: TermContext,
         *,
         reporter: Reporter,
-        consumer: str,
     ) -> None:
         self._ledger = term.queue.ledger()
         self._open_slots = OpenSlotReader(term, reporter=reporter)
         self._compared_at = 0.0
         self._reporter = reporter
-        self._consumer = consumer
         self._term = term
         self._reading = asyncio.Lock()
         self._has_begun = asyncio.Event()
         self._outstanding: set[_EntryKey] = set()
-        #: Acknowledged since the newest reading began, which may have seen them before.
-        self._acknowledged: set[_EntryKey] = set()
+        #: The newest entry of each shard that was read since a server went back last.
+        self._read_through: dict[messages.ShardId, str] = {}
         self._upheavals = term.queue.health.upheavals
         #: The newest entry of each shard that was handed on, now and when a server went back last.
-        self._newest: dict[messages.ShardId, _EntryId] = {}
-        self._before_upheaval: dict[messages.ShardId, _EntryId] = {}
+        self._newest: dict[messages.ShardId, ledger.EntryId] = {}
+        self._before_upheaval: dict[messages.ShardId, ledger.EntryId] = {}
         #: Notes that a shard went back, since the last upheaval: what stands behind one is new.
-        self._notes: dict[messages.ShardId, _EntryId] = {}
-        self._is_interrupted = False
+        self._notes: dict[messages.ShardId, ledger.EntryId] = {}
         self._done: list[ledger.OutcomeEntry] = []
         self._some_done = asyncio.Event()
 
@@ -100,7 +94,7 @@ class Outcomes:
         try:
             await self._ledger.start()
             await self._compare(with_queue=True)
-            await self._read_once(None, anew=True)
+            await self._read_once(None)
             self._has_begun.set()
             while True:
                 shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
@@ -117,12 +111,12 @@ class Outcomes:
     async def catch_up(self) -> None:
         """Every outcome up to the call has been passed on; raises QueueUnavailable.
 
-        What a read that broke off has taken from the stream is among them. However much is
-        outstanding: who waits for this may be the one that settles it. And however much is reported
-        meanwhile: a shard that gave less than it was asked for has no older outcome.
+        However much is outstanding: who waits for this may be the one that settles it. And however
+        much is reported meanwhile: a shard that gave less than it was asked for has no older
+        outcome.
         """
         await self._has_begun.wait()
-        left = await self._read_once(None, anew=True)
+        left = await self._read_once(None)
         while left:
             left = await self._read_once(left)
 
@@ -132,27 +126,21 @@ class Outcomes:
             await self._wait_for_room()
 
     async def _read_once(
-        self, shards: tuple[messages.ShardId, ...] | None, *, anew: bool = False
+        self, shards: tuple[messages.ShardId, ...] | None
     ) -> tuple[messages.ShardId, ...]:
         """The shards that may have more.
 
         One reader at a time: what one reads is passed on before the next finds nothing new.
         """
         async with self._reading:
-            self._acknowledged.clear()
-            # What a reading took that broke off is older than what follows.
-            if anew or self._is_interrupted:
-                entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
-                self._is_interrupted = False
-                self._take(entries, replayed=True)
-            self._is_interrupted = True
             entries = await self._ledger.read_outcomes(
-                GROUP, self._consumer, shards=shards, count=_BATCH
+                self._read_through, shards=shards, count=_BATCH
             )
+            while self._notice_upheaval():
+                entries = await self._ledger.read_outcomes({}, shards=shards, count=_BATCH)
             if entries:
                 await faults.reach(FaultPoint.AFTER_OUTCOMES_READ)
-            self._is_interrupted = False
-            self._take(entries, replayed=False)
+            self._take(entries)
             given = collections.Counter(entry.shard for entry in entries)
             return tuple(shard for shard, count in given.items() if count >= _BATCH)
 
@@ -167,26 +155,31 @@ class Outcomes:
         await self._open_slots.mend_dropped(self._ledger)
         self._compared_at = self._term.clock.monotonic()
 
-    def _take(self, entries: list[ledger.OutcomeEntry], *, replayed: bool) -> None:
-        if self._upheavals != self._term.queue.health.upheavals:
-            self._upheavals, self._before_upheaval = (
-                self._term.queue.health.upheavals,
-                dict(self._newest),
-            )
-            self._notes.clear()
+    def _notice_upheaval(self) -> bool:
+        """Whether a server may have gone back: all that the shards hold is read once more."""
+        upheavals = self._term.queue.health.upheavals
+        if self._upheavals == upheavals:
+            return False
+        self._upheavals, self._before_upheaval = upheavals, dict(self._newest)
+        self._notes.clear()
+        self._read_through.clear()
+        return True
+
+    def _take(self, entries: list[ledger.OutcomeEntry]) -> None:
         for entry in entries:
+            self._read_through[entry.shard] = entry.id
             key = (entry.shard, entry.id)
-            if key in self._outstanding or key in self._acknowledged:
-                continue  # ours, folded already; its statuses wait, or were written meanwhile
+            if key in self._outstanding:
+                continue  # ours, folded already; its statuses wait
             self._outstanding.add(key)
             ack = Acknowledgement(when_done=functools.partial(self._finished, entry))
             if not self._was_handed_on(entry):
-                self._hand_on(entry, replayed=replayed, ack=ack)
+                self._hand_on(entry, ack=ack)
             ack.settle()
 
     def _was_handed_on(self, entry: ledger.OutcomeEntry) -> bool:
         """Whether this shows again what was read before the server went back."""
-        entry_id = _id_of(entry)
+        entry_id = ledger.order_of(entry.id)
         before = self._before_upheaval.get(entry.shard)
         self._newest[entry.shard] = max(entry_id, self._newest.get(entry.shard, entry_id))
         if entry.back_us:
@@ -197,7 +190,8 @@ class Outcomes:
         noted = self._notes.get(entry.shard)
         return noted is None or entry_id < noted
 
-    def _hand_on(self, entry: ledger.OutcomeEntry, *, replayed: bool, ack: Acknowledgement) -> None:
+    def _hand_on(self, entry: ledger.OutcomeEntry, *, ack: Acknowledgement) -> None:
+        replayed = entry.was_read
         if entry.back_us:
             self._term.events.doubt_found()
             return
@@ -223,7 +217,7 @@ class Outcomes:
             done, self._done = self._done, []
             try:
                 await faults.reach(FaultPoint.BEFORE_OUTCOMES_ACKNOWLEDGED)
-                await self._ledger.ack(GROUP, done)
+                await self._ledger.ack(done)
                 await faults.reach(FaultPoint.AFTER_OUTCOMES_ACKNOWLEDGED)
             except errors.TryLater:
                 self._done = done + self._done
@@ -232,14 +226,7 @@ class Outcomes:
             except errors.WorldChanged:
                 pass  # the index was made anew, the entries went with the old one
             waits = _waits()
-            keys = [(entry.shard, entry.id) for entry in done]
-            self._outstanding.difference_update(keys)
-            self._acknowledged.update(keys)
-
-
-def _id_of(entry: ledger.OutcomeEntry) -> _EntryId:
-    at_ms, _, number = entry.id.partition("-")
-    return int(at_ms or 0), int(number or 0)
+            self._outstanding.difference_update((entry.shard, entry.id) for entry in done)
 
 
 def _events(entry: ledger.OutcomeEntry) -> list[runs.RunEvent]:

@@ -5,8 +5,8 @@
   what else the shard holds stays. Runs on a full server: a new leader has to be able to delete. Its mark begins
   above that of any shard that was here before.
 
-  ARGV  layout, made_as (text: the incarnation), epoch, format, group (name of the reporter's group),
-        state (open, filling or draining; of a shard that exists it stays as it is)
+  ARGV  layout, made_as (text: the incarnation), epoch, format, state (open, filling or draining; of a shard that
+        exists it stays as it is)
   Reply {made (0 or 1), incarnation}
 ]]
 -- keys meta heads claims leases occ occrec blobs interned runs dead letters letter_sums ended_even ended_odd
@@ -31,7 +31,7 @@ if not tonumber(made[1]) or not made[2] then
   end
   for _, stream in ipairs({ RUNS, DEAD }) do
     if redis.call('EXISTS', stream) == 0 then
-      redis.call('XGROUP', 'CREATE', stream, wanted.group, '0', 'MKSTREAM')
+      redis.call('XDEL', stream, redis.call('XADD', stream, '0-1', '', ''))
     end
   end
   return { 1, wanted.made_as }
