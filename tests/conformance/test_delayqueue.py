@@ -724,7 +724,8 @@ async def test_a_poisonous_point_is_soon_alone_and_its_neighbours_are_settled(ha
         claim = await harness.claim_one(batch=100, lease_seconds=0.02)
         if poison in {point.schedule_id for point in claim.points}:
             deadly.append(claim)  # the worker dies of it
-            await harness.queue.claims.isolate(claim, alone=True)
+            if len(claim.points) == 1:
+                await harness.queue.claims.count_crash(claim)
             continue
         finished = tuple(point.member for point in claim.points)
         settled += (
@@ -762,8 +763,8 @@ async def test_a_point_whose_owners_had_more_in_hand_is_never_poison(harness):
         claim = await harness.claim_one(lease_seconds=0.01)
         assert (claim.reclaimed, claim.alone, claim.is_poison) == (attempt, 0, False)
         if attempt % 2:  # it was alone, and then something else came
-            assert await harness.queue.claims.isolate(claim, alone=True)
-            assert await harness.queue.claims.isolate(claim, alone=False)
+            assert await harness.queue.claims.count_crash(claim)
+            await harness.queue.claims.count_crash(claim, -1)
         await harness.pass_time(0.02)
 
 
@@ -771,7 +772,7 @@ async def test_slots_of_a_chain_that_were_lost_together_are_not_suspected(harnes
     await harness.arm()
     claim = await harness.claim_one(lease_seconds=0.01)
     (chain,) = claim.points
-    await harness.queue.claims.isolate(claim, alone=True)
+    await harness.queue.claims.count_crash(claim)
     slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(2))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
     assert await harness.queue.settlements.split(claim, [planning]) == (True,)
@@ -781,26 +782,26 @@ async def test_slots_of_a_chain_that_were_lost_together_are_not_suspected(harnes
         assert (len(heir.points), heir.alone) == (1, 0)
 
 
-async def test_a_claim_that_was_lost_cannot_be_isolated(harness):
+async def test_nobody_is_counted_as_lost_to_a_point_that_another_has(harness):
     await harness.arm()
     lost = await harness.claim_one(lease_seconds=0.01)
     await harness.pass_time(0.02)
     heir = await harness.claim_one()
-    assert not await harness.queue.claims.isolate(lost, alone=True)
-    assert await harness.queue.claims.isolate(heir, alone=True)
+    assert not await harness.queue.claims.count_crash(lost)
+    assert await harness.queue.claims.count_crash(heir)
 
 
 async def test_an_owner_that_was_cut_off_and_lives_does_not_make_its_point_poison(harness):
     await harness.arm()
     owner = await harness.claim_one(lease_seconds=0.02)
-    await harness.queue.claims.isolate(owner, alone=True)
+    await harness.queue.claims.count_crash(owner)
     for _ in range(messages.POISON_RECLAIMS + 1):
         heir = await harness.claim_one(worker="heir", lease_seconds=0.02)
-        await harness.queue.claims.isolate(heir, alone=True)
+        await harness.queue.claims.count_crash(heir)
         assert heir.alone == 1
         assert not heir.is_poison
-        assert (
-            await harness.queue.claims.release(owner) == 0
+        await harness.queue.claims.count_crash(
+            owner, -1
         )  # it came back: it did not die of the point
         owner = heir
 
@@ -810,12 +811,11 @@ async def test_only_those_who_were_heard_of_again_are_not_counted(harness):
     owners = []
     for _ in range(3):
         owners.append(await harness.claim_one(lease_seconds=0.01))
-        await harness.queue.claims.isolate(owners[-1], alone=True)
+        await harness.queue.claims.count_crash(owners[-1])
     assert [owner.alone for owner in owners] == [0, 1, 2]
-    await harness.queue.claims.release(owners[1])
+    await harness.queue.claims.count_crash(owners[1], -1)
     last = await harness.claim_one()
     assert last.alone == 2
-    assert await harness.queue.claims.release(owners[1]) == 0  # saying so twice is harmless
     settled = await harness.queue.settlements.settle(
         last, Settlement(finished=(last.points[0].member,))
     )

@@ -238,11 +238,13 @@ class ShardView:
         return {member: records.unpack(record) for member, record in found.items() if member}
 
     @property
-    def claims(self) -> dict[bytes, int]:
-        """How often each one's owners died alone; see ``messages.Claim.alone``."""
-        ids = [id_ for id_ in look("ZRANGE", self._names.claims, 0, -1) if id_]
-        counts = {id_: look("HGET", self._names.leases, id_ + b":a") for id_ in ids}
-        return {id_: int((count or b"0 0").split()[1]) for id_, count in counts.items()}
+    def claims(self) -> list[bytes]:
+        return [id_ for id_ in look("ZRANGE", self._names.claims, 0, -1) if id_]
+
+    @property
+    def crashes(self) -> list[int]:
+        """How many owners each point has ended; see ``messages.Claim.alone``."""
+        return [int(count) for count in look("HVALS", self._names.crashes)]
 
     @property
     def outcomes(self) -> list[bytes]:

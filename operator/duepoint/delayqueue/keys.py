@@ -47,6 +47,7 @@ class ShardKeys:
     """The names of one shard; immutable by custom, because they are cached.
 
     Attributes:
+        crashes: how many owners each point has ended, as far as that is certain.
         imported: batches that a resharding brought here; exists only while it lasts.
         letters: which dead letters are of which namespace, oldest first.
         letter_sums: bytes of the dead letters of each namespace.
@@ -63,6 +64,7 @@ class ShardKeys:
         self.heads = f"{tag}:heads"
         self.claims = f"{tag}:claims"
         self.leases = f"{tag}:leases"
+        self.crashes = f"{tag}:crashes"
         self.occ = f"{tag}:occ"
         self.occrec = f"{tag}:occrec"
         self.blobs = f"{tag}:blobs"

@@ -149,8 +149,8 @@ class Claim:
         records: state of the occurrences among the points, by member.
         unknown_members: those whose bytes are of no known format; they belong to the dead letters.
         lanes: lane number of each schedule among the points; the queue's own, pass it back.
-        alone: how many owners that had this one point in hand and nothing else (``isolate``) were
-            not heard of again; 0 for several points.
+        alone: how many owners that had this one point in hand and nothing else were not heard of
+            again; 0 for several points.
         definitions: those that were read behind the claim; None = there is none. The others are
             to be read.
         unreadable: members of occurrences whose record is of no known format; they belong to the

@@ -103,7 +103,7 @@ class Claimer:
         self._shards: frozenset[messages.ShardId] = frozenset()
         #: Shards that are due, for which there was no room.
         self._waiting: set[messages.ShardId] = set()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[bool]] = set()
 
     def drain(self) -> None:
         """Claim nothing more; what runs may end within the grace period."""
@@ -120,6 +120,7 @@ class Claimer:
         finally:
             await _end(self._running)
             await _end({keeping})
+            await self._isolation.leave()
             await self._keepalive.say_goodbye()
 
     async def _claim_until_drained(self) -> None:
@@ -429,10 +430,11 @@ class Claimer:
         self._isolation.note_change()
 
     def _end_claim(
-        self, claim: messages.Claim, holding: claim_budget.Holding, ended: asyncio.Task[None]
+        self, claim: messages.Claim, holding: claim_budget.Holding, ended: asyncio.Task[bool]
     ) -> None:
         holding.close()
-        self._isolation.end(claim)
+        was_tried = not ended.cancelled() and (ended.exception() is not None or ended.result())
+        self._isolation.end(claim, is_innocent=not was_tried)
         if claim.is_suspect:
             self._end_suspects()
         self._running.discard(ended)

@@ -23,7 +23,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from duepoint import errors, faults, services, telemetry
+from duepoint import errors, faults, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
@@ -58,8 +58,6 @@ _TURNS_TO_REQUEST = 4
 _SMALL_CLAIM = 8
 #: How long a check may take: several objects, each with a limit of its own.
 _CHECK_SECONDS = 30.0
-#: After a longer outage the release of a claim changes nothing any more.
-_COME_BACK_SECONDS = 600.0
 
 #: Stands in for an action that cannot be read: its retries are those of a Job.
 _STAND_IN = actions.Action(target=actions.JobAction(template={}))
@@ -163,8 +161,10 @@ class Firer:
         claim: messages.Claim,
         holding: Holding,
         wait_to_begin: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+    ) -> bool:
         """Carry out one claim; returns when all of it is settled or lost.
+
+        False: it was lost because the queue was away.
 
         Args:
             holding: hears which points have ended: one slow delivery may outlast the rest of its
@@ -189,14 +189,13 @@ class Firer:
                 else:
                     await self._fire(plan, settler, holding)
                     await settler.finish()
-            if settler.lost and settler.cut_off:
-                await self._come_back(settler)
         except asyncio.CancelledError:
             await asyncio.shield(self._give_up(settler))
             raise
         finally:
             telemetry.inflight.dec(size)
             self.leases.end(settler)
+        return not (settler.lost and settler.cut_off)
 
     async def _fire(self, plan: Plan, settler: Settler, holding: Holding) -> None:
         """Carry out a plan; all that has ended is with the settler then, unless it is lost."""
@@ -295,23 +294,6 @@ class Firer:
             await self._queue.claims.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
-
-    async def _come_back(self, settler: Settler) -> None:
-        """A claim ran out because the queue was away: its points did not end their owner.
-
-        Said as soon as the queue answers, and before it anything that is still ours is given back.
-        """
-        waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
-        last_try = self._clock.monotonic() + _COME_BACK_SECONDS
-        while self._clock.monotonic() < last_try:
-            try:
-                await self._queue.claims.release(settler.claim)
-            except errors.TryLater:
-                await self._clock.sleep(next(waits))
-            except errors.WorldChanged:
-                return
-            else:
-                return
 
     # -- entries of streams ----------------------------------------------------------------------
 

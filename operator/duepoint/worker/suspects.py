@@ -1,14 +1,16 @@
 """Points that may have ended the workers that tried them: few at a time, then alone.
 
 A worker that dies had perhaps a hundred points in hand, and one of them ended it. So no point is
-suspected for having been there: only one that was all its worker had is, and Redis holds a note
-while it is so (``Isolation``). Expired claims are taken over in ever smaller parts, of which a
-worker has one in hand at a time (``SuspectClaims``), so that a culprit is soon alone.
+suspected for having been there: only one that was all its worker had is, and Redis counts that
+worker as lost to it until the worker takes it back (``Isolation``). Expired claims are taken over
+in ever smaller parts, of which a worker has one in hand at a time (``SuspectClaims``), so that a
+culprit is soon alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from duepoint import clock as clocks
@@ -27,18 +29,17 @@ _MOST_SECONDS = 600.0
 class Isolation:
     """Has a suspected point in hand alone, so that a crash counts against that point.
 
-    A point that comes alone, after its owner was lost, to a worker with empty hands is noted at
-    once; the note goes before anything else is claimed, which costs the worker one round trip. A
-    point that has lost several owners is worth more: the worker claims nothing else, lets the rest
-    end, tries that point alone, and claims nothing for a while, longer each time, because a crash
-    may come late. So a slow neighbour is never suspected, and a culprit is after some crashes.
+    A point that comes alone, after its owner was lost, to a worker with empty hands is counted at
+    once, which is taken back before anything else is claimed: one round trip. A point that has lost
+    several owners is worth more: the worker claims nothing else, lets the rest end, tries that
+    point alone, and claims nothing for a while, longer each time, because a crash may come late. So
+    a slow neighbour is never suspected, and a culprit is after some crashes.
 
     Attributes:
         claim: the one that is, or is to be, in hand alone.
 
     Args:
-        lease_seconds: how long the note is tried to be taken back while its shard does not answer;
-            then the claim has ended, and the note with it.
+        lease_seconds: how long it is tried to take the count back while its shard does not answer.
     """
 
     def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
@@ -46,7 +47,7 @@ class Isolation:
         self._clock = clock
         self._lease = lease_seconds
         self.claim: messages.Claim | None = None
-        self._is_noted = False
+        self._is_counted = False
         self._until = 0.0
         self._failing_since: float | None = None
         self._is_over = False
@@ -65,24 +66,24 @@ class Isolation:
             return False
         if in_company and claim.reclaimed < ALONE_FROM:
             return False
-        self.claim, self._is_noted, self._failing_since = claim, False, None
+        self.claim, self._is_counted, self._failing_since = claim, False, None
         return True
 
     async def begin(self, is_alone: Callable[[], bool]) -> None:
-        """Return when the claim is all that is in hand, and noted to be; or never will be."""
+        """Return when the claim is all that is in hand, and counted; or never will be."""
         claim = self.claim
         assert claim is not None  # noqa: S101 - ``takes`` said so
         while not is_alone() and not self._is_over:
             self._change.clear()
             await self._change.wait()
         try:
-            is_noted = not self._is_over and await self._queue.claims.isolate(claim, alone=True)
+            is_counted = not self._is_over and await self._queue.claims.count_crash(claim)
         except (errors.TryLater, errors.WorldChanged):
-            is_noted = False
-        if not is_noted:
-            self.end(claim)
+            is_counted = False
+        if not is_counted:
+            self._forget()
             return
-        self._is_noted = True
+        self._is_counted = True
         self._until = self._clock.monotonic()
         if claim.reclaimed >= ALONE_FROM:
             twice = 2.0 ** (claim.reclaimed - ALONE_FROM)
@@ -90,25 +91,27 @@ class Isolation:
         self.note_change()
 
     async def wait_to_ask(self) -> None:
-        """Return when something else may be asked for, and nothing is noted to be alone.
+        """Return when something else may be asked for, and nothing is counted as alone.
 
-        Raises TryLater while the note cannot be taken back.
+        Raises TryLater while that cannot be taken back.
         """
         claim = self.claim
         if claim is None:
             return
         async with self._turn:
             while (claim := self.claim) is not None and not self._is_over:
-                left = self._until - self._clock.monotonic() if self._is_noted else None
+                left = self._until - self._clock.monotonic() if self._is_counted else None
                 if left is not None and left <= 0:
                     await self._take_back(claim)
                     return
                 self._change.clear()
                 await clocks.wait_for(self._change, left, self._clock)
 
-    def end(self, claim: messages.Claim) -> None:
-        """This claim is not in hand any more."""
-        if self.claim is claim:
+    def end(self, claim: messages.Claim, *, is_innocent: bool) -> None:
+        """This claim is not in hand any more; ``is_innocent``: that says nothing of its point."""
+        if self.claim is claim and is_innocent and self._is_counted:
+            self._until = self._clock.monotonic()  # taken back before the next claim
+        elif self.claim is claim:
             self.claim = None
         self.note_change()
 
@@ -121,10 +124,16 @@ class Isolation:
         self._is_over = True
         self.note_change()
 
+    async def leave(self) -> None:
+        """This worker ends, and did not end by the point that it has given back."""
+        if self.claim is not None and self._is_counted:
+            with contextlib.suppress(errors.TryLater, errors.WorldChanged):
+                await self._queue.claims.count_crash(self.claim, -1)
+
     async def _take_back(self, claim: messages.Claim) -> None:
         now = self._clock.monotonic()
         try:
-            await self._queue.claims.isolate(claim, alone=False)
+            await self._queue.claims.count_crash(claim, -1)
         except errors.TryLater:
             if self._failing_since is None:
                 self._failing_since = now
@@ -132,7 +141,11 @@ class Isolation:
                 raise
         except errors.WorldChanged:
             pass  # the index is another one, and knows nothing of it
-        self.end(claim)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.claim = None
+        self.note_change()
 
 
 class SuspectClaims:

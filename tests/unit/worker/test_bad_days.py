@@ -426,28 +426,42 @@ def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
     return worker
 
 
-async def test_a_worker_that_lost_the_queue_for_a_lease_says_that_it_lives(place, monkeypatch):
-    """Three outages in a row must not make a schedule's slot poison."""
-    release, cleared = place.queue.claims.release, []
+async def _lose_owners(place, owners: int) -> None:
+    """A slot that so many owners have lost: a worker with it in hand asks for nothing else."""
+    await place.arm(every("1h"), SLOW)
+    await place.clock.advance(3600)
+    for _ in range(owners):
+        await _claim_at(place, LEASE_SECONDS + 1)
+    await place.clock.advance(LEASE_SECONDS + 1)
 
-    async def note(claim, members=None):
-        cleared.append(claim.id)
-        return await release(claim, members)
 
-    monkeypatch.setattr(place.queue.claims, "release", note)
-    await place.arm(every())
+def _crashes(place) -> list[int]:
+    return [count for shard in place.queue.shards.values() for count in shard.crashes]
+
+
+async def test_a_worker_that_loses_the_queue_again_and_again_gives_no_slot_up(place):
+    """Each time it has the slot in hand alone when its lease ends, and lives."""
+    await _lose_owners(place, 9)
+    async with place.working(place.a_worker()):
+        for _ in range(messages.POISON_RECLAIMS + 2):
+            place.target.hold()
+            await place.clock.advance(LEASE_SECONDS)
+            place.queue.available = False
+            await place.clock.advance(2 * LEASE_SECONDS)
+            place.queue.available = True
+            assert _crashes(place) == [1]
+            place.target.let_go()
+            await place.clock.advance(0.1)
+    assert not any(shard.dead for shard in place.queue.shards.values())
+
+
+async def test_a_worker_that_has_to_go_is_not_counted_as_lost_to_its_slot(place):
+    await _lose_owners(place, 9)
     place.target.hold()
     async with place.working(place.a_worker()):
-        await place.clock.advance(10.5)
-        (claimed,) = (claim for shard in place.queue.shards.values() for claim in shard.claims)
-        place.queue.available = False
-        await place.clock.advance(30)
-        place.queue.available = True
-        place.target.let_go()
-        await place.clock.advance(30)
-        assert claimed in cleared  # whether it claimed anew before or after is chance
-    alive = [count for shard in place.queue.shards.values() for count in shard.claims.values()]
-    assert not any(alive)
+        await place.clock.advance(2)
+        assert _crashes(place) == [1]
+    assert _crashes(place) == []
 
 
 # -- judged as of the first claim ------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Taking due points under a lease: claim, extend, release, isolate.
+"""Taking due points under a lease: claim, extend, release, count crashes.
 
 A claim passes the lanes that were said to be due by the last reply (or by a wake-up); when the
 server knows better it names them and is asked again at once. Validity is counted on the monotonic
@@ -65,7 +65,7 @@ _Buckets = dict[str, list[points.ScheduleId]]
 
 @dataclass(eq=False)
 class Claims:
-    """Takes due points under a lease: claim, extend, release, isolate."""
+    """Takes due points under a lease: claim, extend, release, count crashes."""
 
     index: index.Index
     layouts: layouts.Layouts
@@ -256,8 +256,6 @@ class Claims:
 
         Occurrences are due again at their dues. Chains keep when they were claimed first, and have
         lost no owner (``Claim.first_us``, ``reclaimed``).
-        Where the claim was lost, its owner says with None that it lives and could not reach the
-        queue: none of its points is suspected any more of having ended it (``Claim.alone``).
         """
         names = self.index.shard(claim.shard)
         lanes = chaincolumns.lanes_of(claim)
@@ -270,21 +268,20 @@ class Claims:
             lanes=[str(lane) for lane in lanes],
             given=os.urandom(12),
         )
-        former: dict[int, list[bytes | str]] = {lane: [] for lane in lanes}
-        for point in claim.points if members is None else ():
-            former[claim.lanes[point.schedule_id]].append(point.member)
-        listed = [call.run(former[lane]) for lane in lanes]
-        call.put(members=call.run(members or ()), former=listed)
+        call.put(members=call.run(members or ()))
         reply = await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call))
         return 0 if reply is None else int(reply[0])
 
-    async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
-        """Note whether this worker has nothing in hand but the claim; False = the claim is lost.
+    async def count_crash(self, claim: messages.Claim, by: int = 1) -> bool:
+        """Count this worker, which has nothing else in hand, as lost to the claim's one point.
 
-        A point is suspected of having ended its owner only if that was noted when the claim ran
-        out and the point was all that was left of it (``Claim.alone``).
+        With -1 take that back: it lives. False = the claim is lost. Enough such owners make a point
+        poison (``Claim.alone``); whatever is settled of it begins anew.
         """
-        call = self.index.call("alone", claim.shard, id=claim.id, alone=alone)
+        known = [(point.member, point.due_us) for point in claim.points]
+        ((member, due),) = known or claim.unknown_members
+        point = member + str(int(due)).encode()
+        call = self.index.call("crashed", claim.shard, id=claim.id, point=point, by=by)
         return bool(await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call)))
 
     def expect_lane(self, shard: messages.ShardId, lane: int) -> None:

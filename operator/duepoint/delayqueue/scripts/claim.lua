@@ -30,14 +30,14 @@
         {'lanes', {number ...}}: these must be among KEYS; nothing was claimed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
--- keys meta heads claims leases occrec runs interned
+-- keys meta heads claims leases occrec runs interned crashes
 -- include shard
 -- include heads
 -- include record
 -- include claims
 -- include doubt
 
-local FIXED_KEYS = 7
+local FIXED_KEYS = 8
 local MOST_LANES, MOST_LOOKED_AT = 64, 1024
 local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
@@ -239,7 +239,7 @@ local function count_due(found_by_lane)
   return count
 end
 
-local function own(found_by_lane, attempts, suspects, first)
+local function own(found_by_lane, attempts, alone, first)
   local token = free_token(now + args.lease)
   local occurrences = {}
   -- The claim before its points: cut short (for want of a right), it leaves them due.
@@ -256,12 +256,8 @@ local function own(found_by_lane, attempts, suspects, first)
       end
     end
   end
-  local alone = #suspects / CLAIM_ID_LENGTH
   if attempts > 0 then
-    redis.call('HSET', LEASES, id .. ':a', attempts .. ' ' .. alone)
-  end
-  if alone > 0 then
-    redis.call('HSET', LEASES, id .. ':s', suspects)
+    redis.call('HSET', LEASES, id .. ':a', attempts)
   end
   local records = {}
   for i, record in ipairs(#occurrences > 0 and redis.call('HMGET', OCCREC, unpack(occurrences)) or {}) do
@@ -295,9 +291,8 @@ local function put_back(lanes, dues, band)
 end
 
 local function reclaim(expired)
-  local counted = redis.call('HMGET', LEASES, expired .. ':a', expired .. ':s', expired .. ':l',
-    expired .. ':g')
-  local attempts = tonumber(string.match(counted[1] or '', '^%d+')) or 0
+  local counted = redis.call('HMGET', LEASES, expired .. ':a', expired .. ':g')
+  local attempts = tonumber(counted[1] or 0)
   local band = CLAIMED + tonumber(redis.call('ZSCORE', CLAIMS, expired))
   local take = math.ceil(args.batch / 8 ^ attempts)
   local dues, lanes, first = read_record(redis.call('HGET', LEASES, expired))
@@ -330,19 +325,16 @@ local function reclaim(expired)
     drop_claim(expired)
   else
     redis.call('HSET', LEASES, expired .. ':x', 1)
-    redis.call('HDEL', LEASES, expired .. ':l', expired .. ':s')
   end
   if taken == 0 then
     return nil
   end
-  -- Suspected is the only point that its owner had left, if that had nothing else in hand at all;
-  -- what was suspected before is, while it is the same point.
-  local suspects = ''
+  local alone = 0
   if held == 1 then
-    local member = found_by_lane[2][1]
-    suspects = (dues[member] and counted[2] or '') .. (counted[3] and expired or '')
+    local member, due = unpack(found_by_lane[2])
+    alone = tonumber(redis.call('HGET', CRASHES, member .. digits(tonumber(due))) or 0)
   end
-  return own(found_by_lane, attempts + (counted[4] and 0 or 1), suspects, first)
+  return own(found_by_lane, attempts + (counted[2] and 0 or 1), alone, first)
 end
 
 local of_leases = shorten_leases()
@@ -420,6 +412,6 @@ if is_cut and #known > 1 then
   end
 end
 if #found_by_lane > 0 then
-  return own(found_by_lane, 0, '', cap)
+  return own(found_by_lane, 0, 0, cap)
 end
 return idle(wait())

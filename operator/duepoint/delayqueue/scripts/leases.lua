@@ -15,7 +15,7 @@ for i = 1, #ids, 2 do
   if #ids[i] ~= MOVE_LENGTH then -- these no worker holds
     local packed, counted = unpack(redis.call('HMGET', LEASES, ids[i], ids[i] .. ':a'))
     local _, _, _, worker, by_lane = read_record(packed)
-    reply[#reply + 1] = { ids[i], ids[i + 1], worker, tonumber(string.match(counted or '0', '%d+')), by_lane }
+    reply[#reply + 1] = { ids[i], ids[i + 1], worker, tonumber(counted or 0), by_lane }
   end
 end
 return reply

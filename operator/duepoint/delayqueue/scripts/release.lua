@@ -2,13 +2,11 @@
 --[[
   The named members, or all, that the claim still holds are given back: occurrences are due again at their
   former dues, chains belong to a claim that has ended already and has lost no owner, so that the worker that
-  takes it over judges them as of their first claim. Where the claim was lost its owner lives nevertheless: of
-  its points the one that another worker holds alone is no longer suspected of having killed it.
+  takes it over judges them as of their first claim.
 
   KEYS  then the lanes of the claim
   ARGV  layout, lanes (numbers, in the order of KEYS), all (bool), members {from, to}, id (position),
-        given (position; id of the claim of what is given back),
-        former {{from, to} of members, for each lane}: the points that the claim began with
+        given (position; id of the claim of what is given back)
   Reply {released, remaining}
 ]]
 -- keys meta heads claims leases wake
@@ -18,30 +16,7 @@
 -- include claims
 -- include callersclaim
 
--- The claim that holds the member alone now, if it does, has one suspect less.
-local function clear(lane_key, member)
-  local score = tonumber(redis.call('ZSCORE', lane_key, member) or 'nil')
-  if not score or score < CLAIMED then
-    return
-  end
-  local expiry = score - CLAIMED
-  local holder = redis.call('ZRANGE', CLAIMS, expiry, expiry, 'BYSCORE', 'LIMIT', 0, 1)[1]
-  local suspects = holder and redis.call('HGET', LEASES, holder .. ':s')
-  for first = 1, #(suspects or ''), CLAIM_ID_LENGTH do
-    if string.sub(suspects, first, first + CLAIM_ID_LENGTH - 1) == id then
-      redis.call('HSET', LEASES, holder .. ':s',
-        string.sub(suspects, 1, first - 1) .. string.sub(suspects, first + CLAIM_ID_LENGTH))
-      return
-    end
-  end
-end
-
 if not token then
-  for i, former in ipairs(args.former) do
-    for j = former[1], former[2] do
-      clear(KEYS[5 + i], ARGV[j])
-    end
-  end
   return { 0, 0 }
 end
 local before, now = shard_head(), server_time()
