@@ -6,6 +6,7 @@ import asyncio
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import interning
+from duepoint.delayqueue.wire import changes
 
 SHARD = messages.ShardId(0)
 
@@ -82,11 +83,12 @@ class Call:
 class Shard:
     """A shard that gives numbers, each life of it others; a reply waits until it is let go.
 
-    Plays ``Index`` and its ``pipelined`` as far as ``Numbering`` uses them.
+    Plays ``Index``, its ``pipelined`` and its ``servers`` as far as ``Numbering`` uses them.
     """
 
     def __init__(self) -> None:
-        self.life, self.pipelined = "first", self
+        self.life, self.pipelined, self.servers = "first", self, self
+        self.changes = changes.ServerChanges()
         self._given: dict[str, dict[bytes, int]] = {}
         self.held: list[asyncio.Event] = []
 
@@ -132,3 +134,16 @@ async def test_two_that_ask_while_a_shard_is_made_anew_get_the_numbers_of_its_ne
     assert sorted(found.values()) == [1, 2, 3]
     assert found == {text: known.number(SHARD, text) for text in found}
     assert known.incarnation(SHARD) == "second"
+
+
+async def test_numbers_from_a_server_that_went_back_meanwhile_are_asked_for_again():
+    shard, known = Shard(), interning.Interned()
+    asked = asyncio.create_task(
+        interning.Numbering(shard, known).intern(SHARD, [b"dlost"], messages.Epoch(1))
+    )
+    await asyncio.sleep(0)
+    shard.changes.note_upheaval()
+    await shard.let_go(0)
+    assert known.number(SHARD, b"dlost") is None
+    await shard.let_go(1)
+    assert await asked == {b"dlost": 1}

@@ -169,6 +169,7 @@ class Numbering:
 
         With the script ``adopt`` it gives new ones all the same.
         """
+        upheavals = self.index.servers.changes.upheavals
         of_cached = self.interned.incarnation(shard)
         cached = {text: self.interned.number(shard, text) for text in texts}
         missing = [text for text, number in cached.items() if number is None]
@@ -184,6 +185,9 @@ class Numbering:
             if found is None:
                 raise
             reply = found
+        if upheavals != self.index.servers.changes.upheavals:
+            # The server that gave these numbers may have gone back, and give them to other texts.
+            return await self.intern(shard, texts, epoch, script=script)
         incarnation = reply[0].decode()
         self.interned.see(shard, incarnation)
         if known and of_cached != incarnation:  # what was cached is of a former life

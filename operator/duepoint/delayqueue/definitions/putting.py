@@ -129,6 +129,7 @@ class Sent(NamedTuple, Generic[TaskT]):
     shard: messages.ShardId
     numbers: _Numbers
     tasks: list[TaskT]
+    upheavals: int
 
     def number(self, text: bytes | None) -> int:
         """The number of a text; 0 of none."""
@@ -183,11 +184,12 @@ class RowWriter:
     ) -> routing.Left[TaskT]:
         """Send tasks to a layout's shards; those that these do not answer are returned."""
         by_shard = routing.by_shard(tasks, layout, _low_of)
+        upheavals = self.index.servers.changes.upheavals
         numbers = await self._numbers(by_shard, lane)
         absent = [task for shard in by_shard.keys() - numbers.keys() for task in by_shard[shard]]
         stale: list[TaskT] = []
         sent = [
-            Sent(shard, known, part)
+            Sent(shard, known, part, upheavals)
             for shard, known in numbers.items()
             for part in routing.parts(sorted(by_shard[shard], key=_bucket_of))
         ]
@@ -295,6 +297,7 @@ class RowWriter:
 
     def _call(self, lane: lanes.Lane, parts: Sequence[Sent[TaskT]]) -> scripting.ScriptCall:
         call = self.index.call("drop" if lane.drops else "put", None)
+        call.upheavals = min(each.upheavals for each in parts)
         call.put(parts=[self._part(call, lane, each) for each in parts])
         return call
 

@@ -116,6 +116,10 @@ class Server:
 Greet = Callable[[redis.asyncio.Connection], Awaitable[None]]
 
 
+#: What ``ServerChanged`` says.
+ASK_AGAIN = "the server is not the one it was; ask again"
+
+
 class ServerChanged(redis.exceptions.ConnectionError):
     """Nothing was sent, because it was thought out for the server that was here before."""
 

@@ -244,7 +244,7 @@ class Node:
             await connection.disconnect(nowait=True)
             await connection.connect()
         if upheavals not in (None, self.upheavals):
-            raise connecting.ServerChanged("the server is not the one it was; ask again")
+            raise connecting.ServerChanged(connecting.ASK_AGAIN)
 
     async def _take_place(self) -> None:
         try:
