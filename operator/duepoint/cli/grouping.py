@@ -7,6 +7,7 @@ is answered with the nearest subcommand.
 from __future__ import annotations
 
 import click
+from click.shell_completion import CompletionItem
 
 from duepoint import errors
 from duepoint.cli import mistakes
@@ -30,12 +31,24 @@ class CommandGroup(click.Group):
             raise click.UsageError(message, ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [
+    def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Each subcommand that is shown, and its first sentence."""
+        return [
             (name, command.get_short_help_str(_WHOLE))
             for name in self.list_commands(ctx)
             if (command := self.get_command(ctx, name)) is not None and not command.hidden
         ]
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self.rows(ctx))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return [
+            *(
+                CompletionItem(name, help=sentence)
+                for name, sentence in self.rows(ctx)
+                if name.startswith(incomplete)
+            ),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]

@@ -3,7 +3,7 @@
 Owns the names of the subcommands, the exit codes, and what happens to every output: a reader that
 has gone away (``| head``) ends the command quietly, a connection that breaks is a mistake like any
 other, characters that the terminal cannot show are escaped, and a mistake is one line on standard
-error. A subcommand's file is imported when that subcommand runs, or when ``--help`` lists them all.
+error. A subcommand's file is imported when that subcommand runs.
 """
 
 from __future__ import annotations
@@ -22,36 +22,103 @@ import click
 from duepoint import __version__, errors
 from duepoint.cli import grouping, kubectlflags, mistakes, output
 
-#: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
+#: Of each subcommand its module below ``duepoint.cli``, its name there, and what the list of all
+#: says of it, which is its first sentence: the list imports none of them.
 _HOMES = {
-    "run": ("local.command", "run"),
-    "next": ("expression", "next_slots"),
-    "previous": ("expression", "previous_slots"),
-    "explain": ("expression", "explain"),
-    "validate": ("check.validate", "validate"),
-    "simulate": ("check.simulate", "simulate"),
-    "forecast": ("forecast.forecast", "forecast"),
-    "import": ("cronjob.importing", "importing"),
-    "trigger": ("run.trigger", "trigger"),
-    "backfill": ("run.backfill", "backfill"),
-    "webhook": ("webhook.webhook", "webhook"),
-    "list": ("schedules.listing", "list_schedules"),
-    "describe": ("schedules.listing", "describe"),
-    "why": ("schedules.why", "why"),
-    "suspend": ("schedules.suspension", "suspend"),
-    "resume": ("schedules.suspension", "resume"),
-    "logs": ("schedules.logs", "logs"),
-    "doctor": ("doctor", "doctor"),
-    "queue": ("queue.queue", "queue"),
-    "dlq": ("queue.deadletters", "dlq"),
-    "set": ("sets.sets", "sets"),
-    "load": ("load.load", "load"),
-    "operator": ("processes", "operator"),
-    "worker": ("processes", "worker"),
-    "completion": ("completion", "completion"),
-    "api": ("processes", "api"),
-    "version": ("version", "version"),
-}
+    "run": (
+        "local.command", "run",
+        "Run manifests on this machine, without a cluster, until Ctrl-C.",
+    ),
+    "next": ("expression", "next_slots", "Print when the expression EXPR runs next."),
+    "previous": (
+        "expression", "previous_slots",
+        "Print when the expression EXPR ran last, newest first.",
+    ),
+    "explain": ("expression", "explain", "Say in plain words when the expression EXPR runs."),
+    "validate": (
+        "check.validate", "validate",
+        "Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.",
+    ),
+    "simulate": (
+        "check.simulate", "simulate",
+        "List every slot of the Schedules in a file, and what becomes of it.",
+    ),
+    "forecast": (
+        "forecast.forecast", "forecast",
+        "Show how many runs the coming hours bring, and who is in the worst minutes.",
+    ),
+    "import": (
+        "cronjob.importing", "importing",
+        "Print Schedules made of what another scheduler runs.",
+    ),
+    "trigger": ("run.trigger", "trigger", "Run the Schedule NAME once, now."),
+    "backfill": (
+        "run.backfill", "backfill",
+        "Run the slots of the Schedule NAME in a range again.",
+    ),
+    "webhook": (
+        "webhook.webhook", "webhook",
+        "Send a sample of a Schedule's webhook; check a request that was received.",
+    ),
+    "list": (
+        "schedules.listing", "list_schedules",
+        "List Schedules: when they run next, how they ran last, and how they stand.",
+    ),
+    "describe": (
+        "schedules.listing", "describe",
+        "Show the Schedule NAME: how it stands, its last slots and its next five times.",
+    ),
+    "why": (
+        "schedules.why", "why",
+        "Say why the Schedule NAME does not run, since when, and what to do next.",
+    ),
+    "suspend": (
+        "schedules.suspension", "suspend",
+        "Suspend the Schedules NAME, or all of a namespace: no slot runs until they resume.",
+    ),
+    "resume": (
+        "schedules.suspension", "resume",
+        "Resume the Schedules NAME, or all of a namespace; slots of the suspension do not run.",
+    ),
+    "logs": (
+        "schedules.logs", "logs",
+        "Print the logs of a run of the Schedule NAME: its Job's Pods, container by container.",
+    ),
+    "doctor": (
+        "doctor", "doctor",
+        "Check an installation, and say what to do where something is wrong.",
+    ),
+    "queue": (
+        "queue.queue", "queue",
+        "Look into the queue in Redis, and cut it anew; all but partition change nothing.",
+    ),
+    "dlq": (
+        "queue.deadletters", "dlq",
+        "Look at the dead letters: slots that were given up on; run them again, or remove them.",
+    ),
+    "set": (
+        "sets.sets", "sets",
+        "Look at and change the members of a ScheduleSet, through the HTTP API.",
+    ),
+    "load": ("load.load", "load", "Submit one-offs to SET and measure how late their events come."),
+    "operator": (
+        "processes", "operator",
+        "Reconcile Schedules into the queue; one replica is active, the others stand by.",
+    ),
+    "worker": (
+        "processes", "worker",
+        "Claim due points and fire their targets; every replica is active.",
+    ),
+    "completion": (
+        "completion", "completion",
+        "Print the completion script of a shell, as in: source <(duepoint completion bash).",
+    ),
+    "api": (
+        "processes", "api",
+        "Serve the HTTP API of ScheduleSets' members; every replica is active.",
+    ),
+    "version": ("version", "version", "Print the version."),
+}  # fmt: skip
 
 #: Why a disk or a quota takes no more of what is written to it.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -66,10 +133,13 @@ class Commands(grouping.CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _HOMES:
             raise click.UsageError(mistakes.unknown_command(cmd_name, _HOMES), ctx)
-        module, name = _HOMES[cmd_name]
+        module, name, _ = _HOMES[cmd_name]
         found = getattr(importlib.import_module(f"duepoint.cli.{module}"), name)
         assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
         return found
+
+    def rows(self, ctx: click.Context) -> list[tuple[str, str]]:  # noqa: ARG002 - as the group's
+        return [(name, sentence) for name, (_, _, sentence) in _HOMES.items()]
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run and end the process; the one place that turns exceptions into exit codes."""

@@ -345,6 +345,14 @@ def test_the_logs_that_a_page_asks_for_are_asked_of_kubectl(
     assert len(kubectl.asked()) == 1
 
 
+def test_the_list_of_commands_says_the_first_sentence_of_each():
+    context = click.Context(cli.commands)
+    listed = dict(cli.commands.rows(context))
+    commands = {name: cli.commands.get_command(context, name) for name in listed}
+    said = {name: command.get_short_help_str(1000) for name, command in commands.items()}
+    assert said == listed
+
+
 # -- output --------------------------------------------------------------------------------------
 
 

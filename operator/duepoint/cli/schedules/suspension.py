@@ -68,7 +68,7 @@ def suspend(
     *, names: tuple[str, ...], everything: bool, selector: str | None, reason: str | None,
     until: str | None, dry_run: bool, form: str, place: options.Place,
 ) -> None:  # fmt: skip
-    """Suspend the Schedules NAME, or all of a namespace: no slot of them runs until they resume.
+    """Suspend the Schedules NAME, or all of a namespace: no slot runs until they resume.
 
     --all and -l leave alone what is suspended already; a NAME gets the new reason and end.
     """
