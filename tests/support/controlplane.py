@@ -35,6 +35,7 @@ _LIVELY = (
     "/apis/apps/v1/namespaces/{}/deployments?propagationPolicy=Background",
     "/api/v1/namespaces/{}/pods",
 )
+_TRIES = 40
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,13 @@ class ControlPlane:
         """
         admin = self.admin()
         for collection in _LIVELY:
-            with contextlib.suppress(apiserver.ApiError):
-                admin.delete(collection.format(name))
+            for _ in range(_TRIES):
+                with contextlib.suppress(apiserver.ApiError):
+                    try:
+                        admin.delete(collection.format(name))
+                    except TimeoutError:
+                        continue  # of 100,000 objects one request deletes only a part
+                break
 
     def service_account_token(self, namespace: str, name: str) -> str:
         """A token of the account, which is created, without any rights, when it is missing."""
