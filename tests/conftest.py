@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 import pytest
 import structlog
@@ -27,6 +28,11 @@ __all__ = [
 ]
 
 loops.end_connections_with_their_loop()
+
+# A shell starts what is to run in the background with Ctrl-C ignored, and so would be the processes
+# that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A shell that points `duepoint` at a development cluster is no part of any test.
 for name in [name for name in os.environ if name.startswith("DUEPOINT_REDIS_")]:
