@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition
 from tests.support import queueing
+from tests.support.builders import a_record
 
 DUE = "5000000"
 
@@ -27,7 +27,7 @@ def _definition(number, **changes):
 
 
 def _record(known):
-    return codec.pack(known, namespace=1, target=1, rule=1)
+    return a_record(known, namespace=1, target=1, rule=1)
 
 
 async def _put(bench, known, *, expected="", due=DUE, numbers=None, **changes):

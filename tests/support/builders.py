@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 
+from duepoint.delayqueue.definitions import codec
 from duepoint.schedules import definition, spec
 from duepoint.schedules import rule as rules
 
@@ -81,3 +82,11 @@ def raw_spec(**fields) -> bytes:
     if not {"webhook", "jobTemplate", "stream"} & fields.keys():
         fields["webhook"] = {"url": "https://hooks.example.com/x"}
     return json.dumps(fields).encode()
+
+
+def a_record(
+    known: definition.Definition, *, namespace: int, target: int, rule: int | None
+) -> bytes:
+    """As a shard stores it that has these numbers; without one of the rule its text is within."""
+    draft = codec.draft(known, is_inline=rule is None)
+    return draft.record(codec.kind_bytes(namespace, target, rule or 0))

@@ -19,7 +19,6 @@ from duepoint.schedules.points import PointKind
 
 #: Definitions read at a time.
 CHUNK = 500
-_TRIED_KINDS = points.RUN_KINDS | {PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED}
 
 
 async def occurrences(
@@ -54,7 +53,7 @@ async def held_slots(queue: DelayQueue, known: Definition) -> frozenset[int]:
             one.slot_us
             for shard in sharding.homes(known.id, queue.layouts.known())
             async for one in queue.occurrences.all_occurrences(shard, of=known.id)
-            if one.kind in _TRIED_KINDS
+            if one.kind in points.TRIED_KINDS
         ]
     )
 

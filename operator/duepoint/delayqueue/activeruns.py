@@ -23,12 +23,6 @@ from duepoint.schedules import definition, points
 Run = NewType("Run", bytes)
 """Slot in us (8 bytes, big-endian) and run tag (0 or 4 bytes)."""
 
-#: Kinds of the occurrences by which a run is tried, or waits to be.
-KINDS = points.RUN_KINDS | {
-    points.PointKind.RETRY,
-    points.PointKind.PLANNED,
-    points.PointKind.QUEUED,
-}
 
 _SLOT = 8
 _NAME = 6  # state, target, timing version come before it

@@ -190,7 +190,7 @@ def _read(
         tried={
             activeruns.run_of(member): activeruns.Tried(member=member, due_us=due_us)
             for member, due_us in scripting.scored(tried)
-            if member[12] in activeruns.KINDS
+            if member[12] in points.TRIED_KINDS
         },
         is_held=bool(held),
     )

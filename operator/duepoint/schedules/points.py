@@ -60,6 +60,8 @@ class PointKind(enum.IntEnum):
 
 #: Kinds of slots that a ScheduleRun wants run.
 RUN_KINDS = frozenset({PointKind.MANUAL, PointKind.BACKFILL})
+#: Kinds of the occurrences by which a slot is tried, or waits to be.
+TRIED_KINDS = RUN_KINDS | {PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED}
 #: Kinds that an edit of the timing supersedes; the others go on with the newest definition.
 TIMED_KINDS = frozenset({PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED, PointKind.EXPIRY})
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from duepoint.delayqueue.definitions import codec
 from duepoint.schedules import definition
 from duepoint.schedules import rule as rules
-from tests.support.builders import a_definition
+from tests.support.builders import a_definition, a_record
 
 sizes = st.integers(0, 2**40)
 
@@ -26,7 +26,7 @@ def test_a_record_comes_back_as_it_was(uid, name, generation, state, numbers, no
     original = a_definition(
         uid=uid, name=name, generation=generation, state=state, not_before_us=not_before_us
     )
-    packed = codec.unpack(codec.pack(original, namespace=namespace, target=target, rule=rule))
+    packed = codec.unpack(a_record(original, namespace=namespace, target=target, rule=rule))
     assert (packed.namespace, packed.target) == (namespace, target)
     assert packed.rule == (rules.text(original.rule) if rule is None else rule)
     assert packed.timing_version == original.timing_version
@@ -68,7 +68,7 @@ def test_an_identity_is_that_of_the_whole_record(
         rule=rules.Rule(timing=timing),
         fingerprint=fingerprint,
     )
-    record = codec.pack(original, namespace=namespace, target=target, rule=rule)
+    record = a_record(original, namespace=namespace, target=target, rule=rule)
     expected = (uid, "team", name, generation, collision, fingerprint)
     assert codec.unpack(record).identity("team") == expected
     assert codec.identities([record], {namespace: "team"})[0] in {None, expected}
@@ -76,7 +76,7 @@ def test_an_identity_is_that_of_the_whole_record(
 
 @given(st.binary(max_size=120), st.binary(max_size=40))
 def test_bytes_that_are_no_record_have_no_identity(head, tail):
-    usual = codec.pack(a_definition(), namespace=1, target=2, rule=3)
+    usual = a_record(a_definition(), namespace=1, target=2, rule=3)
     for data in (head, usual + tail, usual[: len(head)] + tail):
         found, neighbour = codec.identities([data, usual], {1: "team"})
         assert neighbour == codec.unpack(usual).identity("team")

@@ -8,7 +8,7 @@ import pytest
 
 from duepoint.delayqueue.definitions import codec, columns
 from duepoint.schedules import definition
-from tests.support.builders import a_definition, at
+from tests.support.builders import a_definition, a_record, at
 
 CREATED = at("2026-03-01 11:00:00")
 
@@ -18,7 +18,7 @@ def _record(number=0, **changed):
         "0 * * * *", created_us=CREATED + number * 1_000_000, name=changed.pop("name", "a"),
         uid=f"6f1c9a34-0000-4000-8000-{number:012}", **changed,
     )  # fmt: skip
-    return known, codec.pack(known, namespace=3, target=300, rule=70_000 + number)
+    return known, a_record(known, namespace=3, target=300, rule=70_000 + number)
 
 
 def _versions(records):
@@ -27,12 +27,12 @@ def _versions(records):
 
 def test_a_usual_record_stays_within_72_bytes():
     usual = a_definition(name="nightly-report-0123456789", generation=300)
-    assert len(codec.pack(usual, namespace=1000, target=70_000, rule=2_000_000)) <= 72
+    assert len(a_record(usual, namespace=1000, target=70_000, rule=2_000_000)) <= 72
 
 
 def test_scripts_find_format_state_and_version_where_they_look_for_them():
     suspended = a_definition(state=definition.State.SUSPENDED)
-    record = codec.pack(suspended, namespace=1, target=1, rule=1)
+    record = a_record(suspended, namespace=1, target=1, rule=1)
     assert record[0] == codec.FORMAT
     assert record[codec.STATE_OFFSET] == definition.State.SUSPENDED
     assert record[codec.VERSION] == suspended.timing_version
@@ -40,13 +40,13 @@ def test_scripts_find_format_state_and_version_where_they_look_for_them():
 
 @pytest.mark.parametrize("cut", range(1, 40))
 def test_a_truncated_record_is_refused(cut):
-    record = codec.pack(a_definition(), namespace=1, target=1, rule=1)
+    record = a_record(a_definition(), namespace=1, target=1, rule=1)
     with pytest.raises(codec.UnknownRecord):
         codec.unpack(record[:-cut])
 
 
 def test_a_record_of_a_later_format_is_refused():
-    record = codec.pack(a_definition(), namespace=1, target=1, rule=1)
+    record = a_record(a_definition(), namespace=1, target=1, rule=1)
     with pytest.raises(codec.UnknownRecord):
         codec.unpack(bytes([codec.FORMAT + 1]) + record[1:])
 

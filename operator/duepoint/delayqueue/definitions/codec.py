@@ -237,12 +237,6 @@ def draft(definition: Definition, *, is_inline: bool) -> Draft:
     return Draft(b"".join(before), b"".join((_varint(len(name)), name, tail)))
 
 
-def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
-    """The record to store; ``rule`` None writes the rule's text into the record."""
-    made = draft(definition, is_inline=rule is None)
-    return made.record(kind_bytes(namespace, target, rule or 0))
-
-
 def member_draft(
     state: State,
     identity: bytes,
