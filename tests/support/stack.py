@@ -232,9 +232,20 @@ class Stack:
         return self._decoded(await self.api.request("GET", f"{self._schedules}/{name}"))
 
     async def lease(self) -> Object:
-        """The spec of the operators' Lease."""
+        """Return the spec of the operators' Lease, once one of them holds it.
+
+        An operator is ready before it leads, so right after its start there may be no Lease yet.
+        """
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.system}/leases/duepoint-operator"
-        return dict(self._decoded(await self.api.request("GET", path))["spec"])
+        spec: Object = {}
+
+        async def is_held() -> bool:
+            with contextlib.suppress(errors.NotFound):
+                spec.update(self._decoded(await self.api.request("GET", path))["spec"])
+            return bool(spec.get("holderIdentity"))
+
+        await eventually(is_held, "an operator holds the Lease")
+        return spec
 
     async def jobs(self, schedule: str | None = None) -> list[Object]:
         answer = self._decoded(await self.api.request("GET", JOBS.format(ns=self.namespace)))
