@@ -5,5 +5,5 @@
 ``cluster`` plays the API server with its Job controller, ``receiver`` the servers that webhooks go
 to, ``faults`` says what may happen to each message and process, ``history`` runs one whole story,
 ``oracle`` judges it by what the documentation promises, and ``shrinking`` makes a failing story
-short. How to repeat a seed: docs/design/simulator.md.
+short. How to repeat a seed: docs/reference/results.md.
 """

@@ -60,22 +60,6 @@ def test_every_command_on_the_pages_exists_with_its_options(line: str) -> None:
     assert [option for option in wanted if option not in {*options(command), "--help"}] == []
 
 
-def test_every_option_stands_on_a_page_of_the_reference() -> None:
-    told = " ".join(page.read_text() for page in REFERENCE.glob("*.md"))
-    missing = []
-
-    def walk(command: click.Command, name: str) -> None:
-        if isinstance(command, click.Group):
-            for each in command.list_commands(click.Context(command)):
-                walk(command.get_command(click.Context(command), each), f"{name} {each}")
-        else:
-            named = {one for one in options(command) if one.startswith("--")}
-            missing.extend(f"{name} {one}" for one in named if f"`{one}" not in told)
-
-    walk(cli.commands, "duepoint")
-    assert missing == []
-
-
 @pytest.mark.parametrize(("arguments", "shown"), EXAMPLES)
 def test_examples_are_what_the_command_prints(arguments: str, shown: str) -> None:
     assert CliRunner().invoke(cli.commands, shlex.split(arguments)).output == shown
