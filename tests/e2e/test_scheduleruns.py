@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobbuilder, port, schedules
+from duepoint.kube import port, schedules
 from tests.e2e.test_jobs import template, wait_for_event
 from tests.support import proxy, receiver
 from tests.support import stack as stacks
@@ -197,11 +197,6 @@ async def test_the_commands_make_wait_for_and_tell_the_end(stack):
     code, _, err = await cli(stack, "trigger", "goood")
     assert code == 2
     assert 'did you mean "good"?' in err
-    # The log that is followed next is that of this run, although a Job of a former one exists.
-    _, out, _ = await cli(stack, "trigger", "bad", "-o", "json")
-    _, _, err = await cli(stack, "logs", "bad", "-f", "--timeout", "60s")
-    of_run = jobbuilder.name_of("bad", 0, json.loads(out)["uid"]).rpartition("-")[2]
-    assert f"-{of_run}-" in err
 
 
 async def test_a_stream_and_a_webhook_are_triggered_with_slot_and_payload_of_ones_own(stack):

@@ -82,7 +82,7 @@ _HOMES = {
     ),
     "logs": (
         "schedules.logs", "logs",
-        "Print the logs of a run of the Schedule NAME: its Job's Pods, container by container.",
+        "Print the logs of a run of the Schedule NAME: its Job's Pods, by kubectl logs.",
     ),
     "doctor": (
         "doctor", "doctor",

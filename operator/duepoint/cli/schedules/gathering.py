@@ -181,6 +181,12 @@ async def _pod_trouble(server: clusters.ClusterSession, job_name: str) -> str:
     return next((trouble for pod in reversed(found) for trouble in _troubles(pod)), "")
 
 
+def has_log(pod: Object) -> bool:
+    """Whether ``kubectl logs`` has something to say of a Pod: what it wrote, or why it cannot."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase not in (None, "Pending") or any(True for _ in _troubles(pod))
+
+
 def _troubles(pod: Object) -> Iterator[str]:
     """Why a Pod has not started, in the words of the scheduler and the kubelet."""
     status = pod.get("status") or {}

@@ -1,29 +1,34 @@
-"""``duepoint logs``: what the Pods of a Schedule's run wrote, or write now, by kubectl."""
+"""``duepoint logs``: finds the Job of a Schedule's run, and runs ``kubectl logs`` of its Pods."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, limits, options, output
-from duepoint.cli.schedules import facts as facts_
+from duepoint.cli import instants, options
 
 if TYPE_CHECKING:
     from duepoint.cli.cluster import ClusterSession
-    from duepoint.cli.schedules.podlogs import LogChoice
+    from duepoint.cli.schedules.facts import ScheduleFacts
 
-#: ``--timeout`` was over before the run.
-_NOT_ENDED = 3
 #: A Pod that is being created is waited for so long, though the log is not followed.
 _STARTS_WITHIN_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
+#: Containers that kubectl reads side by side, as more would have to be asked for.
+_MOST_AT_ONCE = 100
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})
 @options.schedule_name
+@click.argument("words", metavar="[KUBECTL-OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--at",
     metavar="TIME",
@@ -31,104 +36,71 @@ _STARTS_WITHIN_SECONDS = 10.0
     help="The slot of the run, or HH:MM for the last one. Unset: the newest run.",
 )
 @click.option("--follow", "-f", "follows", is_flag=True, help="Go on until the run has ended.")
-@click.option("--container", "-c", metavar="NAME", help="Only this container. Unset: all.")
-@click.option("--tail", metavar="LINES", help="The last lines of each; 0: only new ones.")
-@click.option("--since", metavar="DURATION", help="Only lines that are not older, such as 10m.")
-@click.option("--timestamps", "has_stamps", is_flag=True, help="The time in front of each line.")
-@click.option(
-    "--previous",
-    "-p",
-    "is_previous",
-    is_flag=True,
-    help="Of each container before its last restart.",
-)
 @options.of_one
 def logs(
-    name: str,
-    *,
-    at: str | None,
-    follows: bool,
-    container: str | None,
-    tail: str | None,
-    since: str | None,
-    has_stamps: bool,
-    is_previous: bool,
-    place: options.Place,
+    name: str, *, words: tuple[str, ...], at: str | None, follows: bool, place: options.Place
 ) -> None:
-    """Print the logs of a run of the Schedule NAME: its Job's Pods, container by container.
+    """Print the logs of a run of the Schedule NAME: its Job's Pods, by kubectl logs.
 
-    Each is read by kubectl, which takes --tail, --since, --timestamps and --previous as it knows
-    them. With --follow, lines appear as they are written, also of Pods that start later; exit code
-    3 says that --timeout was over first.
+    Other options are kubectl's, such as --tail=20, --since=10m, --previous or -c CONTAINER.
+
+    Example: duepoint logs nightly -n reports -f --tail=20
     """
-    from duepoint.cli.schedules import podlogs  # noqa: PLC0415 - libraries that --help does not need
+    own = [_kubectl(), "logs"]
+    job_name, namespace = asyncio.run(_job_to_read(place, name, at, follows=follows))
+    own += [f"--namespace={namespace}", "--prefix"]
+    own.append(f"--selector=batch.kubernetes.io/job-name={job_name}")
+    own.append("--tail=-1")  # with a selector kubectl shows ten lines
+    own.append(f"--max-log-requests={_MOST_AT_ONCE}")
+    if place.kubeconfig is not None:
+        own.append(f"--kubeconfig={place.kubeconfig}")
+    if place.context is not None:
+        own.append(f"--context={place.context}")
+    if not any(word.startswith(("-c", "--container")) for word in words):
+        own.append("--all-containers")
+    own += ["--follow"] * follows
+    code = subprocess.run([*own, *words], check=False).returncode  # noqa: S603 - no shell
+    if code not in (0, -signal.SIGPIPE):
+        raise click.exceptions.Exit(2)
 
-    if is_previous and follows:
-        raise errors.InvalidSetting(
-            "--previous", "leave it out, or leave --follow out: what has ended writes no more"
-        )
-    given = {"--tail": tail, "--since": since}
-    words = [f"{name}={value}" for name, value in given.items() if value is not None]
-    words += ["--timestamps"] * has_stamps + ["--previous"] * is_previous
-    choice = podlogs.LogChoice(container=container, options=tuple(words))
-    asyncio.run((_follow if follows else _print)(place, name, at, choice))
 
-
-async def _print(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
+async def _job_to_read(
+    place: options.Place, name: str, at: str | None, *, follows: bool
+) -> tuple[str, str]:
+    """The name of the Job that is meant and its namespace, once a Pod of it has a log."""
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import gathering, podlogs, runpods  # noqa: PLC0415 - the same
+    from duepoint.cli.schedules import facts, gathering  # noqa: PLC0415 - the same
 
     async with cluster.session(place) as server:
-        known, jobs = await _known(server, name)
-        job_name = _chosen(known, jobs, at)
-        is_over = any(gathering.is_over(job) for job in jobs if job["metadata"]["name"] == job_name)
-        patience_seconds = 0.0 if is_over else _STARTS_WITHIN_SECONDS
-        pods = await runpods.started_pods(server, job_name, patience_seconds)
-        if not pods:
-            output.complain(_without_pod(job_name, name, server.namespace))
-        elif code := await podlogs.PodLogs(server, place, job_name, choice).show(pods):
-            raise click.exceptions.Exit(code)
-
-
-async def _follow(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
-    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import podlogs, triggered  # noqa: PLC0415 - the same
-
-    loop, seconds = asyncio.get_running_loop(), place.patience_seconds
-    until = None if seconds is None else loop.time() + seconds
-    async with cluster.session(dataclasses.replace(place, patience_seconds=None)) as server:
-        async with limits.limited(seconds):
-            known, jobs = await _known(server, name)
-            run = await triggered.newest(server, known, jobs) if at is None else None
-            job_name = _chosen(known, jobs, at) if run is None else run.job_name
-        followed = f"Job {job_name}"
+        known = facts.of_object(await gathering.schedule(server, name))
+        job = _chosen(known, await gathering.job_objects(server, known), at)
+        job_name = str(job["metadata"]["name"])
+        patience_seconds = None if follows else _STARTS_WITHIN_SECONDS
         try:
-            async with asyncio.timeout_at(until) as limit:
-                if run is not None and not await triggered.has_job(server, run):
-                    followed = f"ScheduleRun {run.name}"
-                    output.complain(f"waiting for the Job of {followed}")
-                    await triggered.wait_for_job(server, run)
-                code = await podlogs.PodLogs(server, place, job_name, choice).follow()
+            async with asyncio.timeout(patience_seconds) as limit:
+                has_pod = await _wait_for_pod(server, job_name, is_over=gathering.is_over(job))
         except TimeoutError:
             if not limit.expired():
                 raise
-            output.complain(f"{followed} had not ended when the time was over; it goes on")
-            raise click.exceptions.Exit(_NOT_ENDED) from None
-        if code is None:
-            output.complain(_without_pod(job_name, name, server.namespace))
-        elif code:
-            raise click.exceptions.Exit(code)
+            has_pod = True  # kubectl says what it waits for
+        if not has_pod:
+            message = f"Job {job_name} has no Pod: duepoint why {name} -n {server.namespace}"
+            raise errors.InvalidSetting("NAME", message)
+        return job_name, server.namespace
 
 
-async def _known(server: ClusterSession, name: str) -> tuple[facts_.ScheduleFacts, list[Any]]:
-    """The Schedule and its Jobs, newest slot first."""
+async def _wait_for_pod(server: ClusterSession, job_name: str, *, is_over: bool) -> bool:
+    """Wait for a Pod that has started or cannot start; return whether there is one."""
     from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries of the cluster
 
-    known = facts_.of_object(await gathering.schedule(server, name))
-    return known, await gathering.job_objects(server, known)
+    while True:
+        pods = await gathering.pods(server, job_name)
+        if is_over or any(map(gathering.has_log, pods)):
+            return bool(pods)
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _chosen(known: facts_.ScheduleFacts, jobs: list[Any], at: str | None) -> str:
+def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # noqa: ANN401 - JSON
     """The Job of the run that is meant; raises errors.InvalidSetting."""
     from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries of the cluster
 
@@ -137,14 +109,10 @@ def _chosen(known: facts_.ScheduleFacts, jobs: list[Any], at: str | None) -> str
         jobs = [job for job in jobs if gathering.slot_us(job) == at_us]
     if not jobs:
         raise errors.InvalidSetting("NAME", _without_job(known, at))
-    return str(jobs[0]["metadata"]["name"])
+    return jobs[0]
 
 
-def _without_pod(job_name: str, name: str, namespace: str) -> str:
-    return f"Job {job_name} has no Pod: kubectl duepoint why {name} -n {namespace}"
-
-
-def _without_job(known: facts_.ScheduleFacts, at: str | None) -> str:
+def _without_job(known: ScheduleFacts, at: str | None) -> str:
     if known.target and not known.target.startswith("Job"):
         return (
             f"{known.identity} runs no Pods ({known.target}); duepoint describe {known.name} -n"
@@ -155,3 +123,13 @@ def _without_job(known: facts_.ScheduleFacts, at: str | None) -> str:
         f"{known.identity} has {which} whose Job still exists; duepoint why {known.name} -n"
         f" {known.namespace} says why"
     )
+
+
+def _kubectl() -> str:
+    """The kubectl of the PATH, else that beside our interpreter; raises errors.InvalidSetting."""
+    own = Path(sys.executable).with_name("kubectl")
+    found = shutil.which("kubectl") or (str(own) if own.exists() else None)
+    if found is None:
+        message = "is not on the PATH; logs are read by it, so install it"
+        raise errors.InvalidSetting("kubectl", message)
+    return found
