@@ -6,7 +6,6 @@ import pytest
 
 from duepoint.delayqueue import quotas
 from duepoint.delayqueue.messages import DeadLetter, Settlement
-from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 
 
@@ -76,30 +75,3 @@ async def test_a_replayed_letter_is_not_counted_any_more(harness):
     await harness.queue.dead_letters.purge(await letters(harness))
     assert (await counted(harness))[1] == {}
     assert sums[b"b:team"]
-
-
-async def test_a_settlement_without_letters_names_no_key_of_theirs(harness):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    chain = queueing.moved(claim.points[0], 60)
-    call = harness.queue.settlements._settle_call(claim, Settlement(chains=(chain,)))
-    assert "letters" not in call.named
-    assert not [key for key in call.keys if "letter" in key]
-
-
-async def test_letters_that_come_from_another_shard_are_counted_once(harness):
-    names = harness.server.shard((await harness.shards())[0])
-    letter_keys = [names.letters, names.letter_sums]
-    for _ in range(2):  # the reply to the first was lost
-        keys = [names.meta, names.dead, names.imported, *letter_keys]
-        call = scripting.ScriptCall("rebury", keys, layout=1, epoch=queueing.EPOCH, source="former")
-        fields = call.run(["namespace", "team", "message", "moved"])
-        call.put(letters=[("1767225600000-1", *fields)])
-        await harness.server.run(call)
-    count, sums = await counted(harness)
-    assert (count, list(sums)) == (1, [b"b:team"])
-    await bury(harness, "1", "2", "3", "4", "5")
-    assert await texts(harness) == ["1", "2", "3", "4", "5"]
-    assert await harness.queue.dead_letters.dropped() == {"team": 1}
-    await harness.queue.dead_letters.purge(await letters(harness))
-    assert (await counted(harness))[0] == 0

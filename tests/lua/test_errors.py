@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
-from tests.support import queueing
 
 WITHOUT_SHARD = {
     *(
@@ -122,28 +119,3 @@ async def test_an_older_term_is_fenced_off(bench, name):
     with pytest.raises(queue_errors.Fenced):
         await _call(bench, name)
     assert await _untouched(bench)
-
-
-async def test_a_newer_term_is_remembered(bench):
-    call = bench.queue.index.call("intern", messages.ShardId(0), epoch=9)
-    call.put(texts=call.run(["nx"]))
-    await bench.run(call)
-    assert await bench.client.hget(bench.names.meta, "epoch") == b"9"
-
-
-async def test_numbers_of_a_former_life_are_refused(bench):
-    with pytest.raises(queue_errors.LayoutChanged):
-        await _call(bench, "intern", incarnation="another life")
-    assert await _untouched(bench)
-
-
-async def test_a_stream_under_another_type_is_told(bench):
-    stream = bench.server.keys.stream("default", "ticks")
-    await bench.client.set(stream, "text")
-    with pytest.raises(queue_errors.WrongType):
-        await bench.queue.streams.append(queueing.an_entry())
-
-
-async def test_a_mistake_in_a_call_is_a_bug_of_ours(bench):
-    with pytest.raises(errors.Bug):
-        await bench.run(scripting.ScriptCall("claim", [bench.names.meta], layout=1))

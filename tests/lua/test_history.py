@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from duepoint.delayqueue import quotas
 from duepoint.delayqueue.messages import Settlement
 from duepoint.runs import past
-from duepoint.runs.run import RunState
 from tests.support import queueing
 from tests.unit.runs.test_past import SECOND, T0, an_event
 
@@ -74,13 +71,6 @@ async def test_the_last_slots_come_back_newest_first(harness):
     await check_the_sum(harness)
 
 
-async def test_a_settlement_that_is_sent_again_writes_nothing_twice(harness):
-    claim, settlement = await settle(harness, 1)
-    await harness.queue.settlements.settle(claim, settlement)
-    value = await harness.server.redis.hget(the_hash(harness), schedule_id(harness))
-    assert value == record(1)
-
-
 async def test_a_schedule_keeps_its_newest_slots_within_its_bytes(harness):
     await settle(harness, *range(1, 30))
     kept = await slots(harness)
@@ -125,68 +115,3 @@ async def test_it_goes_with_the_definition(harness):
     other = harness.definition(name="another")
     await harness.queue.writer.remove(other.id, other.uid, other.namespace, queueing.EPOCH)
     assert await harness.server.redis.exists(the_hash(harness)) == 0
-
-
-async def test_what_was_written_behind_a_removal_is_swept(harness):
-    await settle(harness, 1, name="another")
-    await harness.arm(due_in=-1)
-    claim = await harness.claim_one()
-    known = harness.definition()
-    await harness.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
-    late = Settlement(
-        finished=(claim.points[0].member,),
-        history=(past.Kept(known.id, record(2)),),
-    )
-    await harness.queue.settlements.settle(claim, late)
-    assert await slots(harness) == [2]
-    await harness.sweep()
-    assert await slots(harness) == []
-    assert await slots(harness, "another") == [1]
-    await check_the_sum(harness)
-
-
-async def test_a_sweep_looks_again_before_it_forgets(harness):
-    """A Schedule that has come back since the sweep read its bucket keeps its slots."""
-    claim, _ = await settle(harness, 1)
-    names = harness.server.shard(0)
-    bucket = names.bucket_of(schedule_id(harness), 1)
-    call = harness.queue.index.call("forgethistory", claim.shard, bucket, the_hash(harness))
-    first, last = call.run([schedule_id(harness), schedule_id(harness, "gone")])
-    call.put(first=first, last=last)
-    assert await harness.queue.index.scripts.run(call) == 1
-    assert await slots(harness) == [1]
-    await check_the_sum(harness)
-
-
-async def test_once_it_is_turned_off_what_was_kept_is_removed_and_not_looked_for_again(
-    harness, monkeypatch
-):
-    await settle(harness, 1)
-    await settle(harness, 2, name="another", of_member=True)
-    off = dataclasses.replace(QUOTAS, history=0)
-    monkeypatch.setattr(harness.queue.history, "quotas", off)
-    await harness.sweep()
-    redis = harness.server.redis
-    assert await redis.exists(the_hash(harness), the_hash(harness, of_member=True)) == 0
-
-    await redis.hset(the_hash(harness), b"x", b"y")
-    await harness.sweep()
-    assert await redis.exists(the_hash(harness)) == 1
-
-
-async def test_members_have_hashes_and_bounds_of_their_own(harness):
-    await settle(harness, *range(1, 9), of_member=True, state=RunState.FAILED, reason="Network")
-    assert await slots(harness) == []
-    kept = await slots(harness, of_member=True)
-    assert kept == list(range(8, 8 - len(kept), -1))
-    assert kept
-
-
-async def test_a_lost_claim_writes_no_history(harness):
-    await harness.arm(due_in=-1)
-    claim = await harness.claim_one()
-    gone = dataclasses.replace(claim, id=bytes(12))
-    kept = past.Kept(claim.points[0].schedule_id, record(1))
-    settled = await harness.queue.settlements.settle(gone, Settlement(history=(kept,)))
-    assert settled.lost
-    assert await slots(harness) == []

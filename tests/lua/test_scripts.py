@@ -9,7 +9,6 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisusers
@@ -20,90 +19,7 @@ OCCURRENCE = A + bytes([points.PointKind.RETRY]) + (5_000_000).to_bytes(8, "big"
 MINE, OTHER = b"my claim id!", b"another's id"
 
 
-# -- init, open, intern -------------------------------------------------------------------------
-
-
-async def test_fixed_keys_exist_from_the_start(bench):
-    n = bench.names
-    fixed = (
-        n.meta,
-        n.heads,
-        n.claims,
-        n.leases,
-        n.occ,
-        n.occrec,
-        n.blobs,
-        n.interned,
-        n.runs,
-        n.dead,
-    )
-    assert await bench.client.exists(*fixed) == len(fixed)
-
-
-async def test_making_a_shard_again_keeps_its_life_and_its_content(bench):
-    before = await bench.client.hget(bench.names.meta, "incarnation")
-    await bench.put(A, 1)
-    await bench.queue.membership.open(1, queueing.EPOCH)
-    assert await bench.client.hget(bench.names.meta, "incarnation") == before
-    assert await bench.scores() == {A: 1}
-
-
-async def test_a_text_has_one_number_for_ever(bench):
-    incarnation, first, second = await bench.intern("nteam-a", "nteam-b")
-    assert await bench.intern("nteam-b", "nteam-a") == [incarnation, second, first]
-    assert first != second
-    assert await bench.client.hget(bench.names.interned, f"n:{first}") == b"nteam-a"
-
-
-async def test_two_operators_interning_at_once_agree(redis_server, key_prefix):
-    first = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
-    second = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
-    texts = [f"ntext {number}".encode() for number in range(50)]
-    a, b = await asyncio.gather(
-        first.queue.numbering.intern(0, texts, queueing.EPOCH),
-        second.queue.numbering.intern(0, texts[::-1], queueing.EPOCH),
-    )
-    assert a == b
-    assert len(set(a.values())) == 50
-    await first.close()
-    await second.close()
-
-
 # -- claim --------------------------------------------------------------------------------------
-
-
-async def test_a_claimed_point_is_in_the_band_above_every_due(bench):
-    await bench.put(A, 1_000)
-    reply = await bench.claim(MINE)
-    assert reply[0] == b"claimed"
-    token = int(reply[2])
-    assert await bench.scores() == {A: CLAIMED + token}
-    assert await bench.client.zscore(bench.names.claims, MINE) == token
-    assert reply[8] == [b"1", [A, b"1000"]]
-
-
-async def test_a_claim_without_the_due_lanes_names_them_and_changes_nothing(bench):
-    await bench.put(A, 1_000)
-    assert await bench.claim(MINE, lanes=[]) == [b"lanes", [b"1"]]
-    assert await bench.client.zscore(bench.names.claims, MINE) is None
-    assert await bench.scores() == {A: 1_000}
-
-
-async def test_a_reclaim_without_its_lanes_names_them_and_changes_nothing(bench):
-    await bench.put(A, 1_000)
-    await bench.claim(OTHER, lease=0)
-    before = await bench.scores()
-    assert await bench.claim(MINE, lanes=[]) == [b"lanes", [b"1"]]
-    assert await bench.scores() == before
-
-
-async def test_a_claim_moves_the_lanes_head_to_the_next_unclaimed_due(bench):
-    await bench.put(A, 1_000)
-    await bench.put(B, 2_000)
-    await bench.claim(MINE, batch=1)
-    assert await bench.head() == 2_000
-    await bench.claim(OTHER, batch=1)
-    assert await bench.head() is None
 
 
 async def test_a_stale_head_is_put_right_instead_of_claimed(bench):
@@ -137,22 +53,6 @@ async def test_a_lease_is_not_shortened_by_a_clock_that_is_behind_the_callers(be
     assert await bench.client.zscore(bench.names.claims, MINE) == ahead
     await bench.claim(OTHER, cap=now)
     assert await bench.client.zscore(bench.names.claims, MINE) < now + 60_000_000
-
-
-async def test_a_wait_is_never_so_short_that_the_next_look_comes_too_early_again(bench):
-    await bench.put(A, 1_000_000)
-    kind, wait, *_ = await bench.claim(MINE, cap=1_000_000 - 10)
-    assert (kind, int(wait)) == (b"idle", 200)
-
-
-async def test_a_lease_that_would_end_with_another_ends_a_moment_later(bench):
-    # Two claims with one expiry would own each other's points.
-    await bench.client.zadd(bench.names.claims, {b"one": 100, b"two": 101})
-    text = scripting.source("claim")
-    helper = text[text.index("local function free_token") : text.index("-- Writes a flat")]
-    script = "local CLAIMS = KEYS[1]\n" + helper + "return free_token(tonumber(ARGV[1]))"
-    assert await bench.client.eval(script, 1, bench.names.claims, 100) == 102
-    assert await bench.client.eval(script, 1, bench.names.claims, 99) == 99
 
 
 async def test_an_orphaned_claim_disappears_at_the_next_look(bench):
@@ -300,68 +200,6 @@ async def test_both_roads_of_a_settlement_end_alike(bench, whole):
     assert await bench.client.xlen(bench.names.runs) == 1
 
 
-async def test_the_quick_road_is_not_taken_when_something_is_missing(bench):
-    await bench.put(A, 1)
-    await bench.put(B, 2)
-    await bench.claim(MINE)
-    await bench.client.zrem(bench.names.lane(1), B)
-    reply = await bench.settle(MINE, finished=(A, B), whole=2)
-    assert reply == [b"settled", 1, 0]
-    assert await bench.scores() == {}
-
-
-async def test_a_lane_of_which_everything_is_named_moves_on_at_once(bench):
-    await bench.put(A, 1)
-    await bench.put(B, 2)
-    await bench.claim(MINE)
-    reply = await bench.settle(MINE, moved=(("900", A),), finished=(B,), whole=2)
-    assert reply == [b"settled", 2, 0]
-    assert await bench.scores() == {A: 900}
-
-
-async def test_a_lane_that_lost_a_point_is_looked_at_one_by_one(bench):
-    await bench.put(A, 1)
-    await bench.put(B, 2)
-    await bench.claim(MINE)
-    await bench.put(A, 700)  # edited: armed anew
-    reply = await bench.settle(MINE, moved=(("900", A),), finished=(B,), whole=2)
-    assert reply == [b"settled", 1, 0]
-    assert await bench.scores() == {A: 700}
-
-
-@pytest.mark.parametrize("whole", [3, 0], ids=["all at once", "one by one"])
-async def test_chains_of_several_dues_move_on_to_their_own(bench, whole):
-    for member in (A, B, C):
-        await bench.put(member, 1)
-    await bench.claim(MINE)
-    moved = (("900", A + C), ("800", B))
-    reply = await bench.settle(MINE, moved=moved, whole=whole)
-    assert reply == [b"settled", 3, 0]
-    assert await bench.scores() == {A: 900, B: 800, C: 900}
-    assert await bench.head() == 800
-
-
-async def test_a_chain_that_was_deleted_meanwhile_does_not_come_back(bench):
-    await bench.put(A, 1)
-    await bench.put(B, 1)
-    await bench.claim(MINE)
-    await bench.client.zrem(bench.names.lane(1), A)
-    reply = await bench.settle(MINE, moved=(("900", A + B),), whole=2)
-    assert reply == [b"settled", 1, 0]
-    assert await bench.scores() == {B: 900}
-
-
-async def test_a_lane_into_which_slots_were_planned_is_looked_at_one_by_one(bench):
-    await bench.put(A, 1)
-    await bench.put(B, 2)
-    await bench.claim(MINE)
-    slot = A + bytes([points.PointKind.PLANNED]) + (5).to_bytes(8, "big")
-    await bench.plan(MINE, chain=A, slot=slot, due=800)
-    reply = await bench.settle(MINE, moved=(("900", A),), finished=(B,), whole=2)
-    assert reply == [b"settled", 1, 1]
-    assert (await bench.scores())[A] == 800
-
-
 async def test_the_same_token_after_a_rollback_does_not_let_a_late_owner_settle(bench):
     # A failover lost the first claim; the new primary gave the same token to another worker.
     await bench.put(A, 1)
@@ -374,36 +212,6 @@ async def test_the_same_token_after_a_rollback_does_not_let_a_late_owner_settle(
     assert await bench.settle(MINE, finished=(A, B), whole=2) == [b"lost"]
     assert await bench.scores() == held
     assert await bench.settle(OTHER, finished=(A,)) == [b"settled", 1, 1]
-
-
-async def test_a_retry_is_not_stored_when_its_schedule_is_gone(bench):
-    await bench.put(A, 1)
-    await bench.put(B, 2)
-    await bench.claim(MINE)
-    await bench.client.zrem(bench.names.lane(1), A)
-    retry = A + bytes([points.PointKind.RETRY]) + (7).to_bytes(8, "big")
-    await bench.settle(MINE, moved=(("9", A + B),), occurrences=("5", retry), records=(retry, b"r"))
-    assert await bench.scores() == {B: 9}
-    assert await bench.client.hgetall(bench.names.occrec) == {b"": b""}
-
-
-async def test_a_retry_is_stored_only_beside_the_member_that_it_follows(bench):
-    first, second = (A + bytes([points.PointKind.PLANNED, *bytes(7), n]) for n in (1, 2))
-    await bench.put(first, 1)
-    await bench.put(second, 2)
-    await bench.claim(MINE)
-    await bench.client.zrem(bench.names.lane(1), first)  # somebody else has it
-    retries = [A + bytes([points.PointKind.RETRY, *bytes(7), n]) for n in (1, 2)]
-    reply = await bench.settle(
-        MINE,
-        finished=(first, second),
-        occurrences=("5", retries[0], "6", retries[1]),
-        sources=(first, second),
-        records=(retries[0], b"r", retries[1], b"r"),
-    )
-    assert reply == [b"settled", 1, 0]
-    assert await bench.scores() == {retries[1]: 6}
-    assert await bench.client.hkeys(bench.names.occrec) == [b"", retries[1]]
 
 
 async def test_a_retry_that_somebody_stored_already_keeps_its_due_and_record(bench):
@@ -439,44 +247,6 @@ async def test_a_settlement_that_brings_the_head_forward_tells_the_sleepers(benc
     await bench.client.spublish(bench.names.wake, b"the end")
     assert (await pubsub.get_message(timeout=60))["data"] == b"the end"
     await pubsub.aclose()
-
-
-async def test_a_chain_that_was_planned_is_not_finished_by_the_quick_road(bench):
-    await bench.put(A, 1)
-    await bench.put(B, 2)
-    await bench.claim(MINE)
-    slot = A + bytes([points.PointKind.PLANNED]) + (5).to_bytes(8, "big")
-    await bench.plan(MINE, chain=A, slot=slot, due=900)
-    # The owner names what the claim began with; the number of points it holds is still two.
-    reply = await bench.settle(MINE, finished=(A, B), whole=2)
-    assert reply == [b"settled", 1, 1]
-    assert (await bench.scores())[A] == 900
-    assert await bench.settle(MINE, finished=(slot,), number=2) == [b"settled", 1, 0]
-
-
-# -- extend -------------------------------------------------------------------------------------
-
-
-async def test_an_extension_moves_the_points_with_the_claim(bench):
-    await bench.put(A, 1)
-    reply = await bench.claim(MINE, lease=1_000_000)
-    extended = await bench.extend(MINE, 60_000_000)
-    assert int(extended[1]) > int(reply[2])
-    assert await bench.scores() == {A: CLAIMED + int(extended[1])}
-    assert await bench.client.zscore(bench.names.claims, MINE) == int(extended[1])
-
-
-async def test_extending_twice_is_harmless(bench):
-    await bench.put(A, 1)
-    await bench.claim(MINE, lease=1_000_000)
-    await bench.extend(MINE, 60_000_000)
-    _, token, _ = await bench.extend(MINE, 60_000_000)
-    assert await bench.scores() == {A: CLAIMED + int(token)}
-    assert await bench.settle(MINE, finished=(A,), whole=1) == [b"settled", 1, 0]
-
-
-async def test_a_lost_claim_is_not_extended(bench):
-    assert await bench.extend(b"never was..!", 1_000) == [b"lost"]
 
 
 # -- sweep --------------------------------------------------------------------------------------
@@ -543,26 +313,6 @@ async def test_a_claim_whose_record_cannot_be_read_holds_up_nobody(bench, record
     assert [point.due_us for point in answer.claim.points] == [1_500_000]
 
 
-async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(bench):
-    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=10**14)
-    bench.lane = await bench.queue.definitions.lane_of(0, "default")
-    stored = harness.definition()
-    sweeper = bench.queue.sweeper
-    assert await sweeper._arm(0, bench.lane, [(stored, 5)], queueing.EPOCH) == 0
-    assert await bench.scores() == {stored.id + stored.timing_version: 10**14}
-
-
-async def test_the_sweep_leaves_alone_what_a_claim_holds(bench):
-    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=1)
-    (answer,) = await bench.queue.claims.claim([0], worker="w")
-    assert await harness.rearm(1) == 0
-    assert (
-        await bench.queue.settlements.settle(answer.claim, messages.Settlement())
-    ).remaining == 1
-
-
 async def test_a_rule_that_cannot_be_read_hides_its_own_definition_only(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     broken, sound = (
@@ -594,18 +344,3 @@ def _letter(member):
     return messages.Settlement(
         dead=(messages.DeadLetter(member=member, entry={"reason": "UnknownFormat"}),)
     )
-
-
-def test_the_scripts_are_found_in_the_package():
-    assert {"claim", "settle", "put", "drop"} <= set(scripting.names())
-
-
-async def test_every_key_of_an_append_is_there_before_the_first_entry(bench):
-    await bench.queue.streams.enlist("team", "ticks")  # else it waits while its slot moves
-    names = bench.server.keys
-    keys = names.stream("team", "ticks"), names.stream_state("team", "ticks")
-    assert await bench.client.exists(*keys) == len(keys)
-    await bench.queue.streams.append(queueing.an_entry("team", payload=b"x"))
-    state = await bench.client.hgetall(keys[1])
-    await bench.queue.streams.enlist("team", "ticks")
-    assert await bench.client.hgetall(keys[1]) == state

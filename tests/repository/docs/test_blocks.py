@@ -29,12 +29,6 @@ MANIFESTS = [
     for page, document in DOCUMENTS
     if str(document.get("apiVersion")).startswith("duepoint.dev/")
 ]
-#: A part of a spec, shown alone.
-PARTS = [
-    pytest.param(document, id=f"{page}: {next(iter(document))}")
-    for page, document in DOCUMENTS
-    if document.keys() <= {"signing", "stream", "kafka"}
-]
 #: Values of the chart.
 CHOSEN = [
     pytest.param(document, id=f"{page}: {' '.join(document)}")
@@ -53,17 +47,6 @@ def test_a_manifest_is_valid(document: dict[str, Any]) -> None:
     is_valid(document)
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_part_of_a_spec_is_valid_where_it_belongs(part: dict[str, Any]) -> None:
-    spec = part if "signing" not in part else {"webhook": {"url": "https://a.example/", **part}}
-    is_valid({
-        "apiVersion": "duepoint.dev/v1alpha1",
-        "kind": "Schedule",
-        "metadata": {"name": "a", "namespace": "reports"},
-        "spec": {"schedule": "@hourly", **spec},
-    })  # fmt: skip
-
-
 @pytest.mark.parametrize("values", CHOSEN)
 def test_values_are_ones_that_the_chart_has(values: dict[str, Any]) -> None:
     jsonschema.Draft7Validator(VALUES).validate(_laid_over(DEFAULTS, values))
@@ -74,9 +57,3 @@ def _laid_over(defaults: Any, values: Any) -> Any:
     if not isinstance(defaults, dict) or not isinstance(values, dict):
         return values
     return defaults | {name: _laid_over(defaults.get(name), each) for name, each in values.items()}
-
-
-def test_there_are_blocks_of_each_sort() -> None:
-    assert len(MANIFESTS) > 15
-    assert len(PARTS) >= 3
-    assert len(CHOSEN) >= 5

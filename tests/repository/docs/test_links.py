@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs import links
-
 REPOSITORY = Path(__file__).resolve().parents[3]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOLDERS = [each for each in REPOSITORY.iterdir() if each.is_dir() and each.name[0] != "."]
@@ -42,21 +40,3 @@ def test_links_and_make_targets_exist(page):
     named = {one for each in code for one in re.findall(r"(?:^|[\s(;])make ([a-z][a-z-]*)", each)}
     known = [re.compile(target.replace("%", "[a-z-]+")) for target in TARGETS]
     assert {one for one in named if not any(each.fullmatch(one) for each in known)} == set()
-
-
-def test_a_link_to_a_missing_file_or_heading_is_noticed():
-    page = REPOSITORY / "CONTRIBUTING.md"
-    assert is_there(page, "#your-first-change")
-    assert not is_there(page, "#another-heading")
-    assert not is_there(page, "missing.md")
-
-
-def test_the_list_of_make_begins_with_what_runs():
-    assert re.findall(r"^##@ (.+)$", MAKEFILE, re.MULTILINE)[0] == "Running"
-
-
-def test_a_search_of_the_site_finds_what_helps_to_act_before_notes_and_measurements():
-    folders = ["howto/a.md", "reference/a.md", "reference/benchmarks.md", "design/a.md"]
-    order = sorted(folders, key=links.search_boost, reverse=True)
-    assert order == folders
-    assert links.search_boost("tutorial/a.md") == links.search_boost("howto/a.md")

@@ -2,8 +2,7 @@
 
 Numbers are those of the project's list of bad inputs; most cases are refused by the CRD at apply
 already (tests/integration/crds), and all of them here, because an object may have been stored
-under an older schema. `tests/property/expressions/fuzzing.py` measures how long it takes.
-Each answer has a reason, the field's path, the place in the text and a hint.
+under an older schema. Each answer has a reason, the field's path, the place in the text and a hint.
 """
 
 from __future__ import annotations
