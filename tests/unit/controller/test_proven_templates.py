@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller.status import writequeue
+from duepoint.controller.status import writer
 from duepoint.runs.run import RunState
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import event
@@ -32,7 +32,7 @@ async def test_a_created_job_ends_a_dry_run_that_is_pending():
     async with World().leader() as world:
         made = await quota_keeps_the_verdict_away(world)
         await create_and_tell(world, made, 1)
-        await world.clock.advance(writequeue.STALENESS_SECONDS)
+        await world.clock.advance(writer.STALENESS_SECONDS)
         assert world.ready() == ("True", "Armed")
         assert world.status()["observedGeneration"] == 1
         await world.clock.advance(300)
@@ -43,5 +43,5 @@ async def test_a_job_of_an_older_generation_proves_nothing():
     async with World().leader() as world:
         made = await quota_keeps_the_verdict_away(world)
         await create_and_tell(world, made, 0)
-        await world.clock.advance(writequeue.STALENESS_SECONDS)
+        await world.clock.advance(writer.STALENESS_SECONDS)
         assert world.ready() == ("Unknown", "DryRunPending")

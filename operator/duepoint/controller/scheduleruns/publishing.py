@@ -48,7 +48,7 @@ class RunPublisher:
         self._api, self._clock = term.api, term.clock
         self._look = look
         self._outdated = outdated
-        self.writer = StatusWriter(term, source=self, part=part, holds_bursts=False)
+        self.writer = StatusWriter(term, source=self, part=part)
 
     def publish(self, run: ScheduleRunState, verdict: runstatus.RunVerdict) -> None:
         """The status that follows from the state is to be published."""

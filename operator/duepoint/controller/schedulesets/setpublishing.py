@@ -41,7 +41,7 @@ class SetPublisher:
         self._states = states
         self._outdated = outdated
         self.durability: ServerDurability | None = None
-        self.writer = StatusWriter(term, source=self, part=PART, holds_bursts=False)
+        self.writer = StatusWriter(term, source=self, part=PART)
 
     def publish(self, state: FollowedSet, *, urgent: bool = False) -> None:
         """The status has changed; an urgent change is written at once."""
@@ -51,8 +51,8 @@ class SetPublisher:
         self.writer.changed(state.seen.uid, wait, urgent=urgent)
 
     def adopted(self, seen: Observed) -> None:
-        """The object is followed; a large one takes its turns with the others."""
-        self.writer.resize(seen.uid, seen.namespace, seen.size)
+        """The object is followed; the status of a large one is written less often."""
+        self.writer.resize(seen.uid, seen.size)
 
     async def render(self, uid: str) -> Rendered | None:
         state = self._states.get(uid)

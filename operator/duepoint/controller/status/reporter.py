@@ -9,7 +9,6 @@ decides whose turn it is. The reporter is the only one that changes a ``Schedule
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -19,8 +18,7 @@ from duepoint import telemetry
 from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
-from duepoint.controller.status import folding, published, render, state, writequeue
-from duepoint.controller.status.rechecks import Corrections, NextPassed
+from duepoint.controller.status import folding, published, render, state, writer
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
@@ -60,21 +58,12 @@ class Reporter:
         self._term = term
         self._mark = published.mark(term.installation)
         self._writer = StatusWriter(term, source=self, part="status", is_arming=is_arming)
-        self._corrections = Corrections(term.clock, self._mark)
-        self._next_passed = NextPassed(
-            states=states,
-            writer=self._writer,
-            per_second=max(1, int(term.writes_per_second / 2)),
-            clock=term.clock,
-        )
 
     async def run(self) -> None:
         """Write until cancelled."""
         telemetry.before_scrape.add(self._count_failing)
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._next_passed.run())
-                group.create_task(self._writer.run())
+            await self._writer.run()
         finally:
             telemetry.before_scrape.discard(self._count_failing)
             telemetry.schedules_failing.clear()
@@ -94,19 +83,22 @@ class Reporter:
         """Take note of an object; its status counts as last written when it is new to us."""
         schedule, now_us = self.states.get(seen.uid), self._term.clock.now_us()
         if seen.spec != UNKNOWN:
-            self._writer.resize(seen.uid, seen.namespace, seen.size)
+            self._writer.resize(seen.uid, seen.size)
         if schedule is None:
             schedule = state.state_of(seen, self._term.installation, now_us=now_us)
             schedule.version = seen.version
             self.states.add(schedule)
-            if (until_us := seen.suspended_until_us()) is not None:
-                wait_us = max(0, until_us - now_us)
-                self._writer.look(seen.uid, max(_START_SECONDS, wait_us / 1e6))
-            self._next_passed.watch(seen.uid)
+            due_us = state.first_look_us(schedule, seen.suspended_until_us(), now_us)
+            if due_us is not None:
+                self._writer.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
+        is_newer = seen.version > schedule.version  # else what we wrote, seen late
         schedule.version = max(schedule.version, seen.version)
-        if (seconds := self._corrections.observe(schedule, seen)) is not None:
-            self._writer.look(seen.uid, seconds)
+        if is_newer and seen.status != UNKNOWN:
+            by_us = self._mark in seen.status or not published.managed_by(seen.status)
+            schedule.is_overwritten = by_us and not schedule.is_published(seen.status)
+            if schedule.is_overwritten:
+                self._writer.look(seen.uid, self._writer.rest(seen.uid))
         if schedule.was_written and self._mark not in seen.status:
             self._term.events.mark_replaced(seen)
 
@@ -140,8 +132,6 @@ class Reporter:
         """The object is gone."""
         self.states.remove(uid)
         self._writer.forget(uid)
-        self._corrections.forget(uid)
-        self._next_passed.forget(uid)
 
     # -- events of runs --------------------------------------------------------------------------
 
@@ -210,9 +200,10 @@ class Reporter:
             self._term.events.template_proven(uid, event.generation)
         if is_running and event.job_name:
             self._term.events.run_started(RunningJob.of_event(event))
-        self._next_passed.record_active(uid, before.running.count, after.running.count)
-        start_rest = self._writer.start_rest(uid, _START_SECONDS)
-        self._writer.changed(uid, start_rest if is_running else self._writer.rest(uid))
+        if is_running:
+            self._changed_soon(uid)
+        else:
+            self._changed_by_run(uid)
 
     def _put_off(self, schedule: ScheduleState, event: RunEvent) -> None:
         uid, before = event.uid, schedule.runs()
@@ -225,7 +216,7 @@ class Reporter:
         elif is_changed and event.reason:
             self._changed_soon(uid)
         elif is_changed:  # mostly the slot ends before this, and its end is what is written
-            self._writer.look(uid, writequeue.STEADY_SECONDS)
+            self._writer.look(uid, writer.STEADY_SECONDS)
         if event.reason == Reason.QUOTA_EXCEEDED:
             self._term.events.status_written(uid)  # finished Jobs may be what fills the quota
         if event.reason and event.slot_us in schedule.open:
@@ -358,7 +349,7 @@ class Reporter:
         now_us = self._term.clock.now_us()
         state.resume(schedule, now_us)
         fields = render.status_at(schedule, now_us)
-        if fields == schedule.last() and not self._corrections.is_due(schedule):
+        if fields == schedule.last() and not schedule.is_overwritten:
             return None
         named = schedules.StatusTarget(namespace=schedule.namespace, name=schedule.name, uid=uid)
         return named, fields
@@ -366,9 +357,9 @@ class Reporter:
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
         if (schedule := self.states.get(uid)) is not None:
             schedule.record_written(dict(fields))
+            # A foreign status may have been seen before the answer to our own write.
+            schedule.is_overwritten = schedule.is_overwritten and version < schedule.version
             schedule.version = max(schedule.version, version)
-            self._corrections.written(uid)
-            self._next_passed.watch(uid)
         self._term.events.status_written(uid)
 
     async def refused(self, uid: str) -> None:
@@ -386,7 +377,9 @@ class Reporter:
 
     def next_change_in(self, uid: str) -> float | None:
         schedule, now_us = self.states.get(uid), self._term.clock.now_us()
-        change_us = None if schedule is None else state.next_change_us(schedule, now_us)
+        if schedule is None:
+            return None
+        change_us = now_us if schedule.is_overwritten else state.next_change_us(schedule, now_us)
         return None if change_us is None else (change_us - now_us) / 1e6
 
     # -- helpers ---------------------------------------------------------------------------------

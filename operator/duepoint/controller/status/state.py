@@ -30,6 +30,8 @@ from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
 
 _USUAL_POLICY = Policy()
+#: A status whose NEXT has passed is looked at so long after that, if nothing was reported.
+_NEXT_GRACE_US = 5_000_000
 _OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
 _FAILING_TEXT = f'"{ConditionType.FAILING}"'.encode()
 #: Conditions that follow from runs, slots and Jobs; the others come from reports.
@@ -68,6 +70,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         active: references to active Jobs, as the API spells them; None = Jobs are not known yet.
         managed_by: our installation, as the status names it.
         was_written: this term has written the status.
+        is_overwritten: another client has written a status since.
         shows_overdue, shows_failing: whether the published status has such a condition.
         lists_open: whether the published status lists open slots.
         may_show_running: whether the published status may list an active run.
@@ -98,6 +101,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     refused_pods: str = ""
     managed_by: str = ""
     was_written: bool = False
+    is_overwritten: bool = False
     shows_overdue: bool = False
     shows_failing: bool = False
     lists_open: bool = False
@@ -468,18 +472,25 @@ def resume(state: ScheduleState, now_us: int) -> None:
 
 
 def next_change_us(state: ScheduleState, now_us: int) -> int | None:
-    """When the status will change without any event; None = never."""
-    changes = [state.open.next_overdue_us(now_us)]
+    """When the status will change without any event; None = never.
+
+    Where no event comes (a slot waits for others to end, its receiver is away) NEXT would stay in
+    the past. Mostly one does, within moments, and after a burst later: so NEXT has a grace.
+    """
+    changes = [state.open.next_overdue_us(now_us) or 0]
     if state.definition is not None:
-        until_us = state.definition.rule.timing.suspend_until_us
-        changes.append(until_us if until_us is not None and until_us > now_us else None)
-    return min((at_us for at_us in changes if at_us is not None), default=None)
+        changes.append(state.definition.rule.timing.suspend_until_us or 0)
+    if state.next_us:
+        due_us = state.next_us
+        if state.definition is not None:  # a slot is next until its due
+            due_us = plan.slots_of(state.definition).due_slot(state.next_us).due_us
+        changes.append(due_us + _NEXT_GRACE_US)
+    return min((at_us for at_us in changes if at_us > now_us), default=None)
 
 
-def next_passes_us(state: ScheduleState) -> int | None:
-    """When the published NEXT is past; a slot is next until its due. None = never."""
-    if not state.next_us:
-        return None
-    if state.definition is None:
-        return state.next_us
-    return plan.slots_of(state.definition).due_slot(state.next_us).due_us
+def first_look_us(state: ScheduleState, suspended_until_us: int | None, now_us: int) -> int | None:
+    """The same for a Schedule whose published status another leader may have written."""
+    listed = [suspended_until_us, next_change_us(state, now_us)]
+    if 0 < state.next_us < now_us:
+        listed.append(now_us)
+    return min((at_us for at_us in listed if at_us is not None), default=None)

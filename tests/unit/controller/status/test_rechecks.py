@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from duepoint.controller import plan
-from duepoint.controller.status import writequeue
-from duepoint.controller.status.rechecks import TimeWheel
+from duepoint.controller.status import writer
 from duepoint.runs.run import RunState
 from tests.support.builders import at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
@@ -54,7 +53,7 @@ async def test_two_writers_of_one_status_do_not_chase_each_other():
             if world.status().get("activeCount") is None:
                 lie(world, activeCount=number + 1)
             await world.clock.advance(1)
-        assert 3 <= world.status_writes() - writes <= 20
+        assert 3 <= world.status_writes() - writes <= 3600 / writer.STEADY_SECONDS + 3
 
 
 async def test_our_own_writes_that_are_seen_late_are_not_written_again():
@@ -75,7 +74,7 @@ S = 1_000_000
 async def test_next_is_not_past_though_nothing_is_told_of_the_slot():
     async with World().leader() as world:
         await world.apply()
-        await world.clock.advance(300 + writequeue.STALENESS_SECONDS + 0.5)
+        await world.clock.advance(300 + 6)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
         await world.clock.advance(300)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
@@ -123,7 +122,7 @@ async def test_a_jittered_slot_is_next_until_it_is_due():
         assert due_us > FIRST
         await world.clock.advance((due_us - world.clock.now_us()) / S)
         assert world.status_writes() == writes
-        await world.clock.advance(3)
+        await world.clock.advance(6)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
 
 
@@ -136,45 +135,9 @@ async def test_a_jittered_next_is_not_past_though_another_leader_wrote_it():
         known = world.definition(made["metadata"]["uid"])
         due_us = plan.slots_of(known).due_slot(FIRST).due_us
         assert due_us > FIRST + 10 * S
-        wait = (due_us - world.clock.now_us()) / S + writequeue.STALENESS_SECONDS + 1
+        wait = (due_us - world.clock.now_us()) / S + 6
         await world.clock.advance(wait)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
-
-
-def test_a_status_written_again_and_again_is_looked_at_once():
-    wheel = TimeWheel()
-    for _ in range(3):
-        wheel.put("u1", FIRST)
-    wheel.put("u2", FIRST)
-    assert wheel.take(FIRST + S) == ["u1", "u2"]
-
-
-async def test_statuses_that_were_written_in_time_hold_up_no_other():
-    """The looks at statuses are few a second; one that is found in order is none."""
-    async with World(writes_per_second=10).leader() as world:
-        made = [await world.apply(f"told-{number}") for number in range(60)]
-        await world.apply("silent")
-        await world.clock.advance((FIRST - world.clock.now_us()) / S + 0.2)
-        for one in made:
-            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
-        await world.clock.advance(writequeue.STALENESS_SECONDS + 7)
-        assert world.status("silent")["nextScheduleTime"] == "2026-03-01T12:10:00Z"
-
-
-async def test_active_falls_when_the_last_job_has_ended_however_steady_the_news_were():
-    async with World().leader() as world:
-        made = await world.apply_job(schedule="@every 1s")
-        first_us = world.clock.now_us() // S * S + S
-        names = []
-        for number in range(30):
-            names.append(await run_slot(world, made, first_us + number * S))
-            if number:
-                world.api.end_job(NAMESPACE, names[number - 1])
-        world.api.end_job(NAMESPACE, names[-1])
-        await world.clock.advance(writequeue.STALENESS_SECONDS + 0.5)
-        assert "activeCount" not in world.status()
-        runs = world.status()["runs"]
-        assert (runs["started"], runs["succeeded"]) == (30, 30)
 
 
 async def test_an_open_request_and_one_tried_again_are_active():

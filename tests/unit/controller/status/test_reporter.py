@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.status import writequeue
+from duepoint.controller.status import writer
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.runs.run import RunEvent, RunState
@@ -114,7 +114,7 @@ async def test_a_schedule_of_every_second_writes_every_ten_seconds_while_all_goe
                 uid, event(made, at("2026-03-01 12:00:00") + (second + 1) * S), read=False
             )
         assert world.status()["runs"]["started"] >= 50
-        await world.clock.advance(writequeue.STEADY_SECONDS)
+        await world.clock.advance(writer.STEADY_SECONDS)
         assert world.status()["runs"]["started"] == 60
         assert world.status_writes() - writes <= 10
 
@@ -147,20 +147,6 @@ async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state()
         assert all(world.status(f"s{n}")["runs"]["started"] == 2 for n in range(30))
 
 
-async def test_most_statuses_keep_out_of_the_beginning_of_a_second():
-    async with World().leader() as world:
-        made = [await world.apply(f"s{number}") for number in range(20)]
-        await world.clock.advance(60)
-        assert world.clock.now_us() % S == 0
-        writes = world.status_writes()
-        for one in made:
-            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
-        await world.clock.advance(0.29)
-        assert world.status_writes() - writes == 4
-        await world.clock.advance(0.3)
-        assert world.status_writes() - writes == 20
-
-
 async def test_the_start_of_a_run_is_written_between_two_whole_seconds():
     async with World().leader() as world:
         made = [await world.apply(f"s{number}") for number in range(20)]
@@ -184,19 +170,6 @@ async def test_no_status_of_many_waits_longer_than_a_minute():
             await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
         await world.clock.advance(60)
         assert all(world.status(f"s{n}")["runs"]["started"] == 1 for n in range(150))
-
-
-async def test_while_a_burst_of_runs_goes_on_no_status_of_it_is_written():
-    async with World(writes_per_second=5).leader() as world:
-        made = [await world.apply(f"s{number}") for number in range(120)]
-        await world.clock.advance(60)
-        before = world.status_writes()
-        for one in made:
-            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
-            await world.clock.advance(0.1)
-        assert world.status_writes() - before < 30  # those before it was a burst
-        await world.clock.advance(50)
-        assert all(world.status(f"s{n}")["runs"]["started"] == 1 for n in range(120))
 
 
 async def test_while_a_takeover_lists_all_objects_no_status_is_written():

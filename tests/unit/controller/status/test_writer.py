@@ -15,7 +15,7 @@ from duepoint.controller.allowance import Allowance
 from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.maintenance.sweeper import Sweeps
 from duepoint.controller.schedules.resync import Resync
-from duepoint.controller.status.writequeue import WriteQueue
+from duepoint.controller.status.writer import WriteQueue
 from duepoint.controller.term import TermEvents
 from duepoint.controller.watching import kopfsetup
 from duepoint.controller.workqueue import WorkQueue
@@ -44,33 +44,26 @@ async def running(clock: FakeClock, *works):
 # -- queue ------------------------------------------------------------------------------------
 
 
-def test_the_soonest_is_taken_first_and_only_when_due():
+def test_a_uid_is_in_the_queue_once_at_its_soonest_due():
     queue = WriteQueue()
-    queue.bring_forward("later", 10.0)
-    queue.bring_forward("sooner", 5.0)
-    assert queue.take(4.0) is None
-    assert queue.take(20.0) == "sooner"
-    assert queue.take(20.0) == "later"
-    assert queue.take(20.0) is None
+    assert queue.bring_forward("later", 10.0)
+    assert queue.bring_forward("sooner", 5.0)
+    assert not queue.bring_forward("sooner", 7.0)
+    assert queue.first() == (5.0, "sooner")
+    queue.drop("sooner")
+    assert queue.first() == (10.0, "later")
+    assert queue.bring_forward("later", 3.0)
+    assert queue.first() == (3.0, "later")
+    queue.drop("later")
+    assert queue.first() is None
 
 
-def test_a_name_is_in_the_queue_once_at_its_soonest_due():
+def test_former_dues_take_no_memory():
     queue = WriteQueue()
-    queue.bring_forward("a", 10.0)
-    assert queue.bring_forward("a", 3.0)
-    assert not queue.bring_forward("a", 7.0)
-    assert queue.take(3.0) == "a"
-    assert queue.take(20.0) is None
-
-
-def test_a_name_can_be_put_off_and_dropped():
-    queue = WriteQueue()
-    queue.bring_forward("a", 1.0)
-    queue.put_off("a", 9.0)
-    assert queue.take(8.0) is None
-    queue.bring_forward("b", 2.0)
-    queue.drop("b")
-    assert queue.next_due() == 9.0
+    for number in range(10_000, 0, -1):
+        queue.bring_forward("a", number)
+    assert len(queue._heap) < 2_000
+    assert queue.first() == (1, "a")
 
 
 def test_an_allowance_has_a_burst_and_then_a_rate():
@@ -80,59 +73,13 @@ def test_an_allowance_has_a_burst_and_then_a_rate():
     assert allowance.take(100.2) == pytest.approx(0.0, abs=0.002)
 
 
-def _written(count: int, *, coming_seconds: float) -> list[float]:
-    """When each of so many names is written that have news in the course of some seconds."""
-    allowance, now, at = Allowance(50, 0.0), 0.0, []
-    while len(at) < count:
-        come = count if now >= coming_seconds else int(count * now / coming_seconds)
-        wait = allowance.take(
-            now,
-            waiting=come - len(at),
-            waited_seconds=now - coming_seconds * len(at) / count,
-            is_rising=now - coming_seconds < 1.0,
-            patience_seconds=30.0,
-        )
-        if wait == 0.0 and come > len(at):
-            at.append(now)
-        now += wait or 0.001
-    return at
-
-
-def test_ten_thousand_names_are_written_within_a_minute_and_none_while_more_come():
-    at = _written(10_000, coming_seconds=25.0)
-    assert len([one for one in at if 1.0 < one < 26.0]) <= 200  # until a burst is seen to be one
-    assert max(one - 25.0 * place / 10_000 for place, one in enumerate(at)) < 45
-
-
-def test_a_burst_is_over_when_no_more_come():
-    at = _written(1_000, coming_seconds=4.0)
-    assert at[-1] == pytest.approx(5 + 950 / 50, abs=2)
-
-
-def test_names_are_written_however_long_others_keep_coming():
-    at = _written(30_000, coming_seconds=300.0)
-    late = [one - 300.0 * place / 30_000 for place, one in enumerate(at)]
-    assert max(late) < 40
-
-
-def test_a_few_hundred_names_are_written_at_the_rate():
+def test_ten_thousand_statuses_that_change_at_once_are_written_within_a_minute():
     allowance, now, written = Allowance(50, 0.0), 0.0, 0
-    while written < 200:
-        wait = allowance.take(now, waiting=200 - written, waited_seconds=now)
+    while written < 10_000:
+        wait = allowance.take(now, late_seconds=now)
         written += wait == 0.0
         now += wait
-    assert now == pytest.approx(3.0, abs=0.1)
-
-
-def test_while_a_burst_of_runs_goes_on_nothing_is_written_but_what_has_waited_long():
-    allowance = Allowance(50, 0.0)
-    for waited in (1.8, 5.0, 20.0):
-        assert allowance.take(waited, waiting=1_000, waited_seconds=waited, is_rising=True) > 0
-    assert allowance.take(20.1, waiting=1_000, waited_seconds=20.1, is_rising=True) == 0.0
-
-
-def test_a_few_that_come_one_after_the_other_are_no_burst():
-    assert Allowance(50, 0.0).take(2.0, waiting=200, waited_seconds=2.0, is_rising=True) == 0.0
+    assert 20 < now < 60
 
 
 def test_an_allowance_never_asks_for_a_wait_too_short_to_pass():
