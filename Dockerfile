@@ -1,24 +1,26 @@
 # The image of operator, worker and command line: one virtual environment on a slim base, no root, no
-# build tools. Versions and hashes come from the lock files; `docker build -t duepoint:dev .`
+# build tools. Versions and hashes come from uv.lock; `docker build -t duepoint:dev .`
 
-# With Kafka: `docker build --build-arg LOCK=requirements-kafka.lock -t duepoint:kafka .`
-# With Kafka and traces: `docker build --build-arg LOCK=requirements-full.lock -t duepoint:full .`
+# With Kafka: `docker build --build-arg EXTRAS=kafka -t duepoint:kafka .`
+# With Kafka and traces: `docker build --build-arg EXTRAS="kafka otel" -t duepoint:full .`
 
 # The digest of the list for all architectures belongs beside the tag: `python -m tools.release.bases --write` looks it up.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS build
-ARG LOCK=requirements.lock
+ARG EXTRAS=
 WORKDIR /src
-COPY requirements.lock requirements-kafka.lock requirements-full.lock requirements-dev.lock ./
+COPY tools/uv-bin.lock pyproject.toml uv.lock ./
+# What runs, and the one tool that builds, each with its hashes.
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement uv-bin.lock \
+ && uv export --no-cache --quiet --frozen --no-emit-project --no-dev --extra cli $(printf ' --extra %s' ${EXTRAS:-cli}) > runtime.lock \
+ && uv export --no-cache --quiet --frozen --only-group build > build.lock
 # The environment gets no pip of its own: the base's pip fills it from outside.
 RUN python -m venv --without-pip /opt/duepoint \
  && pip --python /opt/duepoint/bin/python install --no-cache-dir --no-compile --require-hashes \
-      --only-binary :all: --requirement "${LOCK}"
-# The one build tool, taken with its hashes out of the lock of the development tools.
-RUN sed -n '/^setuptools==/,/^[a-z]/{/^setuptools==/p;/^ .*--hash/p}' requirements-dev.lock > build.lock \
+      --only-binary :all: --requirement runtime.lock \
  && pip install --no-cache-dir --require-hashes --only-binary :all: --requirement build.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY README.md LICENSE ./
 COPY operator operator
 # Bytecode says by its hash what it was made of: nothing can be compiled where the root is read-only,
 # and the time of a file may be another one in the image.

@@ -23,6 +23,8 @@ DEMO_VENV := $(if $(wildcard $(VENV)/.complete-*),$(VENV),.venv-demo)
 DEMO_STAMP = $(if $(filter $(VENV),$(DEMO_VENV)),$(STAMP),$(DEMO_VENV)/.complete-$(VERSION))
 FILES ?= examples
 PYTEST_ARGS ?=
+UV := .venv-uv/bin/uv
+SYNC = $(UV) sync --quiet --frozen --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 # The supported versions; continuous integration runs the unit tests on each that is installed.
 PYTHONS ?= python3.11 python3.12 python3.13
 # Test processes. With servers there are thrice as many as the two cores that this was measured on:
@@ -42,14 +44,9 @@ demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live v
 	@PYTHONPATH=operator $(DEMO_VENV)/bin/python -m duepoint run -f $(FILES) --receive 8089
 
 # What is imported is compiled when it is, which is a tenth of everything.
-.venv-demo/.complete-%: requirements-run.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 demo" >&2; exit 1; }
-	@echo "Creating .venv-demo with Python $(VERSION) (usually 20 s)" >&2
-	@$(PYTHON) -m venv --clear .venv-demo \
-	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
-	  --requirement requirements-run.lock
+.venv-demo/.complete-%: uv.lock $(UV)
+	@echo "Creating .venv-demo with Python $(VERSION) (usually 10 s)" >&2
+	@UV_PROJECT_ENVIRONMENT=.venv-demo $(SYNC) --no-dev --no-install-project --extra run
 	@touch $@
 
 .PHONY: up
@@ -85,15 +82,20 @@ help: ## show this list
 venv: $(STAMP) ## create .venv with everything that is locked, and duepoint itself from its sources
 
 # The stamp comes last, so that an interrupted creation is repeated.
-$(STAMP): requirements-dev.lock pyproject.toml
+$(STAMP): uv.lock pyproject.toml $(UV)
+	@echo "Creating $(VENV) with Python $(VERSION) (usually 20 s)" >&2
+	@rm -f $(VENV)/.complete-*
+	@UV_PROJECT_ENVIRONMENT=$(VENV) $(SYNC) --extra cli --extra login --extra kafka --extra otel
+	@touch $(VENV)/.complete-$(VERSION)
+
+# Our own, by its hash, so that every machine installs by the same one.
+$(UV): tools/uv-bin.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "Creating $(VENV) with Python $(VERSION) (usually 1 min)" >&2
-	@$(PYTHON) -m venv --clear $(VENV) \
+	@$(PYTHON) -m venv --clear .venv-uv \
 	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $(VENV)/.complete-$(VERSION)
+	@.venv-uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
 
 ##@ Checking
 
@@ -112,22 +114,9 @@ lint: $(STAMP) ## format, style, spelling, types (mypy, strict) and who may impo
 	$(BIN)/lint-imports
 
 .PHONY: generate
-generate: $(STAMP) ## write what is made of sources: CRDs and schemas, tables of pages, the chart's renderings (CHECK=1 compares; LOCK=1 resolves the dependencies again)
+generate: $(STAMP) $(UV) ## write what is made of sources: CRDs and schemas, tables of pages, the chart's renderings (CHECK=1 compares; LOCK=1 resolves the dependencies again)
 ifdef LOCK
-	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --output-file requirements.lock pyproject.toml
-	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --extra login --output-file requirements-cli.lock pyproject.toml
-	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --extra login --group dev --extra kafka --extra otel --output-file requirements-dev.lock pyproject.toml
-	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
-	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --extra kafka --extra otel --output-file requirements-full.lock pyproject.toml
-	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra run --output-file requirements-run.lock pyproject.toml
-	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --group docs --output-file requirements-docs.lock
+	$(UV) lock --upgrade
 else
 	$(PY) -m tools.generate $(if $(CHECK),--check)
 endif
@@ -218,11 +207,9 @@ docs: .venv-docs/.complete ## the documentation as a site in build/site; a broke
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs \
 	  $(if $(SERVE),serve --watch README.md --watch CHANGELOG.md,build --strict)
 
-.venv-docs/.complete: requirements-docs.lock
-	@echo "Creating .venv-docs (usually 20 s)" >&2
-	@$(PYTHON) -m venv --clear .venv-docs
-	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
-	  --requirement requirements-docs.lock
+.venv-docs/.complete: uv.lock $(UV)
+	@echo "Creating .venv-docs (usually 5 s)" >&2
+	@UV_PROJECT_ENVIRONMENT=.venv-docs $(SYNC) --only-group docs
 	@touch $@
 
 ##@ Releasing

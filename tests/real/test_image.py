@@ -7,7 +7,7 @@ import json
 from tests.support.realcluster import until
 from tools.devcluster.state import REPOSITORY
 from tools.realnode import installation
-from tools.release import sbom
+from tools.release import locks, sbom
 
 MOST_BYTES = 250_000_000
 NAMESPACE = installation.NAMESPACE
@@ -56,7 +56,7 @@ def test_a_read_only_container_has_nothing_to_compile_at_each_start(installed):
 def test_the_bill_of_materials_names_what_is_in_the_image(installed):
     listed = json.loads(in_a_pod(installed, _PACKAGES))
     found = {name.lower().replace("_", "-"): version for name, version in listed}
-    lock = (REPOSITORY / "requirements.lock").read_text()
+    lock = locks.exported(REPOSITORY, "cli")
     billed = {each.name: each.version for each in sbom.packages(lock)}
     del found["duepoint"]
 

@@ -22,7 +22,7 @@ NAMESPACE = installation.NAMESPACE
 COMPONENTS = ("operator", "worker", "api")
 FORMER = "docker.io/library/duepoint:former"
 #: What an installation is made of.
-PRODUCT = ("charts/duepoint", "operator/duepoint", "Dockerfile", "requirements.lock")
+PRODUCT = ("charts/duepoint", "operator/duepoint", "Dockerfile", "uv.lock")
 
 
 def install(cluster, *options):

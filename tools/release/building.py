@@ -2,7 +2,7 @@
 
 Everything is made from `git archive` of the commit: what is not committed is not part of a release.
 Times in archives are the commit's, permissions and order are fixed. The tools that build are those
-of requirements-dev.lock and of `tools/controlplane`, so their versions are part of the commit too.
+of uv.lock and of `tools/controlplane`, so their versions are part of the commit too.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from pathlib import Path
 
 from tools import helm
 from tools.devcluster.errors import DevClusterError
-from tools.release import archives, bases, images, krew, manifests, provenance, sbom, versions
+from tools.release import (
+    archives,
+    bases,
+    images,
+    krew,
+    locks,
+    manifests,
+    provenance,
+    sbom,
+    versions,
+)
 
 CHECKSUMS = "SHA256SUMS"
 LOCAL = "https://duepoint.dev/builders/local"
-LOCK = "requirements.lock"
-LOCKS = (
-    "requirements.lock",
-    "requirements-cli.lock",
-    "requirements-kafka.lock",
-    "requirements-full.lock",
-    "requirements-dev.lock",
-)
 _IMAGE_VALUES = re.compile(r'^image:\n  repository: duepoint\n(?s:.*?)^  digest: ""$', re.MULTILINE)
 
 
@@ -82,13 +84,13 @@ def release(wanted: Wanted, repository: Path) -> Iterator[str]:
             manifests.install_text(sources / "charts" / "duepoint")
         )
         (folder / "crds.yaml").write_text(manifests.crds_text(sources / "crds"))
-        bill = sbom.document((sources / LOCK).read_text(), version=version, epoch=epoch)
+        bill = sbom.document(locks.exported(sources, "cli"), version=version, epoch=epoch)
         (folder / f"duepoint-{version}.cdx.json").write_text(bill)
         statement = provenance.statement(
             files=sums(folder),
             commit=commit,
             repository=wanted.repository_url,
-            locks={name: _sum(sources / name) for name in LOCKS},
+            locks={locks.LOCK: _sum(sources / locks.LOCK)},
             parameters={"version": version, "image": image},
             builder=wanted.builder,
         )

@@ -13,12 +13,12 @@ import string
 import tarfile
 from pathlib import Path
 
-from tools.release import archives
+from tools.release import archives, locks
 
 HERE = Path(__file__).parent
 MANIFEST = "duepoint.krew.yaml"
 PROGRAM = "kubectl-duepoint"
-LOCK = "requirements-cli.lock"
+LOCK = "requirements.lock"
 LICENCE = "LICENSE"
 #: Stands for the releases' page where a release is made without `--repository-url`.
 _NOWHERE = "https://duepoint.dev"
@@ -34,7 +34,7 @@ def write(folder: Path, sources: Path, *, version: str, repository_url: str, epo
     files = {
         PROGRAM: launcher.encode(),
         wheel.name: wheel.read_bytes(),
-        LOCK: (sources / LOCK).read_bytes(),
+        LOCK: locks.exported(sources, "cli", "login").encode(),
         LICENCE: (sources / LICENCE).read_bytes(),
     }
     archive = folder / f"{PROGRAM}-{version}.tar.gz"

@@ -1,4 +1,4 @@
-"""The software bill of materials, CycloneDX 1.6, made from a lock file.
+"""The software bill of materials, CycloneDX 1.6, made from what the lock file pins.
 
 Licences come from the metadata of the same versions in the environment; a package for another
 system has none. The text depends on the lock, the version and the time of the release only.
@@ -39,7 +39,7 @@ class Package:
 
 
 def packages(lock: str) -> Iterator[Package]:
-    """What a lock file of `uv pip compile --generate-hashes` pins, in its order."""
+    """What `locks.exported` says, in its order."""
     current = None
     for line in lock.splitlines():
         if pinned := _PINNED.match(line):
