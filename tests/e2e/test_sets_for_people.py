@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -247,45 +246,22 @@ async def test_a_restored_one_off_fires_within_its_deadline_and_not_beyond(place
     assert delivery.schedule == "late"
 
 
-async def test_an_import_that_was_killed_goes_on(place, tmp_path):
-    count = 20_000
-    path = tmp_path / "rows.ndjson"
-    with path.open("w") as rows:
-        for number in range(count):
-            rows.write(json.dumps({"id": f"m{number}", "at": FAR, "payload": number}) + "\n")
-    process = place.command("set", "import", "reminders", str(path))
-    checkpoint = tmp_path / "rows.ndjson.checkpoint"
-    until = time.monotonic() + 30
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < until:  # noqa: ASYNC110 - a file
-        await asyncio.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    await asyncio.to_thread(process.communicate)
-
-    code, out, said = await place.run("set", "import", "reminders", str(path), "-o", "json")
-
-    assert (code, said) == (0, "")
-    assert json.loads(out)["rows"] == count
-    with place.client() as reminders:
-        assert (await asyncio.to_thread(reminders.info)).members == count
-
-
 # -- load ----------------------------------------------------------------------------------------
 
 
-async def test_a_load_loses_and_doubles_nothing(place, tmp_path):
+async def test_a_load_loses_and_doubles_nothing(place):
     from tools.devcluster import ports
 
     port = ports.any_free()
     await place.apply("probe", webhook={"url": f"http://127.0.0.1:{port}/"})
     code, out, said = await place.run(
         "load", "probe", "--receive", f"127.0.0.1:{port}", "--count", "50", "--within", "5s",
-        "--svg", str(tmp_path / "load.svg"), "-o", "json",
+        "-o", "json",
     )  # fmt: skip
     row = json.loads(out)
 
     assert (code, said) == (0, "")
     assert (row["arrived"], row["lost"], row["doubled"], row["early"]) == (50, 0, 0, 0)
-    assert (tmp_path / "load.svg").read_text().startswith("<svg")
 
 
 # -- examples ------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def test_a_malformed_address_of_redis_ends_the_process_with_one_line(role, url, 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
 def test_a_full_disk_is_told_in_one_line():
     with Path("/dev/full").open("w") as full:
-        ended = a_process("version", redis_url="redis://localhost", out=full.fileno())
+        ended = a_process("--version", redis_url="redis://localhost", out=full.fileno())
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert "could not write the output" in line

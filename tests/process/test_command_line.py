@@ -30,14 +30,13 @@ def run(*arguments, given=None, **environ):
     ("arguments", "unwanted"),
     [
         (NEXT, {"kopf", "aiohttp", "redis", "kubernetes", "uvloop", "msgspec", "yaml", "asyncio"}),
-        (("explain", "@daily"), {"kopf", "aiohttp", "redis", "kubernetes", "uvloop", "yaml"}),
         (
             ("simulate", "-f", "-", "--from", "2026-01-01", "--to", "2026-01-02"),
             {"kopf", "aiohttp", "redis", "kubernetes", "uvloop"},
         ),
         (("validate", "-f", "-"), {"kopf", "aiohttp", "redis", "kubernetes", "uvloop"}),
     ],
-    ids=["next", "explain", "simulate", "validate"],
+    ids=["next", "simulate", "validate"],
 )
 def test_no_library_of_the_cluster_is_loaded(arguments, unwanted):
     script = (
@@ -153,8 +152,6 @@ def test_help_names_every_command_and_needs_no_settings():
     assert done.returncode == 0
     for name in (
         b"next",
-        b"previous",
-        b"explain",
         b"validate",
         b"simulate",
         b"operator",

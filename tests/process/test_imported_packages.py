@@ -10,7 +10,7 @@ import sys
 #: credentials outside a cluster, and what only the processes need.
 _SLOW = {"aiohttp", "kopf", "kubernetes", "prometheus_client", "redis", "structlog"}
 _QUICK = [
-    "", "set stats", "set export", "set import", "queue stats", "dlq list", "list", "why", "next",
+    "", "set get", "set export", "set import", "queue stats", "dlq list", "list", "why", "next",
     "validate",
 ]  # fmt: skip
 #: Prints, for each subcommand, what was imported since the interpreter's start.

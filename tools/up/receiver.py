@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from duepoint.cli.local import receiver
+from duepoint.cli import receiver
 
 HOST = receiver.HOST
 PORT = 8089  # the one that the manifests of examples/ name
@@ -29,7 +29,7 @@ def main() -> None:
         if options.file.exists() and options.file.stat().st_size > MOST_BYTES:
             options.file.replace(options.file.with_suffix(".old"))
         with options.file.open("a") as file:  # a line at a time, so that readers see whole ones
-            file.write(json.dumps(request) + "\n")
+            file.write(json.dumps(request, default=str) + "\n")
 
     web.run_app(receiver.application(note), host=HOST, port=options.port, access_log=None)
 

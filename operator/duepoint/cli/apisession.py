@@ -1,14 +1,13 @@
 """How the commands about a set find the API and say who asks.
 
-The URL comes from ``--server`` or ``DUEPOINT_API_URL``. Who asks: what an option says, else what
-the environment says, else the token of the kubeconfig's context, so that who uses kubectl with a
-token needs to give none; in a Pod that is the token of its ServiceAccount. A certificate of a
-kubeconfig says nothing to this API; the message then names the ways to a token. The namespace is
-that of the context, as for kubectl.
+The URL comes from ``--server`` or ``DUEPOINT_API_URL``. Who asks: ``--token-file``, else what the
+environment says, else, for a server on this machine such as the end of a port-forward, the token
+of the kubeconfig's context. A certificate of a kubeconfig says nothing to this API; the message
+then names the ways to a token. The namespace is that of the context, as for kubectl.
 
 No token goes out unencrypted, and one that the kubeconfig gives, which may be an administrator's,
-goes to another machine only where the person agrees: a server in a copied command or a variable of
-somebody else's would otherwise be handed the rights over the cluster.
+goes to no other machine: a server in a copied command or a variable of somebody else's would
+otherwise be handed the rights over the cluster.
 """
 
 from __future__ import annotations
@@ -26,20 +25,13 @@ from typing import Any
 from urllib import parse
 
 import click
-import msgspec
 
 from duepoint import client, errors
 from duepoint.cli import limits, options
 from duepoint.client import tokens, transport
 from duepoint.kube import credentials
-from duepoint.kube import errors as kube_errors
 
-#: A token that TokenRequest makes for a command lives so long, in seconds.
-_TOKEN_SECONDS = 3600
-_HOW = (
-    "write --token-file FILE, or --service-account NAME (which needs the right to create tokens"
-    " for it), or set DUEPOINT_API_TOKEN to what kubectl create token prints"
-)
+_HOW = "write --token-file FILE, or set DUEPOINT_API_TOKEN to what kubectl create token prints"
 
 Ask = Callable[..., Coroutine[Any, Any, int]]
 
@@ -49,28 +41,8 @@ class ApiPlace(options.Place):
     """Where the API is, and who asks."""
 
     server: str | None
-    token: str | None
     token_file: Path | None
-    service_account: str | None
     ca_file: Path | None
-    send_token: bool = False
-
-    def __post_init__(self) -> None:
-        given = {
-            "--token": self.token,
-            "--token-file": self.token_file,
-            "--service-account": self.service_account,
-        }
-        named = [name for name, value in given.items() if value is not None]
-        if len(named) > 1:
-            raise errors.InvalidSetting(named[1], f"leave it out, or leave {named[0]} out")
-
-
-def _service_account(text: str) -> str:
-    namespace, slash, name = text.rpartition("/")
-    if not name or "/" in namespace or (slash and not namespace) or not text.isprintable():
-        raise ValueError(f"{errors.quoted(text)}: write NAME, or NAMESPACE/NAME")
-    return text
 
 
 of_api = options.gathered(
@@ -84,29 +56,10 @@ of_api = options.gathered(
         help="Of the HTTP API. [DUEPOINT_API_URL]",
     ),
     click.option(
-        "--token",
-        metavar="TEXT",
-        help="Others on this machine can read it here; rather set the variable."
-        " [DUEPOINT_API_TOKEN]",
-    ),
-    click.option(
         "--token-file",
         metavar="FILE",
         type=click.Path(path_type=Path),
         help="Read again when it is replaced. [DUEPOINT_API_TOKEN_FILE]",
-    ),
-    click.option(
-        "--service-account",
-        metavar="[NAMESPACE/]NAME",
-        type=options.Converted(_service_account),
-        help="Ask with a token made for it, as kubectl create token does.",
-    ),
-    click.option(
-        "--send-token",
-        is_flag=True,
-        envvar="DUEPOINT_API_SEND_TOKEN",
-        help="Do not ask before the kubeconfig's token goes to another machine."
-        " [DUEPOINT_API_SEND_TOKEN]",
     ),
     click.option(
         "--ca-file",
@@ -172,7 +125,7 @@ async def opened(
         try:
             yield connected.schedule_set(who.namespace, set_name)
         except client.AccessDenied as denied:
-            raise errors.InvalidSetting("--token", _denied(denied)) from denied
+            raise errors.InvalidSetting("--token-file", _denied(denied)) from denied
         except client.NothingThere as missing:
             # The namespace may be that of a context that the person has forgotten.
             message = f"{set_name} in namespace {who.namespace}: {missing}; -n names another one"
@@ -228,46 +181,26 @@ async def _who(place: ApiPlace, *, is_near: bool) -> _Who:
         why = getattr(error, "strerror", None) or str(error)
         where = _origin_of_token(place)
         raise errors.InvalidSetting(where, f"{place.token_file or ''} {why}".strip()) from None
-    has_own = place.service_account is not None or (login is not None and bool(login.token))
-    if token is None and has_own and not is_near:
-        _ask_before_sending(place)
-    if token is None and (account := place.service_account) is not None:
-        token = await RenewedToken.made(lambda: _made_token(place, account, namespace))
+    if token is None and login is not None and login.token and not is_near:
+        message = f"the kubeconfig's does not go to another machine, {place.server}; {_HOW}"
+        raise errors.InvalidSetting("--token-file", message)
     if token is None and login is not None and login.token:
         token = RenewedToken(login.token, lambda: _token_of_context(place))
     if token is None:
         why = "there is no kubeconfig" if login is None else "the kubeconfig's user has no token"
-        raise errors.InvalidSetting("--token", f"is missing, and {why}; {_HOW}")
+        raise errors.InvalidSetting("--token-file", f"is missing, and {why}; {_HOW}")
     return _Who(token=token, namespace=namespace)
 
 
-def _ask_before_sending(place: ApiPlace) -> None:
-    """Raises errors.InvalidSetting where the kubeconfig's token is not to go to the server."""
-    to = f"the token that your kubeconfig gives, with all its rights, goes to {place.server}"
-    if place.send_token or options.confirmed(
-        f"{to[0].upper()}{to[1:]}. Is that your Duepoint API?",
-        option="--send-token",
-        without_terminal=f"{to}: set it if that is your Duepoint API, or give --token-file FILE",
-    ):
-        return
-    raise errors.InvalidSetting("--server", f"nothing was sent to {place.server}")
-
-
 def _given_token(place: ApiPlace) -> client.TokenSource | None:
-    """Of an option or, where there is none of the three, of the environment."""
-    if place.token is not None:
-        return client.TokenSource(place.token)
+    """Of the option or, where there is none, of the environment."""
     if place.token_file is not None:
         return client.TokenInFile(place.token_file)
-    if place.service_account is not None:
-        return None
     return tokens.of_environment(os.environ)
 
 
 def _origin_of_token(place: ApiPlace) -> str:
     """The option or the variable that a wrong token was read from."""
-    if place.token is not None:
-        return "--token"
     if place.token_file is not None:
         return "--token-file"
     named = ("DUEPOINT_API_TOKEN", "DUEPOINT_API_TOKEN_FILE")
@@ -280,11 +213,6 @@ class RenewedToken(client.TokenSource):
     def __init__(self, token: str, make: Callable[[], Coroutine[Any, Any, str]]) -> None:
         super().__init__(token)
         self._make = make
-
-    @classmethod
-    async def made(cls, make: Callable[[], Coroutine[Any, Any, str]]) -> RenewedToken:
-        """With its first token."""
-        return cls(await make(), make)
 
     def renew(self) -> bool:
         """Waits for it, in a thread with a loop of its own: an event loop may run in this one."""
@@ -301,7 +229,7 @@ async def _token_of_context(place: ApiPlace) -> str:
     """As it is now."""
     login = await credentials.found(place.kubeconfig, place.context).login()
     if not login.token:
-        raise errors.InvalidSetting("--token", "the kubeconfig's user has none any more")
+        raise errors.InvalidSetting("--token-file", "the kubeconfig's user has no token any more")
     return login.token
 
 
@@ -310,37 +238,6 @@ async def _login(place: ApiPlace) -> credentials.Login | None:
     try:
         return await credentials.found(place.kubeconfig, place.context).login()
     except errors.InvalidSetting:
-        if place.kubeconfig or place.context or place.service_account:
+        if place.kubeconfig or place.context:
             raise
         return None
-
-
-async def _made_token(place: ApiPlace, account: str, namespace: str) -> str:
-    from duepoint.cli import cluster  # noqa: PLC0415 - only this asks the API server
-
-    of_namespace, _, name = account.rpartition("/")
-    path = f"/api/v1/namespaces/{of_namespace or namespace}/serviceaccounts/{name}/token"
-    wanted = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_SECONDS},
-    }
-    try:
-        async with cluster.session(place) as session:
-            body = await session.api.request("POST", path, wanted)
-    except kube_errors.ApiError as error:
-        raise errors.InvalidSetting("--service-account", str(error)) from error
-    return msgspec.json.decode(body, type=_TokenRequest).status.token
-
-
-class _TokenStatus(msgspec.Struct, frozen=True):
-    token: str
-
-
-class _TokenRequest(msgspec.Struct, frozen=True):
-    status: _TokenStatus
-
-
-def identity(asked: client.AsyncSetClient) -> tuple[str, str]:
-    """Which set on which server: for a checkpoint."""
-    return asked.server, f"{asked.calls.namespace}/{asked.calls.name}"

@@ -1,12 +1,10 @@
-"""``duepoint next``, ``previous`` and ``explain``: the slots of one expression, and its meaning.
+"""``duepoint next``: the slots of one expression, and its meaning.
 
-``next`` begins strictly after ``--from`` and goes on, ``previous`` begins strictly before it and
-goes back. Slots are computed one by one as they are written, so any ``--count`` streams.
-
-``explain`` takes the engine's words for the fields, its next slots, and its slots around the next
-changes of the clock. A change of a zone's offset matters to a cron expression when some of its
-local times lie among those that the clock jumps over (a gap) or shows twice (an overlap). It also
-says what a CronJob with the same expression would do otherwise.
+Slots are computed one by one as they are written, so any ``--count`` streams. The meaning is the
+engine's words for the fields, and its slots around the next changes of the clock. A change of a
+zone's offset matters to a cron expression when some of its local times lie among those that the
+clock jumps over (a gap) or shows twice (an overlap). It also says what a CronJob with the same
+expression would do otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -26,49 +23,48 @@ from duepoint.expressions import cron, elsewhere, every, expression, never, synt
 
 _SECOND_US = expression.SECOND_US
 _DAY = 86_400
-_WIDTHS = {"scheduledTime": 24, "local": 32}
 #: So many local times are listed one by one.
 _LISTED = 4
-#: Slots that ``explain`` shows.
-_SHOWN = 3
 
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.lstrip("-").isdecimal() or len(text) > 18:
         raise ValueError(f"{errors.quoted(text)} is not a whole number")
-    if int(text) < 1:
-        raise ValueError(f"{int(text)} is too small; write 1 or more")
+    if int(text) == 0:
+        raise ValueError("0 is no number of slots; write 3, or -3 for the last three")
     return int(text)
-
-
-_count = click.option(
-    "--count",
-    default="1",
-    metavar="N",
-    type=options.Converted(_number),
-    show_default=True,
-    help="How many slots to print.",
-)
 
 
 @click.command("next")
 @options.asking
-@_count
+@click.option(
+    "--count",
+    default="3",
+    metavar="N",
+    type=options.Converted(_number),
+    show_default=True,
+    help="How many slots to print; -3 = the last three before --from, newest first.",
+)
 @options.output_format
 def next_slots(count: int, form: str, asked: AskedExpression) -> None:
-    """Print when the expression EXPR runs next."""
-    _show_slots(_walk(asked.expression.next_after, asked.from_us), asked, count, form, "after")
+    """Say in plain words when the expression EXPR runs, and print its next slots.
 
+    The text names the next dates on which daylight saving makes the expression behave specially,
+    and what a CronJob with it would do otherwise. JSON and YAML have the slots alone.
 
-@click.command("previous")
-@options.asking
-@_count
-@options.output_format
-def previous_slots(count: int, form: str, asked: AskedExpression) -> None:
-    """Print when the expression EXPR ran last, newest first."""
-    _show_slots(
-        _walk(asked.expression.previous_before, asked.from_us), asked, count, form, "before"
-    )
+    Example: duepoint next '30 2 * * *' --time-zone Europe/Rome
+    """
+    local = instants.LocalTime(asked.time_zone)
+    known = asked.expression
+    step, side = (known.next_after, "after") if count > 0 else (known.previous_before, "before")
+    slots_us = itertools.islice(_walk(step, asked.from_us), abs(count))
+    if output.is_data(form):
+        is_empty = not output.write((_slot(slot_us, local) for slot_us in slots_us), form)
+    else:
+        is_empty = not _explain(asked, slots_us, local, is_past=count < 0)
+    if is_empty and asked.text.strip() != never.TEXT:
+        when = instants.utc_text(asked.from_us)
+        output.complain(f"{errors.quoted(asked.text)} has no slot {side} {when}")
 
 
 def _walk(step: Callable[[int], int | None], from_us: int) -> Iterator[int]:
@@ -78,85 +74,51 @@ def _walk(step: Callable[[int], int | None], from_us: int) -> Iterator[int]:
         slot_us = step(slot_us)
 
 
-def _show_slots(
-    slots_us: Iterator[int], asked: AskedExpression, count: int, form: str, side: str
-) -> None:
-    local = instants.LocalTime(asked.time_zone)
-    rows = (_slot(slot_us, local) for slot_us in itertools.islice(slots_us, count))
-    if output.write(rows, form, widths=_WIDTHS) == 0:
-        when = instants.utc_text(asked.from_us)
-        output.complain(f"{errors.quoted(asked.text)} has no slot {side} {when}")
-
-
 def _slot(slot_us: int, local: instants.LocalTime) -> dict[str, str]:
     return {"scheduledTime": instants.utc_text(slot_us), "local": local.text(slot_us)}
 
 
-@click.command("explain")
-@options.asking
-@options.output_format
-def explain(form: str, asked: AskedExpression) -> None:
-    """Say in plain words when the expression EXPR runs.
-
-    Names the next dates on which daylight saving makes it behave specially, and what a CronJob
-    with the same expression would do otherwise.
-    """
-    local = instants.LocalTime(asked.time_zone)
-    coming = itertools.islice(_walk(asked.expression.next_after, asked.from_us), _SHOWN)
-    found: dict[str, Any] = {
-        "expression": asked.text.strip(),
-        "timeZone": asked.time_zone,
-        "meaning": asked.expression.describe(),
-        "next": [_slot(slot_us, local) for slot_us in coming],
-        "notes": list(elsewhere.notes(asked.text)),
-        "clockChanges": list(_clock_changes(asked, local)),
-        "cronJob": list(_cronjob(asked, local)),
-    }
-    if output.is_data(form):
-        output.write([found], form)
-    else:
-        output.say(found["expression"])
-        output.say(f"  {found['meaning']}")
-        for times in found["next"]:
-            output.say(f"  next {times['scheduledTime']}  {times['local']}")
-        for note in found["notes"]:
-            output.say(f"  note: {note}")
-        for change in found["clockChanges"]:
-            output.say(f"  {change['text']}")
-        for line in found["cronJob"]:
-            output.say(f"  CronJob: {line}")
-    if not found["next"] and asked.text.strip() != never.TEXT:
-        output.complain(f"{errors.quoted(asked.text)} has no slot after --from")
+def _explain(
+    asked: AskedExpression, slots_us: Iterator[int], local: instants.LocalTime, *, is_past: bool
+) -> int:
+    """Print what there is to say for people; return how many slots there were."""
+    output.say(asked.text.strip())
+    output.say(f"  {asked.expression.describe()}")
+    count = 0
+    for slot_us in slots_us:
+        count += 1
+        which = "last" if is_past else "next"
+        output.say(f"  {which} {instants.utc_text(slot_us)}  {local.text(slot_us)}")
+    for note in elsewhere.notes(asked.text):
+        output.say(f"  note: {note}")
+    for sentence in _clock_changes(asked, local):
+        output.say(f"  {sentence}")
+    for sentence in _cronjob(asked, local):
+        output.say(f"  CronJob: {sentence}")
+    return count
 
 
 # -- daylight saving -------------------------------------------------------------------------
 
 
-def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterator[dict[str, Any]]:
+def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterator[str]:
     known = asked.expression
     if not isinstance(known, cron.Cron):
-        yield {"text": "It takes no notice of daylight saving."}
+        yield "It takes no notice of daylight saving."
         return
     if local.zone.starts[1:] == () or local.zone.starts[-1] * _SECOND_US <= asked.from_us:
-        yield {"text": f"The clocks of {asked.time_zone} do not change."}
+        yield f"The clocks of {asked.time_zone} do not change."
         return
     sweeping = syntax.parse(asked.text.strip(), identity=asked.identity).sweeping
     changes = _coming_changes(known, local.zone, asked.from_us)
     if sweeping and changes:
-        yield {"text": "Its rhythm goes on through changes of the clock; dst means nothing here."}
+        yield "Its rhythm goes on through changes of the clock; dst means nothing here."
     if not changes:
-        yield {"text": "No change of the clock concerns its times."}
+        yield "No change of the clock concerns its times."
     for change in changes:
         chosen = asked.gap.value if change.is_gap else asked.overlap.value
         behaviour = "Cadence" if sweeping else str(chosen)
-        slots_us = change.slots_us(known)
-        yield {
-            "date": local.text(change.at_us)[:10],
-            "kind": "Gap" if change.is_gap else "Overlap",
-            "behaviour": behaviour,
-            "scheduledTimes": [instants.utc_text(slot_us) for slot_us in slots_us],
-            "text": change.sentence(local) + _what_it_does(known, change, behaviour, local),
-        }
+        yield change.sentence(local) + _what_it_does(known, change, behaviour, local)
 
 
 def _coming_changes(known: cron.Cron, zone: timezones.Zone, from_us: int) -> list[ClockChange]:

@@ -29,12 +29,10 @@ _HOMES = {
         "local.command", "run",
         "Run manifests on this machine, without a cluster, until Ctrl-C.",
     ),
-    "next": ("expression", "next_slots", "Print when the expression EXPR runs next."),
-    "previous": (
-        "expression", "previous_slots",
-        "Print when the expression EXPR ran last, newest first.",
+    "next": (
+        "expression", "next_slots",
+        "Say in plain words when the expression EXPR runs, and print its next slots.",
     ),
-    "explain": ("expression", "explain", "Say in plain words when the expression EXPR runs."),
     "validate": (
         "check.validate", "validate",
         "Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.",
@@ -58,7 +56,7 @@ _HOMES = {
     ),
     "webhook": (
         "webhook.webhook", "webhook",
-        "Send a sample of a Schedule's webhook; check a request that was received.",
+        "Try a Schedule's webhook before its time.",
     ),
     "list": (
         "schedules.listing", "list_schedules",
@@ -100,7 +98,7 @@ _HOMES = {
         "sets.sets", "sets",
         "Look at and change the members of a ScheduleSet, through the HTTP API.",
     ),
-    "load": ("load.load", "load", "Submit one-offs to SET and measure how late their events come."),
+    "load": ("load", "load", "Submit one-offs to SET and measure how late their events come."),
     "operator": (
         "processes", "operator",
         "Reconcile Schedules into the queue; one replica is active, the others stand by.",
@@ -109,15 +107,10 @@ _HOMES = {
         "processes", "worker",
         "Claim due points and fire their targets; every replica is active.",
     ),
-    "completion": (
-        "completion", "completion",
-        "Print the completion script of a shell, as in: source <(duepoint completion bash).",
-    ),
     "api": (
         "processes", "api",
         "Serve the HTTP API of ScheduleSets' members; every replica is active.",
     ),
-    "version": ("version", "version", "Print the version."),
 }  # fmt: skip
 
 #: Why a disk or a quota takes no more of what is written to it.
@@ -204,11 +197,17 @@ def plugin() -> None:
 
 
 def complete_for_kubectl() -> None:
-    """Entry point of ``kubectl_complete-duepoint``, which kubectl calls to complete our words."""
-    from duepoint.cli import completion  # noqa: PLC0415 - only this asks for it
+    """Entry point of ``kubectl_complete-duepoint``, which kubectl calls to complete our words.
 
-    for line in completion.for_kubectl(commands, sys.argv[1:]):
-        click.echo(line)
+    The last one is unfinished. Candidates are printed, then cobra's directive: no file names.
+    """
+    from click import shell_completion  # noqa: PLC0415 - only this asks for it
+
+    *whole, unfinished = sys.argv[1:] or [""]
+    asked = shell_completion.ShellComplete(commands, {}, "kubectl duepoint", "_DUEPOINT_COMPLETE")
+    for item in asked.get_completions(whole, unfinished):
+        click.echo(f"{item.value}\t{item.help}" if item.help else str(item.value))
+    click.echo(":4")
 
 
 @contextlib.contextmanager

@@ -62,9 +62,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     ),
     # Stalled
     Reason.INVALID_SCHEDULE: ("write what the message says, and apply it",),
-    Reason.NEVER_FIRES: (
-        "write a date that comes; duepoint explain EXPRESSION shows what it means",
-    ),
+    Reason.NEVER_FIRES: ("write a date that comes; duepoint next EXPRESSION shows what it means",),
     Reason.OUT_OF_RANGE: ("write what the message says, and apply it",),
     Reason.UNKNOWN_TIME_ZONE: ("write an IANA name such as Europe/Rome in spec.timeZone",),
     Reason.INVALID_JOB_TEMPLATE: (

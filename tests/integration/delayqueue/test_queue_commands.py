@@ -13,14 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.delayqueue import deadletters, keys, messages, quotas, sharding
+from duepoint.delayqueue import deadletters, keys, messages, quotas
 from duepoint.delayqueue.inspection import counts
-from duepoint.runs import past
-from duepoint.runs.run import RunState
-from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 from tests.support import goldenindex, queueing, redisusers
-from tests.unit.runs.test_past import SECOND, T0, an_event
 
 #: Three Schedules, and the members that have not ended.
 ARMED = 3 + len(goldenindex.MEMBERS) - 1
@@ -218,65 +214,6 @@ def test_peek_says_why_a_schedule_has_no_point(duepoint, namespace, name, why):
     assert why in duepoint("queue", "peek", "-n", namespace, "-s", name)
 
 
-# -- history -------------------------------------------------------------------------------------
-
-
-async def _write(harness, schedule_id):
-    """A success and a failure of this schedule, as a settlement leaves them."""
-    good = an_event()
-    bad = an_event(RunState.FAILED, "Rejected", slot_us=T0 + SECOND, message="503", attempts=3)
-    shard = sharding.home(schedule_id, harness.queue.index.known_layout())
-    names = harness.queue.index.shard(shard)
-    key = names.history_of(schedule_id, harness.queue.index.buckets)
-    await harness.server.redis.hset(key, schedule_id, past.record(good) + past.record(bad))
-
-
-@pytest.mark.parametrize("schedule", ["report", REPORT], ids=["name", "uid"])
-def test_history_shows_the_last_slots_newest_first(duepoint, change, schedule):
-    schedule_id = points.schedule_id(REPORT, "default")
-    change(lambda harness: _write(harness, schedule_id))
-    failed, succeeded = duepoint.rows("queue", "history", schedule)
-    assert (failed["outcome"], failed["reason"], failed["message"]) == ("Failed", "Rejected", "503")
-    assert (failed["attempts"], succeeded["outcome"]) == (3, "Succeeded")
-    assert succeeded["lateSeconds"] == 0.25
-    assert "Rejected: 503" in duepoint("queue", "history", schedule)
-
-
-def test_history_says_what_it_does_not_find(duepoint, change):
-    change(lambda harness: harness.queue.sets.mark_complete(queueing.EPOCH))
-    assert "is kept" in duepoint("queue", "history", "report")
-    assert "no Schedule default/none" in duepoint("queue", "history", "none", code=2)
-    assert "no ScheduleSet" in duepoint("queue", "history", "m", "--set", "none", code=2)
-
-
-# -- leases --------------------------------------------------------------------------------------
-
-
-def test_leases_tell_who_holds_what_until_when(duepoint):
-    (lease,) = duepoint.rows("queue", "leases")
-    assert (lease["worker"], lease["attempts"], lease["expired"]) == ("golden", 0, True)
-    assert lease["inSeconds"] < 0
-    held = {(each["namespace"], each["schedule"]) for each in lease["points"]}
-    assert held == {("default", "second"), ("team-b", "plain")}
-    assert {each["due"] for each in lease["points"]} == {"2026-01-01T01:00:00Z"}
-    assert "ran out" in duepoint("queue", "leases", "-o", "table")
-
-
-def test_a_claim_that_was_taken_over_says_how_often(duepoint, change):
-    change(lambda harness: harness.claim_all(worker="second owner", lease_seconds=60))
-    leases = {lease["worker"]: lease for lease in duepoint.rows("queue", "leases")}
-    assert leases.keys() == {"second owner"}
-    taken = [lease for lease in duepoint.rows("queue", "leases") if lease["attempts"]]
-    assert [lease["attempts"] for lease in taken] == [1]
-    assert not any(lease["expired"] for lease in taken)
-
-
-def test_leases_can_be_asked_for_one_schedule_or_worker(duepoint):
-    (lease,) = duepoint.rows("queue", "leases", "-n", "team-b", "-s", "plain")
-    assert [each["schedule"] for each in lease["points"]] == ["plain"]
-    assert "no worker holds" in duepoint("queue", "leases", "--worker", "nobody")
-
-
 # -- dead letters --------------------------------------------------------------------------------
 
 
@@ -343,36 +280,6 @@ def test_more_dead_letters_than_are_read_at_once_are_listed_whole(duepoint, chan
     assert listed == names[::-1]
 
 
-def test_a_dead_letter_shows_what_a_replay_needs(duepoint, change):
-    change(lambda harness: _bury(harness, "a"))
-    (row,) = duepoint.rows("dlq", "list", "-n", "buried")
-    (shown,) = duepoint.rows("dlq", "show", row["id"])
-    assert shown["message"] == "answer 422\nof a"
-    assert shown["replay"] == {
-        "namespace": "buried",
-        "schedule": "a",
-        "uid": "uid-of-a",
-        "scheduledTime": "2026-01-01T00:00:00Z",
-        "definition": "armed",
-        "possible": True,
-        "why": "",
-    }
-    text = duepoint("dlq", "show", row["id"], "-o", "table")
-    assert "replayable      yes" in text
-    assert "answer 422\\nof a" in text
-
-
-@pytest.mark.parametrize("letter", ["1.1/1-0", "1.77/1795309243951-0", "2.0/1795309243951-0"])
-def test_a_letter_that_is_not_there_is_nothing_to_show(duepoint, letter):
-    assert f"there is no dead letter {letter}" in duepoint("dlq", "show", letter, code=2)
-
-
-def test_a_letter_of_a_deleted_schedule_says_that_it_cannot_be_replayed(duepoint):
-    (row,) = duepoint.rows("dlq", "list")
-    text = duepoint("dlq", "show", row["id"], "-o", "table")
-    assert "replayable      no: the letter names no Schedule and slot" in text
-
-
 # -- what goes wrong -----------------------------------------------------------------------------
 
 
@@ -386,8 +293,8 @@ def test_a_letter_of_a_deleted_schedule_says_that_it_cannot_be_replayed(duepoint
         (("queue", "stats", "-o", "xml"), "write "),
         (("queue", "peek", "--count", "none"), "write a whole number from 1 to 1000"),
         (("queue", "peek", "-s", "report"), "write --namespace NAME too"),
-        (("dlq", "show", "7"), "write SHARD/ENTRY"),
-        (("dlq", "show", "1.1/99999999999999999999999-0"), "write SHARD/ENTRY"),
+        (("dlq", "replay", "7"), "write SHARD/ENTRY"),
+        (("dlq", "replay", "1.1/99999999999999999999999-0"), "write SHARD/ENTRY"),
     ],
     ids=[
         "server", "server of dlq", "no URL", "no such sum", "format", "count", "no namespace", "id",
@@ -428,7 +335,6 @@ def test_looking_changes_nothing(duepoint, own_server):
             ("queue", "stats", "--by", "namespace"),
             ("queue", "peek"),
             ("queue", "peek", "-n", "default", "-s", "report"),
-            ("queue", "leases"),
             ("dlq", "list"),
         ):
             assert duepoint.rows(*arguments)
@@ -496,8 +402,4 @@ def test_what_nobody_of_us_wrote_is_looked_at_all_the_same(duepoint, own_server,
                 damage(client, names, lane)
     for arguments in (("queue", "stats"), ("queue", "peek"), ("dlq", "list")):
         duepoint.rows(*arguments)
-    leases = CliRunner().invoke(
-        cli.commands, ("queue", "leases"), env={"DUEPOINT_REDIS_URL": duepoint._url}
-    )
-    assert isinstance(leases.exception, SystemExit | None), "nobody holds anything, at worst"
     assert change(lambda harness: harness.queue.counts.totals()).lag_us >= 0

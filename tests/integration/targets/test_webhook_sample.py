@@ -65,10 +65,8 @@ async def test_what_was_given_counts_before_what_the_cluster_has(
     text = manifest(kube_namespace, url="https://a.example/", signing=signing)
     given = ("--dry-run", "-o", "json", "--secret", f"hook/a={other}")
     result = await run(control_plane, text, *given)
-    verified = CliRunner().invoke(
-        cli.commands, ["webhook", "verify", "--secret", other], input=result.output
-    )
-    assert verified.exit_code == 0
+    row = json.loads(result.output)
+    standardwebhooks.Webhook(other).verify(row["body"], row["headers"])
 
 
 def allow_tokens(control_plane, namespace, audience):

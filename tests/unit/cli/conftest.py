@@ -40,12 +40,13 @@ def duepoint():
     """Arguments -> Answer; anything but an exit is a bug and passes through."""
 
     def run(*arguments: str, given: str | bytes | None = None) -> Answer:
-        of_rows = arguments[:1] in (("next",), ("previous",), ("simulate",)) or (
-            arguments[:1] == ("set",)
-            and arguments[1:2] in (("get",), ("list",), ("due",), ("stats",), ("put",))
+        of_rows = arguments[:1] in (("next",), ("simulate",)) or (
+            arguments[:1] == ("set",) and arguments[1:2] in (("get",), ("list",), ("put",))
         )
         if of_rows and not {"-o", "--output", "-h"} & set(arguments):
             arguments = (*arguments, "-o", "json")  # tests read the rows of these
+            if arguments[0] == "next" and "--count" not in arguments:
+                arguments = (*arguments, "--count", "1")
         result = CliRunner().invoke(cli.commands, arguments, input=given)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -1,4 +1,4 @@
-"""``duepoint set export`` and ``import``: whole sets, cut anywhere and continued."""
+"""``duepoint set export`` and ``import``: whole sets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from duepoint.cli.sets import exporting, importing
+from duepoint.cli.sets import transfer
 from tests.fakes import memoryapi
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -16,14 +16,12 @@ COUNT = 25
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Pages and batches of a few rows, a checkpoint after each, and little patience."""
+    """Pages and batches of a few rows, and little patience."""
     from duepoint.client import Retries
 
-    monkeypatch.setattr(exporting, "_PAGE", 4)
-    monkeypatch.setattr(exporting, "_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(importing, "_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(importing.batches, "ROWS", 4)
-    monkeypatch.setattr(importing, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
+    monkeypatch.setattr(transfer, "_PAGE", 4)
+    monkeypatch.setattr(transfer.batches, "ROWS", 4)
+    monkeypatch.setattr(transfer, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
 
 
 def filled(api, count=COUNT):
@@ -52,7 +50,6 @@ def test_an_export_has_every_member_once_and_nothing_that_only_the_api_writes(
     assert "25 members exported to" in answer.out
     assert ids(path) == sorted(api.members)
     assert set(json.loads(path.read_text().splitlines()[0])) == {"id", "at", "payload"}
-    assert [each.name for each in tmp_path.iterdir() if "check" in each.name] == []
 
 
 def test_an_empty_set_is_an_empty_file(duepoint, tmp_path):
@@ -69,70 +66,21 @@ def test_an_export_to_standard_output(duepoint, api):
     assert "5 members exported" in answer.err
 
 
-@pytest.mark.parametrize("requests", [1, 2, 3, 5, 7])
-def test_a_cut_export_goes_on_where_it_was(duepoint, api, tmp_path, requests):
-    filled(api)
-    path = tmp_path / "members.ndjson"
-    refusal = [_gone] * 3
-    api.faults.extend([None] * requests + refusal)
-    first = duepoint("set", "export", "reminders", str(path))
-    assert first.code == 2
-    api.faults.clear()
-    # What was written behind the checkpoint, and a half line, are not kept.
-    assert not path.exists()
-    if requests > 1:
-        with path.with_name("members.ndjson.part").open("ab") as data:
-            data.write(b'{"id": "half')
-
-    second = duepoint("set", "export", "reminders", str(path), "-o", "json")
-
-    assert second.code == 0
-    assert ids(path) == sorted(api.members)
-    assert second.rows[0]["continuedFrom"] == max(requests - 1, 0) * 4
-    assert [each.name for each in tmp_path.glob("members*")] == ["members.ndjson"]
-
-
 async def _gone(_):
     return memoryapi.problem(400, "Broken", "the request is broken")
 
 
-def test_a_file_that_is_there_is_not_replaced_by_accident(duepoint, refused, api, tmp_path):
-    filled(api, 3)
-    path = tmp_path / "members.ndjson"
-    path.write_text("precious\n")
-
-    assert "write --restart to replace it" in refused("set", "export", "reminders", str(path))
-    assert path.read_text() == "precious\n"
-    api.faults.extend([None, *[_gone] * 3])
-    assert duepoint("set", "export", "reminders", str(path), "--restart").code == 2
-    assert path.read_text() == "precious\n"
-    api.faults.clear()
-    assert duepoint("set", "export", "reminders", str(path), "--restart").code == 0
-    assert len(ids(path)) == 3
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"no JSON", "is no checkpoint"),
-        (b'{"work": ["import", "x", "y"]}', "belongs to another command (import x y)"),
-    ],
-)
-def test_another_checkpoint_is_not_continued(refused, tmp_path, content, said):
-    path = tmp_path / "members.ndjson"
-    (tmp_path / "members.ndjson.checkpoint").write_bytes(content)
-    assert said in refused("set", "export", "reminders", str(path))
-
-
-def test_a_file_shorter_than_its_checkpoint_is_not_continued(duepoint, refused, api, tmp_path):
+@pytest.mark.parametrize("requests", [0, 1, 3])
+def test_an_export_that_fails_leaves_the_former_file(duepoint, api, tmp_path, requests):
     filled(api)
     path = tmp_path / "members.ndjson"
-    api.faults.extend([None] * 3 + [_gone] * 3)
-    duepoint("set", "export", "reminders", str(path))
+    path.write_text("former\n")
+    api.faults.extend([None] * requests + [_gone] * 3)
+    assert duepoint("set", "export", "reminders", str(path)).code == 2
+    assert [each.read_text() for each in tmp_path.glob("members*")] == ["former\n"]
     api.faults.clear()
-    path.with_name("members.ndjson.part").write_bytes(b"")
-
-    assert "shorter than its checkpoint" in refused("set", "export", "reminders", str(path))
+    assert duepoint("set", "export", "reminders", str(path)).code == 0
+    assert ids(path) == sorted(api.members)
 
 
 # -- import --------------------------------------------------------------------------------------
@@ -188,24 +136,15 @@ def test_an_import_from_standard_input(duepoint, api, exported):
 
 
 @pytest.mark.parametrize("requests", [0, 1, 3, 5])
-def test_a_cut_import_goes_on_where_it_was(duepoint, api, exported, requests):
+def test_an_import_that_was_cut_is_repeated(duepoint, api, exported, requests):
     path, wanted = exported
     api.faults.extend([None] * requests + [_gone] * 10)
-    first = duepoint("set", "import", "reminders", str(path))
-    assert first.code == 2
-    checkpoint = path.with_name("members.ndjson.checkpoint")
-    assert checkpoint.exists() == (requests > 0)  # what came to nothing leaves none
-    done = json.loads(checkpoint.read_bytes())["rows"] if requests else 0
+    assert duepoint("set", "import", "reminders", str(path)).code == 2
     api.faults.clear()
-    before = len(api.requests)
 
     (second,) = duepoint("set", "import", "reminders", str(path), "-o", "json").rows
-
     assert payloads(api) == wanted
-    assert (second["rows"], second["continuedFrom"]) == (25, done)
     assert second["created"] + second["unchanged"] == 25
-    assert len(api.requests) - before == -(-(25 - done) // 4)
-    assert not checkpoint.exists()
 
 
 @pytest.mark.parametrize("word", ["import", "export"])
@@ -219,19 +158,6 @@ def test_a_misspelt_set_leaves_nothing_that_refuses_the_right_one(duepoint, expo
     answer = duepoint("set", word, "reminders", file, "-o", "json")
     assert answer.code == 0
     assert answer.rows[0].get("rows", answer.rows[0].get("members")) in (0, len(wanted))
-
-
-def test_a_changed_file_is_not_continued_in_the_middle(duepoint, refused, api, exported):
-    path, _ = exported
-    api.faults.extend([None] * 2 + [_gone] * 10)
-    duepoint("set", "import", "reminders", str(path))
-    api.faults.clear()
-    with path.open("a") as data:
-        data.write('{"id": "more", "at": "2090-12-24T18:00:00Z"}\n')
-
-    assert "belongs to another command" in refused("set", "import", "reminders", str(path))
-    assert duepoint("set", "import", "reminders", str(path), "--restart").code == 0
-    assert "more" in api.members
 
 
 ROWS = """{"id": "a", "at": "2090-12-24T18:00:00Z"}

@@ -81,11 +81,11 @@ def test_a_word_of_other_programs_leads_to_ours(refused, word, meant):
     ("arguments", "said"),
     [
         (("why",), "NAME: is missing; write duepoint why NAME"),
-        (("dlq", "show"), "ID: is missing; write duepoint dlq show ID"),
+        (("set", "put"), "SET: is missing; write duepoint set put SET"),
         (("backfill", "x"), "--from: is missing; write --from TIME (duepoint backfill -h"),
         (("simulate", "x"), "--from: is missing; write --from TIME (duepoint simulate -h"),
         (("why", "x", "--at"), "--at: its value is missing; write --at VALUE"),
-        (("explain",), "the expression is missing; put the expression into quotes"),
+        (("next",), "the expression is missing; put the expression into quotes"),
         (
             ("why", "x", "--redis-url", "redis://h:6379"),
             "--redis-url: is read for a slot only; add",
@@ -365,7 +365,7 @@ def test_each_command_that_asks_a_server_can_be_limited(refused, tmp_path, monke
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         write_kubeconfig(tmp_path / "config", url)
         for command in (
-            ("set", "stats", "reminders", "--server", url),
+            ("set", "get", "reminders", "--server", url),
             ("import", "cronjob", "--all-namespaces"),
             ("trigger", "nightly"),
             ("list",),

@@ -1,8 +1,8 @@
 """``duepoint forecast``: how many runs the coming hours bring, and who is in the worst minutes.
 
 Reads Schedules of a cluster or of files, counts their slots by minute, and shows a heat map, the
-worst minutes with what is in them and, where that is wanted, what would even them out. Members of
-ScheduleSets are in Redis and are not counted; a Schedule that this version cannot read is named.
+worst minutes with what is in them, and what would even them out. Members of ScheduleSets are in
+Redis and are not counted; a Schedule that this version cannot read is named.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -46,9 +45,6 @@ _INSIDE = 5
 @click.option("--from", "from_", default="now", metavar="TIME", show_default=True, help="Begin.")
 @click.option("--time-zone", default="Etc/UTC", metavar="ZONE", type=options.ZONE,
     show_default=True, help="Of the hours that are shown.")  # fmt: skip
-@click.option("--suggest", is_flag=True, help="Propose which Schedules to move or to spread.")
-@click.option("--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the picture there, too.")  # fmt: skip
 @options.output_format
 @options.of_many
 def forecast(
@@ -58,14 +54,14 @@ def forecast(
     days: int,
     from_: str,
     time_zone: str,
-    suggest: bool,
-    svg: Path | None,
     form: str,
     place: options.Place,
 ) -> None:
     """Show how many runs the coming hours bring, and who is in the worst minutes.
 
-    Without a FILE it asks the cluster.
+    Without a FILE it asks the cluster. Proposes what to write instead where a minute stands out.
+
+    Example: duepoint forecast -A --days 7
     """
     if files and (place.everywhere or selector is not None):
         raise errors.InvalidSetting("--filename", "reads files; leave out -A and -l")
@@ -77,18 +73,12 @@ def forecast(
         found = asyncio.run(_of_cluster(place, selector))
     coming = load.forecast(read.specs(found), from_us=from_us, minutes=days * _DAY_MINUTES)
     read.report()
-    proposals, after = suggestions.suggestions(coming) if suggest else ([], None)
+    proposals = list(suggestions.suggestions(coming))
     cells = load.hours(coming, time_zone)
-    if svg is not None:
-        drawn = drawing.svg(coming, cells, time_zone, after)
-        try:
-            svg.write_text(drawn, encoding="utf-8")
-        except OSError as error:
-            raise errors.InvalidSetting("--svg", f"{svg}: {error.strerror}") from None
     if output.is_data(form):
         output.write([_row(coming, cells, proposals)], form)
     else:
-        _show(coming, cells, time_zone, proposals, suggest=suggest)
+        _show(coming, cells, time_zone, proposals)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -229,14 +219,7 @@ def _row(coming: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) 
     }
 
 
-def _show(
-    coming: Forecast,
-    cells: list[load.Hour],
-    zone: str,
-    proposals: list[Suggestion],
-    *,
-    suggest: bool,
-) -> None:
+def _show(coming: Forecast, cells: list[load.Hour], zone: str, proposals: list[Suggestion]) -> None:
     suspended = f", {coming.suspended:,} of them suspended" if coming.suspended else ""
     ends = instants.utc_text(coming.from_us), instants.utc_text(coming.at_us(len(coming.minutes)))
     objects, runs = f"{coming.schedules:,} Schedule", f"{coming.runs:,.0f} run"
@@ -266,8 +249,7 @@ def _show(
             output.say(
                 f"    {drawing.number(rest):>9}  of {others} other expression{'s' * (others > 1)}"
             )
-    if suggest:
-        _show_proposals(proposals)
+    _show_proposals(proposals)
 
 
 def _show_proposals(proposals: list[Suggestion]) -> None:

@@ -108,15 +108,9 @@ def _evenly(minute: str) -> tuple[int, int] | None:
     return (numbers[0], distance) if len(numbers) == len(parts) else None
 
 
-def suggestions(known: Forecast) -> tuple[list[Suggestion], list[float]]:
-    """The proposals, each after those before it, and the minutes after all of them."""
+def suggestions(known: Forecast) -> Iterator[Suggestion]:
+    """Return the proposals, each after those before it."""
     minutes = list(known.minutes)
-    found = list(_found(known, minutes))
-    return found, minutes
-
-
-def _found(known: Forecast, minutes: list[float]) -> Iterator[Suggestion]:
-    """Changes the minutes with each proposal."""
     moved: set[tuple[tuple[str, ...], str]] = set()
     for _ in range(MOST):
         before = max(minutes)

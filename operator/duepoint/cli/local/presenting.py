@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.live import Live
 
 from duepoint import telemetry
-from duepoint.cli import output
-from duepoint.cli.local import keys, receiver, reports, view
+from duepoint.cli import output, receiver
+from duepoint.cli.local import keys, reports, view
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.session import RunRequest, RunSession
 
@@ -80,7 +80,7 @@ async def _receiving(session: RunSession, port: int | None) -> AsyncIterator[Non
     if port is None:
         yield
         return
-    async with receiver.receiving(port, session.on_request):
+    async with receiver.receiving(receiver.HOST, port, session.on_request):
         yield
 
 

@@ -288,7 +288,7 @@ class RunSession:
     def on_request(self, request: dict[str, Any]) -> None:
         """Report a webhook that the receiver took."""
         self.received += 1
-        self._say("received", **request)
+        self._say("received", **{**request, "arrived": request["arrived"].isoformat()})
 
     async def _all_ended(self, running: engine.Engine) -> bool:
         """Whether each run has ended, or has failed once and nobody said how long to go on."""

@@ -1,7 +1,7 @@
 """``duepoint dlq``: slots that were given up on, why, and how they run again or are removed.
 
-``list`` and ``show`` look at the ``dead`` streams, newest first, and change nothing; ``replay`` and
-``purge`` do. A letter is named by its shard and its entry there, as ``list`` shows it.
+``list`` looks at the ``dead`` streams, newest first, and changes nothing; ``replay`` and ``purge``
+do. A letter is named by its shard and its entry there, as ``list`` shows it.
 
 Letters to replay or purge are named by id, or chosen by their content. At least one choice has to
 be made, ``--all`` being one, so that no letter is replayed or purged because an option was
@@ -32,7 +32,6 @@ from duepoint.expressions import durations
 if TYPE_CHECKING:
     from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import upcoming
 
 _MOST_LETTERS = 10_000
 #: Letters that are looked at for a namespace or a Schedule before the search is ended.
@@ -95,25 +94,6 @@ async def list_letters(
     )
 
 
-@dlq.command("show")
-@click.argument("letter_id", metavar="ID", type=views.LETTER_ID)
-@options.output_format
-@connection.looking()
-async def show_letter(opened: DelayQueue, *, letter_id: tuple[int, int, str], form: str) -> int:
-    """Show one dead letter, by the ID that list shows, with what is needed to replay it."""
-    letter = await opened.dead_letters.find(*letter_id)
-    if letter is None:
-        layout, shard, entry = letter_id
-        message = (
-            f"there is no dead letter {layout}.{shard}/{entry}; dlq list shows those there are"
-        )
-        raise errors.InvalidSetting("ID", message)
-    row = views.row_of(letter)
-    row |= {"fields": letter.entry, "member": letter.member.hex()}
-    row["replay"] = await _replayability(opened, letter, row)
-    return output.show_row(row, form, _all_cells(row))
-
-
 def _no_letter(reason: str | None) -> str:
     """That nothing was found; a reason that this version does not know may be misspelt."""
     from duepoint.schedules import conditions  # noqa: PLC0415 - only these commands pay for it
@@ -135,44 +115,6 @@ _COLUMNS: output.Columns = {
     "reason": "reason",
     "message": "message",
 }
-
-
-def _all_cells(row: output.Row) -> output.Cells:
-    replay = row["replay"]
-    cells = {
-        "id": row["id"],
-        "schedule": output.name(row),
-        "uid": row["uid"],
-        "scheduled time": output.text(row["scheduledTime"]),
-        "given up": row["givenUp"],
-        "kind": row["kind"],
-        "trigger": row["trigger"],
-        "run": row["runUid"],
-        "attempts": output.text(row["attempts"]),
-        "reason": row["reason"],
-        "message": row["message"],
-        "HTTP status": output.text(row["httpStatus"]),
-        "in the queue": replay["definition"],
-        "replayable": "yes" if replay["possible"] else f"no: {replay['why']}",
-    }
-    return {name: cell for name, cell in cells.items() if cell}
-
-
-async def _replayability(
-    opened: DelayQueue, letter: deadletters.DeadEntry, row: output.Row
-) -> output.Row:
-    """What running the slot again needs, and whether it is there."""
-    needed = {name: row[name] for name in ("namespace", "schedule", "uid", "scheduledTime")}
-    known = None
-    if row["namespace"] and row["uid"]:
-        known = await opened.upcoming.schedule_view(row["namespace"], uid=row["uid"])
-    why = _why_not(letter, known)
-    return {
-        **needed,
-        "definition": "absent" if known is None else known.known.state.name.lower(),
-        "possible": not why,
-        "why": why,
-    }
 
 
 # -- replay and purge ----------------------------------------------------------------------------
@@ -394,15 +336,6 @@ async def _is_agreed(
     return agreed
 
 
-def _why_not(letter: deadletters.DeadEntry, known: upcoming.ScheduleView | None) -> str:
-    """Why a letter cannot be replayed; empty where it can."""
-    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
-
-    if deadletters.slot_of(letter) is None:
-        return "the letter names no Schedule and slot: its point could not be read"
-    return _WHY["absent"] if known is None else ""
-
-
 async def _trouble_replaying(
     opened: DelayQueue, letter: deadletters.DeadEntry, now_us: int, *, dry: bool
 ) -> str:
@@ -411,10 +344,10 @@ async def _trouble_replaying(
 
     slot = deadletters.slot_of(letter)
     if slot is None:
-        return _why_not(letter, None)
+        return "the letter names no Schedule and slot: its point could not be read"
     known = await opened.upcoming.schedule_view(slot.namespace, uid=slot.uid)
     if known is None:
-        return _why_not(letter, None)
+        return _WHY["absent"]
     if dry:
         return ""
     answer = await opened.dead_letters.replay(letter, slot, (known.shard, known.known), now_us)

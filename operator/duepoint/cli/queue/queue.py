@@ -1,4 +1,4 @@
-"""``duepoint queue``: what is in the queue, what comes next, and who holds what.
+"""``duepoint queue``: what is in the queue, and what comes next.
 
 Looks at Redis alone, with reading commands only, and never at more than a bounded part of it: safe
 on a queue of any size, while it works. JSON is one object a line, times are RFC 3339 in UTC; a
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duepoint.cli import grouping, options, output
-from duepoint.cli.queue import connection, history, partition, views
+from duepoint.cli.queue import connection, partition, views
 from duepoint.delayqueue import sharding
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 #: Points that may be asked for: in the worst case each lies in a lane of its own.
 _MOST_POINTS = 1_000
-_MOST_CLAIMS = 10_000
 
 
 @click.group("queue", cls=grouping.CommandGroup)
@@ -35,7 +34,6 @@ def queue() -> None:
 
 
 queue.add_command(partition.partition)
-queue.add_command(history.history)
 
 
 # -- stats ---------------------------------------------------------------------------------------
@@ -242,56 +240,4 @@ _OF_POINT: output.Columns = {
     "schedule": output.name,
     # Of a retry: the reason, and the cause in words where it was kept.
     "last error": lambda row: ": ".join(filter(None, (row["lastError"], row["lastCause"]))),
-}
-
-
-# -- leases --------------------------------------------------------------------------------------
-
-
-@queue.command("leases")
-@options.count(_MOST_CLAIMS)
-@options.only_namespace
-@options.only_schedule
-@click.option("--worker", metavar="NAME", help="Only claims of this worker.")
-@options.output_format
-@connection.looking(options.check_schedule)
-async def leases(
-    opened: DelayQueue,
-    *,
-    count: int,
-    namespace: str | None,
-    schedule: str | None,
-    worker: str | None,
-    form: str,
-) -> int:
-    """Show who holds which points until when, and how often they were taken over.
-
-    A claim that ran out is taken over by the next worker that looks.
-    """
-    rows: list[output.Row] = []
-    async for lease in opened.held_claims.all():
-        row = views.of_lease(lease)
-        row["points"] = [each for each in row["points"] if views.is_of(each, namespace, schedule)]
-        if row["points"] and worker in (None, row["worker"]):
-            rows.append(row)
-        if len(rows) == count:
-            break
-    if not rows:
-        output.complain("no worker holds such points")
-    return output.show_rows(rows, form, _OF_LEASE, spare=("claim", "until"), may_cut="holds")
-
-
-def _held(row: output.Row) -> str:
-    names = list(dict.fromkeys(output.name(point) for point in row["points"]))
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-_OF_LEASE: output.Columns = {
-    "worker": "worker",
-    "ends in": lambda row: "ran out" if row["inSeconds"] <= 0 else output.span(row["inSeconds"]),
-    "until": lambda row: output.short_time(row["until"]),
-    "taken over": "attempts",
-    "points": "count",
-    "claim": "claim",
-    "holds": _held,
 }

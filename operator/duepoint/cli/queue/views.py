@@ -1,4 +1,4 @@
-"""What the queue holds, as rows: points, claims, dead letters, and why a Schedule has no point.
+"""What the queue holds, as rows: points, dead letters, and why a Schedule has no point.
 
 The slot of a chain point is worked out from the definition's rule, as a worker does it; where the
 rule cannot be read, the row leaves the slot out.
@@ -44,22 +44,6 @@ def of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
         "lastError": "" if sight.record is None else sight.record.last_error,
         "lastCause": "" if sight.record is None else sight.record.last_cause,
         "shard": sharding.index_of(sight.shard),
-    }
-
-
-def of_lease(lease: upcoming.ClaimView) -> output.Row:
-    """A claim with its points."""
-    left_us = lease.until_us - lease.now_us
-    return {
-        "worker": lease.worker,
-        "until": output.time(lease.until_us),
-        "inSeconds": left_us / 1_000_000,
-        "expired": left_us <= 0,
-        "attempts": lease.reclaimed,
-        "claim": lease.id.hex(),
-        "shard": sharding.index_of(lease.shard),
-        "count": len(lease.points),
-        "points": [_point(sight) for sight in lease.points],
     }
 
 

@@ -9,41 +9,32 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 import click
+import msgspec
 from msgspec import UNSET
 
 from duepoint import client, errors
 from duepoint.cli import apisession, grouping, instants, options, output
-from duepoint.cli.sets import shown
+from duepoint.cli.sets import transfer
 from duepoint.client import calls
 from duepoint.expressions import durations
 
-_MOST = 10_000
 _PAGE = 500
 #: Members of another id that are looked through for the one that was meant.
 _LOOKED_THROUGH = 1_000
 
-_TRANSFERS = {"export": "exporting", "import": "importing"}
+#: Slots to come that ``get`` shows of a member with a schedule.
+_NEXT = 3
+#: A member's own wishes, in the order of a table of one.
+_WISHES = (
+    "timeZone", "startingDeadlineSeconds", "catchUpPolicy", "catchUpLimit", "concurrencyPolicy",
+    "jitter", "dst",
+)  # fmt: skip
 
 
-class SetCommands(grouping.CommandGroup):
-    """The subcommands; two of them are imported when they are asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), *_TRANSFERS]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if module := _TRANSFERS.get(cmd_name):
-            found = importlib.import_module(f"duepoint.cli.sets.{module}").command
-            assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
-            return found
-        return super().get_command(ctx, cmd_name)
-
-
-@click.group("set", cls=SetCommands)
+@click.group("set", cls=grouping.CommandGroup)
 def sets() -> None:
     """Look at and change the members of a ScheduleSet, through the HTTP API.
 
@@ -52,28 +43,34 @@ def sets() -> None:
     """
 
 
+sets.add_command(transfer.export)
+sets.add_command(transfer.import_rows)
+
+
 # -- looking -------------------------------------------------------------------------------------
 
 
 @sets.command("get")
 @apisession.of_set
-@click.argument("id_", metavar="ID")
-@click.option(
-    "--next", "next_", metavar="N", type=options.whole(100), help="Also its next N slots."
-)
+@click.argument("id_", metavar="[ID]", required=False)
 @options.output_format
 @apisession.asking
-async def get(asked: client.AsyncSetClient, *, id_: str, next_: int | None, form: str) -> int:
-    """Show the member ID of SET."""
+async def get(asked: client.AsyncSetClient, *, id_: str | None, form: str) -> int:
+    """Show the member ID of SET; without ID the set: its members, what is due, and how late.
+
+    Example: duepoint set get reminders order-17 -n shop
+    """
+    if id_ is None:
+        about = _row(await asked.info())
+        output.show_row(about, form, _of_set(about))
+        return 0
     try:
-        row = shown.row(await asked.get(id_))
+        row = _row(await asked.get(id_))
     except client.NothingThere as missing:
         return await _no_member(asked, id_, missing)
-    times = await asked.next_times(id_, next_) if next_ else ()
-    if next_:
-        row["nextTimes"] = list(times)
-    cells = shown.cells_of_member(row) | ({"next": ", ".join(times)} if times else {})
-    shown.single(row, form, lambda _: cells)
+    if row["schedule"] is not None:
+        row["nextTimes"] = list(await asked.next_times(id_, _NEXT))
+    _show_member(row, form)
     return 0
 
 
@@ -81,21 +78,35 @@ async def get(asked: client.AsyncSetClient, *, id_: str, next_: int | None, form
 @apisession.of_set
 @click.option("--prefix", default="", metavar="TEXT", help="Only ids that begin so.")
 @click.option(
+    "--within", "within_us", metavar="DURATION", type=options.DURATION_US,
+    help="Only what is due within this, such as 1h, or overdue; the earliest first.",
+)  # fmt: skip
+@click.option(
     "--count", default="100", metavar="N", type=options.whole(10**9), show_default=True,
-    help="How many at most, in no certain order.",
+    help="How many at most; without --within in no certain order.",
 )  # fmt: skip
 @options.output_format
 @apisession.asking
-async def list_members(asked: client.AsyncSetClient, *, prefix: str, count: int, form: str) -> int:
-    """List members of SET."""
+async def list_members(
+    asked: client.AsyncSetClient, *, prefix: str, within_us: int | None, count: int, form: str
+) -> int:
+    """List members of SET.
+
+    Example: duepoint set list reminders -n shop --within 1h
+    """
+    if within_us is None:
+        members = asked.iterate(prefix, page_size=min(count + 1, _PAGE))
+    elif prefix:
+        raise errors.InvalidSetting("--prefix", "leave it out, or leave --within out")
+    else:
+        members = _due(asked, instants.utc_text(instants.now_us() + within_us), count + 1)
     rows: list[output.Row] = []
     total, has_more = 0, False
-    page_size = min(count + 1, _PAGE)  # one more says whether there are more
-    async with contextlib.aclosing(asked.iterate(prefix, page_size=page_size)) as members:
+    async with contextlib.aclosing(members):
         async for member in members:
             if has_more := total == count:
                 break
-            rows.append(shown.row(member))
+            rows.append(_row(member))
             total += 1
             # JSON and YAML are written page by page, so that any number takes little memory.
             if output.is_data(form) and len(rows) == _PAGE:
@@ -109,87 +120,74 @@ async def list_members(asked: client.AsyncSetClient, *, prefix: str, count: int,
     return 0
 
 
-@sets.command("due")
-@apisession.of_set
-@click.option(
-    "--within", "within_us", metavar="DURATION", type=options.DURATION_US,
-    help="Due from now on for so long, such as 1h. Unset: 1h.",
-)  # fmt: skip
-@click.option("--from", "from_", metavar="TIME", help="Due from then on; unset: now.")
-@click.option("--to", metavar="TIME", help="Due before then; instead of --within.")
-@click.option("--overdue", is_flag=True, help="Only what should have fired already.")
-@options.count(_MOST)
-@options.output_format
-@apisession.asking
-async def due(
-    asked: client.AsyncSetClient,
-    *,
-    within_us: int | None,
-    from_: str | None,
-    to: str | None,
-    overdue: bool,
-    count: int,
-    form: str,
-) -> int:
-    """List members of SET that are due in a time, the earliest first."""
-    since, until = _window(within_us, from_, to, overdue=overdue)
-    rows: list[output.Row] = []
-    cursor = ""
-    while len(rows) < count:
-        page = await asked.due(since, until, cursor, limit=min(count - len(rows), _PAGE))
-        rows += [shown.row(member) for member in page.items]
+async def _due(
+    asked: client.AsyncSetClient, until: str, most: int
+) -> AsyncGenerator[client.MemberView, None]:
+    """Members that are due before then, the earliest first, and about ``most`` of them."""
+    cursor, count = "", 0
+    while count < most:
+        page = await asked.due(instants.utc_text(0), until, cursor, limit=min(most - count, _PAGE))
+        for member in page.items:
+            yield member
+        count += len(page.items)
         if not (cursor := page.next):
-            break
-    _write(rows, form)
-    if not rows:
-        output.complain(f"no member is due from {since} to {until}")
-    elif cursor:
-        output.complain(f"more are due than these {count:,}; --count shows more")
-    return 0
+            return
 
 
-def _window(
-    within_us: int | None, from_: str | None, to: str | None, *, overdue: bool
-) -> tuple[str, str]:
-    """Both ends as RFC 3339."""
-    if overdue:
-        if within_us is not None or from_ is not None or to is not None:
-            raise errors.InvalidSetting("--overdue", "ends now: leave the other times out")
-        return instants.utc_text(0), instants.utc_text(instants.now_us())
-    if within_us is not None and to is not None:
-        raise errors.InvalidSetting("--to", "says the end, and so does --within: leave one out")
-    since_us = instants.parse_us(from_ or "now", zone="Etc/UTC", name="--from")
-    if to is None:
-        until_us = since_us + (within_us or 3_600_000_000)
-    else:
-        until_us = instants.parse_us(to, zone="Etc/UTC", name="--to")
-    if until_us <= since_us:
-        raise errors.InvalidSetting("--to" if to else "--within", "ends before it begins")
-    return instants.utc_text(since_us), instants.utc_text(until_us)
+def _row(value: msgspec.Struct) -> output.Row:
+    """What the API said, under its own names."""
+    made: output.Row = msgspec.to_builtins(value)
+    return made
+
+
+def _bare(row: output.Row, form: str) -> output.Row:
+    """The row; as YAML without what it does not have."""
+    return {name: value for name, value in row.items() if form != "yaml" or value is not None}
 
 
 def _write(rows: list[output.Row], form: str) -> None:
-    shown.rows(rows, form, _OF_MEMBER, wide=_WIDE, spare=("state", "payload"), may_cut="payload")
+    shown = (_bare(row, form) for row in rows)
+    output.show_rows(
+        shown, form, _OF_MEMBER, wide=_WIDE, spare=("state", "payload"), may_cut="payload"
+    )
+
+
+def _when(row: output.Row) -> str:
+    """The rule of a member in a cell."""
+    several = row["schedule"]
+    return ", ".join(several) if isinstance(several, list) else output.text(several or row["at"])
+
+
+def _payload(row: output.Row) -> str:
+    return "" if row["payload"] is None else msgspec.json.encode(row["payload"]).decode()
 
 
 _OF_MEMBER: output.Columns = {
     "id": "id",
-    "when": shown.when,
-    "next due": shown.due,
+    "when": _when,
+    "next due": lambda row: "claimed" if row["claimed"] else output.short_time(row["nextDueTime"]),
     "state": "state",
-    "payload": shown.payload,
+    "payload": _payload,
 }
 _WIDE: output.Columns = {"time zone": "timeZone", "created": "createdTime", "etag": "etag"}
 
 
-@sets.command("stats")
-@apisession.of_set
-@options.output_format
-@apisession.asking
-async def stats(asked: client.AsyncSetClient, *, form: str) -> int:
-    """Show how many members SET has, what is due, and how late it is."""
-    shown.single(shown.row(await asked.info()), form, _of_set)
-    return 0
+def _show_member(row: output.Row, form: str) -> None:
+    """A member as one line a fact; what it does not have is left out."""
+    due = "claimed by a worker" if row["claimed"] else output.text(row["nextDueTime"])
+    cells = {
+        "id": row["id"],
+        "schedule": _when({**row, "at": None}),
+        "at": output.text(row["at"]),
+        "state": row["state"],
+        "next due": due,
+        "next": ", ".join(row.get("nextTimes", ())),
+        **{name: output.text(row[name]) for name in _WISHES},
+        "payload": _payload(row),
+        "created": output.text(row["createdTime"]),
+        "etag": row["etag"],
+    }
+    output.show_row(_bare(row, form), form, {name: cell for name, cell in cells.items() if cell})
 
 
 def _of_set(row: output.Row) -> output.Cells:
@@ -236,8 +234,6 @@ def _whole_seconds(text: str) -> int:
     help="A slot that has not begun so long after its time is missed; whole seconds.",
 )  # fmt: skip
 @click.option("--suspend", is_flag=True, help="Hold it until it is put without this.")
-@click.option("--if-absent", is_flag=True, help="Only if there is none of this id.")
-@click.option("--if-match", metavar="ETAG", default="", help="Only if its etag is this.")
 @options.output_format
 @apisession.asking
 async def put(
@@ -251,11 +247,12 @@ async def put(
     time_zone: str | None,
     deadline_seconds: int | None,
     suspend: bool,
-    if_absent: bool,
-    if_match: str,
     form: str,
 ) -> int:
-    """Make the member ID of SET as the options say; without ID a one-off with an id of its own."""
+    """Make the member ID of SET as the options say; without ID a one-off with an id of its own.
+
+    Example: duepoint set put reminders order-17 -n shop --delay 24h --payload '{"order": 17}'
+    """
     if at is not None:
         at_us = instants.parse_us(at, zone=time_zone or "Etc/UTC", name="--at")
         at, time_zone = instants.utc_text(at_us), None
@@ -264,14 +261,13 @@ async def put(
         starting_deadline_seconds=deadline_seconds,
         suspend=suspend or None,
     )  # fmt: skip
-    options_of_change = calls.ChangeOptions(if_absent=if_absent, if_match=if_match)
     if id_ is None:
         if schedule is not None:
             raise errors.InvalidSetting("ID", "is missing: only --at and --delay go without one")
-        made = await asked.create(spec, options=options_of_change)
+        made = await asked.create(spec)
     else:
-        made = await asked.put(id_, spec, options=options_of_change)
-    shown.single(shown.row(made), form, shown.cells_of_member)
+        made = await asked.put(id_, spec)
+    _show_member(_row(made), form)
     return 0
 
 
@@ -293,7 +289,6 @@ def _spec(**given: object) -> client.MemberSpec:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--prefix", metavar="TEXT", help="All whose id begins so, instead of IDs.")
 @click.option("--all", "everything", is_flag=True, help="All members, instead of IDs.")
-@click.option("--if-match", metavar="ETAG", default="", help="Only if the etag of ID is this.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before --prefix and --all.")
 @options.output_format
 @apisession.asking
@@ -303,7 +298,6 @@ async def delete(
     ids: tuple[str, ...],
     prefix: str | None,
     everything: bool,
-    if_match: str,
     yes: bool,
     form: str,
 ) -> int:
@@ -311,8 +305,6 @@ async def delete(
     chosen = [bool(ids), prefix is not None, everything]
     if sum(chosen) != 1:
         raise errors.InvalidSetting("ID", "write IDs, or --prefix TEXT, or --all: one of them")
-    if if_match:
-        return await _delete_version(asked, ids, if_match, form)
     if not ids and not yes:
         what = "all members" if everything else f"all members whose id begins with {prefix}"
         without = "write --yes to delete without a question"
@@ -325,15 +317,6 @@ async def delete(
     else:
         await _delete_pages(asked, counts, prefix or "")
     return _say_deleted(counts, form)
-
-
-async def _delete_version(
-    asked: client.AsyncSetClient, ids: tuple[str, ...], if_match: str, form: str
-) -> int:
-    if len(ids) != 1:
-        raise errors.InvalidSetting("--if-match", "is about one member: write one ID")
-    removed = await asked.delete(ids[0], options=calls.ChangeOptions(if_match=if_match))
-    return _say_deleted({"Removed": int(removed), "Absent": int(not removed), "Refused": 0}, form)
 
 
 async def _delete_pages(asked: client.AsyncSetClient, counts: dict[str, int], prefix: str) -> None:
@@ -363,28 +346,6 @@ def _say_deleted(counts: Mapping[str, int], form: str) -> int:
         refused = f", {counts['Refused']:,} could not be" if counts["Refused"] else ""
         output.say(f"{counts['Removed']:,} deleted{absent}{refused}")
     return 0 if counts["Removed"] and not counts["Refused"] else output.FAILED
-
-
-@sets.command("trigger")
-@apisession.of_set
-@click.argument("id_", metavar="ID")
-@click.option(
-    "--payload", metavar="JSON|@FILE", type=options.PAYLOAD,
-    help="In place of the member's, this once.",
-)  # fmt: skip
-@options.output_format
-@apisession.asking
-async def trigger(asked: client.AsyncSetClient, *, id_: str, payload: object, form: str) -> int:
-    """Fire the member ID of SET once, now; its slots stay as they are."""
-    try:
-        run = await asked.trigger(id_, UNSET if payload is None else payload)
-    except client.NothingThere as missing:
-        return await _no_member(asked, id_, missing)
-    if output.is_data(form):
-        output.write([{"id": id_, "run": run}], form)
-    else:
-        output.say(f"{id_} fires now, as run {run}")
-    return 0
 
 
 async def _no_member(asked: client.AsyncSetClient, id_: str, missing: client.NothingThere) -> int:

@@ -1,8 +1,7 @@
-"""``duepoint webhook``: try a Schedule's webhook before its time, and check what was received.
+"""``duepoint webhook test``: try a Schedule's webhook before its time.
 
-``test`` sends one delivery of a manifest's webhook exactly as a worker would, from here: same code,
-same signature, a slot of now. ``verify`` answers for a receiver whether a captured request was
-signed with a secret, and if not, why. Neither needs a cluster.
+Sends one delivery of a manifest's webhook exactly as a worker would, from here: same code, same
+signature, a slot of now. It needs no cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def _assigned(text: str) -> tuple[str, str, str]:
 
 @click.group("webhook", cls=grouping.CommandGroup)
 def webhook() -> None:
-    """Send a sample of a Schedule's webhook; check a request that was received."""
+    """Try a Schedule's webhook before its time."""
 
 
 @webhook.command("test")
@@ -69,13 +68,6 @@ def webhook() -> None:
     help="Read from this cluster what was not given here, with your own rights.",
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
-@click.option(
-    "--scheduled-time",
-    default="now",
-    metavar="TIME",
-    show_default=True,
-    help="The slot that the sample is of.",
-)
 @click.option("--dry-run", is_flag=True, help="Show the request and send nothing.")
 @options.patience
 @options.output_format
@@ -91,7 +83,6 @@ def test(
     token_file: str | None,
     kubeconfig: Path | None,
     context: str | None,
-    scheduled_time: str,
     patience_seconds: float | None,
     form: str,
     dry_run: bool,
@@ -102,7 +93,6 @@ def test(
     """
     from duepoint.cli.webhook import sample  # noqa: PLC0415 - the libraries of a worker
 
-    slot_us = instants.parse_us(scheduled_time, zone="Etc/UTC", name="--scheduled-time")
     if (path is None) == (filename is None):
         message = "write one file or folder, or - for standard input"
         raise errors.InvalidSetting("FILE", message)
@@ -115,7 +105,7 @@ def test(
     place = options.Place(kubeconfig=kubeconfig, context=context, namespace=None)
     wanted = sample.Sample(
         spec=spec,
-        slot_us=slot_us - slot_us % (1_000_000 if scheduled_time == "now" else 1_000),
+        slot_us=instants.now_us() // 1_000_000 * 1_000_000,
         url=url,
         objects=objects,
         token=None if token_file is None else options.text("--token-file", token_file),
@@ -149,61 +139,3 @@ def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
         raise errors.InvalidSetting(file, f"has no Schedule with {wanted}")
     names = ", ".join(spec.name for spec in webhooks[:8])
     raise errors.InvalidSetting("--name", f"there are several webhooks; write one of {names}")
-
-
-@webhook.command("verify")
-@click.option(
-    "--secret",
-    "secrets",
-    metavar="SECRET",
-    multiple=True,
-    help="whsec_..., or the public key whpk_...; may be repeated.",
-)
-@click.option(
-    "--secret-file", "secret_files", metavar="FILE", multiple=True, help="The same, from a file."
-)
-@click.option(
-    "--request",
-    metavar="FILE",
-    help="The request as it came: headers, an empty line, the body. Unset: standard input.",
-)
-@click.option("--headers", metavar="FILE", help="Its headers alone, as lines or as JSON.")
-@click.option("--body", metavar="FILE", help="Its body alone, byte for byte.")
-@click.option(
-    "--tolerance",
-    "tolerance_us",
-    default="5m",
-    metavar="DURATION",
-    type=options.DURATION_US,
-    show_default=True,
-    help="How far its time may be from --at; 0s does not look at it.",
-)
-@click.option("--at", default="now", metavar="TIME", show_default=True, help="When it came.")
-@options.output_format
-def verify(
-    *,
-    secrets: tuple[str, ...],
-    secret_files: tuple[str, ...],
-    request: str | None,
-    headers: str | None,
-    body: str | None,
-    tolerance_us: int,
-    at: str,
-    form: str,
-) -> None:
-    """Check the signature of a request that was received.
-
-    Exit code 0: it is ours; 1: it is not, and why; 2: there is nothing to check.
-    """
-    from duepoint.cli.webhook import verification  # noqa: PLC0415 - only this command needs it
-
-    captured = verification.request(request, headers, body)
-    verdict = verification.judge(
-        captured,
-        verification.verifiers(secrets, secret_files),
-        tolerance_us=tolerance_us,
-        at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
-    )
-    verification.show(verdict, form)
-    if not verdict.is_valid:
-        raise click.exceptions.Exit(output.FAILED)

@@ -1,0 +1,234 @@
+"""``duepoint load``: one-offs in a set, and how late their events came.
+
+The command listens itself, so nothing else is needed: the set's webhook points to ``--receive``.
+It submits one-offs in bulk, waits until every accepted one has arrived or ``--wait`` is over,
+deletes what has not, and reports. Lateness is this machine's clock at the arrival less the due
+time, so that clock should agree with the cluster's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import datetime as dt
+import math
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from duepoint import client, errors
+from duepoint.cli import apisession, options, output, progress, receiver
+from duepoint.expressions import durations
+
+_MOST = 1_000_000
+_LONGEST_US = 86_400_000_000
+#: From the submission to the first due time.
+_LEAD_US = 2_000_000
+_LOOK_SECONDS = 0.2
+#: What is handed in late has to run: how late it comes is what is measured.
+_DEADLINE_SECONDS = 86_400
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not port.isascii() or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
+        raise ValueError(f"{errors.quoted(text)}: write HOST:PORT, such as 0.0.0.0:8090")
+    return host, int(port)
+
+
+def _within_us(text: str) -> int:
+    span_us = durations.parse_duration_us(text)
+    if span_us > _LONGEST_US:
+        raise ValueError("is more than a day")
+    return span_us
+
+
+@click.command("load")
+@apisession.of_set
+@click.option(
+    "--count", default="50", metavar="N", type=options.whole(_MOST), show_default=True,
+    help="How many one-offs.",
+)  # fmt: skip
+@click.option(
+    "--within", "within_us", default="20s", metavar="DURATION",
+    type=options.Converted(_within_us), show_default=True,
+    help="Their due times lie within so long, all the same distance apart.",
+)  # fmt: skip
+@click.option(
+    "--wait", "wait_us", default="30s", metavar="DURATION", type=options.DURATION_US,
+    show_default=True, help="What has not arrived so long after the last due time is lost.",
+)  # fmt: skip
+@click.option(
+    "--receive", "address", default="127.0.0.1:8090", metavar="HOST:PORT",
+    type=options.Converted(_address), show_default=True,
+    help="Where to listen for the events: what the set's webhook points to.",
+)  # fmt: skip
+@options.output_format
+@apisession.asking
+async def load(
+    asked: client.AsyncSetClient,
+    *,
+    count: int,
+    within_us: int,
+    wait_us: int,
+    address: tuple[str, int],
+    form: str,
+) -> int:
+    """Submit one-offs to SET and measure how late their events come.
+
+    Example: duepoint load probe -n default --count 50 --within 20s
+    """
+    run = _Load(asked, count, within_us)
+    async with receiver.receiving(*address, run.on_request):
+        with progress.bar("load", count) as advance:
+            try:
+                await run.submit(advance)
+                await run.wait(advance, wait_us)
+            finally:
+                await run.remove_rest()
+    report = run.report()
+    if output.is_data(form):
+        output.write([report], form)
+    else:
+        for line in _lines(report):
+            output.say(line)
+    if not report["arrived"] and report["accepted"]:
+        output.complain(
+            f"no event arrived at {address[0]}:{address[1]}: does the webhook of {report['set']}"
+            " point there, and do the egress rules allow it? kubectl describe scheduleset shows"
+            " what went wrong"
+        )
+    is_bad = any(report[name] for name in ("lost", "doubled", "early", "refused"))
+    return output.FAILED if is_bad else 0
+
+
+class _Load:
+    """One load: its one-offs by number, and what became of them.
+
+    Attributes:
+        arrived_us: when each arrived first, by its number.
+    """
+
+    def __init__(self, asked: client.AsyncSetClient, count: int, within_us: int) -> None:
+        self._asked = asked
+        self._run = f"load-{secrets.token_hex(4)}"  # two loads never meet
+        self._within_us = within_us
+        first_us = time.time_ns() // 1_000 + _LEAD_US
+        offsets = (number * within_us // count for number in range(count))
+        self._due_us = [(first_us + offset) // 1_000 * 1_000 for offset in offsets]
+        self.arrived_us: dict[int, int] = {}
+        self._doubled = self._foreign = self._accepted_late = 0
+        self._accepted: set[int] = set()
+        self._refused: collections.Counter[str] = collections.Counter()
+        self._submitted_seconds = 0.0
+
+    def _id(self, number: int) -> str:
+        return f"{self._run}-{number:06d}"
+
+    def on_request(self, request: dict[str, Any]) -> None:
+        """Note a request that the receiver took."""
+        run, _, number = request["schedule"].rpartition("-")
+        if run != self._run:
+            self._foreign += 1
+        elif int(number) in self.arrived_us:
+            self._doubled += 1
+        else:
+            self.arrived_us[int(number)] = (request["arrived"] - _EPOCH) // _MICROSECOND
+
+    async def submit(self, advance: progress.Advance) -> None:
+        """Send all of them in bulk, the earliest first; raises client.ClientError."""
+        began = time.monotonic()
+        rows = (
+            client.MemberRow(
+                id=self._id(number),
+                at=_EPOCH + due_us * _MICROSECOND,
+                payload={"n": number},
+                starting_deadline_seconds=_DEADLINE_SECONDS,
+            )
+            for number, due_us in enumerate(self._due_us)
+        )
+        number = 0
+        async for answer in self._asked.upsert(rows):
+            if answer.error is not None:
+                self._refused[answer.error.code] += 1
+            else:
+                self._accepted.add(number)
+                self._accepted_late += time.time_ns() // 1_000 > self._due_us[number]
+            number += 1
+            if number % 500 == 0:
+                advance(0, f"{number:,} submitted")
+        self._submitted_seconds = time.monotonic() - began
+
+    async def wait(self, advance: progress.Advance, wait_us: int) -> None:
+        """Until all that was accepted has arrived, or has had its time."""
+        until_us = self._due_us[-1] + wait_us
+        while len(self.arrived_us) < len(self._accepted) and time.time_ns() // 1_000 < until_us:
+            advance(len(self.arrived_us), f"{len(self.arrived_us):,} arrived")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def remove_rest(self) -> None:
+        """What has not arrived must not arrive later, at the next receiver on that port."""
+        late = [self._id(number) for number in self._accepted - self.arrived_us.keys()]
+        try:
+            async for _ in self._asked.delete_many(late):
+                pass
+        except client.ClientError as error:
+            begin = f"duepoint set delete SET --prefix {self._run}-"
+            output.complain(f"what is left could not be deleted ({error}); {begin} does it")
+
+    def report(self) -> output.Row:
+        """What became of the load, as JSON."""
+        late_us = sorted(at_us - self._due_us[number] for number, at_us in self.arrived_us.items())
+        return {
+            "set": f"{self._asked.calls.namespace}/{self._asked.calls.name}",
+            "count": len(self._due_us),
+            "withinSeconds": self._within_us / 1e6,
+            "accepted": len(self._accepted),
+            "refused": dict(self._refused),
+            "submittedSeconds": round(self._submitted_seconds, 3),
+            "acceptedLate": self._accepted_late,
+            "arrived": len(self.arrived_us),
+            "lost": len(self._accepted - self.arrived_us.keys()),
+            "doubled": self._doubled,
+            "early": sum(late < 0 for late in late_us),
+            "foreign": self._foreign,
+            "latenessMs": {
+                name: percentile(late_us, share) / 1_000 if late_us else None
+                for name, share in _SHARES.items()
+            },
+        }
+
+
+def percentile(ascending: Sequence[int], share: float) -> int:
+    """Nearest-rank: a value that was measured, with at most that share of the others above it."""
+    return ascending[max(math.ceil(share * len(ascending)) - 1, 0)]
+
+
+def _lines(report: output.Row) -> list[str]:
+    """The report as text."""
+    seconds = report["submittedSeconds"]
+    rate = report["accepted"] / seconds if seconds else 0.0
+    took = f"{output.span(seconds)} ({rate:,.0f}/s)"
+    lines = [f"submitted  {report['accepted']:,} of {report['count']:,} in {took}"]
+    if report["refused"]:
+        codes = ", ".join(f"{code} {count:,}" for code, count in report["refused"].items())
+        lines.append(f"refused    {codes}")
+    if report["acceptedLate"]:
+        lines.append(f"           {report['acceptedLate']:,} of them after their due time")
+    lines.append(
+        f"arrived    {report['arrived']:,}; lost {report['lost']:,}, doubled"
+        f" {report['doubled']:,}, early {report['early']:,}"
+    )
+    if report["arrived"]:
+        shown = (f"{name} {value:,.1f} ms" for name, value in report["latenessMs"].items())
+        lines.append(f"lateness   {'  '.join(shown)}")
+    if report["foreign"]:
+        lines.append(f"besides    {report['foreign']:,} requests that were no event of this load")
+    return lines
