@@ -227,13 +227,7 @@ async def arming(*, is_edit: bool = False) -> Chain:
             await world.apply()
         world.watches = False
         applied = await world.apply(schedule="@every 7m")
-        watch = kopfthread.KopfThread(
-            world.term,
-            credentials=cast("Credentials", None),
-            observe=world.observations.observe,
-            observe_run=world.run_reads.observe,
-            observe_set=world.sets.observe,
-        )
+        watch = kopfthread.KopfThread(world.term, credentials=cast("Credentials", None))
         life = kopfthread.KopfLife(asyncio.get_running_loop(), watch.take)
         event = {"type": "MODIFIED" if is_edit else "ADDED", "object": applied}
         works = "WorkQueue._work" if is_edit else "WorkQueue._work_batches"

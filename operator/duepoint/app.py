@@ -316,7 +316,7 @@ async def operating(
     health: services.Health,
     watch: leadership.MakeWatch,
     watchdog: watchdogs.Watchdog | None = None,
-    on_run: Callable[[run.RunEvent], None] | None = None,
+    on_run: Callable[[run.RunEvent], None] = lambda _event: None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """The operator over an API server: a task that leads whenever it can, until it is cancelled.
 

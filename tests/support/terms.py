@@ -1,8 +1,9 @@
-"""A term for tests of a single service."""
+"""A term for tests of a single service; what that says to others goes to mocks."""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 from duepoint import services
 from duepoint.clock import Clock
@@ -19,4 +20,6 @@ def a_term(clock: Clock, **given: Any) -> TermContext:
         "health": services.Health(),
         **given,
     }
-    return TermContext(clock=clock, **fields)
+    made = TermContext(clock=clock, **fields)
+    made.services = mock.MagicMock()
+    return made

@@ -1,46 +1,73 @@
 """What a leader does in its term, from the first look to the last.
 
-A term opens the index with its epoch and then runs, side by side: the watch, the reconcile queue,
-the reporter and the resync; and once a resync was complete, the outcomes, the Jobs and the sweep.
-All of it is made anew for each term and awaited when it ends, so nothing of a term outlives it. A
-standby holds none of this and does nothing. Firing needs none of it: without a leader statuses are
-late and nothing is repaired, and every slot still runs on time.
+A term opens the index with its epoch and then runs its services side by side: the watch, the
+reconcile queue, the reporter and the resync; and once a resync was complete, the outcomes, the Jobs
+and the sweep. All of it is made anew for each term and awaited when it ends, so nothing of a term
+outlives it. A standby holds none of this and does nothing. Firing needs none of it: without a
+leader statuses are late and nothing is repaired, and every slot still runs on time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import term as terms
+from duepoint.controller.jobs.completions import Completions
+from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.maintenance import fallbacks, installationstate, partitioner
+from duepoint.controller.maintenance.fallbacks import Fallbacks
+from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch, QueueGauges
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
+from duepoint.controller.maintenance.overdue import Endings
+from duepoint.controller.maintenance.partitioner import Partitioner
+from duepoint.controller.maintenance.sweeper import EVERY_SECONDS, Sweeps
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
+from duepoint.controller.scheduleruns.runreads import RunReads
+from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
 from duepoint.controller.schedules.dryruns import DryRuns
+from duepoint.controller.schedules.observations import Observations
+from duepoint.controller.schedules.reconcile import Reconcile
+from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
+from duepoint.controller.schedules.resync import Comparison, Resync
 from duepoint.controller.schedulesets import setpublishing
+from duepoint.controller.schedulesets.schedulesets import ScheduleSets
+from duepoint.controller.status.outcomes import Outcomes
+from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
-from duepoint.controller.termapi import TermApi
-from duepoint.controller.termservices import (
-    USUAL_TIMINGS,
-    Maintenance,
-    Run,
-    TermServices,
-    Timings,
-    subscribe,
-)
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.faults import FaultPoint
-from duepoint.kube import clusters, events
+from duepoint.kube import clusters, events, port
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port as kube_port
+from duepoint.kube import schedules as kube_schedules
+from duepoint.kube.port import ItemT
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import ownstreams
+
+#: All objects are compared with the queue so often, for what a watch may have missed.
+_RESYNC_SECONDS = 600.0
+
+#: The life of a service; ends by cancellation or by an error.
+Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Rhythms of a term, in seconds: looks at the index, and walks over it."""
+
+    look_seconds: float = LOOK_SECONDS
+    sweep_seconds: float = EVERY_SECONDS
+
+
+USUAL_TIMINGS = Timings()
 
 #: Parts of a leader's health; a standby has none of these troubles.
 PARTS = (
@@ -78,17 +105,182 @@ class Watch(Protocol):
     async def run(self) -> None: ...
 
 
-class MakeWatch(Protocol):
-    """Makes the watch of a term, whose observations go to these callbacks."""
+#: Makes the watch of a term, which shows every change to ``TermServices.observe``.
+MakeWatch = Callable[[TermContext], Watch]
 
-    def __call__(
+
+class TermApi:
+    """The API server as one term has it: it writes only while the Lease is trusted.
+
+    A process that stood still wakes up as the former leader, and its event loop runs what was due
+    before it hears that the term is over. What it would write then may replace what its successor
+    has written, and nothing would correct it.
+
+    Args:
+        is_held: whether the process may act as the leader, by the clock and not by what the event
+            loop has noticed.
+    """
+
+    def __init__(self, api: port.Api, is_held: Callable[[], bool]) -> None:
+        self._api = api
+        self._is_held = is_held
+
+    async def request(self, verb: str, path: str, *args: Any, **named: Any) -> bytes:  # noqa: ANN401
+        """Unavailable, and nothing is sent: a write after the term."""
+        if verb != "GET" and not self._is_held():
+            raise kube_errors.Unavailable(
+                f"{verb} {path}: this process is no longer the leader", sent=False
+            )
+        return await self._api.request(verb, path, *args, **named)
+
+    def list_pages(
+        self,
+        path: str,
+        item_type: type[ItemT],
+        **named: Any,  # noqa: ANN401
+    ) -> AsyncIterator[port.ListPage[ItemT]]:
+        return self._api.list_pages(path, item_type, **named)
+
+    def watch(
+        self,
+        path: str,
+        item_type: type[ItemT],
+        resource_version: str,
+        **named: Any,  # noqa: ANN401
+    ) -> AsyncIterator[port.WatchEvent[ItemT]]:
+        return self._api.watch(path, item_type, resource_version, **named)
+
+
+class TermServices:
+    """All services of a term but the watch, made in the order of who needs whom.
+
+    Args:
+        layout: how the index is cut.
+        dry_runs, others: kept from term to term.
+        own_streams: what the installation allows of streams in our Redis.
+
+    Attributes:
+        listed: every Schedule has been offered once, or could not be listed.
+    """
+
+    def __init__(
         self,
         term: TermContext,
         *,
-        observe: Callable[[Observed], None],
-        observe_run: Callable[[Observed], None],
-        observe_set: Callable[[Observed], None],
-    ) -> Watch: ...
+        layout: messages.Layout,
+        dry_runs: DryRuns,
+        own_streams: ownstreams.OwnStreams,
+        others: OtherInstalls,
+        timings: Timings = USUAL_TIMINGS,
+    ) -> None:
+        term.services = self
+        self.others = others
+        self.listed = asyncio.Event()
+        self.reconcile = Reconcile(term, dry_runs=dry_runs, own_streams=own_streams)
+        self._follow_schedules(term)
+        self._follow_runs(term)
+        self.sets = ScheduleSets(term, dry_runs=dry_runs, own_streams=own_streams)
+        self._maintain(term, layout, timings)
+        self._observers = {
+            kube_schedules.PLURAL: self.observations.observe,
+            kube_schedules.RUN_PLURAL: self.run_reads.observe,
+            kube_schedules.SET_PLURAL: self.sets.observe,
+        }
+
+    def observe(self, plural: str, seen: Observed) -> None:
+        """The watch shows a change of an object of this kind."""
+        self._observers[plural](seen)
+
+    def _follow_schedules(self, term: TermContext) -> None:
+        """Observations of Schedules go to the queue; reports and outcomes to the statuses."""
+        self.states = states = ScheduleStates(self.reconcile.stored)
+        self.reporter = reporter = Reporter(
+            term, states=states, is_arming=lambda: not self.listed.is_set()
+        )
+        self.outcomes = Outcomes(term, reporter=reporter)
+        self.observations = Observations(term, reconcile=self.reconcile, reporter=reporter)
+        self.reconcile_queue = ReconcileQueue(
+            term, observations=self.observations, reconcile=self.reconcile, reporter=reporter
+        )
+        self.comparison = Comparison(
+            term,
+            observations=self.observations,
+            note_collision=self.reconcile.collisions.__setitem__,
+            listed=self.listed,
+        )
+
+    def _follow_runs(self, term: TermContext) -> None:
+        """ScheduleRuns, the Jobs of all runs, and what a server that went back has lost of them."""
+        catch_up = self.outcomes.catch_up
+        self.runs = ScheduleRuns(term, definitions=self.reconcile.stored, catch_up=catch_up)
+        self.run_reads = RunReads(
+            term, is_wanted=self.runs.is_wanted, offer=self.runs.offer, remove=self.runs.remove
+        )
+        self.jobs = JobWatch(
+            term,
+            reporter=self.reporter,
+            keeps=self.runs.states.keeps,
+            catch_up=catch_up,
+        )
+        self.completions = Completions(
+            term,
+            definitions=self.states.definition,
+            is_waited_for=self.runs.states.has_waiting,
+        )
+        self.fallbacks = Fallbacks(
+            term,
+            endings=Endings(states=self.states, jobs=self.jobs, runs=self.runs.states),
+            reporter=self.reporter,
+            catch_up=catch_up,
+            ready=self.jobs.listed.wait,
+        )
+
+    def _maintain(self, term: TermContext, layout: messages.Layout, timings: Timings) -> None:
+        """What compares everything again and again, and keeps the index in order."""
+        queue = term.queue
+        self.resync = Resync(
+            term,
+            compare=self.comparison.run,
+            every_seconds=_RESYNC_SECONDS,
+            listed=self.listed,
+        )
+        self.sweeper = Sweeps(
+            term, watermark_us=self.states.watermark_us, every_seconds=timings.sweep_seconds
+        )
+        self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
+        self.index = IndexWatch(
+            term,
+            layout=layout,
+            outages=lambda: (
+                self.reconcile_queue.outages + self.sweeper.outages + queue.health.upheavals
+            ),
+            look_seconds=timings.look_seconds,
+        )
+        self.gauges = QueueGauges(term)
+
+    def from_the_start(self) -> tuple[Run, ...]:
+        """What runs as soon as the term begins."""
+        return (
+            self.reconcile_queue.run,
+            self.observations.run,
+            self.reporter.run,
+            self.run_reads.run,
+            self.sets.run,
+        )
+
+    def maintenance(self) -> tuple[Run, ...]:
+        """What maintains the index from the start; the sweep waits for the first resync."""
+        return (self.resync.run, self.index.run, self.partitioner.run, self.gauges.run)
+
+    def once_resynced(self) -> tuple[Run, ...]:
+        """What runs once every object was compared: a status needs its object."""
+        return (
+            self.outcomes.run,
+            self.jobs.run,
+            self.runs.run,
+            self.completions.run,
+            self.fallbacks.run,
+        )
 
 
 def lease_name(chosen: settings.OperatorSettings) -> str:
@@ -113,14 +305,14 @@ class Leadership:
         self,
         *,
         settings: settings.OperatorSettings,
-        api: kube_port.Api,
+        api: port.Api,
         queue: DelayQueue,
         watch: MakeWatch,
         clock: Clock,
         health: services.Health,
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
         timings: Timings = USUAL_TIMINGS,
-        on_run: Callable[[RunEvent], None] | None = None,
+        on_run: Callable[[RunEvent], None] = lambda _event: None,
     ) -> None:
         self._settings = settings
         self._api = api
@@ -204,40 +396,25 @@ class Leadership:
             installation=self._others.own,
             writes_per_second=self._settings.status_writes_per_second,
             record=recorder.note,
+            on_run=self._on_run,
+            annotate=lease.annotate,
         )
-        followers = TermServices(
+        made = TermServices(
             term,
+            layout=layout,
             dry_runs=self._dry_runs,
             own_streams=self._own_streams,
             others=self._others,
-        )
-        maintenance = Maintenance(
-            term,
-            followers,
-            layout=layout,
             timings=self._timings,
         )
-        subscribe(
-            term.events,
-            followers,
-            maintenance,
-            annotate=lambda changed: lease.annotate(partitioner.note_of(changed)),
-            on_run=self._on_run,
-        )
-        watch = self._watch(
-            term,
-            observe=followers.observations.observe,
-            observe_run=followers.run_reads.observe,
-            observe_set=followers.sets.observe,
-        )
-        resynced = maintenance.resync.first_done
+        watch = self._watch(term)
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run())
             group.create_task(self._others.run(recorder.note))
-            for run in (watch.run, *followers.from_the_start(), *maintenance.from_the_start()):
+            for run in (watch.run, *made.from_the_start(), *made.maintenance()):
                 group.create_task(run())
-            for run in (*followers.once_resynced(), maintenance.sweeper.run):
-                group.create_task(_after(resynced, run))
+            for run in (*made.once_resynced(), made.sweeper.run):
+                group.create_task(_after(made.resync.first_done, run))
 
 
 async def _after(ready: asyncio.Event, run: Run) -> None:

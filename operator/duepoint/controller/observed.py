@@ -105,13 +105,18 @@ def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
         metadata: as the API server has it.
     """
     read = msgspec.convert(metadata, port.Metadata)
+    return of_metadata(read, is_deleted=change == "DELETED")
+
+
+def of_metadata(metadata: port.Metadata, *, is_deleted: bool) -> Observed:
+    """An object of which only the metadata was read."""
     return of_name(
-        read.namespace,
-        read.name,
-        read.uid,
-        generation=read.generation,
-        version=port.version_of(read),
-        deleted=change == "DELETED" or read.deletion_timestamp is not None,
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        generation=metadata.generation,
+        version=port.version_of(metadata),
+        deleted=is_deleted or metadata.deletion_timestamp is not None,
     )
 
 

@@ -1,21 +1,16 @@
-"""One term of a leader: what its services share, and the events between them.
+"""One term of a leader: what its services share, and how they reach one another.
 
-Every service of a term is made with the ``TermContext``. It publishes through ``TermEvents``;
-``termservices.subscribe`` is the one table of subscribers, filled once every service exists. So
-services that concern one another are made in one direction only. A signal without subscribers does
-nothing, which is what tests and benchmarks of a single service want. Subscribers are called in the
-order of their subscription, in the publisher's turn of the event loop, and must neither block nor
-raise.
-
-A question with an answer is no event: the service that asks gets the function in its constructor.
+Every service of a term is made with the ``TermContext``. Its ``services`` are set once all of them
+exist, so that services that concern one another can call each other. What is called there does not
+block.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, ParamSpec
+from typing import TYPE_CHECKING
 
 from duepoint import agreedclock, services
 from duepoint.clock import Clock
@@ -27,8 +22,7 @@ from duepoint.kube import port
 from duepoint.runs.run import RunEvent
 
 if TYPE_CHECKING:
-    from duepoint.controller.observed import Observed
-    from duepoint.controller.statusconditions import Report
+    from duepoint.controller.leadership import TermServices
 
 
 #: Who waits for clocks that agree looks this often.
@@ -97,97 +91,7 @@ class RunningJob:
         )
 
 
-P = ParamSpec("P")
-
-
-class Signal(Generic[P]):
-    """One kind of event; calling it publishes.
-
-    A publisher that has to wait until every subscriber is done awaits ``completed`` instead, which
-    raises what they raise.
-    """
-
-    __slots__ = ("_subscribers",)
-
-    def __init__(self) -> None:
-        self._subscribers: list[Callable[P, object]] = []
-
-    def subscribe(self, *subscribers: Callable[P, object]) -> None:
-        """Call these for each publication from now on."""
-        self._subscribers.extend(subscribers)
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        for subscriber in self._subscribers:
-            subscriber(*args, **kwargs)
-
-    async def completed(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Publish to subscribers that return awaitables, one after the other."""
-        for subscriber in self._subscribers:
-            done = subscriber(*args, **kwargs)
-            assert isinstance(done, Awaitable)  # noqa: S101 - of every subscriber of such an event
-            await done
-
-
-@dataclass(frozen=True, slots=True)
-class TermEvents:
-    """All events of a term.
-
-    Attributes:
-        schedule_applied: the queue holds this state of a Schedule now, or it is gone from it.
-        schedule_leaving: a deleted Schedule is about to leave the queue; published again where a
-            subscriber raised TryLater.
-        schedule_widened: (uid) an edit lets slots start, or end, that wait for runs to end.
-        objects_compared: a complete resync has ended.
-
-        run_changed: every event of a run, with the acknowledgement that its readers settle.
-        run_started: a run goes on in a Job.
-        run_replacing: a worker is about to delete the Job of a run in favour of a newer slot.
-        slot_withdrawn: how a slot ended that waited when its ScheduleRun was deleted.
-        job_ended: (uid of the Schedule, name of the Job) a Job has ended, was released or was sent
-            away; an empty name where one is gone that was not seen to end.
-        jobs_released: (uid of the Schedule) finished Jobs may be deleted now.
-        template_proven: (uid, generation) a Job was created while its dry run had no verdict.
-
-        status_written: (uid) a status was written, or its history may be deleted all the same.
-        generation_refused: (namespace, name, uid, report) a generation must leave the queue.
-        mark_replaced: a Schedule was seen whose status is not marked as ours although we wrote it.
-
-        doubt_found: a shard went back, or more of what is overdue there was found.
-        claims_lost: (instant in microseconds) claims of slots up to then were lost.
-        index_suspected: the index may lack something.
-        index_damaged: something in the index is to be compared with the objects.
-        layout_read: the layout was read again.
-        layout_changed: a layout begins, before anything moves to it, or has been reached.
-        watch_listed: the watch begins, or begins again: what changed before is not in it.
-    """
-
-    schedule_applied: Signal[[Observed]] = field(default_factory=Signal)
-    schedule_leaving: Signal[[Observed]] = field(default_factory=Signal)
-    schedule_widened: Signal[[str]] = field(default_factory=Signal)
-    objects_compared: Signal[[]] = field(default_factory=Signal)
-
-    run_changed: Signal[[RunEvent, Acknowledgement | None]] = field(default_factory=Signal)
-    run_started: Signal[[RunningJob]] = field(default_factory=Signal)
-    run_replacing: Signal[[RunEvent, Acknowledgement | None]] = field(default_factory=Signal)
-    slot_withdrawn: Signal[[RunEvent]] = field(default_factory=Signal)
-    job_ended: Signal[[str, str]] = field(default_factory=Signal)
-    jobs_released: Signal[[str]] = field(default_factory=Signal)
-    template_proven: Signal[[str, int]] = field(default_factory=Signal)
-
-    status_written: Signal[[str]] = field(default_factory=Signal)
-    generation_refused: Signal[[str, str, str, Report]] = field(default_factory=Signal)
-    mark_replaced: Signal[[Observed]] = field(default_factory=Signal)
-
-    doubt_found: Signal[[]] = field(default_factory=Signal)
-    claims_lost: Signal[[int]] = field(default_factory=Signal)
-    index_suspected: Signal[[]] = field(default_factory=Signal)
-    index_damaged: Signal[[]] = field(default_factory=Signal)
-    layout_read: Signal[[]] = field(default_factory=Signal)
-    layout_changed: Signal[[messages.Layout]] = field(default_factory=Signal)
-    watch_listed: Signal[[]] = field(default_factory=Signal)
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class TermContext:
     """What the services of a term share.
 
@@ -200,6 +104,9 @@ class TermContext:
         installation: our installation, as statuses and the index name it; empty = it has no name.
         writes_per_second: the rate of status writes, of all kinds together.
         record: records an Event for users.
+        on_run: hears every event of a run.
+        annotate: puts annotations on the Lease, with its next renewal.
+        services: all services of the term.
     """
 
     api: port.Api
@@ -207,11 +114,13 @@ class TermContext:
     epoch: messages.Epoch
     clock: Clock
     health: services.Health
-    events: TermEvents = field(default_factory=TermEvents)
     namespaces: tuple[str, ...] = ()
     installation: str = ""
     writes_per_second: float = 50
     record: Callable[[kube_events.Event], None] = lambda _event: None
+    on_run: Callable[[RunEvent], None] = lambda _event: None
+    annotate: Callable[[Mapping[str, str]], None] = lambda _notes: None
+    services: TermServices = field(init=False)
 
     @functools.cached_property
     def allowance(self) -> Allowance:

@@ -20,8 +20,7 @@ import structlog
 
 from duepoint import services, settings
 from duepoint.clock import SystemClock
-from duepoint.controller.leadership import Leadership
-from duepoint.controller.termservices import Timings
+from duepoint.controller.leadership import Leadership, Timings
 from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue import errors as queue_errors

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from duepoint import services
 from duepoint.clock import SystemClock
-from duepoint.controller.termservices import Timings
+from duepoint.controller.leadership import Timings
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from duepoint import errors
-from duepoint.controller.termservices import Timings
+from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.kube import schedulesets

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from duepoint.controller.termservices import Timings
+from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import messages, sharding
 from tests.integration.controller.conftest import Installation
 

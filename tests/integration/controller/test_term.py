@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 
-from duepoint.controller.termservices import Timings
+from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import layouts, messages
 from duepoint.kube import schedules
 from duepoint.runs import run as runs

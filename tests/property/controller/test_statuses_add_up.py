@@ -77,7 +77,13 @@ class History:
                 if made["metadata"]["uid"] == uid:
                     self.written.append((name, self.world.status(name)))
 
-        self.world.events.status_written.subscribe(note)
+        look = self.world.jobs.history.look
+
+        def look_and_note(uid: str) -> None:
+            look(uid)
+            note(uid)
+
+        self.world.jobs.history.look = look_and_note
 
     async def _step(self) -> None:
         steps = [self._start_job, self._start_job, self._deliver, self._open_request, self._relist]

@@ -7,7 +7,6 @@ import contextlib
 import getpass
 import logging
 from collections.abc import AsyncIterator
-from typing import cast
 
 import kopf
 import pytest
@@ -15,15 +14,14 @@ from aiohttp import web
 
 from duepoint import services
 from duepoint.clock import SystemClock
-from duepoint.controller import observed, term
+from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.watching import kopfthread
 from duepoint.controller.watching.kopfsetup import PLURALS, ObservedChange
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.kube import port, schedules
+from duepoint.kube import schedules
 from duepoint.kube.credentials import LoadedCredentials, Login
 from tests.support import scriptedapi
+from tests.support.terms import a_term
 from tests.support.waiting import eventually
 
 VERSION = "41"
@@ -123,15 +121,13 @@ class Watching:
         self.health.expect("watch")
         self.seen: list[Observed] = []
         self.begun = 0
-        self.term = term.TermContext(
-            api=cast("port.Api", None),
-            queue=cast("DelayQueue", None),
-            epoch=messages.Epoch(1),
-            clock=SystemClock(),
-            health=self.health,
-            namespaces=namespaces,
-        )
-        self.term.events.watch_listed.subscribe(self._note_listed)
+        self.term = a_term(SystemClock(), health=self.health, namespaces=namespaces)
+        self.term.services.resync.request = self._note_listed
+        self.term.services.observe = self._observe
+
+    def _observe(self, plural: str, seen: Observed) -> None:
+        if plural == schedules.PLURAL:
+            self.seen.append(seen)
 
     def _note_listed(self) -> None:
         self.begun += 1
@@ -142,9 +138,6 @@ class Watching:
             thread = kopfthread.KopfThread(
                 self.term,
                 credentials=LoadedCredentials(lambda: Login(server=server.url + path)),
-                observe=self.seen.append,
-                observe_run=lambda _seen: None,
-                observe_set=lambda _seen: None,
             )
             running = asyncio.create_task(thread.run())
             try:

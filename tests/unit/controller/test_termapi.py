@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.termapi import TermApi
+from duepoint.controller.leadership import TermApi
 from duepoint.kube import errors, jobs, port
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import JOB_TEMPLATE

@@ -15,11 +15,11 @@ import msgspec
 
 from duepoint import errors, services
 from duepoint.controller import observed, plan
+from duepoint.controller.leadership import TermServices
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.schedules import dryruns
 from duepoint.controller.status import outcomes
-from duepoint.controller.term import TermContext, TermEvents
-from duepoint.controller.termservices import TermServices, subscribe
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
@@ -67,7 +67,7 @@ class World:
     @contextlib.asynccontextmanager
     async def leader(self, epoch: int = EPOCH, namespaces: tuple[str, ...] = ()) -> AsyncIterator:
         """A term: resync first, then everything, as ``leadership`` does it."""
-        await self.queue.membership.open(self.shards, messages.Epoch(epoch))
+        layout = await self.queue.membership.open(self.shards, messages.Epoch(epoch))
         self.term = TermContext(
             api=self.api,
             queue=self.queue,
@@ -81,11 +81,11 @@ class World:
         )
         self.services = TermServices(
             self.term,
+            layout=layout,
             dry_runs=dryruns.DryRuns(self.api),
             own_streams=self.own_streams,
             others=self.others,
         )
-        subscribe(self.term.events, self.services)
         self.services.listed.set()  # statuses are written from the beginning
         version = str(self.api.version)
         running = self.running = [
@@ -118,10 +118,6 @@ class World:
         if name == "services":
             raise AttributeError(name)  # no leader yet
         return getattr(self.services, _SERVICES.get(name, name))
-
-    @property
-    def events(self) -> TermEvents:
-        return self.term.events
 
     @property
     def is_arming(self) -> bool:

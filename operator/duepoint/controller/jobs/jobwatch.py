@@ -146,7 +146,7 @@ class JobWatch:
         for owner in self._jobs.retain(namespace, uids):
             if self._is_its_own(owner):
                 self._report_active(owner)
-                self._term.events.job_ended(owner.uid, "")
+                self._term.services.completions.job_ended(owner.uid, "")
         for schedule_uid, runs in self._reporter.states.running_jobs(namespace):
             if (known := self._reporter.states.owner(schedule_uid)) is not None:
                 self._report_active(known)
@@ -234,7 +234,7 @@ class JobWatch:
         if seen.gone is not None:
             self.deleted.record_gone(seen.gone)
         if seen.ended is not None or seen.gone is not None or is_gone:
-            self._term.events.job_ended(owner.uid, known.name)
+            self._term.services.completions.job_ended(owner.uid, known.name)
 
     def _report_active(self, owner: jobs.JobOwner) -> None:
         active = self._jobs.active(owner, texts.MOST_LISTED)

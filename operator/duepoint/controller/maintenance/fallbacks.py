@@ -93,7 +93,7 @@ class Fallbacks:
         telemetry.suspect_shards.set(len(doubts))
         if doubts:
             back_us = max(doubt.back_us for doubt in doubts)
-            self._term.events.claims_lost(back_us)
+            self._term.services.jobs.history.late.record_lost_claims(back_us)
             grace = GRACE_SECONDS - (self._term.clock.now_us() - back_us) / 1e6
             if grace > 0:
                 await self._term.clock.sleep(min(grace, GRACE_SECONDS))

@@ -65,7 +65,9 @@ class IndexWatch:
             try:
                 if await self._is_lost():
                     is_suspect = True
-                    self._term.events.claims_lost(self._term.clock.now_us())
+                    self._term.services.jobs.history.late.record_lost_claims(
+                        self._term.clock.now_us()
+                    )
                 is_suspect = is_suspect or self._outages() != known_outages
                 known_outages = self._outages()
                 if is_suspect:
@@ -79,7 +81,11 @@ class IndexWatch:
             if is_suspect:
                 is_suspect = False
                 self._term.health.well("queue")
-                self._term.events.index_suspected()
+                services = self._term.services
+                services.sets.request()
+                services.sweeper.suspect()
+                services.resync.request()
+                services.fallbacks.look()
 
     async def _wait(self, known_outages: int, *, is_suspect: bool) -> None:
         """Until the next look, which comes early after one that failed and for a new outage."""
@@ -129,7 +135,7 @@ class IndexWatch:
         ):
             raise queue_errors.LayoutChanged("the index was made with another layout")
         self._layout = found
-        self._term.events.layout_read()
+        self._term.services.partitioner.look()
 
     async def _open(self) -> None:
         """Every shard exists: a single emptied node has lost only its own.

@@ -112,7 +112,7 @@ class Partitioner:
     async def _go_on(self, layout: messages.Layout) -> None:
         """From wherever the last one stopped to the end."""
         assert layout.former is not None  # noqa: S101 - the caller has looked
-        self._term.events.layout_changed(layout)
+        self._record(layout)
         # A new shard that was emptied, or never made, is made before anything is brought to it.
         await self._term.queue.membership.open(layout.shards, self._term.epoch)
         await self._wait_for_workers()
@@ -130,7 +130,12 @@ class Partitioner:
         ended = await self._term.queue.resharding.end(self._term.epoch, moved=self._progress.moved)
         telemetry.partition_left.set(0)
         telemetry.logger.info("partitioning done", shards=ended.shards, moved=self._progress.moved)
-        self._term.events.layout_changed(ended)
+        self._record(ended)
+
+    def _record(self, layout: messages.Layout) -> None:
+        """A layout begins, before anything moves to it, or has been reached."""
+        self._term.services.sets.request()
+        self._term.annotate(note_of(layout))
 
     async def _wait_for_workers(self) -> None:
         last = self._term.clock.monotonic() + AWARENESS_SECONDS
@@ -177,7 +182,7 @@ class Partitioner:
             self._progress.left = max(0, self._progress.left - step.moved)
             telemetry.partition_left.set(self._progress.left)
             if step.damaged:
-                self._term.events.index_damaged()
+                self._term.services.resync.request()
             await self._report(resharding.Phase.MOVING)
             if cursor is None:
                 return moved, left_out

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 from duepoint.controller.scheduleruns import runstate
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
+from duepoint.controller.term import TermContext
 from duepoint.schedules.definition import Definition
 
 #: Uids remembered as deleted: a page of a list may be older than the deletion.
@@ -29,15 +30,12 @@ def is_job_of_a_run(job_name: str) -> bool:
 class ScheduleRunStates:
     """States by uid; one for each term.
 
-    Args:
-        released: called with the uid of a Schedule whose Jobs are not guarded any more.
-
     Attributes:
         is_complete: whether an inventory of this term has ended.
     """
 
-    def __init__(self, released: Callable[[str], None]) -> None:
-        self._released = released
+    def __init__(self, term: TermContext) -> None:
+        self._term = term
         self._states: dict[str, ScheduleRunState] = {}
         self._by_schedule: dict[tuple[str, str], set[str]] = {}
         self._by_job: dict[tuple[str, str], tuple[str, int]] = {}
@@ -106,7 +104,7 @@ class ScheduleRunStates:
             self._by_job.pop((run.seen.namespace, run.job_name(slot_us)), None)
         run.guarded -= released
         if released and run.schedule_uid:
-            self._released(run.schedule_uid)
+            self._term.services.jobs.history.look(run.schedule_uid)
 
     # -- queries ---------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class ScheduleRuns:
         self._definitions = definitions
         self._catch_up = catch_up
         self._enqueuer = occurrences.Enqueuer(term)
-        self.states = ScheduleRunStates(term.events.jobs_released)
+        self.states = ScheduleRunStates(term)
         self._leaving = LeavingSchedules(term, definitions=definitions, states=self.states)
         self._publisher = RunPublisher(
             term,
@@ -243,7 +243,8 @@ class ScheduleRuns:
         if waiting:
             await self._catch_up()  # earlier outcomes of these slots come first
         for held in waiting:
-            self._term.events.slot_withdrawn(occurrences.withdrawn(held, self._term.clock.now_us()))
+            ended = occurrences.withdrawn(held, self._term.clock.now_us())
+            self._term.services.reporter.withdrawn(ended)
 
     # -- coming and going ------------------------------------------------------------------------
 

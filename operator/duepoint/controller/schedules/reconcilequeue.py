@@ -233,11 +233,11 @@ class ReconcileQueue:
         return await self._reconcile.apply(looks, is_alone=is_alone)
 
     async def _remove(self, seen: Observed) -> None:
-        await self._term.events.schedule_leaving.completed(seen)
+        await self._term.services.runs.schedule_leaves(seen)
         await self._reconcile.remove(seen)
         self._reconcile.forget(seen.uid)
         self._reporter.forget(seen.uid)
-        self._term.events.schedule_applied(seen)
+        self._term.services.runs.schedule_changed(seen)
 
     def _status(self, seen: Observed) -> plan.PublishedStatus:
         """What the status says, and what has ended since by what this process knows."""
@@ -278,11 +278,11 @@ class ReconcileQueue:
             elif applied.definition is not None:
                 self._reporter.held(seen.uid, applied.definition)
             if applied.is_wider:
-                self._term.events.schedule_widened(seen.uid)
+                self._term.services.completions.widen(seen.uid)
             if not applied.is_final:
                 return self._object_wait(seen.uid)
             self._observations.record_applied(seen)
-            self._term.events.schedule_applied(seen)
+            self._term.services.runs.schedule_changed(seen)
             held = applied.definition
             results["refused" if held is None else _RESULTS[held.state]] += 1
         self._object_waits.pop(seen.uid, None)

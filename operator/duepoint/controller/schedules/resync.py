@@ -105,7 +105,10 @@ class Resync:
             self.done += 1
             self._listed.set()
             self.first_done.set()
-            self._term.events.objects_compared()
+            others = self._term.services
+            others.sets.request()
+            others.sweeper.compared()
+            others.runs.request()
             return
 
 

@@ -193,7 +193,8 @@ class Outcomes:
     def _hand_on(self, entry: ledger.OutcomeEntry, *, ack: Acknowledgement) -> None:
         replayed = entry.was_read
         if entry.back_us:
-            self._term.events.doubt_found()
+            self._term.services.fallbacks.look()
+            self._term.services.index.look()
             return
         for event in _events(entry):
             if not entry.is_lost:

@@ -2,7 +2,7 @@
 
 Reports of the reconcile queue, events of runs, observed objects and Jobs come in. Each is applied
 to the state of its Schedule at once; what follows is a status to write, Kubernetes Events for
-users, and ``TermEvents`` for the other services. A change by an edit is written at once, a change
+users, and calls of the other services. A change by an edit is written at once, a change
 by runs within two seconds of the first one and at most every two seconds per object; ``writer``
 decides whose turn it is. The reporter is the only one that changes a ``ScheduleState``.
 """
@@ -100,7 +100,7 @@ class Reporter:
             if schedule.is_overwritten:
                 self._writer.look(seen.uid, self._writer.rest(seen.uid))
         if schedule.was_written and self._mark not in seen.status:
-            self._term.events.mark_replaced(seen)
+            self._term.services.others.suspect(seen)
 
     def report(self, uid: str, report: Report) -> None:
         """This is true of the object now."""
@@ -152,12 +152,13 @@ class Reporter:
             is_lost: the claim behind it was lost: it counts among the runs, and its slot is still
                 another worker's to end.
         """
-        self._term.events.run_changed(event, ack)
+        self._term.services.runs.event(event, ack)
+        self._term.on_run(event)
         schedule = self.states.get(event.uid)
         if schedule is None:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
-            self._term.events.run_replacing(event, ack)
+            self._term.services.jobs.deleted.announce(event, ack)
         elif event.state is RunState.PENDING:
             # Not acknowledged by a status: as long as none passes the slot, a rebuilt chain begins
             # below it. The slot of a ScheduleRun is shown by that one.
@@ -197,9 +198,9 @@ class Reporter:
             self._writer.hurry(uid)
         is_running = event.state is RunState.RUNNING
         if event.job_name and state.awaits_dry_run(schedule, event.generation):
-            self._term.events.template_proven(uid, event.generation)
+            self._term.services.observations.prove(uid, event.generation)
         if is_running and event.job_name:
-            self._term.events.run_started(RunningJob.of_event(event))
+            self._term.services.jobs.run_started(RunningJob.of_event(event))
         if is_running:
             self._changed_soon(uid)
         else:
@@ -218,7 +219,7 @@ class Reporter:
         elif is_changed:  # mostly the slot ends before this, and its end is what is written
             self._writer.look(uid, writer.STEADY_SECONDS)
         if event.reason == Reason.QUOTA_EXCEEDED:
-            self._term.events.status_written(uid)  # finished Jobs may be what fills the quota
+            self._term.services.jobs.history.look(uid)  # finished Jobs may be what fills the quota
         if event.reason and event.slot_us in schedule.open:
             # A minute after its due; an overdue slot may have another reason by now.
             overdue_us = event.due_us + watermark.OVERDUE_US - self._term.clock.now_us()
@@ -250,7 +251,7 @@ class Reporter:
             self._refuse(schedule, refusal)
 
     def _refuse(self, schedule: ScheduleState, refusal: Report) -> None:
-        self._term.events.generation_refused(
+        self._term.services.observations.refuse(
             schedule.namespace, schedule.name, schedule.uid, refusal
         )
 
@@ -360,7 +361,7 @@ class Reporter:
             # A foreign status may have been seen before the answer to our own write.
             schedule.is_overwritten = schedule.is_overwritten and version < schedule.version
             schedule.version = max(schedule.version, version)
-        self._term.events.status_written(uid)
+        self._term.services.jobs.history.look(uid)
 
     async def refused(self, uid: str) -> None:
         schedule = self.states.get(uid)

@@ -8,12 +8,10 @@ see is the same: the metadata of each changed object, and word of every list.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 
 import msgspec
 
 from duepoint.controller import observed
-from duepoint.controller.observed import Observed
 from duepoint.controller.term import TermContext
 from duepoint.kube import errors, port, schedules
 
@@ -28,27 +26,15 @@ class MetadataOnly(msgspec.Struct, frozen=True):
 
 
 class DirectWatch:
-    """The service; takes the arguments of ``KopfThread``, credentials apart."""
+    """The service; in the place of ``KopfThread``."""
 
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        observe: Callable[[Observed], None],
-        observe_run: Callable[[Observed], None],
-        observe_set: Callable[[Observed], None],
-    ) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._takers: Mapping[str, Callable[[Observed], None]] = {
-            schedules.PLURAL: observe,
-            schedules.RUN_PLURAL: observe_run,
-            schedules.SET_PLURAL: observe_set,
-        }
 
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for plural in self._takers:
+            for plural in (schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL):
                 for namespace in self._term.namespaces or (None,):
                     group.create_task(self._follow(plural, namespace))
 
@@ -70,17 +56,8 @@ class DirectWatch:
             for item in page.items:
                 self._take(plural, item.metadata, is_deleted=False)
         self._term.health.well("watch")
-        self._term.events.watch_listed()
+        self._term.services.resync.request()
         return version
 
     def _take(self, plural: str, metadata: port.Metadata, *, is_deleted: bool) -> None:
-        self._takers[plural](
-            observed.of_name(
-                metadata.namespace,
-                metadata.name,
-                metadata.uid,
-                generation=metadata.generation,
-                version=port.version_of(metadata),
-                deleted=is_deleted or metadata.deletion_timestamp is not None,
-            )
-        )
+        self._term.services.observe(plural, observed.of_metadata(metadata, is_deleted=is_deleted))

@@ -24,7 +24,6 @@ import kopf
 import uvloop
 
 from duepoint import services, telemetry
-from duepoint.controller.observed import Observed
 from duepoint.controller.term import TermContext
 from duepoint.controller.watching import kopfsetup
 from duepoint.controller.watching.kopfsetup import ObservedChange
@@ -42,30 +41,11 @@ _IDENTITY: Any = "duepoint"
 
 
 class KopfThread:
-    """The service; hands each change to a callback in our loop, and says when kopf has listed.
+    """The service; hands each change to its service in our loop, and says when kopf has listed."""
 
-    Args:
-        observe: takes every change of a Schedule, without its texts.
-        observe_run: takes every change of a ScheduleRun, likewise.
-        observe_set: takes every change of a ScheduleSet, likewise.
-    """
-
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        credentials: Credentials,
-        observe: Callable[[Observed], None],
-        observe_run: Callable[[Observed], None],
-        observe_set: Callable[[Observed], None],
-    ) -> None:
+    def __init__(self, term: TermContext, *, credentials: Credentials) -> None:
         self._credentials = credentials
         self._term = term
-        self._takers = {
-            schedules.PLURAL: observe,
-            schedules.RUN_PLURAL: observe_run,
-            schedules.SET_PLURAL: observe_set,
-        }
         self._waits = _backoff()
         self.lives = 0
 
@@ -141,11 +121,11 @@ class KopfThread:
         if not life.is_over:
             self._waits = _backoff()
             self._term.health.well("watch")
-            self._term.events.watch_listed()
+            self._term.services.resync.request()
 
     def take(self, change: ObservedChange) -> None:
         """Hand a change to the service of its kind."""
-        self._takers[change.plural](change.seen)
+        self._term.services.observe(change.plural, change.seen)
 
 
 class KopfLife:

@@ -109,7 +109,7 @@ async def test_a_forged_end_calls_no_slot_that_waits(forgery):
     async with World().leader() as world:
         schedule = await world.apply_job(concurrencyPolicy="Queue")
         told: list[tuple[str, str]] = []
-        world.events.job_ended.subscribe(lambda uid, job: told.append((uid, job)))
+        world.completions.job_ended = lambda uid, job: told.append((uid, job))
         namespace = forgery.get("namespace", ELSEWHERE)
         name = await make(world, schedule, **forgery)
         world.api.end_job(namespace, name)

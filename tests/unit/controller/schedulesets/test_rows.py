@@ -202,7 +202,7 @@ async def test_rows_come_back_after_an_emptied_redis(world):
         await world.apply_set(rows={"inline": daily("a", "b")})
         await world.clock.advance(11)
         await world.lose_redis()
-        term.events.index_suspected()
+        term.sets.request()
         await world.clock.advance(21)
         assert set(stored(world)) == {"a", "b"}
         assert world.set_condition("DataLost") is None
@@ -297,7 +297,7 @@ async def test_rows_of_the_object_are_read_again_where_redis_lost_their_members(
         await world.clock.advance(20)
         await world.lose_members()
         world.queue.hide("*:sets")
-        term.events.index_suspected()
+        term.sets.request()
         await world.clock.advance(20)
         assert set(stored(world)) == {"a"}
 
@@ -334,7 +334,7 @@ async def test_a_look_at_the_object_while_rows_are_written_does_not_begin_anew(w
         put = world.queue.members.put
 
         async def suspect(record, rows):
-            term.events.index_suspected()
+            term.sets.request()
             for _ in range(50):
                 await world.clock.sleep(0)
             return await put(record, rows)

@@ -189,7 +189,7 @@ async def test_a_lost_record_is_written_again_and_lost_members_are_reported(worl
         await world.put(1_000)
         await world.clock.advance(11)
         await world.lose_redis()
-        term.events.index_suspected()
+        term.sets.request()
         await world.clock.advance(2)
         assert world.record().spread == 5
         lost = world.set_condition("DataLost")
@@ -231,7 +231,7 @@ async def test_a_loss_is_over_once_as_many_members_are_there_or_the_set_is_edite
             await world.put(4, name)
         await world.clock.advance(11)
         await world.lose_redis()
-        term.events.index_suspected()
+        term.sets.request()
         await world.clock.advance(2)
         assert world.set_condition("DataLost", "again")
         await world.put(4, "again")
@@ -268,7 +268,7 @@ async def test_a_new_layout_gets_every_set(world):
             await store(record, *args)
 
         world.queue.sets.store = noted
-        term.events.layout_changed(None)
+        term.sets.request()
         await world.clock.settle()
         assert stored == [NAME]
 
@@ -343,7 +343,7 @@ async def test_after_an_emptied_redis_a_deletion_ends(world):
         await world.put(5_000)
         await world.lose_redis()
         await world.delete_set()
-        term.events.index_suspected()
+        term.sets.request()
         await world.clock.advance(30)
         assert world.set_object() is None
 
@@ -405,7 +405,7 @@ async def test_a_set_that_comes_back_keeps_its_members(world):
     async with world.leader(epoch=2) as term:
         await world.clock.advance(300)
         world.api.restore(schedules.SET_PLURAL, document)
-        term.events.objects_compared()
+        term.sets.request()
         await world.clock.advance(ORPHAN_SECONDS)
         assert world.record().state is SetState.READY
         assert len(world.members(made["metadata"]["uid"])) == 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime as dt
 
 import kopf
@@ -16,7 +15,6 @@ from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.maintenance.sweeper import Sweeps
 from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.status.writer import WriteQueue
-from duepoint.controller.term import TermEvents
 from duepoint.controller.watching import kopfsetup
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
@@ -274,11 +272,11 @@ async def test_a_resync_that_fails_is_repeated_and_told():
 async def an_index_watch(
     clock: FakeClock, queue: VirtualQueue, suspicions: list, outages=None, losses=None
 ):
-    losses, events = [] if losses is None else losses, TermEvents()
-    events.index_suspected.subscribe(lambda: suspicions.append(clock.monotonic()))
-    events.claims_lost.subscribe(lambda _at_us: losses.append(clock.monotonic()))
+    losses, term = [] if losses is None else losses, a_term(clock, queue=queue, epoch=EPOCH)
+    term.services.resync.request = lambda: suspicions.append(clock.monotonic())
+    term.services.jobs.history.late.record_lost_claims = losses.append
     return IndexWatch(
-        a_term(clock, queue=queue, epoch=EPOCH, events=events),
+        term,
         layout=await queue.membership.open(4, EPOCH),
         outages=lambda: len(outages or ()),
     )
@@ -321,10 +319,11 @@ async def test_shards_that_went_with_their_server_are_made_again_and_filled():
 
 async def test_a_server_that_took_over_is_noticed_at_the_next_look():
     clock = FakeClock()
-    queue, suspicions, events = VirtualQueue(clock), [], TermEvents()
-    events.index_suspected.subscribe(lambda: suspicions.append(clock.monotonic()))
+    queue, suspicions = VirtualQueue(clock), []
+    term = a_term(clock, queue=queue, epoch=EPOCH)
+    term.services.resync.request = lambda: suspicions.append(clock.monotonic())
     watch = IndexWatch(
-        a_term(clock, queue=queue, epoch=EPOCH, events=events),
+        term,
         layout=await queue.membership.open(4, EPOCH),
         outages=lambda: queue.health.upheavals,
     )
@@ -384,7 +383,7 @@ async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
     clock = FakeClock()
     queue, health = VirtualQueue(clock), services.Health()
     watch = await an_index_watch(clock, queue, [])
-    watch._term = dataclasses.replace(watch._term, health=health)
+    watch._term.health = health
     found = []
 
     async def problems(**_):
