@@ -71,21 +71,6 @@ async def test_however_many_scrape_the_queue_is_asked_once_in_ten_seconds(term):
     assert len(asked) == 2
 
 
-async def test_without_a_scrape_nothing_is_asked(term):
-    harness, asked, _ = term
-    await harness.pass_time(3600)
-    assert asked == []
-
-
-async def test_a_queue_that_is_away_leaves_the_gauges_as_they_were(term):
-    harness, _, _ = term
-    await harness.arm(due_in=600)
-    await scrape()
-    harness.queue.available = False
-    await harness.pass_time(60)
-    assert "duepoint_queue_points 1.0" in await scrape()
-
-
 async def test_at_the_end_of_a_term_the_gauges_are_zero_and_nobody_asks_any_more(term):
     harness, asked, task = term
     await harness.arm(due_in=600)

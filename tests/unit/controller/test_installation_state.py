@@ -78,30 +78,3 @@ async def test_since_when_redis_is_silent_stays_the_first_moment_until_it_answer
     await clock.advance(20)
     assert installation.read(notes).redis_down_since == ""
     running.cancel()
-
-
-async def test_an_idle_queue_is_not_counted_until_its_first_point_is_due():
-    """Three commands of each shard every 15 s were no keepalives."""
-    clock, _, counts, _, report = scene()
-    counts.first_due_us = clock.now_us() + 300_000_000
-    running = asyncio.create_task(report.run())
-    await clock.advance(250)
-    assert counts.counted == 1
-    await clock.advance(100)
-    assert counts.counted > 2  # it is overdue
-    counts.first_due_us = None
-    await clock.advance(20)
-    before = counts.counted
-    await clock.advance(500)
-    assert counts.counted == before
-    await clock.advance(200)  # a point may have been added
-    assert counts.counted == before + 1
-    running.cancel()
-
-
-def test_an_annotation_of_another_version_is_read_as_far_as_it_is_known():
-    read = installation.read
-    assert read({}) is None
-    assert read({installation.ANNOTATION: "no JSON"}) is None
-    state = read({installation.ANNOTATION: '{"workers": 3, "newField": [1]}'})
-    assert state.workers == 3

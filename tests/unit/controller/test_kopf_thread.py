@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
-import logging
 from collections.abc import AsyncIterator
 
 import kopf
@@ -190,13 +189,6 @@ async def test_kopf_lists_nothing_and_watches_everything_from_the_version_of_its
     assert watching.health.troubles() == {}
 
 
-async def test_the_watch_of_several_namespaces_begins_with_the_list_of_the_last_one():
-    watching = Watching(ApiServer(), ("apis", "team"))
-    async with watching.running(path="/clusters/one"):
-        await watching.until_begun()
-        assert len(watching.api.lists) == 2 * len(PLURALS)
-
-
 async def test_a_watch_that_was_cut_off_begins_again():
     watching = Watching(ApiServer())
     async with watching.running():
@@ -252,12 +244,3 @@ async def test_where_kopf_cannot_start_an_operator_ends_instead_of_standing_by(
     monkeypatch.setattr(kopf, "spawn_tasks", refuse)
     with pytest.raises(type(trouble)):
         await kopfthread.rehearse()
-
-
-async def test_a_rehearsal_of_kopf_needs_no_server_and_says_nothing(monkeypatch):
-    said: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = said.append  # type: ignore[method-assign]
-    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
-    await kopfthread.rehearse()
-    assert said == []

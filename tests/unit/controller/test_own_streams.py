@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from duepoint import settings
-from duepoint.controller.schedules import fingerprints
 from duepoint.delayqueue import quotas
 from duepoint.schedules import ownstreams
 from tests.unit.controller.world import NAMESPACE, World
@@ -100,51 +98,3 @@ async def test_one_stream_too_many_is_stalled_until_another_one_is_deleted():
         await world.clock.advance(120)
         assert world.ready("s-2") == ("True", "Armed")
         assert stalled(world, "s-2") == ("", "")
-
-
-async def test_schedules_that_share_a_stream_take_one_place():
-    world = World(quotas=quotas.Quotas(streams=1))
-    async with world.leader():
-        for number in range(3):
-            await world.apply(f"s-{number}", stream=STREAM)
-        await world.clock.advance(2)
-        assert {world.ready(f"s-{number}") for number in range(3)} == {("True", "Armed")}
-
-
-async def test_accepted_schedules_have_their_streams_again_after_redis_was_emptied():
-    world = World(quotas=quotas.Quotas(streams=2))
-    async with world.leader():
-        for number in range(2):
-            await world.apply(f"s-{number}", stream={"name": f"ticks-{number}"})
-        await world.clock.advance(2)
-    world.queue.flush()
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        await world.apply("one-more", stream={"name": "ticks-9"})
-        await world.clock.advance(2)
-        assert stalled(world, "one-more")[0] == "TooManyStreams"
-        assert world.ready("s-0") == world.ready("s-1") == ("True", "Armed")
-
-
-def test_only_schedules_with_a_stream_of_our_own_are_looked_at_again_when_those_are_turned_off():
-    def fingerprints_of(spec: bytes) -> set[bytes]:
-        return {fingerprints.of(spec, "key", own_streams=on) for on in (True, False)}
-
-    assert len(fingerprints_of(b'{"schedule":"@hourly","stream":{"name":"a"}}')) == 2
-    elsewhere = b'{"stream":{"name":"a","connectionSecretRef":{"name":"b"}}}'
-    assert len(fingerprints_of(elsewhere)) == 1
-    assert len(fingerprints_of(b'{"webhook":{"url":"https://example.com"}}')) == 1
-
-
-def test_the_settings_defaults_are_those_of_the_program():
-    default = {
-        field.name: field.default for field in settings.dataclasses.fields(settings.Settings)
-    }
-    assert (
-        quotas.Quotas(
-            letter_bytes=default["dead_letter_bytes_per_namespace"],
-            streams=default["own_streams_per_namespace"],
-            stream_bytes=default["own_stream_bytes_per_namespace"],
-        )
-        == quotas.USUAL
-    )

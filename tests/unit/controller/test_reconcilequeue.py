@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from duepoint import errors
-from duepoint.controller.status.reporter import Reporter
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
 from duepoint.kube import errors as kube_errors
@@ -131,12 +130,6 @@ async def test_an_invalid_spec_is_stalled_with_every_error_and_nothing_old_runs_
         assert "nextScheduleTime" not in world.status()
 
 
-async def test_a_schedule_that_never_fires_is_stalled_with_that_reason():
-    async with World().leader() as world:
-        await world.apply(schedule="0 0 31 2 *")
-        assert world.condition("Stalled")["reason"] == "NeverFires"
-
-
 REFUSED = {
     "InvalidSchedule": {"schedule": "nonsense"},
     "NeverFires": {"schedule": "0 0 31 2 *"},
@@ -176,24 +169,6 @@ async def test_a_mended_spec_starts_from_now():
         assert world.chain_due_us(uid) == at("2026-03-01 13:05:00")
 
 
-async def test_a_stale_observation_of_a_bad_generation_does_not_undo_a_good_one():
-    async with World().leader() as world:
-        uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
-        bad = observation_of(world)
-        await world.apply(schedule="*/5 * * * *")
-        world.observations.offer_known(bad, None)
-        await world.clock.settle()
-        assert world.definition(uid) is not None
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_a_one_shot_in_the_past_is_completed_and_missed():
-    async with World().leader() as world:
-        await world.apply(schedule="@at 2026-03-01T11:00:00Z")
-        assert world.ready() == ("True", "Completed")
-        assert world.status()["runs"]["missed"] == 1
-
-
 # -- trouble -----------------------------------------------------------------------------------
 
 
@@ -213,37 +188,6 @@ async def test_without_redis_an_edit_is_told_to_wait_and_applied_when_it_is_back
         assert world.status()["observedGeneration"] == 2
         assert world.definition(uid).not_before_us == at("2026-03-01 12:00:00")
         assert world.health.troubles() == {}
-
-
-async def test_without_redis_objects_in_order_are_not_written_to():
-    async with World().leader() as world:
-        await world.apply()
-        writes = world.status_writes()
-        world.queue.available = False
-        world.observations.offer_known(observation_of(world), None)
-        await world.clock.advance(60)
-        assert world.status_writes() == writes
-
-
-async def test_an_outage_is_met_with_few_tries():
-    async with World().leader() as world:
-        world.queue.available = False
-        tries = []
-
-        def counted(asked):
-            async def ask(*args):
-                tries.append(world.clock.monotonic())
-                return await asked(*args)
-
-            return ask
-
-        world.queue.definitions.definition = counted(world.queue.definitions.definition)
-        world.queue.writer.upsert = counted(world.queue.writer.upsert)
-        for number in range(50):
-            await world.apply(f"s{number}")
-        await world.clock.advance(600)
-        assert 20 < len(tries) < 600 / 2 * 8
-        assert tries[-1] - tries[0] > 500
 
 
 async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
@@ -271,27 +215,6 @@ async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
         gaps = [after - before for before, after in itertools.pairwise(tries[1:])]
         # full jitter of the upper half, under a ceiling that doubles from one second
         assert all(2**n / 2 <= gap <= 2**n for n, gap in enumerate(gaps))
-
-
-async def test_a_bug_while_the_result_is_recorded_concerns_one_schedule(monkeypatch):
-    real, broken = Reporter.report, []
-
-    def breaking(self, uid, report):
-        if uid in broken[:1] or not broken:  # of the first one that is reported
-            broken.append(uid)
-            if len(broken) == 1:
-                raise ZeroDivisionError("a bug of ours")
-        real(self, uid, report)
-
-    monkeypatch.setattr(Reporter, "report", breaking)
-    async with World().leader() as world:
-        await world.apply("cursed")
-        await world.apply("other")
-        await world.clock.settle()
-        assert world.ready("other") == ("True", "Armed")
-        await world.clock.advance(120)
-        assert len(broken) > 1
-        assert world.ready("cursed") == ("True", "Armed")
 
 
 async def test_an_upsert_whose_answer_was_lost_is_found_done():
@@ -367,16 +290,6 @@ async def test_a_job_template_is_tried_once_for_many_schedules():
         assert dry_runs(world) == 1
 
 
-async def test_an_indexed_job_is_tried_once_for_each_length_of_name():
-    """Its Pods' host names leave the less room the longer the Job's name is."""
-    indexed = json.loads(json.dumps(JOB_TEMPLATE))
-    indexed["spec"] |= {"completionMode": "Indexed", "completions": 3}
-    async with World().leader() as world:
-        for name in ("report-1", "report-2", "a-longer-name", "another-names"):
-            await world.apply(name, jobTemplate=indexed)
-        assert dry_runs(world) == 2
-
-
 async def test_why_a_schedule_is_suspended_is_shown():
     async with World().leader() as world:
         await world.apply(suspend=True, suspendReason="INC-42")
@@ -421,26 +334,6 @@ async def test_without_a_verdict_the_schedule_is_armed_and_asked_about_again(tro
         assert world.status()["observedGeneration"] == 1
 
 
-async def test_what_keeps_a_verdict_away_is_said_without_the_job_that_was_asked_about():
-    async with World().leader() as world:
-        world.api.job_quota[NAMESPACE] = 0
-        await world.apply_job()
-        assert world.condition("Reconciling")["message"] == (
-            "the API server gave no verdict on spec.jobTemplate: exceeded quota"
-        )
-
-
-async def test_a_rebuild_asks_for_no_dry_run():
-    world = World()
-    async with world.leader():
-        uid = (await world.apply_job())["metadata"]["uid"]
-    world.queue.flush()
-    before = dry_runs(world)
-    async with world.leader(epoch=2):
-        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
-        assert dry_runs(world) == before
-
-
 def observation_of(world: World, name: str = "nightly"):
     body = world.api.stored("schedules", NAMESPACE, name)
     assert body is not None
@@ -470,21 +363,6 @@ async def test_nothing_is_armed_while_no_two_clocks_agree():
         assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
 
 
-async def test_what_was_looked_at_while_redis_was_away_says_so_and_counts_from_its_creation():
-    world = World()
-    async with world.leader():
-        world.queue.available = False
-        uid = (await world.apply())["metadata"]["uid"]
-        await world.clock.advance(400)
-        assert world.ready() == ("Unknown", "QueueUnavailable")
-        assert world.status()["observedGeneration"] == 1
-    world.queue.available = True
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert world.ready() == ("True", "Armed")
-        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
-
-
 async def test_an_edit_seen_while_redis_was_away_counts_from_the_edit_although_nothing_was_armed():
     world = World()
     async with world.leader():
@@ -500,21 +378,6 @@ async def test_an_edit_seen_while_redis_was_away_counts_from_the_edit_although_n
         await world.clock.advance(2)
         assert world.ready() == ("True", "Armed")
         assert world.chain_due_us(uid) == at("2026-03-01 12:07:00")
-
-
-async def test_an_edit_of_the_timing_seen_when_redis_is_back_counts_from_the_edit():
-    world = World()
-    async with world.leader():
-        world.queue.available = False
-        uid = (await world.apply())["metadata"]["uid"]
-        await world.clock.advance(400)
-        assert world.ready() == ("Unknown", "QueueUnavailable")
-    await world.apply(schedule="*/3 * * * *")
-    world.queue.available = True
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert world.ready() == ("True", "Armed")
-        assert world.chain_due_us(uid) == at("2026-03-01 12:09:00")
 
 
 @pytest.mark.parametrize("is_written", [True, False], ids=["read", "not read yet"])
@@ -539,40 +402,3 @@ async def test_a_one_off_counts_from_its_creation_where_what_was_edited_says_the
         await world.clock.advance(2)
         assert world.ready() == ("True", "Armed")
         assert world.chain_due_us(uid) == at("2026-03-01 12:06:00")
-
-
-async def test_an_object_edited_before_it_was_first_seen_counts_from_its_creation_in_an_outage():
-    world = World()
-    async with world.leader():
-        world.watches = False
-        uid = (await world.apply(schedule="@at 2026-03-01T12:10:00Z"))["metadata"]["uid"]
-        await world.apply(schedule="@at 2026-03-01T12:10:00Z", payload={"edited": True})
-        world.queue.available = False
-        world.observations.offer(seen_of(world.object()))
-        await world.clock.advance(5)
-        assert world.ready() == ("Unknown", "QueueUnavailable")
-        assert "settledThrough" not in world.status()
-    await world.clock.advance(900)
-    world.queue.available = True
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert world.ready() == ("True", "Armed")
-        assert world.chain_due_us(uid) == at("2026-03-01 12:10:00")
-
-
-async def test_a_spec_corrected_while_redis_was_away_counts_from_the_edit():
-    world = World()
-    async with world.leader():
-        uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
-        await world.clock.advance(400)
-        world.queue.available = False
-        await world.apply(schedule="@at 2026-03-01T12:06:00Z")
-        await world.clock.advance(30)
-        assert world.ready() == ("Unknown", "QueueUnavailable")
-        assert world.status()["settledThrough"] == "2026-03-01T12:06:40Z"
-        assert "countedThrough" not in world.status()
-    world.queue.available = True
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert world.ready() == ("True", "Completed")
-        assert world.chain_due_us(uid) is None

@@ -36,36 +36,6 @@ async def test_three_refusals_in_a_row_stall_it_and_take_it_from_the_queue():
         assert "nextScheduleTime" not in world.status()
 
 
-async def test_two_refusals_and_a_run_between_them_and_a_third_are_not_enough():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(1_300)
-        created = event(made, FIRST + 600 * S, RunState.RUNNING, reason="Created")
-        await world.tell(uid, refused(made, 0), refused(made, 1), created, refused(made, 3))
-        await world.clock.advance(5)
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_a_refusal_that_is_told_three_times_is_one():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.clock.advance(400)
-        await world.tell(made["metadata"]["uid"], *(refused(made, 0) for _ in range(3)))
-        await world.clock.advance(5)
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_refusals_of_an_older_generation_say_nothing_of_this_one():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.apply_job(payload={"a": 1})
-        await world.clock.advance(1_000)
-        await world.tell(made["metadata"]["uid"], *(refused(made, n) for n in range(3)))
-        await world.clock.advance(5)
-        assert world.ready() == ("True", "Armed")
-
-
 async def test_it_stays_refused_after_a_resync_and_under_a_new_leader():
     world = World()
     async with world.leader():

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
 import pytest
 import structlog
 from prometheus_client import REGISTRY
 
-from duepoint.controller import observed
 from duepoint.controller.schedules import resync
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import schedules
 from tests.support.builders import at
-from tests.unit.controller.world import World, seen_of
+from tests.unit.controller.world import World
 
 
 async def test_deletions_while_nobody_led_leave_no_ghost():
@@ -189,68 +186,3 @@ async def test_a_schedule_of_a_namespace_that_is_not_watched_any_more_fires_no_m
     assert (told["count"], told["namespaces"]) == (2, ["reports"])
     async with world.leader(epoch=3):  # watched again, it is filled from the statuses
         assert len(world.definitions()) == 2
-
-
-async def test_many_schedules_of_unwatched_namespaces_go_only_a_minute_later(monkeypatch):
-    monkeypatch.setattr(resync, "_MANY", 3)
-    world = World()
-    async with world.leader():
-        for number in range(5):
-            await world.apply(f"s{number}")
-        world.resync._term = dataclasses.replace(world.term, namespaces=("elsewhere",))
-        comparing = asyncio.create_task(world.resync.run())
-        await world.clock.advance(59)
-        assert len(world.definitions()) == 5
-        await world.clock.advance(2)
-        await comparing
-        await world.clock.settle()
-        assert world.definitions() == []
-
-
-async def test_what_is_known_to_be_absent_is_armed_without_a_look():
-    world = World()
-    async with world.leader():
-        made = await world.apply()
-        await world.clock.advance(5)
-    world.queue.flush()
-    looks = []
-    look = world.queue.definitions.definition
-
-    async def counted(*about):
-        looks.append(about)
-        return await look(*about)
-
-    world.queue.definitions.definition = counted
-    async with world.leader(epoch=2):
-        await world.clock.advance(1)
-        assert world.definition(made["metadata"]["uid"]) is not None
-        assert not looks
-
-
-async def test_what_is_no_longer_absent_is_looked_at_again():
-    world = World()
-    async with world.leader():
-        made = await world.apply()
-        await world.clock.advance(5)
-        before = world.definition(made["metadata"]["uid"])
-        seen = observed.of_object(await listed(world))
-        world.observations._applied.clear()
-        world.observations.offer_known(seen, None)
-        await world.clock.advance(5)
-        assert world.definition(made["metadata"]["uid"]) == before
-        assert world.ready() == ("True", "Armed")
-
-
-async def listed(world: World) -> schedules.Schedule:
-    async for page in world.api.list_pages(schedules.collection(), schedules.Schedule):
-        return page.items[0]
-    raise AssertionError("there is no page")
-
-
-def test_a_number_of_any_size_can_be_watched():
-    body = {
-        "metadata": {"namespace": "a", "name": "b", "uid": "c", "generation": 1},
-        "spec": {"payload": {"number": 10**20}},
-    }
-    seen = seen_of(body)
-    assert b"100000000000000000000" in seen.spec

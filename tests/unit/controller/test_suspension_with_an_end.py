@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.builders import at
-from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import World
 
 UNTIL = "2026-03-01T12:20:00Z"
@@ -48,26 +46,6 @@ async def test_an_end_that_passed_while_nobody_led_is_told_and_counted_once():
         assert world.status_writes() == writes
 
 
-async def test_a_new_leader_waits_for_an_end_that_is_to_come():
-    world = World()
-    async with world.leader():
-        await suspended(world)
-        await world.clock.advance(60)
-    async with world.leader(epoch=2):
-        await world.clock.advance(1_145)
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_an_edit_after_the_end_does_not_count_its_slots_again():
-    async with World().leader() as world:
-        await suspended(world)
-        await world.clock.advance(1_210)
-        await world.apply(suspend=False)
-        await world.clock.advance(5)
-        assert world.ready() == ("True", "Armed")
-        assert world.status()["runs"]["skipped"] == 3
-
-
 async def test_an_edit_before_the_end_counts_what_was_skipped_until_then():
     async with World().leader() as world:
         await suspended(world)
@@ -75,26 +53,3 @@ async def test_an_edit_before_the_end_counts_what_was_skipped_until_then():
         await world.apply(suspend=False)
         await world.clock.advance(900)
         assert world.status()["runs"]["skipped"] == 2
-
-
-async def test_another_edit_under_suspension_counts_nothing_and_changes_no_end():
-    async with World().leader() as world:
-        await suspended(world)
-        await world.clock.advance(610)
-        await suspended(world, payload={"a": 1})
-        await world.clock.advance(5)
-        assert world.ready() == ("True", "Suspended")
-        assert world.status()["runs"]["skipped"] == 0
-        await world.clock.advance(600)
-        assert world.ready() == ("True", "Armed")
-        assert world.status()["runs"]["skipped"] == 3
-
-
-async def test_a_run_after_the_end_leaves_it_armed():
-    async with World().leader() as world:
-        made = await suspended(world)
-        await world.clock.advance(1_210)
-        await world.tell(made["metadata"]["uid"], event(made, at("2026-03-01 12:20:00")))
-        await world.clock.advance(5)
-        assert world.ready() == ("True", "Armed")
-        assert world.status()["runs"]["started"] == 1

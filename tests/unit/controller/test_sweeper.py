@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 
 import pytest
-from prometheus_client import REGISTRY
 
 from duepoint import errors
 from duepoint.controller.maintenance.sweeper import EVERY_SECONDS, Sweeps
@@ -72,15 +71,6 @@ async def test_nothing_is_swept_before_the_objects_were_compared(sweeping):
     assert sweeps.sweeps == 1
 
 
-async def test_a_walk_takes_a_twentieth_of_the_time(sweeping):
-    clock, steps, sweeps, _ = sweeping
-    sweeps.compared()
-    await clock.advance(WALK_SECONDS)
-    assert [shard for shard, _ in steps.taken] == [n for n in range(SHARDS) for _ in range(STEPS)]
-    times = [at for _, at in steps.taken]
-    assert times[1] - times[0] == pytest.approx(20 * STEP_SECONDS)
-
-
 async def test_there_is_a_walk_every_hour_and_nothing_is_asked_in_between(sweeping):
     clock, steps, sweeps, _ = sweeping
     sweeps.compared()
@@ -91,18 +81,6 @@ async def test_there_is_a_walk_every_hour_and_nothing_is_asked_in_between(sweepi
     assert len(steps.taken) == taken
     await clock.advance(3 * (WALK_SECONDS + EVERY_SECONDS))
     assert sweeps.sweeps == 4
-
-
-async def test_a_walk_follows_the_comparison_after_a_suspicion(sweeping):
-    clock, _, sweeps, _ = sweeping
-    sweeps.compared()
-    await clock.advance(WALK_SECONDS)
-    sweeps.suspect()
-    await clock.advance(WALK_SECONDS)
-    assert sweeps.sweeps == 1
-    sweeps.compared()
-    await clock.advance(WALK_SECONDS)
-    assert sweeps.sweeps == 2
 
 
 async def test_a_shard_that_is_away_is_tried_until_it_is_there(sweeping):
@@ -125,26 +103,3 @@ async def test_a_damaged_shard_is_left_out_and_the_others_are_swept(sweeping, da
     await clock.advance(WALK_SECONDS)
     assert sweeps.sweeps == 1
     assert {shard for shard, _ in steps.taken} == set(range(SHARDS)) - {3}
-
-
-async def test_a_newer_leader_ends_the_walk(sweeping):
-    clock, steps, sweeps, task = sweeping
-    steps.trouble = queue_errors.Fenced("a newer leader has been here")
-    sweeps.compared()
-    await clock.advance(1)
-    assert isinstance(task.exception(), queue_errors.Fenced)
-
-
-async def test_every_step_carries_the_term_and_what_it_did_is_counted(sweeping):
-    clock, steps, sweeps, _ = sweeping
-    names = {
-        "duepoint_sweeps_total": 1,
-        "duepoint_sweep_repairs_total": 2 * SHARDS * STEPS,
-        "duepoint_blobs_removed_total": 3 * SHARDS * STEPS,
-    }
-    before = {name: REGISTRY.get_sample_value(name) for name in names}
-    sweeps.compared()
-    await clock.advance(WALK_SECONDS)
-    assert steps.epochs == {5}
-    counted = {name: REGISTRY.get_sample_value(name) - before[name] for name in names}
-    assert counted == names

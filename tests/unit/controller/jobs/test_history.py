@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint import telemetry
-from duepoint.controller.jobs.history import LateRequests
 from duepoint.delayqueue import messages
-from duepoint.kube import jobs
-from duepoint.runs import outcome
 from duepoint.runs import run as runs
 from duepoint.runs.run import RunState
 from duepoint.schedules import points
@@ -113,28 +110,6 @@ async def test_a_job_that_is_back_after_it_was_deleted_is_an_event_and_counts():
         (told,) = [one for one in world.news if one.reason == "JobMadeAgain"]
         assert (told.warning, told.related.name) == (True, name)
         assert telemetry.jobs_made_again_total._value.get() == before + 1
-
-
-async def test_a_job_deleted_by_hand_that_is_back_is_told_of():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.clock.advance((FIRST - world.clock.now_us()) / S)
-        name = await world.create_job(made, FIRST)
-        await world.clock.advance(2)
-        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
-        await world.clock.advance(2)
-        await world.create_job(made, FIRST)
-        await world.clock.advance(2)
-        assert [one.related.name for one in world.news if one.reason == "JobMadeAgain"] == [name]
-
-
-def test_what_was_told_twice_stays_uncertain_and_is_forgotten_in_the_end():
-    late = LateRequests()
-    late.record("a", "job", S, may_come=True)
-    late.record("a", "job", 2 * S, may_come=False)
-    assert late._reported["a", "job"][1]
-    late.record("a", "other", 3 * S + 2 * outcome.LATE_US, may_come=False)
-    assert ("a", "job") not in late._reported
 
 
 @pytest.mark.parametrize("may_come_again", [False, True], ids=["answered", "unanswered"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
@@ -15,7 +14,6 @@ from tests.support.builders import JOB_TEMPLATE, at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
 
-S = 1_000_000
 FIRST = at("2026-03-01 12:05:00")
 SECOND = at("2026-03-01 12:10:00")
 ELSEWHERE = "elsewhere"
@@ -95,16 +93,6 @@ async def test_a_uid_alone_has_no_job_deleted_for_the_history(forgery):
         assert left == [name]
 
 
-async def test_a_uid_alone_has_no_job_deleted_for_a_refused_schedule(forgery):
-    async with World().leader() as world:
-        schedule = await world.apply_job(schedule="0 0 31 2 *", successfulJobsHistoryLimit=0)
-        namespace = forgery.get("namespace", ELSEWHERE)
-        name = await make(world, schedule, FIRST, **forgery)
-        world.api.end_job(namespace, name)
-        await world.clock.advance(1200)
-        assert [one["metadata"]["name"] for one in world.api.all_stored("jobs")] == [name]
-
-
 async def test_a_forged_end_calls_no_slot_that_waits(forgery):
     async with World().leader() as world:
         schedule = await world.apply_job(concurrencyPolicy="Queue")
@@ -117,30 +105,6 @@ async def test_a_forged_end_calls_no_slot_that_waits(forgery):
         await world.api.request("DELETE", jobs.path(namespace, name))
         await world.clock.settle()
         assert told == []
-
-
-async def test_a_forged_job_without_pods_is_not_told_of_the_schedule(forgery):
-    async with World().leader() as world:
-        schedule = await world.apply_job()
-        name = await make(world, schedule, **forgery)
-        world.api.begin_job(forgery.get("namespace", ELSEWHERE), name, pods=0)
-        await world.clock.advance(120)
-        assert world.condition("PodsRefused") is None
-
-
-async def test_a_lost_run_is_not_found_again_in_a_forged_job():
-    world = World()
-    async with world.leader():
-        schedule = await world.apply_job()
-        name = await run_slot(world, schedule, FIRST)
-        await world.clock.advance(5)
-    await world.api.request("DELETE", jobs.path(NAMESPACE, name))
-    owner = {"name": "hourly"}
-    await make(world, schedule, FIRST, namespace=NAMESPACE, name=name, owner=owner)
-    async with world.leader(epoch=2):
-        await world.clock.advance(5)
-        assert world.status()["lastRun"]["reason"] == "Deleted"
-        assert "activeCount" not in world.status()
 
 
 # -- made by hand ----------------------------------------------------------------------------------
@@ -166,14 +130,6 @@ async def test_a_job_made_by_hand_without_a_slot_is_no_run_and_an_event_says_so_
             name,
         )
         assert jobbuilder.SCHEDULED_TIME in told.note
-
-
-async def test_a_job_without_a_slot_elsewhere_is_not_told_on_the_schedule():
-    async with World().leader() as world:
-        schedule = await world.apply_job()
-        await make(world, schedule, None)
-        await world.clock.advance(5)
-        assert world.news == []
 
 
 # -- what no status can write ------------------------------------------------------------------
@@ -229,53 +185,4 @@ def failures() -> float:
     return REGISTRY.get_sample_value("duepoint_jobs_not_observed_total")
 
 
-async def test_a_trigger_that_does_not_exist_is_not_repeated_in_the_status():
-    async with World().leader() as world:
-        schedule = await world.apply_job()
-        annotations = {jobbuilder.TRIGGER: "x" * 100_000}
-        await make(world, schedule, FIRST, namespace=NAMESPACE, annotations=annotations)
-        await world.clock.advance(5)
-        assert world.status()["lastRun"]["trigger"] == "Schedule"
-
-
 # -- texts without a bound ---------------------------------------------------------------------
-
-LONG = "x" * 100_000
-
-
-@pytest.mark.parametrize("owner", [{"uid": LONG}, {"name": LONG}], ids=["uid", "name"])
-async def test_a_reference_that_is_too_long_is_no_schedules_and_nothing_of_it_is_kept(owner):
-    async with World().leader() as world:
-        schedule = await world.apply_job()
-        name = await make(world, schedule, namespace=NAMESPACE, name="odd", owner=owner)
-        await world.clock.advance(5)
-        assert LONG not in repr(vars(world.jobs._jobs))
-        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
-        await world.clock.settle()
-        assert not world.jobs.history.late._gone
-        assert world.api.stored("jobs", NAMESPACE, "odd") is None
-
-
-async def test_a_deleted_job_of_an_unknown_schedule_is_not_remembered():
-    async with World().leader() as world:
-        schedule = await world.apply_job()
-        unknown = await make(world, schedule, name="odd", owner={"uid": "unknown"})
-        own = await make(world, schedule, FIRST, namespace=NAMESPACE)
-        await world.api.request("DELETE", jobs.path(ELSEWHERE, unknown))
-        await world.api.request("DELETE", jobs.path(NAMESPACE, own))
-        await world.clock.settle()
-        assert [key[1] for key in world.jobs.history.late._gone] == [own]
-
-
-async def test_the_message_of_a_jobs_end_is_cut():
-    async with World().leader() as world:
-        schedule = await world.apply_job()
-        name = await run_slot(world, schedule, FIRST)
-        world.api.end_job(NAMESPACE, name, succeeded=False)
-        job = msgspec.convert(world.api.stored("jobs", NAMESPACE, name), jobs.Job)
-        (condition,) = job.status.conditions
-        long = msgspec.structs.replace(condition, reason=LONG, message=LONG)
-        status = msgspec.structs.replace(job.status, conditions=(long,), completion_time="soon")
-        end = jobs.finished(msgspec.structs.replace(job, status=status))
-        assert len(end.reason) + len(end.message) < 1_000
-        assert end.at_us is None

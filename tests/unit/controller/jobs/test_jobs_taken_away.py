@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import errors, telemetry
+from duepoint import telemetry
 from duepoint.kube import jobbuilder, jobs, port
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
@@ -13,7 +13,6 @@ from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
-S = 1_000_000
 FIRST = at("2026-03-01 12:05:00")
 SECOND = at("2026-03-01 12:10:00")
 TOLD = "the slot of 2026-03-01T12:10:00Z took its place"
@@ -93,43 +92,6 @@ async def test_a_replaced_run_is_no_failure_whichever_is_seen_first(deleted):
         assert news_of(world, "RunFailed", "RunReplaced") == [("RunReplaced", False)]
 
 
-async def test_many_runs_cut_short_at_once_have_the_outcomes_read_once():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        names = [await run_slot(world, made, FIRST + n * 300 * S) for n in range(20)]
-        await world.clock.advance(60)
-        catch_up, caught_up = world.outcomes.catch_up, []
-
-        async def counted() -> None:
-            caught_up.append(world.clock.now_us())
-            await catch_up()
-
-        world.jobwatch.deleted._catch_up = counted
-        for name in names:
-            await delete(world, name)
-        await world.clock.advance(5)
-        assert world.status()["runs"]["failed"] == 20
-        assert len(caught_up) == 1
-        await run_slot(world, made, FIRST + 30 * 300 * S)
-        await delete(world, f"nightly-{FIRST // S + 30 * 300}")
-        await world.clock.advance(5)
-        assert len(caught_up) == 2
-
-
-async def test_a_replacement_leaves_the_verdict_of_the_run_before_it():
-    async with World().leader() as world:
-        made = await world.apply_job(concurrencyPolicy="Replace")
-        world.api.end_job(NAMESPACE, await run_slot(world, made, FIRST))
-        await world.clock.advance(5)
-        name = await run_slot(world, made, SECOND)
-        await world.tell(made["metadata"]["uid"], replacing(made, name, SECOND))
-        await delete(world, name)
-        await world.clock.advance(5)
-        assert world.condition("LastRunSucceeded")["status"] == "True"
-        assert world.status()["lastRun"]["outcome"] == "Replaced"
-        assert news_of(world, "RunRecovered") == []
-
-
 @pytest.mark.parametrize("is_watched", [True, False], ids=["before it is told", "unseen"])
 async def test_a_replacement_is_known_to_the_next_leader(is_watched):
     """The one dies between the worker's word, which it has read, and what follows from it."""
@@ -155,38 +117,6 @@ async def test_a_replacement_is_known_to_the_next_leader(is_watched):
     assert news_of(world, "RunFailed") == []
 
 
-async def test_a_replacement_told_while_nobody_led_is_no_failure():
-    world = World()
-    async with world.leader():
-        made = await world.apply_job(concurrencyPolicy="Replace")
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(5)
-    await world.tell(made["metadata"]["uid"], replacing(made, name))
-    await delete(world, name)
-    async with world.leader(epoch=2):
-        await world.clock.advance(60)
-        assert world.status()["runs"]["replaced"] == 1
-        assert world.status()["runs"]["failed"] == 0
-        assert news_of(world, "RunFailed") == []
-
-
-async def test_a_replaced_job_that_a_broken_watch_missed_is_told_though_no_status_lists_it():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        names = [await run_slot(world, made, FIRST + number * 300 * S) for number in range(22)]
-        await world.clock.advance(5)
-        name, slot_us = names[20], FIRST + 20 * 300 * S
-        listed = [one["name"] for one in world.status()["active"]]
-        assert name not in (*listed, world.status()["lastRun"]["jobName"])
-        await world.tell(made["metadata"]["uid"], replacing(made, name, slot_us))
-        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
-        world.api.compact()
-        await world.clock.advance(60)
-        assert world.status()["activeCount"] == 21
-        assert world.status()["runs"]["replaced"] == 1
-        assert adds_up(world)
-
-
 async def test_a_job_that_ended_before_it_could_be_replaced_has_succeeded():
     async with World().leader() as world:
         made = await world.apply_job(concurrencyPolicy="Replace")
@@ -201,25 +131,6 @@ async def test_a_job_that_ended_before_it_could_be_replaced_has_succeeded():
         assert status["lastRun"]["outcome"] == "Succeeded"
         assert "replaced" not in status["runs"]
         assert [shard.outcomes for shard in world.queue.shards.values() if shard.outcomes] == []
-
-
-async def test_the_word_of_a_replacement_is_waited_for_while_redis_is_away(monkeypatch):
-    async with World().leader() as world:
-        made = await world.apply_job(concurrencyPolicy="Replace")
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(5)
-
-        async def away() -> None:
-            raise errors.TryLater("away")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(world.jobwatch.deleted, "_catch_up", away)
-            await delete(world, name)
-            await world.clock.advance(10)
-            assert world.status()["lastRun"]["outcome"] == "Running"
-        await world.tell(made["metadata"]["uid"], replacing(made, name))
-        await world.clock.advance(30)
-        assert world.status()["lastRun"]["outcome"] == "Replaced"
 
 
 # -- deleted ---------------------------------------------------------------------------------------
@@ -280,19 +191,6 @@ async def test_a_released_job_leaves_active_at_once_and_nothing_it_does_later_co
         assert adds_up(world)
 
 
-async def test_a_job_released_while_nobody_led_is_not_active_for_ever():
-    world = World()
-    async with world.leader():
-        made = await world.apply_job(concurrencyPolicy="Forbid")
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(5)
-    await edit(world, name, ownerReferences=None)
-    async with world.leader(epoch=2):
-        await world.clock.advance(5)
-        assert "activeCount" not in world.status()
-        assert world.status()["lastRun"]["reason"] == "Released"
-
-
 async def test_a_released_job_calls_the_slot_that_waits_for_it():
     async with World().leader() as world:
         made = await world.apply_job(concurrencyPolicy="Queue")
@@ -302,18 +200,3 @@ async def test_a_released_job_calls_the_slot_that_waits_for_it():
         world.completions.job_ended = lambda uid, job: told.append((uid, job))
         await edit(world, name, ownerReferences=None)
         assert told == [(made["metadata"]["uid"], name)]
-
-
-async def test_a_finished_job_that_is_released_is_not_deleted_by_the_history():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=1)
-        name = await run_slot(world, made, FIRST)
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(5)
-        await edit(world, name, ownerReferences=None)
-        for slot_us in (SECOND, SECOND + 300 * S):
-            world.api.end_job(NAMESPACE, await run_slot(world, made, slot_us))
-            await world.clock.advance(5)
-        left = [one["metadata"]["name"] for one in world.api.all_stored("jobs")]
-        assert left == [name, f"nightly-{(SECOND + 300 * S) // S}"]
-        assert world.status()["runs"]["succeeded"] == 3

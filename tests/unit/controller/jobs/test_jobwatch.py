@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import pytest
-
-from duepoint.controller import statusconditions
 from duepoint.controller.jobs import history
 from duepoint.controller.jobs.jobstate import FinishedJob
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobbuilder, jobcreation, jobs, schedules
+from duepoint.kube import jobbuilder, jobcreation, jobs
 from duepoint.runs.run import RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
@@ -50,18 +45,6 @@ async def test_a_running_job_is_active_and_its_end_is_the_end_of_the_run():
         assert world.status()["runs"]["succeeded"] == 1
 
 
-async def test_a_job_run_costs_two_writes():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.clock.advance(10)
-        writes = world.status_writes()
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(20)
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(20)
-        assert world.status_writes() == writes + 2
-
-
 async def test_a_failed_job_is_a_failed_run_with_its_reason():
     async with World().leader() as world:
         made = await world.apply_job()
@@ -86,18 +69,6 @@ async def test_a_job_deleted_while_it_runs_is_a_failed_run():
         await world.clock.advance(5)
         assert world.status()["lastRun"]["outcome"] == "Failed"
         assert "activeCount" not in world.status()
-
-
-async def test_a_deleted_schedules_job_that_is_seen_to_go_before_it_is_no_failure():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(5)
-        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
-        await world.clock.settle()
-        await world.api.request("DELETE", f"{schedules.collection(NAMESPACE)}/nightly")
-        await world.clock.advance(30)
-        assert [one.reason for one in world.news] == []
 
 
 async def test_jobs_that_ended_while_nobody_led_are_counted_once():
@@ -198,51 +169,6 @@ async def test_finished_jobs_beyond_the_limits_are_deleted_also_while_suspended(
         assert len(world.api.all_stored("jobs")) == 1
 
 
-@pytest.mark.parametrize(
-    "broken", [{"schedule": "0 0 31 2 *"}, {"timeZone": "Nowhere/Land"}], ids=["never", "zone"]
-)
-async def test_the_jobs_of_a_refused_schedule_obey_its_limits(broken):
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=4)
-        for number in range(4):
-            name = await run_slot(world, made, FIRST + number * 300 * S)
-            world.api.end_job(NAMESPACE, name)
-            await world.clock.advance(5)
-        await world.apply_job(**broken)
-        await world.clock.advance(5)
-        assert world.condition("Stalled")["status"] == "True"
-        assert len(world.api.all_stored("jobs")) == 3
-        await world.apply_job(successfulJobsHistoryLimit=1, **broken)
-        await world.clock.advance(5)
-        assert len(world.api.all_stored("jobs")) == 1
-
-
-async def test_a_job_that_ends_after_its_schedule_was_refused_is_cleaned_up_too():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=0)
-        name = await run_slot(world, made, FIRST)
-        await world.apply_job(successfulJobsHistoryLimit=0, schedule="0 0 31 2 *")
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(900)
-        assert world.api.all_stored("jobs") == []
-
-
-async def test_the_jobs_of_a_template_that_came_to_be_refused_obey_its_limits():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=2)
-        metadata = made["metadata"]
-        for number in range(2):
-            name = await run_slot(world, made, FIRST + number * 300 * S)
-            world.api.end_job(NAMESPACE, name)
-            await world.clock.advance(5)
-        generation = metadata["generation"]
-        refusal = statusconditions.refused_again_and_again(generation, "it is bad")
-        world.observations.refuse(NAMESPACE, "nightly", metadata["uid"], refusal)
-        await world.clock.advance(5)
-        assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
-        assert len(world.api.all_stored("jobs")) == 2
-
-
 async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():
     async with World().leader() as world:
         made = await world.apply_job(successfulJobsHistoryLimit=0)
@@ -285,25 +211,6 @@ async def test_a_deletion_that_fails_is_tried_again():
         assert world.api.all_stored("jobs") == []
 
 
-def wanted(slot: int, *, created: int) -> FinishedJob:
-    return dataclasses.replace(finished(slot), created_us=created, is_wanted=True)
-
-
-def test_what_was_made_first_goes_first_whatever_its_slot():
-    """A backfill makes Jobs of old slots; they are not the oldest Jobs for that."""
-    listed = [dataclasses.replace(finished(slot), created_us=slot) for slot in (10, 20, 30)]
-    listed += [wanted(1, created=40), wanted(2, created=41)]
-    left_out = history.excess(listed, Policy(successful_limit=3), ENDED)
-    assert [job.slot_us for job in left_out] == [10, 20]
-
-
-def test_a_job_that_a_schedulerun_wanted_goes_once_the_queue_holds_its_slot_no_more():
-    policy = Policy(successful_limit=0)
-    above_the_watermark = wanted(101, created=1)
-    assert history.excess([above_the_watermark], policy, ENDED, {101}) == ()
-    assert len(history.excess([above_the_watermark], policy, ENDED, {55})) == 1
-
-
 async def a_manual_job(world: World, made, slot_us: int) -> str:
     metadata = made["metadata"]
     facts = jobbuilder.SlotFacts(
@@ -320,19 +227,6 @@ async def a_manual_job(world: World, made, slot_us: int) -> str:
     await jobcreation.create(world.api, NAMESPACE, jobbuilder.job_for(JOB_TEMPLATE, facts))
     await world.clock.settle()
     return jobbuilder.job_name(facts)
-
-
-async def test_manual_jobs_of_a_suspended_schedule_obey_the_limits():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=1, suspend=True)
-        names = []
-        for _ in range(3):
-            await world.clock.advance(60)
-            names.append(await a_manual_job(world, made, world.clock.now_us()))
-            world.api.end_job(NAMESPACE, names[-1])
-            await world.clock.advance(5)
-        left = [job["metadata"]["name"] for job in world.api.all_stored("jobs")]
-        assert left == names[-1:]
 
 
 async def test_a_manual_job_stays_while_the_queue_still_holds_its_slot():
@@ -358,37 +252,4 @@ async def test_a_manual_job_stays_while_the_queue_still_holds_its_slot():
         assert len(world.api.all_stored("jobs")) == 1
         await world.queue.occurrences.withdraw(known, point, EPOCH)
         await world.clock.advance(60)
-        assert world.api.all_stored("jobs") == []
-
-
-async def test_a_quota_and_the_history_do_not_wait_for_each_other():
-    """The first slot waits for the quota, which the finished Job of the second one uses up."""
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=0)
-        uid = made["metadata"]["uid"]
-        await world.clock.advance((FIRST - world.clock.now_us()) / S + 301)
-        blocked = event(made, FIRST, RunState.PENDING, reason="QuotaExceeded", due_us=FIRST)
-        second_us = FIRST + 300 * S
-        name = await world.create_job(made, second_us)
-        running = event(made, second_us, RunState.RUNNING, job_name=name, settled_us=second_us)
-        await world.tell(uid, blocked, running)
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(10)
-        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
-        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
-        assert world.api.all_stored("jobs") == []
-
-
-async def test_a_slot_that_waits_for_the_api_server_does_not_keep_later_jobs():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=0)
-        uid = made["metadata"]["uid"]
-        await world.clock.advance((FIRST - world.clock.now_us()) / S + 301)
-        blocked = event(made, FIRST, RunState.PENDING, reason="ApiUnavailable", due_us=FIRST)
-        second_us = FIRST + 300 * S
-        name = await world.create_job(made, second_us)
-        running = event(made, second_us, RunState.RUNNING, job_name=name, settled_us=second_us)
-        await world.tell(uid, blocked, running)
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(10)
         assert world.api.all_stored("jobs") == []

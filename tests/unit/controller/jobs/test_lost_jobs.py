@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller.jobs import deletedjobs, jobevents
+from duepoint.controller.jobs import jobevents
 from duepoint.kube import jobs
 from duepoint.runs.run import RunState
 from tests.support.builders import at
@@ -11,7 +11,6 @@ from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 FIRST = at("2026-03-01 12:05:00")
-SECOND = at("2026-03-01 12:10:00")
 
 
 async def forgotten(world, name):
@@ -55,35 +54,6 @@ async def test_a_job_that_vanished_while_the_operator_was_down_is_not_active_for
         assert world.condition("LastRunSucceeded")["status"] == "False"
 
 
-async def test_of_several_that_vanished_each_is_a_failed_run():
-    world = World()
-    async with world.leader():
-        made = await world.apply_job()
-        names = [await run_slot(world, made, slot_us) for slot_us in (FIRST, SECOND)]
-        await world.clock.advance(5)
-        assert world.status()["activeCount"] == 2
-    for name in names:
-        await forgotten(world, name)
-    async with world.leader(epoch=2):
-        await world.clock.advance(5)
-        assert world.status()["runs"]["failed"] == 2
-        assert "activeCount" not in world.status()
-
-
-async def test_a_lost_run_takes_no_newer_ones_place():
-    world = World()
-    async with world.leader():
-        made = await world.apply_job()
-        older, newer = [await run_slot(world, made, slot_us) for slot_us in (FIRST, SECOND)]
-        await world.clock.advance(5)
-    await forgotten(world, older)
-    async with world.leader(epoch=2):
-        await world.clock.advance(5)
-        assert world.status()["lastRun"]["jobName"] == newer
-        assert world.status()["lastRun"]["outcome"] == "Running"
-        assert world.status()["runs"]["failed"] == 1
-
-
 async def test_a_lost_run_by_hand_is_not_started_twice():
     world = World()
     async with world.leader():
@@ -112,33 +82,3 @@ async def test_a_job_that_still_runs_is_asked_for_by_nobody_and_stays_active():
         assert len(world.api.requests) == before
         assert world.status()["activeCount"] == 1
         assert world.status()["lastRun"]["outcome"] == "Running"
-
-
-async def test_a_job_that_the_watch_never_showed_is_asked_for_after_a_while():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.clock.advance(300)
-        job_name = f"nightly-{FIRST // 1_000_000}"
-        running = event(made, FIRST, RunState.RUNNING, job_name=job_name)
-        await world.tell(made["metadata"]["uid"], running)
-        await world.clock.advance(deletedjobs.PATIENCE_SECONDS - 5)
-        assert world.status()["lastRun"]["outcome"] == "Running"
-        await world.clock.advance(10)
-        assert world.status()["lastRun"]["outcome"] == "Failed"
-
-
-async def test_news_of_a_start_that_come_after_the_end_change_nothing():
-    """Its Job is long deleted by the history when the start is read."""
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=0)
-        await world.clock.advance(300)
-        name = await world.create_job(made, FIRST)
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(5)
-        await forgotten(world, name)
-        await world.tell(
-            made["metadata"]["uid"], event(made, FIRST, RunState.RUNNING, job_name=name)
-        )
-        await world.clock.advance(60)
-        counts = world.status()["runs"]
-        assert (counts["started"], counts["succeeded"], counts["failed"]) == (1, 1, 0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.kube import jobs
 from tests.unit.controller.runworld import RunWorld
-from tests.unit.controller.world import NAMESPACE
 
 
 def counted(runs: dict[str, int]) -> tuple[int, int, int]:
@@ -69,17 +67,3 @@ async def test_a_replaced_run_survives_the_operator_that_saw_nothing_of_it():
             assert world.run_condition("Failed", "first")["reason"] == "Replaced"
             assert counted(world.run_status("first")["runs"]) == (1, 0, 1)
             assert counted(world.status()["runs"]) == (2, 0, 1)
-
-
-async def test_a_job_deleted_by_hand_has_one_wording_on_both():
-    world = RunWorld()
-    async with world.leader(), world.working():
-        await world.apply_job(schedule="0 0 1 1 *")
-        await world.run_schedule()
-        await world.clock.advance(5)
-        (job,) = world.jobs()
-        await world.api.request("DELETE", jobs.path(NAMESPACE, job["metadata"]["name"]))
-        await world.clock.advance(5)
-        last = world.status()["lastRun"]
-        assert last["reason"] == "Deleted"
-        assert f"Deleted: {last['message']}" in world.run_status()["message"]

@@ -72,27 +72,3 @@ async def test_counts_outlive_an_emptied_redis_and_its_leader(world):
         await world.clock.advance(SHOWN_SECONDS)
         assert world.set_status()["runs"]["succeeded"] == 7
         assert world.set_status()["lastScheduleTime"] == "1970-01-01T00:01:00Z"
-
-
-async def test_counts_of_a_shard_that_lost_its_server_are_put_back_once(world):
-    async with world.leader():
-        await world.apply_set()
-        ended(world, 0, succeeded=5)
-        ended(world, 2, failed=1)
-        await world.clock.advance(SHOWN_SECONDS)
-        look("HDEL", *stored(world, 0))
-        ended(world, 2, failed=1)
-        await world.clock.advance(5 * SHOWN_SECONDS)
-        runs = world.set_status()["runs"]
-        assert (runs["succeeded"], runs["failed"]) == (5, 2)
-
-
-async def test_nothing_is_left_of_the_counts_of_a_deleted_set(world):
-    async with world.leader():
-        await world.apply_set()
-        ended(world, succeeded=5)
-        key, field = stored(world, 0)
-        await world.delete_set()
-        await world.clock.advance(60)
-        assert world.set_object() is None
-        assert look("HGET", key, field) is None

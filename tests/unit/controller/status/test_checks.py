@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import errors
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.schedules.points import PointKind
-from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import NAMESPACE, World
 
 SIGNED = {
@@ -104,24 +102,6 @@ async def test_what_only_an_edit_mends_is_stalled_and_does_not_fire(world):
         assert world.chain_due_us(uid) is not None
 
 
-async def test_it_is_not_called_stalled_before_the_queue_has_let_go_of_it(world, monkeypatch):
-    async def away(*_):
-        raise errors.QueueUnavailable("the test took the queue away")
-
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await world.clock.advance(2)
-        with monkeypatch.context() as patched:
-            patched.setattr(world.queue.writer, "remove", away)
-            await found(world, schedule, "InvalidWebhook", REFUSED)
-            assert world.definition(schedule["metadata"]["uid"]) is not None
-            assert world.ready()[0] == "Unknown"
-            assert world.condition("Stalled") is None
-        await world.clock.advance(30)
-        assert world.ready() == ("False", "InvalidWebhook")
-        assert world.definition(schedule["metadata"]["uid"]) is None
-
-
 async def test_what_was_refused_while_nobody_led_leaves_the_queue(world):
     async with world.leader():
         schedule = await world.apply(webhook=SIGNED)
@@ -131,18 +111,6 @@ async def test_what_was_refused_while_nobody_led_leaves_the_queue(world):
         await world.clock.advance(4)
         assert world.ready() == ("False", "InvalidWebhook")
         assert world.definition(schedule["metadata"]["uid"]) is None
-
-
-async def test_a_new_leader_has_it_looked_at_again_because_the_installation_may_allow_it_now(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await found(world, schedule, "InvalidWebhook", REFUSED)
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert world.ready() == ("Unknown", "SecretsPending")
-        await found(world, schedule)
-        assert world.ready() == ("True", "Armed")
-        assert world.chain_due_us(schedule["metadata"]["uid"]) > world.clock.now_us()
 
 
 async def test_a_secret_that_cannot_be_read_is_an_event_once(world):
@@ -160,28 +128,6 @@ async def test_a_secret_that_cannot_be_read_is_an_event_once(world):
         assert len(news_of(world, "SecretForbidden")) == 1
 
 
-async def test_a_secret_that_is_lost_later_is_an_event_of_the_run_once(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await found(world, schedule)
-        for number in range(3):
-            lost = event(
-                schedule, FIRST + number, RunState.RUNNING,
-                reason="MissingSecret", message="Secret reports/hook does not exist",
-            )  # fmt: skip
-            await world.tell(schedule["metadata"]["uid"], lost)
-        (told,) = news_of(world, "MissingSecret")
-        assert told.note.endswith("waits: Secret reports/hook does not exist")
-
-
-async def test_a_plain_webhook_is_ready_without_a_check(world):
-    async with world.leader():
-        await world.apply()
-        await world.clock.advance(2)
-        assert checks(world) == []
-        assert world.ready() == ("True", "Armed")
-
-
 async def test_an_edit_is_checked_anew_and_an_old_check_says_nothing_of_it(world):
     async with world.leader():
         schedule = await world.apply(webhook=SIGNED)
@@ -195,79 +141,3 @@ async def test_an_edit_is_checked_anew_and_an_old_check_says_nothing_of_it(world
         await found(world, schedule, generation=2)
         assert world.ready() == ("True", "Armed")
         assert world.status()["observedGeneration"] == 2
-
-
-async def test_a_secret_lost_after_ready_does_not_take_ready_back(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await found(world, schedule)
-        await found(world, schedule, "MissingSecret", "a late repetition")
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_a_new_leader_goes_on_waiting_and_asks_again_only_where_nothing_waits(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await world.clock.advance(2)
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert checks(world) == [1]
-        assert world.ready() == ("Unknown", "SecretsPending")
-        await found(world, schedule)
-        assert world.ready() == ("True", "Armed")
-    async with world.leader(epoch=3):
-        await world.clock.advance(2)
-        assert checks(world) == [1]
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_a_check_that_was_told_while_nobody_led_counts(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await world.clock.advance(2)
-    metadata = schedule["metadata"]
-    event = RunEvent(
-        uid=metadata["uid"], namespace=NAMESPACE, name=metadata["name"], generation=1, slot_us=0,
-        trigger="Check", state=RunState.CHECKED, reason="", at_us=world.clock.now_us(),
-    )  # fmt: skip
-    await world.tell(metadata["uid"], event, read=False)
-    async with world.leader(epoch=2):
-        await world.clock.advance(4)
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_an_emptied_queue_is_filled_again_and_the_check_with_it(world):
-    async with world.leader():
-        schedule = await world.apply("waits", webhook=SIGNED)
-        await world.apply("accepted", webhook=SIGNED)
-        await found(world, world.object("accepted"))
-        world.queue.flush()
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert checks(world) == [1]
-        held = [one for one in world.definitions() if one.uid == schedule["metadata"]["uid"]]
-        assert len(held) == 1
-        assert world.ready("accepted") == ("True", "Armed")
-
-
-async def test_misses_of_the_change_are_counted_once(world):
-    async with world.leader():
-        schedule = await world.apply(schedule="@at 2020-01-01T00:00:00Z", webhook=SIGNED)
-        await world.clock.advance(2)
-        await found(world, schedule, "MissingSecret", "no")
-        await found(world, schedule)
-        assert world.status()["runs"]["missed"] == 1
-        assert world.ready() == ("True", "Completed")
-
-
-async def test_a_new_leader_goes_on_showing_what_is_missing(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await found(world, schedule, "MissingSecret", "spec.webhook.signing: it is not there")
-    writes = world.status_writes()
-    async with world.leader(epoch=2):
-        await world.clock.advance(4)
-        assert world.condition("Reconciling")["reason"] == "MissingSecret"
-        assert world.status_writes() == writes
-        await found(world, schedule)
-        assert world.ready() == ("True", "Armed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.runs import receiver
 from duepoint.runs.run import RunState
 from tests.unit.controller.status.test_openslots import S, put_off
 from tests.unit.controller.status.test_reporter import FIRST, event
@@ -94,57 +93,7 @@ async def test_deliveries_that_wait_for_a_circuit_are_a_condition_until_one_arri
         assert world.condition("CircuitOpen") is None
 
 
-async def test_a_run_that_waits_after_it_was_tried_shows_it_too():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        running = event(made, FIRST, RunState.RUNNING, reason="CircuitOpen", message=WAITS)
-        await world.tell(uid, running)
-        await world.clock.advance(5)
-        assert world.condition("CircuitOpen") is not None
-
-
-async def test_waiting_for_a_circuit_costs_few_writes_however_often_it_is_told():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        await world.tell(uid, waits(made))
-        await world.clock.advance(5)
-        writes = world.status_writes()
-        for second in range(50):
-            await world.tell(uid, waits(made, at_us=FIRST + second * S))
-            await world.clock.advance(1)
-        assert world.status_writes() - writes <= 2
-        assert len(told(world, "CircuitOpen")) == 1
-
-
 # -- the fold -----------------------------------------------------------------------------------
-
-MADE = {"metadata": {"uid": "uid", "name": "nightly"}}
-
-
-def test_what_is_told_twice_or_late_changes_nothing():
-    first = receiver.fold(receiver.WELL, gone(MADE, generation=2, at_us=10))
-    assert receiver.fold(first, gone(MADE, generation=2, at_us=5)) == first
-    assert receiver.fold(first, gone(MADE, generation=1, at_us=20)) == first
-    assert receiver.fold(first, event(MADE, FIRST, at_us=9)) == first
-    assert receiver.fold(first, event(MADE, FIRST, at_us=11)) == receiver.WELL
-
-
-def test_an_answer_that_refuses_ends_the_wait_but_not_that_it_is_gone():
-    refused = event(MADE, FIRST, RunState.FAILED, at_us=30, http_status=404)
-    waiting = receiver.fold(receiver.WELL, waits(MADE, at_us=10))
-    assert receiver.fold(waiting, refused) == receiver.WELL
-    is_gone = receiver.fold(receiver.WELL, gone(MADE, at_us=10))
-    assert receiver.fold(is_gone, refused) == is_gone
-
-
-def test_an_answer_that_fails_does_not_end_the_wait():
-    failed = event(MADE, FIRST, RunState.RUNNING, at_us=30, http_status=503)
-    waiting = receiver.fold(receiver.WELL, waits(MADE, at_us=10))
-    assert receiver.fold(waiting, failed) == waiting
 
 
 @pytest.mark.parametrize(
@@ -168,29 +117,3 @@ async def test_a_delivery_that_was_given_up_waits_for_no_circuit(state, reason):
         await world.tell(uid, given_up)
         await world.clock.advance(60)
         assert world.condition("CircuitOpen") is None
-
-
-async def test_a_delivery_that_was_tried_and_given_up_waits_for_no_circuit():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        open_circuit = {"reason": "CircuitOpen", "message": WAITS}
-        await world.tell(uid, event(made, FIRST, RunState.RUNNING, **open_circuit))
-        failed = event(made, FIRST, RunState.FAILED, at_us=FIRST + 60 * S, **open_circuit)
-        await world.tell(uid, failed)
-        await world.clock.advance(60)
-        assert world.condition("CircuitOpen") is None
-        assert world.condition("LastRunSucceeded")["reason"] == "CircuitOpen"
-
-
-async def test_another_slot_that_is_skipped_does_not_end_that_a_delivery_waits():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        await world.tell(uid, waits(made))
-        skipped = event(made, FIRST + 300 * S, RunState.SKIPPED, reason="ConcurrencyForbidden")
-        await world.tell(uid, skipped)
-        await world.clock.advance(60)
-        assert world.condition("CircuitOpen") is not None

@@ -28,19 +28,6 @@ async def test_a_slot_that_is_held_up_for_a_minute_is_told_with_its_reason_and_r
         assert world.condition("Overdue") is None
 
 
-async def test_a_slot_that_is_put_off_again_and_again_costs_few_writes():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        writes = world.status_writes()
-        for second in range(240):
-            await world.tell(uid, put_off(made, FIRST, message=f"used {second}"))
-            await world.clock.advance(1)
-        assert 1 <= world.status_writes() - writes <= 8
-        assert int(world.condition("Overdue")["message"].rpartition(" ")[2]) > 200
-
-
 async def test_a_new_leader_keeps_what_was_said_of_an_overdue_slot():
     world = World()
     target = RecordingTarget(world.clock)
@@ -57,41 +44,6 @@ async def test_a_new_leader_keeps_what_was_said_of_an_overdue_slot():
         assert world.condition("Overdue") == before
         assert world.status_writes() == writes
         await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(5)
-        assert world.condition("Overdue") is None
-
-
-async def test_a_new_leader_knows_the_cause_of_a_slot_that_becomes_overdue_under_it():
-    world = World()
-    target = RecordingTarget(world.clock)
-    target.always_reply(REFUSED)
-    async with world.leader():
-        await world.apply_job()
-        async with a_worker(world, target):
-            await world.clock.advance(320)
-        assert world.condition("Overdue") is None
-    async with world.leader(epoch=2):
-        await world.clock.advance(70)
-        overdue = world.condition("Overdue")
-        assert overdue["reason"] == "QuotaExceeded"
-        assert overdue["message"].endswith("has not started: exceeded quota")
-        ready = world.condition("Ready")["message"]
-        assert ready == f"Overdue (QuotaExceeded): {overdue['message']}"
-
-
-async def test_an_overdue_slot_that_ended_while_nobody_led_is_not_shown_any_more():
-    world = World()
-    target = RecordingTarget(world.clock)
-    target.always_reply(REFUSED)
-    async with world.leader():
-        await world.apply_job()
-        async with a_worker(world, target):
-            await world.clock.advance(400)
-        assert world.condition("Overdue") is not None
-    target.always_reply(None)
-    async with a_worker(world, target):
-        await world.clock.advance(65)
-    async with world.leader(epoch=2):
         await world.clock.advance(5)
         assert world.condition("Overdue") is None
 

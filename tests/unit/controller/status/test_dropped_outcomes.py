@@ -81,18 +81,3 @@ async def test_a_slot_that_is_still_tried_is_not_lost_though_its_news_was_droppe
 def _down_at_first(slot_us: int) -> outcomes.Outcome:
     first = slot_us == at("2026-03-01 12:05:00")
     return DOWN if first else outcomes.Delivered(accepted_us=slot_us)
-
-
-async def test_outcomes_that_were_kept_behind_dropped_ones_count_though_the_term_ends_before_them():
-    world = World()
-    async with world.leader():
-        uid = (await world.apply())["metadata"]["uid"]
-    async with world.leader(epoch=2):
-        world.reporter.settled_through(uid, at("2026-03-01 12:15:00"), completed=False)
-        await world.clock.advance(5)
-        assert world.status()["settledThrough"] == "2026-03-01T12:15:00Z"
-    async with a_worker(world, RecordingTarget(world.clock)):
-        await world.clock.advance(700)
-    async with world.leader(epoch=3):
-        await world.clock.advance(60)
-        assert world.status()["runs"]["started"] == 2

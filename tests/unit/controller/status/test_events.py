@@ -121,10 +121,3 @@ async def test_a_refused_spec_is_told_once_for_each_generation():
     async with world.leader(epoch=2):
         await world.clock.advance(5)
         assert len(world.news) == 2
-
-
-async def test_a_first_look_at_a_slot_in_the_past_is_told():
-    async with World().leader() as world:
-        await world.apply(schedule="@at 2026-03-01T11:00:00Z")
-        await world.clock.advance(1)
-        assert reasons(world) == ["RunMissed", "Completed"]

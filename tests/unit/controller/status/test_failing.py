@@ -67,16 +67,6 @@ async def test_a_receiver_that_is_not_there_is_failing_from_the_second_attempt_u
         assert (told(world), await gauge()) == (["RunFailing", "RunRecovered"], 0)
 
 
-async def test_a_run_that_only_waits_for_a_busy_receiver_is_not_failing():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(301)
-        busy = failed(made, 2, reason="ReceiverBusy", message="4 requests are open")
-        await world.tell(made["metadata"]["uid"], busy)
-        await world.clock.advance(5)
-        assert world.condition("Failing") is None
-
-
 async def test_an_old_run_that_fails_on_does_not_hide_that_newer_ones_succeed():
     async with World().leader() as world:
         made = await world.apply()

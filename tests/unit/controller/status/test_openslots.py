@@ -13,7 +13,6 @@ from duepoint.schedules.conditions import Reason
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
-from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
 
@@ -104,32 +103,6 @@ async def test_a_run_whose_job_was_seen_before_the_word_of_the_queue_is_counted_
         assert "openSlots" not in world.status()
 
 
-async def test_a_slot_put_off_once_more_after_it_has_ended_holds_nothing_up():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(910)
-        await world.tell(uid, put_off(made, FIRST), event(made, FIRST), put_off(made, FIRST))
-        await world.tell(uid, event(made, SECOND_SLOT))
-        await world.clock.advance(5)
-        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
-
-
-async def test_news_of_a_slot_that_is_put_off_are_acknowledged_at_once_and_cost_one_write():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.clock.advance(310)
-        writes = world.status_writes()
-        await world.tell(made["metadata"]["uid"], put_off(made, FIRST))
-        await world.clock.advance(1)
-        assert sum(len(shard.outcomes) for shard in world.queue.shards.values()) == 0
-        for _ in range(5):
-            await world.tell(made["metadata"]["uid"], put_off(made, FIRST))
-            await world.clock.advance(5)
-        assert world.status_writes() == writes + 1
-        assert world.status()["openSlots"]["count"] == 1
-
-
 async def test_a_new_leader_learns_from_the_queue_which_slots_are_open():
     world = World()
     target = RecordingTarget(world.clock)
@@ -173,75 +146,6 @@ async def test_the_job_of_an_open_slot_is_not_deleted_though_an_edit_has_passed_
         assert world.api.stored("jobs", "reports", name) is not None
 
 
-async def test_an_emptied_queue_loses_no_slot_that_was_being_put_off():
-    world = World()
-    target = RecordingTarget(world.clock)
-
-    def reply(firing):
-        if firing.slot_us == FIRST and not released:
-            return REFUSED
-        return outcomes.Delivered(accepted_us=world.clock.now_us(), running=True, job_name="j")
-
-    released: list[bool] = []
-    target.always_reply(reply)
-    async with world.leader():
-        await world.apply_job(catchUpPolicy="All")
-        async with a_worker(world, target):
-            await world.clock.advance(900)
-        assert world.status()["lastScheduleTime"] == "2026-03-01T12:10:00Z"
-        assert world.status()["openSlots"]["oldest"] == "2026-03-01T12:05:00Z"
-    world.queue.flush()
-    released.append(True)
-    del target.fired[:]
-    async with world.leader(epoch=2):
-        async with a_worker(world, target):
-            await world.clock.advance(120)
-        assert [firing.slot_us for firing in target.fired] == [FIRST, THIRD_SLOT]
-        assert world.status()["settledThrough"] >= "2026-03-01T12:10:00Z"
-        assert "openSlots" not in world.status()
-
-
-async def test_an_emptied_queue_is_rebuilt_under_a_leader_that_knew_open_slots():
-    world = World()
-    target = RecordingTarget(world.clock)
-    target.always_reply(
-        lambda firing: (
-            REFUSED
-            if firing.slot_us == FIRST
-            else outcomes.Delivered(accepted_us=world.clock.now_us(), running=True, job_name="j")
-        )
-    )
-    async with world.leader():
-        await world.apply_job(catchUpPolicy="Latest")
-        async with a_worker(world, target):
-            await world.clock.advance(700)
-        await world.lose_redis()
-        await world.resync.run()
-        async with a_worker(world, target):
-            await world.clock.advance(120)
-        # no catch-up drops it in favour of a newer one: it was handed over before
-        assert target.fired[-1].slot_us == FIRST
-        assert world.status()["runs"]["missed"] == 0
-        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
-
-
-async def test_slots_that_an_edit_has_ended_are_not_listed_after_an_emptied_queue():
-    """No event ends them: the index that is made anew never had points of theirs."""
-    world = World()
-    async with world.leader():
-        made = await world.apply_job(catchUpPolicy="All")
-        await world.clock.advance(610)
-        await world.tell(made["metadata"]["uid"], put_off(made, FIRST), event(made, SECOND_SLOT))
-        await world.clock.advance(5)
-        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
-    world.queue.flush()
-    await world.apply_job(catchUpPolicy="All", schedule="*/7 * * * *")
-    async with world.leader(epoch=2):
-        await world.clock.advance(5)
-        assert world.status()["observedGeneration"] == 2
-        assert "openSlots" not in world.status()
-
-
 async def test_planned_slots_are_listed_until_each_has_ended():
     async with World().leader() as world:
         made = await world.apply_job()
@@ -255,7 +159,3 @@ async def test_planned_slots_are_listed_until_each_has_ended():
         await world.clock.advance(5)
         assert "openSlots" not in world.status()
         assert world.status()["settledThrough"] == "2026-03-01T12:15:00Z"
-
-
-def test_the_slots_of_these_tests_are_those_of_the_schedule():
-    assert at("2026-03-01 12:05:00") == FIRST

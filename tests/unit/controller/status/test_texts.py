@@ -43,11 +43,6 @@ def test_a_damaged_text_holds_no_slots(text):
     assert texts.parse_slots(text) == ()
 
 
-def test_a_hundred_slots_of_one_rhythm_are_a_short_text():
-    listed = [NOON + number * 300 * S for number in range(100)]
-    assert texts.slots_text(listed) == "2026-03-01T12:00:00Z +300*99"
-
-
 @pytest.mark.parametrize(
     "status",
     [
