@@ -149,25 +149,6 @@ def told(zone, text, begin):
 
 
 @pytest.mark.parametrize(
-    ("zone", "text", "expected"),
-    [
-        ("Etc/UTC", "30 2 * * *", []),
-        ("Europe/Berlin", "0 9 * * *", []),
-        ("Europe/Berlin", "*/15 * * * *", []),
-        (
-            "Europe/Berlin",
-            "30 2 * * *",
-            ["does not run on 2024-03-31", "runs also at 02:30:00+01:00 on 2024-10-27"],
-        ),
-        ("Europe/Berlin", "30 2,9 31 3 *", ["does not run at 03:00:00+02:00 on 2024-03-31"]),
-        ("Africa/Cairo", "0 9 26 4 *", ["does not run on 2024-04-26"]),
-    ],
-)
-def test_a_difference_is_told_by_its_day(zone, text, expected):
-    assert told(zone, text, "2024-01-01T00:00") == expected
-
-
-@pytest.mark.parametrize(
     ("zone", "text", "begin", "expected"),
     [
         pytest.param(

@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 
 from duepoint import settings
-from duepoint.cli import doctor
 from tests.support import background, scriptedapi
 from tests.unit.cli.test_words import write_kubeconfig
 
@@ -94,20 +93,6 @@ def test_in_every_namespace_rights_for_the_cluster_are_asked_for(rights, checks)
     state, text = checks("-A")["your rights"]
     assert state == "warning"
     assert text.startswith("in every namespace: you may not list schedules, ")
-
-
-def test_accounts_of_some_namespaces_need_those_with_schedules(rights, checks, monkeypatch):
-    rights.namespaces = ["shop", "team", "shop", "billing"]
-    rights.granted = {(OPERATOR, each) for each in ("shop", "team", "billing")}
-    rights.granted |= {(WORKER, each) for each in ("shop", "team")}
-    found = checks("-A")
-    complete = "complete in the 3 namespaces with Schedules"
-    assert found["rights of the operator"] == ("ok", complete)
-    lacking = "in billing it may not create jobs, get jobs"
-    assert found["rights of the worker"] == ("failed", lacking)
-    monkeypatch.setattr(doctor, "_MOST_NAMESPACES", 2)
-    some = "complete in 2 of 3 namespaces with Schedules"
-    assert checks("-A")["rights of the operator"] == ("ok", some)
 
 
 @pytest.mark.parametrize("words", [(), ("-A",)])

@@ -10,7 +10,7 @@ import yaml
 
 from duepoint.cli.check import checks
 from duepoint.cli.check.manifests import Manifest
-from duepoint.cli.cronjob import conversion, differences, importing
+from duepoint.cli.cronjob import conversion, importing
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import compile_expression, syntax, timezones
 
@@ -103,16 +103,6 @@ def test_labels_and_annotations_come_along_and_what_the_server_wrote_does_not(im
     assert "status" not in schedule
 
 
-def test_a_text_that_would_look_like_another_is_written_with_escapes(duepoint):
-    hidden = {"team": "pay\u200bments", "runs": "\u202eerased", "city": "Z\u00fcrich"}
-    given = json.dumps(a_cronjob(metadata={"annotations": hidden}))
-    out = duepoint("import", "cronjob", "-f", "-", given=given).out
-    assert not [each for each in ("\u200b", "\u202e") if each in out]
-    assert yaml.safe_load(out)["metadata"]["annotations"] == hidden
-    plain = json.dumps(a_cronjob(metadata={"annotations": {"city": "Z\u00fcrich"}}))
-    assert "Z\u00fcrich" in duepoint("import", "cronjob", "-f", "-", given=plain).out
-
-
 def test_what_comes_out_is_a_valid_schedule(imported):
     (schedule,), _ = imported(CRONJOB)
     found = Manifest(file="x", document=1, item="", content=schedule)
@@ -149,27 +139,6 @@ def test_what_comes_out_is_a_valid_schedule(imported):
 def test_what_will_differ_is_said(imported, thing, says):
     _, said = imported(thing)
     assert says in said
-
-
-def test_comments_stand_in_the_document_they_are_about(duepoint):
-    things = [
-        a_cronjob(metadata={"name": "first"}, timeZone=None, suspend=True),
-        a_cronjob(metadata={"name": "second"}, timeZone="Etc/UTC"),
-    ]
-    text = "\n---\n".join(json.dumps(thing) for thing in things)
-    answer = duepoint("import", "cronjob", "-f", "-", given=text)
-    _, first, second = answer.out.split("---\n")
-    assert "# spec.suspend: " in first
-    assert "# spec.suspend: " not in second
-    assert "# spec.timeZone: " in first
-    assert "# spec.timeZone: " not in second
-
-
-def test_what_a_pipe_swallows_is_told_on_standard_error_as_well(duepoint):
-    answer = duepoint("import", "cronjob", "-f", "-", given=json.dumps(a_cronjob(timeZone=None)))
-    assert "CronJob reports/nightly: spec.timeZone: unset" in answer.err
-    assert "every CronJob: after an outage" in answer.err
-    assert "both will run" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -283,24 +252,6 @@ def test_a_bad_cronjob_is_named_with_its_document_and_the_good_ones_are_printed(
     assert "1 could not be ported, for the reasons above; 2 printed" in answer.err
 
 
-def test_texts_that_a_cronjob_reads_generously_are_not_called_refused_by_it(imported):
-    for text in (",0 1,,2 +5 * *", "00 007 * * *", "0 2 * * *\n", "+5 1-+3 * * *"):
-        _, said = imported(a_cronjob(schedule=text))
-        assert "refuses" not in said
-
-
-def test_a_white_space_that_is_no_blank_here_is_rewritten_with_a_note(imported):
-    (schedule,), said = imported(a_cronjob(schedule="0\u00a02 * * *"))
-    assert schedule["spec"]["schedule"] == "0 2 * * *"
-    assert "U+00A0 is a blank to a CronJob" in said
-
-
-def test_half_a_character_is_refused(duepoint):
-    thing = json.dumps(a_cronjob(metadata={"labels": {"a": "x\ud800"}}))
-    answer = duepoint("import", "cronjob", "-f", "-", given=thing)
-    assert (answer.code, answer.out) == (2, "")
-
-
 def test_lists_and_several_files_are_read(duepoint, tmp_path):
     listed = {"apiVersion": "v1", "kind": "List", "items": [CRONJOB, CRONJOB]}
     typed = {"apiVersion": "batch/v1", "kind": "CronJobList", "items": [CRONJOB]}
@@ -312,35 +263,6 @@ def test_lists_and_several_files_are_read(duepoint, tmp_path):
     answer = duepoint("import", "cronjob", *files)
     assert answer.code == 0
     assert len(list(yaml.safe_load_all(answer.out))) == 3
-
-
-def test_a_list_in_a_list_is_taken_apart_as_kubectl_does(duepoint):
-    inner = {"apiVersion": "batch/v1", "kind": "CronJobList", "items": [a_cronjob()]}
-    outer = {"apiVersion": "v1", "kind": "List", "items": [inner, {"kind": "List", "items": 1}]}
-    answer = duepoint("import", "cronjob", "-f", "-", given=json.dumps(outer))
-    assert "items[0].items[0] (CronJob reports/nightly)" in answer.out
-    assert "items[1].items: a list has its objects here" in answer.err
-    assert answer.code == 2
-
-
-def test_an_empty_concurrency_policy_means_none_as_for_a_cronjob(imported):
-    (schedule,), _ = imported(a_cronjob(concurrencyPolicy=""))
-    assert "concurrencyPolicy" not in schedule["spec"]
-
-
-def test_of_many_cronjobs_with_the_same_times_one_is_searched_for_differences(
-    imported, monkeypatch
-):
-    asked = []
-
-    def search(text, _ours, zone, _from_us):
-        asked.append((text, zone))
-        return []
-
-    monkeypatch.setattr(differences, "differences", search)
-    rome = [a_cronjob(schedule="17 4 * * *", metadata={"name": f"a{i}"}) for i in range(20)]
-    imported(*rome, a_cronjob(schedule="17 4 * * *", timeZone="Europe/Paris"))
-    assert asked == [("17 4 * * *", "Europe/Rome"), ("17 4 * * *", "Europe/Paris")]
 
 
 def test_other_kinds_are_passed_over_and_counted(duepoint):
@@ -386,32 +308,3 @@ def test_a_namespace_is_written_into_objects_that_name_none(imported):
 )
 def test_options_that_contradict_each_other_are_refused(refused, arguments):
     assert refused("import", "cronjob", *arguments, given="")
-
-
-@pytest.mark.parametrize("kind", ["cronjob", "cronjobs", "cj"])
-def test_the_kind_goes_by_the_names_that_kubectl_knows(duepoint, kind):
-    assert duepoint("import", kind, "-f", "-", given=json.dumps(CRONJOB)).code == 0
-
-
-def test_a_kind_that_is_missing_or_unknown_is_one_line(refused):
-    assert "duepoint import cronjob" in refused("import")
-    assert "cronjob" in refused("import", "crontab")
-
-
-@pytest.mark.parametrize("file", ["/does/not/exist.yaml", "/dev/null/inside.yaml"])
-def test_a_file_that_cannot_be_read_is_named(duepoint, file):
-    answer = duepoint("import", "cronjob", "-f", file)
-    assert answer.code == 2
-    assert f"{file}: cannot be read" in answer.err
-
-
-@pytest.mark.parametrize("word", ["{}", "{}/inner/", "{}/inner/nightly.json"])
-@pytest.mark.parametrize("option", [(), ("-f",)], ids=["by position", "with -f"])
-def test_files_and_folders_come_by_position_or_with_f(duepoint, tmp_path, word, option):
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "nightly.json").write_text(json.dumps(a_cronjob()))
-
-    answer = duepoint("import", "cronjob", *option, word.format(tmp_path))
-
-    assert answer.code == 0, answer.err
-    assert "kind: Schedule" in answer.out

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from tests.integration.crds.manifests import a_schedule
-from tests.integration.crds.test_accepted_objects import CRONJOB
 
 DAY = ("--from", "2026-12-01T00:00:00Z", "--to", "2026-12-01T06:00:00Z")
 
@@ -108,31 +107,6 @@ def test_policies_decide_what_an_outage_leaves(simulate, fields, expected):
     assert ends(simulate("--down", window("01:00", "03:20"), **fields))[1:4] == expected
 
 
-def test_a_single_late_slot_is_simply_run(simulate):
-    rows = simulate("--down", window("00:30", "01:20"))
-    assert ends(rows)[1] == "01:00 Started"
-    assert rows[1]["firedAt"] == hour("01:20")
-
-
-def test_a_slot_at_the_end_of_an_outage_is_one_of_those_overdue(simulate):
-    rows = simulate("--down", window("01:00", "03:00"))
-    assert ends(rows)[1:4] == [
-        "01:00 Missed CatchUpPolicy",
-        "02:00 Missed CatchUpPolicy",
-        "03:00 Started",
-    ]
-
-
-def test_an_outage_may_end_after_the_last_slot_that_is_shown(simulate):
-    rows = simulate("--down", window("04:00", "23:30"), catchUpPolicy="All", catchUpLimit=2)
-    assert ends(rows)[4:] == ["04:00 Missed CatchUpLimit", "05:00 Missed CatchUpLimit"]
-
-
-def test_outages_that_overlap_are_one(simulate):
-    both = simulate("--down", window("01:00", "03:00"), "--down", window("02:00", "04:30"))
-    assert both == simulate("--down", window("01:00", "04:30"))
-
-
 def test_a_suspension_skips_its_own_slots_and_no_others(simulate):
     rows = simulate("--suspend", window("02:00", "04:00"))
     assert ends(rows) == [
@@ -144,16 +118,6 @@ def test_a_suspension_skips_its_own_slots_and_no_others(simulate):
         "05:00 Started",
     ]
     assert "firedAt" not in rows[2]
-
-
-def test_an_outage_inside_a_suspension_changes_nothing(simulate):
-    suspended = ("--suspend", window("01:00", "05:00"))
-    assert simulate(*suspended, "--down", window("02:00", "04:00")) == simulate(*suspended)
-
-
-def test_nobody_sees_a_suspension_that_begins_and_ends_in_an_outage(simulate):
-    down = ("--down", window("01:00", "04:30"))
-    assert simulate(*down, "--suspend", window("02:00", "03:00")) == simulate(*down)
 
 
 def test_a_suspension_made_in_an_outage_is_seen_at_its_end_and_fires_nothing_of_the_past(simulate):
@@ -168,10 +132,6 @@ def test_a_suspension_made_in_an_outage_is_seen_at_its_end_and_fires_nothing_of_
     ]
 
 
-def test_a_schedule_that_is_written_suspended_skips_everything(simulate):
-    assert {row["outcome"] for row in simulate(suspend=True)} == {"Skipped"}
-
-
 def test_suspend_until_holds_slots_up_to_that_time(simulate):
     rows = simulate(suspend=True, suspendUntil=hour("03:00"))
     assert ends(rows)[2:4] == ["02:00 Skipped Suspended", "03:00 Started"]
@@ -182,53 +142,12 @@ def test_the_window_of_a_schedule_bounds_its_slots(simulate):
     assert ends(rows) == ["02:00 Started", "03:00 Started"]
 
 
-def test_several_expressions_run_once_where_they_coincide(simulate):
-    rows = simulate(schedule=None, schedules=["0 */2 * * *", "0 */3 * * *"])
-    assert [row["scheduledTime"][11:13] for row in rows] == ["00", "02", "03", "04"]
-
-
 def test_jitter_is_told_by_when_it_fires_and_never_makes_it_early(simulate):
     rows = simulate(jitter="10m")
     again = simulate(jitter="10m")
     assert rows == again
     assert all(row["firedAt"] >= row["scheduledTime"] for row in rows)
     assert any(row["firedAt"] > row["scheduledTime"] for row in rows)
-
-
-def test_a_slot_whose_jitter_lies_beyond_a_suspension_is_superseded(simulate):
-    (free,) = [row for row in simulate(jitter="59m") if row["scheduledTime"] == hour("02:00")]
-    assert free["firedAt"] > hour("02:01")
-    rows = simulate("--suspend", window("02:01", "05:30"), jitter="59m")
-    assert "02:00 Superseded StaleVersion" in ends(rows)
-
-
-def test_every_counts_from_the_creation_and_never_runs_at_once(simulate):
-    period = {"schedule": "@every 90m"}
-    assert ends(simulate(**period)) == ["01:30 Started", "03:00 Started", "04:30 Started"]
-    older = simulate(created="2026-11-30T23:00:00Z", **period)
-    assert ends(older)[:2] == ["00:30 Started", "02:00 Started"]
-    anchored = simulate(startTime=hour("01:00"), **period)
-    assert ends(anchored)[:2] == ["01:00 Started", "02:30 Started"]
-
-
-def test_a_schedule_has_no_slot_before_its_creation(simulate):
-    assert ends(simulate(created=hour("03:00"))) == ["04:00 Started", "05:00 Started"]
-
-
-@pytest.mark.parametrize(
-    ("deadline", "expected"),
-    [(None, "23:00 Missed DeadlineExceeded"), (7200, "23:00 Started")],
-)
-def test_a_one_shot_in_the_past_runs_only_if_a_deadline_covers_it(simulate, deadline, expected):
-    rows = simulate(schedule="@at 2026-11-30T23:00:00Z", startingDeadlineSeconds=deadline)
-    assert ends(rows) == [expected]
-
-
-def test_a_one_shot_of_an_older_schedule_is_over(duepoint):
-    thing = a_schedule("once", schedule="@at 2026-11-30T23:00:00Z")
-    thing["metadata"]["creationTimestamp"] = "2026-11-01T00:00:00Z"
-    answer = duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing))
-    assert (answer.code, answer.out) == (0, "")
 
 
 def test_slots_of_several_schedules_are_one_time_line(duepoint):
@@ -253,21 +172,6 @@ def test_daylight_saving_is_the_schedules_own(duepoint):
     ]
 
 
-def test_hashes_use_the_namespace_that_is_given(duepoint):
-    thing = a_schedule("x", schedule="H * * * *")
-    del thing["metadata"]["namespace"]
-    found = {
-        duepoint("simulate", "-f", "-", *DAY, "-n", name, given=json.dumps(thing)).rows[0]["local"]
-        for name in ("a", "b", "c")
-    }
-    assert len(found) > 1
-
-
-def test_a_cronjob_is_taken_for_the_schedule_it_becomes(duepoint):
-    answer = duepoint("simulate", "-f", "-", *DAY, given=CRONJOB)
-    assert answer.column("scheduledTime") == [hour("02:30")]
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -284,38 +188,6 @@ def test_a_cronjob_is_taken_for_the_schedule_it_becomes(duepoint):
 def test_bad_input_is_one_line_and_exit_code_2(refused, arguments, says):
     given = json.dumps(a_schedule("x"))
     assert says in refused("simulate", "-f", "-", *arguments, given=given)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (json.dumps(a_schedule("x", schedule="61 * * * *")), "spec.schedule: minute, column 1"),
-        ("", "holds no Schedule"),
-        ("a: [", "document 1"),
-    ],
-)
-def test_a_file_without_a_valid_schedule_is_refused(refused, given, says):
-    assert says in refused("simulate", "-f", "-", *DAY, given=given)
-
-
-@pytest.mark.parametrize("policy", ["Forbid", "Replace", "Queue"])
-def test_that_a_concurrency_policy_is_left_out_is_said(duepoint, policy):
-    thing = a_schedule("nightly", namespace="team", schedule="0 * * * *", concurrencyPolicy=policy)
-    thing["spec"].pop("stream", None)
-    thing["spec"]["webhook"] = {"url": "https://hooks.example.com/x"}
-    answer = duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing))
-    assert f"concurrencyPolicy: {policy} is left out" in answer.err
-    assert {row["outcome"] for row in answer.rows} == {"Started"}
-
-
-def test_nothing_is_said_of_the_policy_that_allows_everything(duepoint):
-    thing = a_schedule("nightly", namespace="team", schedule="0 * * * *")
-    answer = duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing))
-    assert answer.err == ""
-
-
-def test_max_runs_end_a_schedule_after_so_many_starts(simulate):
-    assert ends(simulate(maxRuns=2)) == ["00:00 Started", "01:00 Started"]
 
 
 def test_missed_slots_do_not_count_towards_max_runs(simulate):

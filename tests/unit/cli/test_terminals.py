@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 from click.testing import CliRunner
 
@@ -16,20 +14,6 @@ kind: {}
 metadata: {{name: "a\\e[2Jb\\nc"}}
 spec: {{}}
 """
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("term", "can"), [("xterm", True), ("dumb", False), ("unknown", False)])
-def test_a_dumb_terminal_cannot_write_a_line_again(monkeypatch, term, can):
-    monkeypatch.setenv("TERM", term)
-    assert output.can_redraw(Terminal()) is can
-    assert not output.can_redraw(io.StringIO())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 
-import msgspec
 import pytest
 
 from duepoint.cli import cluster as clusters
@@ -83,16 +82,6 @@ def a_status(state, **runs):
     }
 
 
-def test_the_state_of_a_run_that_is_tried_again_is_no_other_than_the_operators():
-    told = {"type": "Reconciling", "status": "True", "reason": "Retrying"}
-    text = json.dumps({"observedGeneration": 1, "conditions": [told]}).encode()
-    status = msgspec.json.decode(text, type=scheduleruns.RunStatus)
-    assert status.state == "Retrying"
-    for reason, state in (("Running", "Running"), ("ScheduleNotFound", "Running")):
-        other = text.replace(b"Retrying", reason.encode())
-        assert msgspec.json.decode(other, type=scheduleruns.RunStatus).state == state
-
-
 # -- trigger -----------------------------------------------------------------------------------
 
 
@@ -124,30 +113,12 @@ def test_slot_payload_and_policy_are_passed_on(cluster, duepoint):
     }
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("trigger", "nightly"), ("backfill", "nightly", *RANGE, "--yes", "--no-wait")],
-    ids=["trigger", "backfill"],
-)
-@pytest.mark.parametrize("timeout", ["30s", "0"])
-def test_a_timeout_without_waiting_is_for_the_cluster(cluster, duepoint, arguments, timeout):
-    assert duepoint(*arguments, "--timeout", timeout).code == 0
-    assert len(cluster.runs()) == 1
-
-
 def test_a_payload_beyond_the_limit_is_refused_and_nothing_is_made(cluster, duepoint):
     answer = duepoint("trigger", "nightly", "--payload", json.dumps({"text": "x" * 70_000}))
     assert answer.code == 2
     assert "70012 bytes" in answer.err
     assert "65536" in answer.err
     assert cluster.runs() == []
-
-
-def test_a_payload_may_come_from_a_file(cluster, duepoint, tmp_path):
-    file = tmp_path / "payload.json"
-    file.write_text("[1, 2]")
-    assert duepoint("trigger", "nightly", "--payload", f"@{file}").code == 0
-    assert cluster.the_run()["spec"]["trigger"]["payload"] == [1, 2]
 
 
 def test_waiting_ends_with_the_run(cluster, duepoint):
@@ -171,14 +142,6 @@ def test_a_run_that_goes_on_when_the_time_is_over_is_exit_code_3(cluster, duepoi
     assert answer.code == scheduleruns.NOT_ENDED
     name = cluster.the_run()["metadata"]["name"]
     assert f"kubectl delete schedulerun {name} -n reports" in answer.err
-
-
-def test_a_run_deleted_by_somebody_is_told(cluster, duepoint):
-    cluster.statuses = [a_status("", started=1)]
-    cluster.deletes = True
-    answer = duepoint("trigger", "nightly", "--wait")
-    assert answer.code == 2
-    assert "deleted before it had ended" in answer.err
 
 
 def test_a_creation_whose_answer_was_lost_makes_one_run(cluster, duepoint):
@@ -210,11 +173,6 @@ def test_a_creation_whose_answer_was_lost_makes_one_run(cluster, duepoint):
 def test_what_is_wrong_is_told_in_one_line_and_nothing_is_made(cluster, refused, arguments, told):
     assert told in refused("trigger", *arguments)
     assert cluster.runs() == []
-
-
-def test_a_missing_kubeconfig_is_one_line(refused, tmp_path, monkeypatch):
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    assert "KUBECONFIG" in refused("trigger", "nightly")
 
 
 # -- backfill ----------------------------------------------------------------------------------
@@ -249,28 +207,11 @@ def test_a_dry_run_shows_and_makes_nothing(cluster, duepoint):
     assert cluster.runs() == []
 
 
-def test_of_many_slots_both_ends_are_shown(cluster, duepoint):
-    answer = duepoint(
-        "backfill", "nightly", "--from", "2026-01-01", "--to", "2026-02-01", "--dry-run",
-        "--order", "NewestFirst",
-    )  # fmt: skip
-    assert "... 114 more ..." in answer.out
-    lines = answer.out.splitlines()
-    assert lines[1].startswith("  2026-01-31T18:00:00Z")
-    assert lines[-1].startswith("  2026-01-01T00:00:00Z")
-
-
 def test_a_range_with_too_many_slots_names_both_numbers_and_makes_nothing(cluster, refused):
     told = refused("backfill", "nightly", *RANGE, "--limit", "3", "--yes")
     assert "4 slots" in told
     assert "limit is 3" in told
     assert cluster.runs() == []
-
-
-def test_ten_million_slots_are_refused_at_once(cluster, refused):
-    cluster.schedule("often", schedule="* * * * * *", webhook=WEBHOOK)
-    told = refused("backfill", "often", "--from", "2025-10-01", "--to", "2026-02-01", "--yes")
-    assert "10627200 slots" in told
 
 
 def test_an_empty_range_makes_nothing(cluster, duepoint):
@@ -279,21 +220,6 @@ def test_an_empty_range_makes_nothing(cluster, duepoint):
     )
     assert answer.code == 0
     assert cluster.runs() == []
-
-
-def test_slots_that_are_still_to_come_are_left_out_and_that_is_said(cluster, duepoint):
-    answer = duepoint(
-        "backfill", "nightly", "--from", "2026-03-01", "--to", "2026-03-02", "--dry-run"
-    )
-    assert "3 slots" in answer.out
-    assert "slots after now are left out" in answer.out
-
-
-def test_a_suspended_schedule_is_backfilled_and_that_is_said(cluster, duepoint):
-    cluster.schedule("held", schedule="0 * * * *", suspend=True, webhook=WEBHOOK)
-    answer = duepoint("backfill", "held", *RANGE, "--dry-run")
-    assert "24 slots" in answer.out
-    assert "suspended" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -309,17 +235,3 @@ def test_a_suspended_schedule_is_backfilled_and_that_is_said(cluster, duepoint):
 def test_a_wrong_backfill_is_told_in_one_line(cluster, refused, arguments, told):
     assert told in refused("backfill", "nightly", "--yes", *arguments)
     assert cluster.runs() == []
-
-
-def test_a_bar_is_drawn_where_somebody_looks_on(cluster, duepoint, monkeypatch):
-    import sys
-
-    cluster.statuses = [a_status("", succeeded=2), a_status("Complete", succeeded=4)]
-    shown = []
-    monkeypatch.setattr(scheduleruns, "_is_watched", lambda: True)
-    monkeypatch.setattr("rich.progress.Progress.update", lambda *_a, **now: shown.append(now))
-    assert duepoint("backfill", "nightly", *RANGE, "--yes").code == 0
-    assert [one["completed"] for one in shown][-1] == 4
-    assert shown[-1]["total"] == 4
-    assert json.dumps(shown[-1]["message"])
-    assert not sys.stderr.isatty()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.cli.schedules import causes, facts, why
+from duepoint.cli.schedules import causes, facts
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube.installation import InstallationState
 from duepoint.runs.history import PastSlot
@@ -344,15 +344,6 @@ def test_the_cause_of_one_slot(known, when, cause):
     assert causes.of_slot(known, at(when), NOW).cause.cause == cause
 
 
-@pytest.mark.parametrize("row", ["before the creation", "nothing remembers it"])
-def test_a_slot_to_run_by_hand_stands_in_the_command(row):
-    known, when, _ = SLOT_ROWS[row]
-    answer = causes.of_slot(known, at(when), NOW)
-    wanted = f"kubectl duepoint trigger report -n team-a --at {when.replace(' ', 'T')}Z"
-    assert wanted in why.row(known, answer)["do"][-1]
-    assert any(line.endswith(wanted) for line in why.lines(known, answer))
-
-
 def test_a_completed_one_says_what_ended_it():
     past, _ = NOW_ROWS["the only slot had passed when it was created"]
     first, second = causes.now(past, NOW).findings
@@ -360,18 +351,6 @@ def test_a_completed_one_says_what_ended_it():
     assert second.cause == "Completed"
     over, _ = NOW_ROWS["its time is over"]
     assert "spec.endTime was 2026-03-02T10:00:00Z" in causes.now(over, NOW).cause.text
-
-
-def test_a_pod_that_does_not_start_is_named_beside_the_slots_that_it_holds_up():
-    jobs = [
-        facts.JobFacts(name=f"report-{number}", slot_us=0, is_over=over, pod_trouble="no node")
-        for number, over in enumerate((True, False))
-    ]
-    known = a_schedule(status=a_slot("Skipped", "ConcurrencyForbidden")).known(jobs=tuple(jobs))
-    first, second = causes.now(known, NOW).findings
-    assert first.cause == "ConcurrencyForbidden"
-    assert second.cause == "PodNotStarted"
-    assert "report-1" in second.text
 
 
 def test_a_kept_job_says_that_its_end_is_not_kept_unless_the_job_is_still_there():
@@ -409,47 +388,6 @@ def test_since_when_is_the_oldest_of_the_slots_in_a_row_that_failed_so():
     ]
     found = causes.now(a_schedule(status={"recentRuns": rows}), NOW).cause
     assert (found.cause, found.since_us) == ("Timeout", at("2026-03-02 11:00:00"))
-
-
-def test_since_when_is_not_bounded_by_the_slots_that_the_status_keeps():
-    rows = [
-        {**SUCCESS, "scheduledTime": f"2026-03-02T12:{minute:02}:00Z", "outcome": "Retrying",
-         "reason": "Network", "attempts": 2}
-        for minute in range(30, 20, -1)
-    ]  # fmt: skip
-    known = a_schedule(
-        conditions=[("Ready", "True", "Armed", ""), ("Failing", "True", "Network", "refused")],
-        status={"recentRuns": rows},
-    )
-    found = causes.now(known, NOW).cause
-    assert (found.cause, found.since_us) == ("Network", at("2026-03-02 11:00:00"))
-
-
-def test_skipped_slots_began_after_the_run_that_is_still_active():
-    rows = [
-        {"scheduledTime": f"2026-03-02T12:{minute:02}:00Z", "outcome": "Skipped",
-         "reason": "ConcurrencyForbidden"}
-        for minute in range(30, 20, -1)
-    ]  # fmt: skip
-    last = {"lastScheduleTime": "2026-03-02T08:00:00Z", "recentRuns": rows}
-    known = a_schedule(
-        spec={"schedule": "* * * * *"}, status={**last, "settledThrough": "2026-03-02T12:30:00Z"}
-    )
-    found = causes.now(known, NOW).cause
-    assert (found.cause, found.since_us) == ("ConcurrencyForbidden", at("2026-03-02 08:01:00"))
-
-
-def test_an_open_circuit_does_not_advise_the_command_that_was_just_run():
-    steps = advice.of("CircuitOpen", namespace="team-a", name="report")
-    assert not [step for step in steps if "duepoint why" in step]
-
-
-def test_a_status_of_another_version_is_read_as_far_as_it_goes():
-    known = facts.of_object(
-        {"metadata": {"name": "x"}, "spec": {}, "status": {"recentRuns": [1, {}], "conditions": 3}}
-    )
-    assert known.recent == ()
-    assert causes.now(known, NOW).cause.text
 
 
 def test_each_reason_has_advice_and_each_advice_names_the_schedule_where_it_names_a_command():

@@ -48,13 +48,3 @@ def test_a_run_that_is_tried_again_has_failed_until_it_succeeds():
     )
     log.record(an_event(RunState.SUCCEEDED, job_name=""))
     assert (log.succeeded, log.failed, log.retrying) == (1, 1, 0)
-
-
-def test_a_time_of_whole_seconds_does_not_pretend_to_be_exact():
-    """Or the end of a Job, which has such a time, stands before its creation in that second."""
-    log = reports.RunLog(lambda *_: "Job")
-    for at_us, shown in ((SLOT, "08:00:00      Running"), (SLOT + 7_250, "08:00:00.007  Failed")):
-        state = RunState.RUNNING if at_us == SLOT else RunState.FAILED
-        record = log.record(an_event(state, at_us=at_us))
-        assert record is not None
-        assert reports.line_of(record).startswith(shown)
