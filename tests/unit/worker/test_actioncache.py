@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import tracemalloc
 
 import msgspec
-import pytest
 
 from duepoint import shares
 from duepoint.delayqueue import sharding
-from duepoint.kube import jobbuilder
 from duepoint.schedules import actions
-from duepoint.targets.job import target as jobtarget
 from duepoint.worker import actioncache
-from tests.support import firings
 from tests.support.builders import a_definition, at
 from tests.support.workplace import WEBHOOK, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
-FACTS = jobbuilder.SlotFacts(
-    namespace="team", schedule_name="s", schedule_uid="u", slot_us=NOON, previous_us=None,
-    trigger="Schedule", payload=None, time_zone="Etc/UTC",
-)  # fmt: skip
 
 
 def a_large_job(number: int, size: int = 240_000) -> actions.Action:
@@ -45,31 +36,9 @@ def due(name: str, namespace: str):
     )  # fmt: skip
 
 
-def test_a_packed_template_makes_the_very_job_of_an_open_one():
-    action = a_large_job(1)
-    packed = actions.decode_packed(actions.encode(action))
-    assert packed.target.template == action.target.template
-    assert jobbuilder.job_for(packed.target.template, FACTS) == jobbuilder.job_for(
-        action.target.template, FACTS
-    )
-
-
 def test_a_packed_action_keeps_its_payload():
     action = msgspec.structs.replace(a_large_job(1), payload=msgspec.Raw(b'{"a":1}'))
     assert bytes(actions.decode_packed(actions.encode(action)).payload) == b'{"a":1}'
-
-
-@pytest.mark.parametrize("template", [{"a": [{}] * 300}, {"spec": {"b": ["text"] * 500}}])
-def test_memory_is_counted_by_objects_and_not_by_text(template):
-    text = msgspec.json.encode(template)
-    tracemalloc.start()
-    try:
-        template = msgspec.json.decode(text)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    action = actions.Action(target=actions.JobAction(template=template))
-    assert actions.memory_bytes(action, len(text)) >= 0.8 * taken
 
 
 async def test_150_large_templates_stay_below_a_bound_and_leave_a_neighbours_action():
@@ -107,22 +76,3 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
     assert len(place.target.fired) == 16
     for firing in place.target.fired:
         assert firing.action.target.template["spec"]
-
-
-def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch):
-    monkeypatch.setattr(jobtarget, "_FRAME_BYTES", 1_000_000)
-    frames = jobtarget._Frames()
-    quiet = actions.Action(target=actions.JobAction(template={"spec": {}}))
-
-    def frame(namespace, action):
-        one = firings.a_firing(firings.a_job(), namespace=namespace, previous_us=None)
-        return frames.get(dataclasses.replace(one, action=action))
-
-    first = frame("quiet", quiet)
-    kept = []
-    for number in range(50):
-        packed = actions.decode_packed(actions.encode(a_large_job(number, 60_000)))
-        kept.append(packed)
-        assert frame("hostile", packed) is not None
-    assert frames._kept.size <= 1_000_000
-    assert frame("quiet", quiet) is first

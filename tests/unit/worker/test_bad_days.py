@@ -14,7 +14,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import claimer, results, settler
+from duepoint.worker import claimer, settler
 from tests.support import shardstats
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace
@@ -37,51 +37,6 @@ async def place():
 
 
 # -- the queue fails in the middle ----------------------------------------------------------------
-
-
-async def test_a_split_whose_answer_is_lost_is_asked_again_and_fires_at_once(place, monkeypatch):
-    await place.arm(every("1s"))
-    split, lost = place.queue.settlements.split, []
-
-    async def answer_lost(claim, splits):
-        answer = await split(claim, splits)
-        if not lost:
-            lost.append(claim)
-            raise errors.QueueUnavailable("the connection broke")
-        return answer
-
-    monkeypatch.setattr(place.queue.settlements, "split", answer_lost)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(2.5)
-    assert lost
-    assert place.slots_fired() == [NOON + SECOND, NOON + 2 * SECOND]
-
-
-async def test_a_claim_that_could_not_be_split_is_not_kept_from_others(place, monkeypatch):
-    """Its neighbour's long delivery must not hold the points that nobody may fire."""
-    await place.arm(every("60s", uid="slow", name="slow"), SLOW)
-    await place.arm(every("1m", rule=a_rule("* * * * *"), uid="b", name="b"), SLOW)
-    split, failing = place.queue.settlements.split, [True]
-
-    async def unreachable(claim, splits):
-        if failing:
-            raise errors.QueueUnavailable("not now")
-        return await split(claim, splits)
-
-    monkeypatch.setattr(place.queue.settlements, "split", unreachable)
-    place.target.hold()
-    async with place.working(place.a_worker()):
-        await place.clock.advance(60 + LEASE_SECONDS - 1)
-        failing.clear()
-        await place.clock.advance(LEASE_SECONDS + 2)
-        assert {firing.name for firing in place.target.fired} == {"slow", "b"}
-
-
-async def test_a_worker_cancelled_while_it_waits_for_the_queue_leaves_no_task_behind(place):
-    place.queue.available = False
-    async with place.working(place.a_worker()):
-        await place.clock.advance(5)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_settlements_that_were_given_up_leave_their_claim_to_others(place, monkeypatch):
@@ -123,26 +78,6 @@ async def test_a_settlement_is_repeated_for_as_long_as_the_claim_is_extended(pla
         await place.clock.advance(2)
     assert place.slots_fired() == [NOON + 60 * SECOND]
     assert [event.state for event in await place.events()] == [RunState.SUCCEEDED]
-
-
-async def test_a_bug_in_extending_one_claim_ends_the_keeping_of_no_other(place, monkeypatch):
-    await place.arm(every("100s", uid="a", name="a"), SLOW)
-    await place.arm(every("101s", uid="b", name="b"), SLOW)
-    extend = place.queue.claims.extend
-
-    async def buggy(claim, lease_seconds):
-        known = await place.queue.definitions.read_definitions(
-            claim.shard, [point.schedule_id for point in claim.points]
-        )
-        if any(one.name == "a" for one in known.values()):
-            raise errors.Bug("too many results to unpack")
-        return await extend(claim, lease_seconds)
-
-    monkeypatch.setattr(place.queue.claims, "extend", buggy)
-    place.target.hold()
-    async with place.working(place.a_worker()):
-        await place.clock.advance(101 + 4 * LEASE_SECONDS)
-    assert [firing.name for firing in place.target.fired].count("b") == 1
 
 
 # -- one bad point --------------------------------------------------------------------------------
@@ -188,21 +123,6 @@ async def test_an_attempt_that_never_began_does_not_use_up_the_only_one(place):
     assert [event.state for event in await place.events()][-1] is RunState.SUCCEEDED
 
 
-async def test_attempts_without_their_action_are_not_counted_and_grow_rare(place):
-    known = await place.arm(every("600s"))
-    shard = next(one for one in place.queue.shards.values() if known.id in one.definitions)
-    give_back = place.queue.hide("*:blobs")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(600)
-        asked = len(shard.outcomes)
-        await place.clock.advance(599)
-        assert len(shard.outcomes) - asked < 40
-        give_back()
-        await place.clock.advance(61)
-    assert {firing.attempt for firing in place.target.fired} == {1}
-    assert NOON + 600 * SECOND in place.slots_fired()
-
-
 async def test_a_retry_that_nobody_claimed_in_time_is_given_up_and_not_delivered_late(place):
     young = actions.WebhookAction(
         url="https://hooks.example.com/x", retry=actions.RetryRule(max_age_us=60 * SECOND)
@@ -222,20 +142,6 @@ async def test_a_retry_that_nobody_claimed_in_time_is_given_up_and_not_delivered
 
 
 # -- under load ------------------------------------------------------------------------------------
-
-
-async def test_a_full_worker_drains_without_waiting_for_room(place):
-    for number in range(6):
-        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), SLOW)
-    place.target.hold()
-    worker = _with_room(place.a_worker(), 2)
-    async with place.working(worker) as (task,):
-        await place.clock.advance(20)
-        fired = len(place.target.fired)
-        worker.drain()
-        await place.clock.advance(20.1)
-        assert task.done()
-    assert len(place.target.fired) == fired
 
 
 async def test_a_worker_claims_no_more_than_it_has_room_for(place):
@@ -265,68 +171,6 @@ async def test_one_slow_delivery_does_not_take_the_room_of_its_whole_batch(place
         assert worker._under_way <= 2
         await place.clock.advance(10)
     assert len(place.target.fired) == 40
-
-
-async def test_thousands_of_outcomes_are_settled_in_several_parts(place, monkeypatch):
-    await place.arm(every("60s"))
-    (claim,) = [answer.claim for answer in await _claim_at(place, 60) if answer.claim]
-    settle, sizes = place.queue.settlements.settle, []
-
-    async def counted(claim, settlement):
-        sizes.append(len(settlement.finished))
-        return await settle(claim, settlement)
-
-    monkeypatch.setattr(place.queue.settlements, "settle", counted)
-    settling = settler.Settler(place.queue, place.clock, claim)
-    for number in range(2_500):
-        settling.add(messages.Settlement(finished=[claim.points[0].schedule_id + b"%04d" % number]))
-    await settling.flush()
-    assert sum(sizes) == 2_500
-    assert max(sizes) <= settler.MOST_TOGETHER
-
-
-@pytest.mark.parametrize(("points", "expected"), [(3, [1, 1, 1]), (40, [4, 4, 4, 4, 4])])
-async def test_ends_that_come_one_by_one_are_settled_together_in_a_large_claim(
-    place, monkeypatch, points, expected
-):
-    await place.arm(every("60s"))
-    (claim,) = [answer.claim for answer in await _claim_at(place, 60) if answer.claim]
-    claim = dataclasses.replace(claim, points=[claim.points[0]] * points)
-    settle, sizes = place.queue.settlements.settle, []
-
-    async def counted(claim, settlement):
-        sizes.append(len(settlement.finished))
-        return await settle(claim, settlement)
-
-    monkeypatch.setattr(place.queue.settlements, "settle", counted)
-    settling = settler.Settler(place.queue, place.clock, claim)
-    for number in range(sum(expected)):
-        settling.add(messages.Settlement(finished=[claim.points[0].schedule_id + b"%04d" % number]))
-        await place.clock.advance(0.026)
-    await place.clock.advance(0.1)
-    assert sizes == expected
-
-
-async def test_chains_with_a_thousand_overdue_slots_are_split_in_several_parts(place, monkeypatch):
-    rule = a_rule("@every 1s", policy={"catch_up": "All", "catch_up_limit": 300})
-    for number in range(4):
-        await place.arm(every(rule=rule, uid=f"uid-{number}", name=f"s-{number}", namespace="n"))
-    split, sizes = place.queue.settlements.split, []
-
-    async def counted(claim, splits):
-        sizes.append(sum(len(one.slots) for one in splits))
-        return await split(claim, splits)
-
-    monkeypatch.setattr(place.queue.settlements, "split", counted)
-    await place.clock.advance(500)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(0.5)
-    assert max(sizes) <= 500
-    assert len(sizes) > 1
-    fired = [(firing.name, firing.slot_us) for firing in place.target.fired]
-    assert len(set(fired)) == len(fired) == 4 * 300
-    opened = [event for event in await place.events() if event.state is RunState.PENDING]
-    assert sum(1 + len(event.more_us) for event in opened) == 4 * 300
 
 
 async def test_a_slot_that_too_many_retries_crowd_out_is_told_as_failed(place, monkeypatch):
@@ -371,47 +215,6 @@ async def test_a_schedule_that_fails_all_the_time_writes_one_line_a_minute(place
     told = [line for line in lines if line["event"] == "attempt failed"]
     assert len(told) == 3
     assert sum(line["attempts_failed"] for line in told) > 100
-
-
-async def test_a_target_with_a_bug_writes_one_traceback_a_minute(place):
-    await place.arm(every("1s"))
-
-    def raising(firing):
-        raise RuntimeError("a bug")
-
-    place.target.always_reply(raising)
-    with capture_logs() as lines:
-        async with place.working(place.a_worker()):
-            await place.clock.advance(30)
-    assert len([line for line in lines if line["event"] == "target failed"]) == 1
-
-
-def test_the_log_of_failures_forgets_who_has_stopped_failing(place):
-    log = results.FailureLog()
-    with capture_logs() as lines:
-        for number in range(5_000):
-            log.record(f"s-{number}", now=0.0, namespace="n", reason="r")
-        log.record("s-1", now=1.0, namespace="n", reason="r")
-        log.record("last", now=120.0, namespace="n", reason="r")
-    assert len(log) == 1
-    assert sum(line["attempts_failed"] for line in lines) == 5_002
-
-
-def test_members_of_a_set_that_all_fail_write_few_lines(place):
-    """A set may have millions, each with a name of its own, and others' lines must be found."""
-    log = results.FailureLog()
-    with capture_logs() as lines:
-        for second in range(600):
-            for number in range(100):
-                log.record(f"m-{second}-{number}", now=second, namespace="loud", reason="Timeout")
-            log.record("nightly", now=second, namespace="quiet", reason="Rejected")
-        log.record("last", now=10_000.0, namespace="quiet", reason="Rejected")
-    loud = [line for line in lines if line["namespace"] == "loud"]
-    assert sum(line["attempts_failed"] for line in loud) == 60_000
-    assert len(loud) <= 10 * (results.MOST_OF_NAMESPACE + 2)
-    quiet = [line for line in lines if line["schedule"] == "nightly"]
-    assert sum(line["attempts_failed"] for line in quiet) == 600
-    assert len(quiet) <= 12
 
 
 async def _claim_at(place, seconds: float) -> list[messages.Claimed]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import chaincolumns
-from duepoint.delayqueue.definitions import columns, reading
+from duepoint.delayqueue.definitions import columns
 from duepoint.schedules import points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import identity
@@ -19,7 +16,6 @@ SECOND = 1_000_000
 CREATED = at("2026-03-01 11:00:00")
 NOON = at("2026-03-01 12:00:00")
 LIMIT_US = 5 * SECOND
-VERSION = points.TimingVersion(b"vers")
 
 SCHEDULES = [
     "* * * * *",
@@ -151,30 +147,6 @@ def _row_of(number, policy, schedule="@every 1s"):
     )  # fmt: skip
 
 
-def test_chains_with_and_without_overdue_slots_keep_what_is_their_own():
-    """Of four chains two have several slots overdue, and each of them has its own share."""
-    known = [_row_of(number, {"catch_up": "All"}) for number in range(4)]
-    dues = [NOON + number - (5 * SECOND if number % 2 else 0) for number in range(4)]
-    chains = [
-        points.chain(one.id, one.timing_version, due_us)
-        for one, due_us in zip(known, dues, strict=True)
-    ]
-    by_name = {batch.names[0]: batch for batch in _batches(known, chains, NOON + 3, limit_us=0)}
-    assert set(by_name) == {"s-0", "s-1"}
-    alone, several = by_name["s-0"], by_name["s-1"]
-    assert (alone.names, alone.slots_us) == (["s-0", "s-2"], [NOON, NOON + 2])
-    assert several.names == ["s-1"] * 6 + ["s-3"] * 6
-    assert several.generations == [2] * 6 + [4] * 6
-    assert several.slots_us == [
-        NOON + number - behind * SECOND for number in (1, 3) for behind in range(5, -1, -1)
-    ]
-    assert several.points == 2
-    assert [(one.definition.name, one.slot_us) for one in several.attempts()] == [
-        ("s-1", NOON + 1 - 5 * SECOND),
-        ("s-3", NOON + 3 - 5 * SECOND),
-    ]
-
-
 def test_a_claim_becomes_a_bounded_number_of_slots():
     known = [_row_of(number, {"catch_up": "All", "catch_up_limit": 1_000}) for number in range(500)]
     chains = [points.chain(one.id, one.timing_version, NOON + n) for n, one in enumerate(known)]
@@ -182,22 +154,6 @@ def test_a_claim_becomes_a_bounded_number_of_slots():
     assert (len(batch.members), batch.points) == (2_000, 500)
     assert batch.slots_us[:4] == [NOON + n * SECOND for n in range(4)]
     assert batch.following[3] == NOON + 4 * SECOND  # it is due again at once
-
-
-@pytest.mark.parametrize("schedule", ["* * * * *", "0 9 * * *", "@every 30s", "@every 1m"])
-@pytest.mark.parametrize("zone", ["Etc/UTC", "Asia/Kathmandu"])
-def test_a_job_made_together_is_told_what_it_would_be_told_alone(schedule, zone):
-    known = _known(schedule, {}, whole_seconds=True, time_zone=zone)
-    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    due_us = timeline.next_after(NOON - 1).due_us
-    for _ in range(2):  # the first slot of all may have none before it
-        chain = points.chain(known.id, known.timing_version, due_us)
-        ((attempt,),) = _alone(known, chain, due_us + 1000).attempts
-        (batch,) = _together(known, chain, due_us + 1000)
-        assert (batch.slots_us, batch.previous_us) == ([attempt.slot_us], [attempt.previous_us])
-        (same,) = batch.attempts()
-        assert same.definition.rule.timing.time_zone == zone
-        due_us = attempt.following.due_us
 
 
 def test_a_slot_that_is_on_time_is_fired_together():
@@ -258,52 +214,3 @@ def test_a_one_off_is_fired_together_exactly_where_it_would_be_fired_alone(polic
     assert same.point == attempt.point
     for name in ("rule", "payload", "payload_mac", "once_us", "owner", "id", "timing_version"):
         assert getattr(same.definition, name) == getattr(known, name)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [{"jitter_ms": 1000}, {"start_us": NOON - 1}, {"end_us": NOON + 1}, {"max_runs": 1}],
-    ids=lambda rule: next(iter(rule)),
-)
-def test_a_one_off_that_is_not_ordinary_is_planned_alone(rule):
-    assert _one_off_together(_one_off({}, **rule), NOON + 1000) == []
-
-
-def test_a_one_off_whose_chain_is_due_at_another_instant_is_planned_alone():
-    known = _one_off({})
-    chain = points.chain(known.id, known.timing_version, NOON - 1)
-    assert _batches([known], [chain], NOON + 1000) == []
-
-
-def test_columns_of_a_claim_hold_chains_alone():
-    chain = points.parse_member(b"aaaaaaaa0001", 5)
-    assert chaincolumns.of((chain,)) == (chain,)
-    occurrence = points.parse_member(b"aaaaaaaa0001\x01" + b"\x00" * 8, 5)
-    assert chaincolumns.of((chain, occurrence)) is None
-
-
-def test_nothing_keeps_a_kind_of_several_expressions_which_is_large():
-    """The kinds of a namespace may all differ, and be edited again and again."""
-    rule = rules.Rule(timing=rules.Timing(schedules=("0 * * * *", "30 12 * * *")))
-    kind = columns.DefinitionKind("team", rule, "target")
-    found = columns.Columns([0], ["uid"], ["name"], [1], [CREATED], [1], {1: kind})
-    before = sys.getrefcount(kind)
-    kinds = batching.kind_rules(found.kind_of, lambda *_: LIMIT_US)
-    member = points.chain(points.schedule_id("uid", "team"), VERSION, NOON).member
-    batches = list(batching.batches(found, [member], [NOON], kinds, NOON))
-    assert batches
-    del kinds, batches
-    assert sys.getrefcount(kind) == before
-
-
-def test_few_rules_of_several_expressions_are_kept_because_they_are_large():
-    def parsed(number):
-        texts = tuple(f"{number % 60} {place} {number // 60 + 1} * *" for place in range(24)) * 4
-        return reading.parsed_rule(rules.text(rules.Rule(timing=rules.Timing(schedules=texts))))
-
-    first = parsed(0)
-    assert parsed(0) is first
-    for number in range(1, 2_100):
-        parsed(number)
-    assert parsed(0) is not first
-    assert parsed(2_099) is parsed(2_099)

@@ -8,35 +8,8 @@ import itertools
 from collections.abc import AsyncIterator
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import chaincolumns
 from duepoint.worker import claim_order
 from tests.fakes.fakeclock import FakeClock
-
-
-def a_claim(*counts: int) -> messages.Claim:
-    """A claim with so many points of each namespace."""
-    found: list[bytes | list[bytes | float]] = []
-    for lane, count in enumerate(counts):
-        members = [bytes([lane, number]) * 6 for number in range(count)]
-        found += [b"%d" % lane, [part for member in members for part in (member, 1.0)]]
-    chains = chaincolumns.from_lanes(found)
-    assert chains is not None
-    return messages.Claim(
-        id=messages.ClaimId(b"c"),
-        shard=messages.ShardId(0),
-        points=chains,
-        lanes=chaincolumns.LanesOfChains(found),
-        reclaimed=0,
-        now_us=1,
-        token_us=1,
-        held_until=1.0,
-    )
-
-
-def test_a_claim_counts_as_its_points_or_as_those_of_the_namespace_with_fewest():
-    assert claim_order.weight(a_claim(100)) == 100
-    assert claim_order.weight(a_claim(100, 3)) == 3
-    assert claim_order.weight(a_claim(5, 3)) == 8  # a small claim
 
 
 class Claims:
@@ -91,23 +64,3 @@ async def test_a_burst_waits_for_a_slow_delivery_a_moment_only():
         assert claims.begun == ["slow", "burst"]
         await claims.claim(("next burst", 100, 0.0))
         assert claims.begun == ["slow", "burst", "next burst"]
-
-
-async def test_claims_of_like_size_wait_for_none():
-    async with running() as claims:
-        await claims.claim(("a", 60, 0.5), ("b", 50, 0.5), ("c", 70, 0.5))
-        assert sorted(claims.begun) == ["a", "b", "c"]
-
-
-async def test_claims_of_the_same_namespaces_do_not_wait_for_each_other():
-    async with running() as claims:
-        await claims.claim(("webhooks", 1, 30.0), shard=33)
-        await claims.claim(("jobs", 100, 0.0), shard=35)
-        assert claims.begun == ["webhooks", "jobs"]
-
-
-async def test_nothing_is_kept_of_claims_that_have_ended():
-    async with running() as claims:
-        for number in range(1_000):
-            await claims.claim((str(number), 1, 0.0))
-        assert claims.order.known <= 1

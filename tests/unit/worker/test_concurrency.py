@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 
 import msgspec
 import pytest
 
 from duepoint import telemetry
-from duepoint.delayqueue import activeruns, messages
-from duepoint.kube import errors, jobbuilder, jobs
+from duepoint.delayqueue import messages
+from duepoint.kube import jobbuilder, jobs
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules import actions, definition, points
+from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
-from tests.support.builders import a_rule
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH, WEBHOOK
 
@@ -29,10 +26,6 @@ async def place():
     made = JobWorkplace()
     await made.queue.membership.open(4, EPOCH)
     return made
-
-
-def gets(place: JobWorkplace) -> int:
-    return sum(1 for request in place.api.requests if request[0] == "GET")
 
 
 # -- Forbid ------------------------------------------------------------------------------------
@@ -125,37 +118,6 @@ async def test_jobs_are_known_again_after_redis_lost_everything(place):
     assert (20, RunState.SKIPPED, Reason.CONCURRENCY_FORBIDDEN) in await place.told()
 
 
-async def test_jobs_are_known_after_redis_came_back_with_an_older_copy(place):
-    await place.schedule("Forbid")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        place.queue.fail_over()  # the run came after the copy
-        await place.clock.advance(10)
-    assert place.jobs_there() == [name(10)]
-
-
-async def test_a_job_made_before_the_policy_counts(place):
-    known = await place.schedule("Allow")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        edited = a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Forbid"})
-        await place.queue.writer.upsert(
-            [
-                (
-                    messages.Arming(
-                        definition=msgspec.structs.replace(known, rule=edited, generation=2),
-                        due_us=None,
-                        keep_chain=True,
-                    ),
-                    actions.encode(JOB),
-                )
-            ],
-            EPOCH,
-        )
-        await place.clock.advance(10)
-    assert place.jobs_there() == [name(10)]
-
-
 async def test_a_slot_whose_job_exists_already_is_no_other_run(place):
     """Redis lost the slot's end, and the slot is due again while its own Job runs."""
     known = await place.schedule("Forbid")
@@ -168,16 +130,6 @@ async def test_a_slot_whose_job_exists_already_is_no_other_run(place):
         await place.clock.advance(1)
     told = await place.told()
     assert told == [(10, RunState.RUNNING, Reason.CREATED)]
-
-
-async def test_a_job_that_the_quota_refuses_is_tried_again_and_not_in_its_own_way(place):
-    await place.schedule("Forbid", schedule="@every 10m")
-    place.api.job_quota["default"] = 0
-    async with place.working(place.a_worker()):
-        await place.clock.advance(605)
-        del place.api.job_quota["default"]
-        await place.clock.advance(120)
-    assert place.jobs_there() == [name(600)]
 
 
 async def test_a_worker_that_dies_with_a_slot_let_in_leaves_no_run_behind(place):
@@ -209,20 +161,6 @@ async def test_webhooks_that_are_caught_up_with_are_delivered_one_after_the_othe
     async with place.working(place.a_worker()):
         await place.clock.advance(1)
     assert place.fired() == [10, 20, 30, 40]
-
-
-async def test_a_bug_of_ours_is_one_slot_s_trouble(place, monkeypatch):
-    await place.schedule("Forbid")
-    asked = place.jobs.of_schedule
-
-    async def broken(*_):
-        monkeypatch.setattr(place.jobs, "of_schedule", asked)
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(place.jobs, "of_schedule", broken)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(15)
-    assert place.jobs_there() == [name(10)]
 
 
 # -- Replace -----------------------------------------------------------------------------------
@@ -261,20 +199,6 @@ async def test_what_is_replaced_is_told_before_it_is_deleted(place, monkeypatch)
     (told,) = [one for one in before[0] if one.state is RunState.REPLACING]
     assert (told.uid, told.job_name, told.reason) == (known.uid, name(10), Reason.REPLACED)
     assert told.message == "the slot of 2026-03-01T12:00:20Z took its place"
-
-
-async def test_nothing_is_deleted_by_a_worker_that_cannot_say_so(place):
-    await place.schedule("Replace")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-
-        async def lost(_settler, _closed):
-            return False
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("duepoint.worker.settler.Settler.report", lost)
-            await place.clock.advance(10)
-            assert place.jobs_there() == [name(10)]
 
 
 async def test_a_finished_job_is_not_replaced(place):
@@ -332,39 +256,6 @@ async def test_a_replaced_job_is_not_made_again_after_redis_lost_everything(plac
     ]
 
 
-@pytest.mark.parametrize("newer", ["active", "over"])
-async def test_a_replaced_job_is_not_made_again_where_a_newer_slot_is_judged_first(place, newer):
-    """Redis lost everything, and the newest slot, on time, has listed the Jobs by then."""
-    known = await place.schedule("Replace")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(21)
-    assert place.jobs_there() == [name(20)]  # that of 10 was deleted
-    await place.lose_redis()
-    place.api.end_job("default", name(20))
-    await place.rearm_started(known, 10, settled=20, due=32)
-    async with place.working(place.a_worker("b")):
-        await place.clock.advance(10)
-        assert name(30) in place.jobs_there()
-        if newer == "over":
-            place.api.end_job("default", name(30))
-        await place.clock.advance(4)
-    assert place.jobs_there() == [name(20), name(30)]
-    assert [one for one in await place.told() if one[0] == 10] == [
-        (10, RunState.SKIPPED, Reason.REPLACED)
-    ]
-
-
-async def test_a_newer_job_follows_a_deletion_whose_answer_was_lost_at_once(place):
-    """Until it exists, nothing but Redis shows that the older slot had a Job."""
-    await place.schedule("Replace", schedule="@every 60s")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(61)
-        lost = errors.Unavailable("no answer", sent=True)
-        place.api.fail_next(lost, verb="DELETE", resource="jobs", applied=True)
-        await place.clock.advance(59.1)
-    assert place.jobs_there() == [name(120)]
-
-
 class _CountedJobs:
     """The target, with the slots of the Jobs that it made; a deletion may precede a request."""
 
@@ -413,43 +304,6 @@ async def test_a_job_that_runs_is_not_made_again_when_redis_went_back_behind_it(
     assert jobs_made.made == [10, 40]
 
 
-async def test_a_job_that_was_seen_is_not_asked_for_again(place):
-    """A newer slot may delete it in between."""
-    known = await place.schedule("Replace", schedule="@every 60s")
-    jobs_made = counted(place)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(61)
-    await place.lose_redis()
-    await place.arm(known, JOB)
-    jobs_made.deleted_before = 60
-    async with place.working(place.a_worker("b")):
-        await place.clock.advance(5)
-    assert jobs_made.made == [60]
-    assert (60, RunState.RUNNING, Reason.CREATED) in await place.told()
-
-
-async def test_a_job_whose_creation_was_not_answered_is_looked_for_before_it_is_asked_for(place):
-    await place.schedule("Replace", schedule="@every 60s")
-    jobs_made = counted(place)
-    place.api.fail_next(DOWN, verb="POST", resource="jobs", applied=True)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(60.1)
-        assert jobs_made.made == [60]
-        jobs_made.deleted_before = 60  # the next request comes after a newer slot's deletion
-        await place.clock.advance(20)
-    assert jobs_made.made == [60]
-
-
-async def test_a_started_job_without_a_due_successor_is_made_after_redis_lost_everything(place):
-    known = await place.schedule("Replace")
-    await place.clock.advance(11)
-    await place.lose_redis()
-    await place.rearm_started(known, 10, settled=10)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(5)
-    assert place.jobs_there() == [name(10)]
-
-
 async def test_the_retries_of_a_replaced_delivery_end_as_a_replaced_run(place):
     await place.schedule("Replace", WEBHOOK)
     place.webhooks.reply(outcomes.Retry(reason=Reason.NETWORK, message="x", after_us=60 * SECOND))
@@ -471,35 +325,6 @@ async def test_a_delivery_under_way_is_not_cut_by_the_one_that_replaces_it(place
     assert place.fired() == [2, 4]
     ended = [state for _, state, _ in await place.told() if state is not RunState.RUNNING]
     assert ended == [RunState.SUCCEEDED] * 2
-
-
-class _SlowJobs:
-    """An API server whose first answer to a POST is late, while the Job is not there yet."""
-
-    def __init__(self, target_: target.Target) -> None:
-        self._target = target_
-        self.open = asyncio.Event()
-        self.began = 0
-
-    async def fire(self, firing: target.Firing) -> outcomes.Outcome:
-        self.began += 1
-        if self.began == 1:
-            await self.open.wait()
-        return await self._target.fire(firing)
-
-
-async def test_a_job_that_comes_into_being_after_it_was_replaced_goes(place):
-    await place.schedule("Replace", schedule="@every 2s")
-    slow = _SlowJobs(place.target.job)
-    place.target = dataclasses.replace(place.target, job=slow)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(4.5)
-        assert place.jobs_there() == [name(4)]
-        slow.open.set()
-        await place.clock.advance(0.2)
-        assert place.jobs_there() == [name(4)]
-        await place.clock.advance(1.6)
-        assert place.jobs_there() == [name(6)]
 
 
 # -- Queue -------------------------------------------------------------------------------------
@@ -565,15 +390,6 @@ async def test_without_anybody_to_tell_of_it_a_waiting_slot_finds_the_end_by_its
         assert place.active() == [name(600)]
 
 
-async def test_a_slot_that_waits_long_looks_ever_less_often(place):
-    await place.schedule("Queue", schedule="@every 20m", also={"queue_limit": 2})
-    async with place.working(place.a_worker()):
-        await place.clock.advance(2_401)
-        looks = gets(place)
-        await place.clock.advance(1_199)
-    assert 4 <= (gets(place) - looks) / 2 <= 8  # its own Job, and the one that runs
-
-
 async def test_a_waiting_slot_is_missed_once_its_deadline_has_passed(place):
     await place.schedule("Queue", schedule="@every 5m", also={"deadline_seconds": 45})
     async with place.working(place.a_worker()):
@@ -582,82 +398,6 @@ async def test_a_waiting_slot_is_missed_once_its_deadline_has_passed(place):
         await place.end(300)
         await place.clock.advance(1)
     assert place.jobs_there() == [name(300)]
-
-
-@pytest.mark.parametrize(
-    ("also", "run", "missed"),
-    [
-        ({}, [50], {20: "CatchUpPolicy", 30: "CatchUpPolicy", 40: "CatchUpPolicy"}),
-        ({"catch_up": "All"}, [20, 30, 40, 50], {}),
-        (
-            {"catch_up": "All", "catch_up_limit": 2},
-            [40, 50],
-            {20: "CatchUpLimit", 30: "CatchUpLimit"},
-        ),
-        (
-            {"catch_up": "None"},
-            [50],
-            {20: "CatchUpPolicy", 30: "CatchUpPolicy", 40: "CatchUpPolicy"},
-        ),
-    ],
-    ids=["Latest", "All", "All but a limit", "None"],
-)
-async def test_an_edit_that_lets_nothing_wait_starts_what_catch_up_allows(place, also, run, missed):
-    known = await place.schedule("Queue", also={"queue_limit": 10, **also})
-    async with place.working(place.a_worker("a"), place.a_worker("b")):
-        await place.clock.advance(51)
-        assert place.active() == [name(10)]
-        edited = msgspec.structs.replace(
-            known,
-            generation=2,
-            rule=a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Allow", **also}),
-        )
-        arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
-        await place.queue.concurrency.finish(edited, [], EPOCH, every=True)
-        await place.clock.advance(1)
-    assert place.active() == [name(slot) for slot in (10, *run)]
-    told = await place.told()
-    assert {slot: reason for slot, state, reason in told if state is RunState.MISSED} == missed
-
-
-async def test_a_waiting_slot_is_over_its_deadline_after_an_edit_too(place):
-    known = await place.schedule("Queue", schedule="@every 5m", also={"deadline_seconds": 400})
-    async with place.working(place.a_worker()):
-        await place.clock.advance(605)
-        edited = msgspec.structs.replace(
-            known,
-            generation=2,
-            rule=a_rule("@every 5m", whole_seconds=True, policy={"deadline_seconds": 2}),
-        )
-        arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
-        await place.queue.concurrency.finish(edited, [], EPOCH, every=True)
-        await place.clock.advance(1)
-    assert place.jobs_there() == [name(300)]
-    assert (600, RunState.MISSED, Reason.DEADLINE_EXCEEDED) in await place.told()
-
-
-async def test_what_waits_when_its_schedule_is_suspended_is_counted_as_skipped(place):
-    known = await place.schedule("Queue", also={"queue_limit": 10})
-    async with place.working(place.a_worker()):
-        await place.clock.advance(41)
-        timing = msgspec.structs.replace(known.rule.timing, suspend=True)
-        edited = msgspec.structs.replace(
-            known,
-            generation=2,
-            timing_generation=2,
-            state=definition.State.SUSPENDED,
-            rule=msgspec.structs.replace(known.rule, timing=timing),
-        )
-        place.known = await place.arm(edited, JOB)
-        finished = await place.queue.concurrency.finish(place.known, [], EPOCH, every=True)
-        assert finished.called == 3
-        await place.clock.advance(1)
-    assert place.jobs_there() == [name(10)]
-    assert [one for one in await place.told() if one[1] is not RunState.RUNNING] == [
-        (slot, RunState.SKIPPED, Reason.SUSPENDED) for slot in (20, 30, 40)
-    ]
 
 
 async def test_a_timing_edit_supersedes_what_waits(place):
@@ -685,18 +425,6 @@ def dataclasses_replace_rule(rule, schedule):
     return msgspec.structs.replace(rule, timing=timing)
 
 
-async def test_a_deleted_schedule_s_waiting_slots_go_with_it(place):
-    known = await place.schedule("Queue")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(25)
-        await place.queue.writer.remove(known.id, known.uid, known.namespace, EPOCH)
-        place.api.end_job("default", name(10))
-        await place.queue.concurrency.finish(known, [name(10)], EPOCH)
-        await place.clock.advance(600)
-    assert place.jobs_there() == [name(10)]
-    assert not any(shard.members for shard in place.queue.shards.values())
-
-
 async def test_deliveries_queue_one_behind_the_other(place):
     await place.schedule("Queue", WEBHOOK, schedule="@every 2s", also={"queue_limit": 5})
     place.webhooks.hold()
@@ -721,19 +449,6 @@ async def test_a_slot_that_cannot_be_judged_waits_in_the_queue(place):
 
 
 # -- whom it does not concern --------------------------------------------------------------------
-
-
-async def test_nothing_is_asked_for_where_everything_is_allowed(place, monkeypatch):
-    async def never(*_):
-        raise AssertionError("a schedule that allows everything was judged")
-
-    monkeypatch.setattr(place.queue.concurrency, "admit", never)
-    monkeypatch.setattr(place.queue.concurrency, "leave", never)
-    await place.schedule("Allow")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(31)
-    assert len(place.jobs_there()) == 3
-    assert gets(place) == 0
 
 
 @pytest.mark.parametrize("policy", ["Forbid", "Replace", "Queue"])
@@ -767,22 +482,6 @@ async def test_a_run_by_hand_may_have_another_policy(place):
     ]
 
 
-async def test_a_run_by_hand_waits_and_is_found_among_the_jobs(place):
-    known = await place.schedule("Queue", schedule="@every 5m")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(301)
-        await place.queue.occurrences.enqueue(
-            known, _manual(known, "uid-1"), _record("uid-1", ""), EPOCH
-        )
-        await place.clock.advance(10)
-        assert place.jobs_there() == [name(300)]
-        await place.end(300)
-        await place.clock.advance(0.1)
-        (manual,) = place.active()
-        run = activeruns.run_of_job(manual, "report", NOON)
-        assert run[8:] == points.run_tag("uid-1")
-
-
 def _manual(known, uid):
     return points.DuePoint(
         schedule_id=known.id,
@@ -796,22 +495,3 @@ def _manual(known, uid):
 
 def _record(uid, policy):
     return messages.OccurrenceRecord(trigger="Manual", run_uid=uid, concurrency=policy)
-
-
-def test_a_job_s_run_is_read_from_its_name_and_slot():
-    slot_us = NOON + 10 * SECOND
-    regular = activeruns.run_of_job(name(10), "report", slot_us)
-    assert regular == slot_us.to_bytes(8, "big")
-    facts = jobbuilder.SlotFacts(
-        namespace="default", schedule_name="report", schedule_uid="u", slot_us=slot_us,
-        previous_us=None, trigger="Manual", payload=None, time_zone="Etc/UTC", run_uid="uid-1",
-    )  # fmt: skip
-    manual = activeruns.run_of_job(jobbuilder.job_name(facts), "report", slot_us)
-    assert manual == regular + points.run_tag("uid-1")
-
-
-@pytest.mark.parametrize("slot_us", [None, -1, NOON, 2**60])
-def test_a_job_of_another_s_making_is_a_run_of_its_own(slot_us):
-    run = activeruns.run_of_job("by-hand", "report", slot_us)
-    assert len(run) == 8
-    assert int.from_bytes(run, "big") >= points.DUE_LIMIT_US

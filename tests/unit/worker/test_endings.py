@@ -93,11 +93,6 @@ def test_a_job_that_exists_is_a_running_run():
 JOB = outcomes.Delivered(accepted_us=NOON, running=True, job_name="s-1")
 
 
-def test_a_job_that_its_first_owner_asked_for_once_does_not_come_again():
-    (event,) = close(an_attempt(), JOB, kind=actions.JobAction).events
-    assert not event.may_come_again
-
-
 @pytest.mark.parametrize(
     ("told", "age_us", "had_owner"),
     [({"may_come_again": True}, 0, False), ({}, 60_000_000, False), ({}, 0, True)],
@@ -114,23 +109,6 @@ def test_a_job_for_which_a_request_may_be_under_way_may_come_again(told, age_us,
     assert ending.events[0].may_come_again
 
 
-def test_a_request_that_is_too_old_to_be_carried_out_does_not_count():
-    asked = messages.OccurrenceRecord(unanswered_us=NOON - outcomes.LATE_US)
-    ending = close(an_attempt(PointKind.RETRY, record=asked), JOB, kind=actions.JobAction)
-    assert not ending.events[0].may_come_again
-
-
-def test_a_retry_remembers_the_request_without_an_answer_through_a_refusal():
-    cut = outcomes.Retry(reason=Reason.API_UNAVAILABLE, message="cut", unanswered=True)
-    (retry,) = close(an_attempt(), cut, kind=actions.JobAction).occurrences
-    assert retry.record.unanswered_us == NOON + 4_000
-    full = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="full", started=False)
-    again = close(
-        an_attempt(PointKind.RETRY, record=retry.record), full, kind=actions.JobAction
-    ).occurrences[0]
-    assert again.record.unanswered_us == NOON + 4_000
-
-
 def test_a_failed_attempt_becomes_a_retry_and_the_chain_goes_on():
     ending = close(an_attempt(), UNREACHABLE)
     (retry,) = ending.occurrences
@@ -140,21 +118,6 @@ def test_a_failed_attempt_becomes_a_retry_and_the_chain_goes_on():
     assert retry.source == an_attempt().point.member
     assert ending.chains
     assert ending.events[0].state is RunState.RUNNING
-
-
-def test_a_retry_that_fails_again_is_moved_not_doubled():
-    attempt = an_attempt(PointKind.RETRY, number=2, first_try_us=NOON)
-    ending = close(attempt, UNREACHABLE)
-    assert ending.occurrences[0].point.member == attempt.point.member
-    assert ending.occurrences[0].record.attempt == 2
-    assert not ending.finished
-
-
-def test_a_planned_slot_that_fails_leaves_only_its_retry():
-    attempt = an_attempt(PointKind.PLANNED)
-    ending = close(attempt, UNREACHABLE)
-    assert ending.finished == [attempt.point.member]
-    assert ending.occurrences[0].point.kind is PointKind.RETRY
 
 
 def test_the_receivers_wish_is_a_floor_for_the_next_try():
@@ -192,12 +155,6 @@ def test_a_job_that_is_put_off_leaves_its_slot_open_and_tells_why(started):
     assert (event.settled_us, event.completed, event.due_us) == (0, False, NOON)
 
 
-def test_a_manual_run_that_is_put_off_opens_no_slot_of_the_schedule():
-    refused = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="quota", started=False)
-    attempt = an_attempt(PointKind.MANUAL, trigger="Manual")
-    assert not close(attempt, refused, kind=actions.JobAction).events
-
-
 def test_the_waits_for_a_job_that_is_refused_grow():
     refused = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="quota", started=False)
     limits = RetryLimits(
@@ -219,14 +176,6 @@ def test_after_the_last_attempt_the_slot_is_a_dead_letter_and_a_failed_run(numbe
     assert ending.events[0].state is RunState.FAILED
     assert not ending.finished
     assert not ending.occurrences
-
-
-def test_a_rejected_slot_of_a_chain_is_buried_without_its_chain():
-    refused = outcomes.Rejected(reason=Reason.REJECTED, message="404", http_status=404)
-    ending = close(an_attempt(), refused)
-    assert ending.dead[0].member == b""
-    assert ending.chains
-    assert ending.events[0].state is RunState.FAILED
 
 
 def test_a_job_that_could_not_be_created_is_a_missed_slot():
@@ -270,12 +219,6 @@ def test_a_failed_try_says_when_the_next_one_is_and_keeps_its_cause():
     assert (again.record.last_error, again.record.last_cause) == ("Network", "refused")
 
 
-def test_a_cause_is_kept_in_bounded_length():
-    long = outcomes.Retry(reason=Reason.NETWORK, message="x" * 5_000)
-    (again,) = close(an_attempt(), long).occurrences
-    assert again.record.last_cause == "x" * 199 + "…"
-
-
 # -- deliveries that wait without being tried ---------------------------------------------------
 
 WAITING = outcomes.Retry(
@@ -299,37 +242,12 @@ def test_a_slot_that_waits_for_a_circuit_is_open_and_has_used_no_attempt():
     )
 
 
-def test_a_delivery_that_waits_comes_back_when_it_was_told_whatever_its_backoff():
-    attempt = an_attempt(PointKind.RETRY, number=3, first_try_us=NOON)
-    (retry,) = close(attempt, WAITING, fraction=0.99).occurrences
-    assert retry.point.due_us == NOON + 4_000 + 20_000_000
-    assert retry.record.attempt == 2
-
-
-def test_waiting_does_not_use_up_the_only_attempt():
-    limits = RetryLimits(first_us=1, most_us=1, max_attempts=1, give_up_us=LIMITS.give_up_us)
-    assert close(an_attempt(), WAITING, limits=limits).occurrences
-
-
-def test_a_run_that_started_tells_that_it_waits_for_a_circuit():
-    attempt = an_attempt(PointKind.RETRY, number=3, first_try_us=NOON)
-    (event,) = close(attempt, WAITING).events
-    assert (event.state, event.reason) == (RunState.RUNNING, Reason.CIRCUIT_OPEN)
-
-
 def test_a_slot_that_waited_until_its_time_was_over_is_missed_and_kept_for_a_replay():
     limits = RetryLimits(first_us=1, most_us=1, max_attempts=3, give_up_us=NOON + 5_000)
     ending = close(an_attempt(), WAITING, limits=limits)
     (event,) = ending.events
     assert (event.state, event.reason) == (RunState.MISSED, Reason.DEADLINE_EXCEEDED)
     assert ending.dead
-
-
-def test_a_run_that_started_and_then_waited_too_long_has_failed():
-    limits = RetryLimits(first_us=1, most_us=1, max_attempts=3, give_up_us=NOON + 5_000)
-    attempt = an_attempt(PointKind.RETRY, number=2, first_try_us=NOON)
-    (event,) = close(attempt, WAITING, limits=limits).events
-    assert event.state is RunState.FAILED
 
 
 def test_a_slot_whose_receiver_is_gone_is_skipped_and_the_chain_goes_on():
@@ -343,32 +261,6 @@ def test_a_slot_whose_receiver_is_gone_is_skipped_and_the_chain_goes_on():
         Reason.ENDPOINT_GONE,
         NOON,
     )
-
-
-BUSY = outcomes.Retry(
-    reason=Reason.RECEIVER_BUSY, message="no turn", after_us=700_000, started=False, counted=False
-)
-
-
-@pytest.mark.parametrize("later_us", [0, 1, 99_000, 250_000, 449_999, 800_000])
-def test_what_finds_no_turn_comes_back_with_others_between_whole_seconds(later_us):
-    wish = dataclasses.replace(BUSY, after_us=BUSY.after_us + later_us)
-    (again,) = close(an_attempt(), wish).occurrences
-    wished_us = NOON + 4_000 + wish.after_us
-    assert wished_us <= again.point.due_us <= wished_us + 625_000
-    assert again.point.due_us % 1_000_000 in (350_000, 475_000, 600_000, 725_000)
-
-
-def test_it_comes_back_on_its_own_where_the_others_come_after_its_end():
-    limits = dataclasses.replace(LIMITS, give_up_us=NOON + 4_000 + BUSY.after_us + 1)
-    (again,) = close(an_attempt(), BUSY, limits=limits).occurrences
-    assert again.point.due_us == NOON + 4_000 + BUSY.after_us
-
-
-def test_a_receiver_that_says_when_is_asked_again_then():
-    wish = outcomes.Retry(reason=Reason.NETWORK, message="busy", after_us=60_000_000)
-    (again,) = close(an_attempt(), wish, fraction=0.0).occurrences
-    assert again.point.due_us == NOON + 4_000 + 60_000_000
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
-from duepoint.delayqueue.claims import prefetch
 from duepoint.runs.run import RunState
-from duepoint.schedules import actions, points
+from duepoint.schedules import actions
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
 from tests.support import virtualqueue
 from tests.support.builders import a_definition, a_rule, at
-from tests.support.workplace import EPOCH, a_workplace
+from tests.support.workplace import a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -107,85 +104,6 @@ async def test_on_a_cluster_entries_go_in_before_their_points_are_settled(place,
     assert {event.message.partition(" ")[0] for event in events} == {"entry"}
 
 
-async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
-    sizes = []
-    deliver = place.queue.settlements.deliver
-
-    async def counted(claim, settlement, *entries):
-        sizes.append(sum(len(group.members) for group in entries))
-        return await deliver(claim, settlement, *entries)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
-    monkeypatch.setattr(place.queue.streams, "quotas", quotas.Quotas(streams=1))
-    large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
-    for number in range(COUNT):
-        known = a_definition(
-            "@every 1m", created_us=NOON, not_before_us=NOON, name=f"s-{number}", generation=2,
-            uid=f"6f1c9a34-0000-4000-8000-{number:012}",
-        )  # fmt: skip
-        await place.arm(known, large)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(61)
-    assert max(sizes) * 60_000 < 1024 * 1024
-    assert len(_entries(place)) == COUNT
-
-
-async def _in_two_streams(place, other):
-    """Every second Schedule of the place goes to another stream."""
-    for number in range(1, COUNT, 2):
-        known = a_definition(
-            "@every 1m", created_us=NOON, not_before_us=NOON, name=f"s-{number}", generation=2,
-            uid=f"6f1c9a34-0000-4000-8000-{number:012}",
-        )  # fmt: skip
-        await place.arm(known, other)
-
-
-async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch):
-    streams, deliver = [], place.queue.settlements.deliver
-
-    async def counted(claim, settlement, *entries):
-        if settlement.chains:  # as a batch asks
-            streams.append(sorted(group.name for group in entries))
-        return await deliver(claim, settlement, *entries)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
-    await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(61)
-    assert streams
-    assert all(names == ["ticks", "tocks"] for names in streams)
-    assert {name: len(found) for name, found in place.queue.stream_entries.items()} == {
-        "default/ticks": COUNT // 2,
-        "default/tocks": COUNT // 2,
-    }
-    assert len(await place.events()) == COUNT
-
-
-async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypatch):
-    deliver, refused = place.queue.settlements.deliver, 0
-
-    async def without_tocks(claim, settlement, *entries):
-        nonlocal refused
-        kept = [group for group in entries if group.name != "tocks"]
-        if len(entries) == 1 or not kept:
-            return await deliver(claim, settlement, *entries)
-        refused += 1
-        names = {member for group in kept for member in group.members}
-        chains = [pair for pair in settlement.chains if pair[0] in names]
-        await deliver(claim, dataclasses.replace(settlement, chains=chains), *kept)
-        why = tuple("NOPERM no" if group.name == "tocks" else "" for group in entries)
-        return messages.DeliveryResult(done=True, refused=why)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", without_tocks)
-    await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(61)
-    assert refused
-    ids = [entry["id"] for found in place.queue.stream_entries.values() for entry in found]
-    assert len(ids) == len(set(ids)) == COUNT
-    assert len(await place.events()) == COUNT
-
-
 async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):
     (shard, *_) = place.queue.shards.values()
     gone, deleted = shard.definitions.popitem()
@@ -198,23 +116,6 @@ async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):
 
 
 FEW = 100
-
-
-async def test_a_small_burst_goes_together_too(monkeypatch):
-    place = await _place(FEW, TICKS)
-    deliver, scripts = place.queue.settlements.deliver, []
-
-    async def counted(claim, settlement, *entries):
-        scripts.append(sum(len(group.members) for group in entries))
-        return await deliver(claim, settlement, *entries)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(185)
-    assert sum(scripts) == 3 * FEW
-    assert len(scripts) <= 3 * 2 * len(place.queue.shards)
-    ended = [event for event in await place.events() if event.state is RunState.SUCCEEDED]
-    assert len(ended) == 3 * FEW
 
 
 BEHIND = 20
@@ -282,26 +183,6 @@ async def test_overdue_slots_of_a_chain_go_in_together(monkeypatch):
     assert max(map(sum, scripts)) <= 300
 
 
-async def test_a_chain_with_more_overdue_slots_than_a_script_takes_is_due_again(monkeypatch):
-    """Fifteen entries of this payload fit into one script, and a chain has twenty."""
-    monkeypatch.setattr(prefetch, "FEW", 0)  # chains that are foreseen are planned one by one
-    place = await _behind(monkeypatch, count=3, payload=b'"' + 65_000 * b"x" + b'"')
-    scripts, splits = await _counted(place, monkeypatch)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(0.45)
-    await _check_caught_up(place, count=3)
-    assert splits == []
-    assert max(map(sum, scripts)) < BEHIND
-
-
-async def test_on_a_cluster_overdue_slots_of_a_chain_have_one_entry_each(monkeypatch):
-    place = await _behind(monkeypatch, payload=b'"' + 65_000 * b"x" + b'"')
-    monkeypatch.setattr(type(place.queue.settlements), "settles_entries", False)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(0.45)
-    await _check_caught_up(place)
-
-
 async def test_overdue_slots_that_a_stream_refuses_are_tried_again_one_by_one(monkeypatch):
     place = await _behind(monkeypatch)
     deliver, refused = place.queue.settlements.deliver, 0
@@ -327,42 +208,6 @@ async def test_overdue_slots_that_a_stream_refuses_are_tried_again_one_by_one(mo
         for number in range(FEW)
         for slot in range(BEHIND + 59)
     }
-
-
-async def test_of_overdue_slots_that_a_stream_refuses_each_try_is_counted_once(monkeypatch):
-    """Of twenty slots of a chain one is tried; the chain comes to the others."""
-    place = await _behind(monkeypatch, count=1)
-
-    async def refusing(claim, settlement, *entries):
-        raise queue_errors.WriteRefused("full")
-
-    counted = []
-    monkeypatch.setattr(place.queue.settlements, "deliver", refusing)
-    monkeypatch.setattr(target, "count", lambda *values: counted.append(values[3]))
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(0.3)
-    tried = [event for event in await place.events() if event.state is not RunState.SUCCEEDED]
-    assert len(counted) > 1
-    assert len({event.slot_us for event in tried}) == len(counted) == sum(counted)
-
-
-async def test_overdue_slots_of_a_deleted_schedule_do_not_fire(monkeypatch):
-    place = await _behind(monkeypatch)
-    deliver, gone = place.queue.settlements.deliver, []
-
-    async def after_a_deletion(claim, settlement, *entries):
-        if not gone:
-            shard = place.queue.shards[claim.shard]
-            schedule_id = points.ScheduleId(entries[0].members[0][:8])
-            gone.append(shard.definitions[schedule_id])
-            await place.queue.writer.remove(schedule_id, gone[0].uid, gone[0].namespace, EPOCH)
-        return await deliver(claim, settlement, *entries)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", after_a_deletion)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(0.3)
-    assert gone[0].uid not in {entry["schedule_id"] for entry in _entries(place)}
-    await _check_caught_up(place, count=FEW - 1)
 
 
 async def test_once_a_claim_is_lost_no_other_script_of_it_is_sent(monkeypatch):

@@ -14,7 +14,7 @@ from duepoint.targets import pace
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import a_definition, at
-from tests.support.workplace import EPOCH, Workplace, a_workplace
+from tests.support.workplace import Workplace, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 JOB = actions.Action(target=actions.JobAction(template={"spec": {}}))
@@ -113,19 +113,6 @@ async def test_a_quiet_slot_is_claimed_while_bursts_fill_all_the_room(monkeypatc
         assert place.target.quiet_us == [NOON + 20_000_000]
 
 
-async def test_a_few_points_that_share_a_claim_with_a_burst_begin_before_it():
-    place = await a_workplace(shards=1)
-    for number in range(30):
-        await arm(place, f"busy-{number}", "hostile", WEBHOOK)
-    for number in range(3):
-        await arm(place, f"quiet-{number}", "quiet", WEBHOOK)
-    async with place.working(place.a_worker(concurrency=128)):
-        await place.clock.advance(10.001)
-        await place.clock.settle()
-    assert [one.namespace for one in place.target.fired[:4]] == ["quiet"] * 3 + ["hostile"]
-    assert len(place.target.fired) == 33
-
-
 async def test_who_gets_no_place_is_tried_again_and_uses_up_no_attempt(place):
     await two_hostile_namespaces(place)
     async with place.working(place.a_worker(concurrency=PLACES)):
@@ -146,28 +133,6 @@ async def test_who_gets_no_place_is_tried_again_and_uses_up_no_attempt(place):
     assert set(first.values()) == {1}  # and nothing counts that was not tried
 
 
-async def test_what_would_be_put_off_waits_until_others_have_begun_their_second(place, monkeypatch):
-    await two_hostile_namespaces(place)
-    worker, at_us = place.a_worker(concurrency=PLACES), []
-    firer = worker._firer
-    put_off = firer._put_off
-
-    def noting(settler, attempt, seconds):
-        if attempt.slot_us == NOON + 20_000_000:
-            at_us.append(place.clock.now_us() % 1_000_000)
-        return put_off(settler, attempt, seconds)
-
-    monkeypatch.setattr(firer, "_put_off", noting)
-    async with place.working(worker):
-        await pass_slot(place)  # all places are taken
-        await place.clock.advance(9.999)
-        for _ in range(8):
-            await place.clock.advance(0.1)
-            await asyncio.sleep(2 * pace.PATIENCE_SECONDS)
-    assert len(at_us) >= PLACES
-    assert min(at_us) >= 300_000
-
-
 async def test_a_flood_of_jobs_of_one_namespace_lets_another_ones_job_pass(place):
     made = asyncio.Event()
 
@@ -186,30 +151,3 @@ async def test_a_flood_of_jobs_of_one_namespace_lets_another_ones_job_pass(place
         place.target.let_go()
         await place.clock.advance(1.0)
     assert "quiet" in first
-
-
-async def test_webhooks_that_hang_are_not_taken_for_jobs_once_a_worker_makes_some(monkeypatch):
-    place = Workplace()
-    await place.queue.membership.open(1, EPOCH)
-    place.target = HangingThere(place.clock)
-    place.target.hold()
-    read = place.queue.columns.read_columns
-
-    async def read_slowly(*asked):
-        for _ in range(20):  # meanwhile the worker looks for room
-            await asyncio.sleep(0)
-        return await read(*asked)
-
-    monkeypatch.setattr(place.queue.columns, "read_columns", read_slowly)
-    await arm(place, "quiet", "quiet", JOB, after_us=NOON + 20_000_000)
-    for number in range(120):
-        await arm(place, f"hanging-{number}", "hostile", WEBHOOK, after_us=NOON + 10_000_000)
-    worker = place.a_worker(concurrency=512)
-    async with worker._firer.jobs.turn("quiet"):
-        pass
-    async with place.working(worker):
-        await pass_slot(place)
-        await pass_slot(place)
-        assert len(place.target.fired) == 120
-        await pass_slot(place)
-    assert place.target.quiet_us == [pytest.approx(NOON + 30_000_000, abs=2_000)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint.kube import errors, jobs
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import RunState
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import a_definition, a_rule
@@ -44,25 +44,6 @@ async def test_each_slot_of_a_burst_has_one_job_and_one_event():
     assert {event.state for event in events} == {RunState.RUNNING}
 
 
-async def told_of_a_burst(count: int) -> tuple[JobWorkplace, dict[str, RunEvent]]:
-    place = await a_burst(count)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(61)
-    return place, {event.uid: event for event in await place.events()}
-
-
-async def test_a_job_of_a_burst_is_told_as_one_made_alone():
-    many, told = await told_of_a_burst(COUNT)
-    few, wanted = await told_of_a_burst(2)
-    assert len(wanted) == 2
-    assert {one: told[one] for one in wanted} == wanted
-    for name in few.jobs_there():
-        one, other = (place.api.stored("jobs", "default", name) for place in (few, many))
-        for field in ("uid", "resourceVersion"):
-            del one["metadata"][field], other["metadata"][field]
-        assert one == other
-
-
 async def test_what_gets_no_answer_is_asked_for_alone_and_made_once():
     place = await a_burst()
     place.api.fail_next(errors.Unavailable("cut"), verb="POST", applied=True)
@@ -86,31 +67,3 @@ async def test_a_name_that_another_has_is_told_and_the_others_are_made():
     assert refused.reason == Reason.NAME_CONFLICT
     assert taken.startswith(f"{refused.name}-")
     assert len(events) == COUNT
-
-
-async def test_a_template_that_is_refused_is_told_for_each():
-    spec = {"template": {"spec": {"containers": []}}}
-    action = actions.Action(target=actions.JobAction(template={"spec": spec}))
-    place = await a_burst(action=action)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(70)
-    events = await place.events()
-    assert {event.reason for event in events} == {Reason.INVALID_JOB_TEMPLATE}
-    assert len(events) == COUNT
-
-
-async def test_an_outage_delays_a_burst_and_loses_nothing():
-    place = await a_burst()
-    for _ in range(400):
-        place.api.fail_next(errors.Unavailable("down", sent=False), verb="POST")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(110)
-    assert sorted(place.jobs_there())[:COUNT] == names()
-    assert not place.jobs_there()[COUNT:]
-
-
-async def test_two_workers_share_a_burst_of_jobs():
-    place = await a_burst(600)
-    async with place.working(place.a_worker("a"), place.a_worker("b")):
-        await place.clock.advance(70)
-    assert sorted(place.jobs_there()) == names(count=600)

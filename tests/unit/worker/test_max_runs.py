@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import State
 from tests.support.builders import JOB_TEMPLATE, a_definition, a_rule, at
-from tests.support.workplace import EPOCH, LEASE_SECONDS, WEBHOOK, a_workplace
+from tests.support.workplace import LEASE_SECONDS, WEBHOOK, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -31,14 +29,6 @@ async def limited(place, most, *, period="10s", jobs=True, policy=None, **change
     rule = a_rule(f"@every {period}", whole_seconds=jobs, policy=policy, max_runs=most)
     known = a_definition(rule=rule, created_us=NOON, not_before_us=NOON, **changes)
     return await place.arm(known, JOB if jobs else WEBHOOK)
-
-
-async def told(place):
-    return [
-        ((event.slot_us - NOON) // SECOND, event.state.value, event.completed)
-        for event in await place.events()
-        if event.state is not RunState.PENDING
-    ]
 
 
 @pytest.mark.parametrize("period", [1, 10, 600])
@@ -74,27 +64,6 @@ async def test_a_failed_delivery_is_a_run_however_often_it_is_tried(place):
     assert (await place.definition(known)).started == 2
 
 
-async def test_while_a_slot_is_being_tried_its_run_is_set_aside(place):
-    """Under a quota one slot waits for its Job; the others are skipped, none starts beside it."""
-    known = await limited(place, 1, policy={"deadline_seconds": 600})
-    place.target.always_reply(QUOTA)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(45)
-        assert set(place.slots_fired()) == {NOON + 10 * SECOND}
-        place.target.always_reply(None)
-        await place.clock.advance(600)
-    assert set(place.slots_fired()) == {NOON + 10 * SECOND}
-    events = await place.events()
-    skipped = [event for event in events if event.state is RunState.SKIPPED]
-    assert {event.reason for event in skipped} == {Reason.MAX_RUNS}
-    assert skipped[0].slot_us == NOON + 20 * SECOND
-    assert [event.slot_us for event in events if event.state is RunState.RUNNING] == [
-        NOON + 10 * SECOND
-    ]
-    stored = await place.definition(known)
-    assert (stored.started, stored.state) == (1, State.COMPLETED)
-
-
 async def test_a_run_that_was_set_aside_in_vain_goes_to_a_later_slot(place):
     known = await limited(place, 1, policy={"deadline_seconds": 25})
     place.target.always_reply(QUOTA)
@@ -122,15 +91,6 @@ async def test_of_overdue_slots_no_more_are_caught_up_than_runs_are_left(place):
     assert (await place.definition(known)).state is State.COMPLETED
 
 
-async def test_the_newest_of_overdue_slots_takes_one_run(place):
-    known = await limited(place, 2)
-    await place.clock.advance(65)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(100)
-    assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (6, 7)]
-    assert (await place.definition(known)).started == 2
-
-
 async def test_a_worker_that_dies_between_job_and_settlement_costs_no_run(place):
     known = await limited(place, 2)
     place.target.hold()
@@ -152,48 +112,3 @@ async def test_a_slow_target_does_not_make_further_slots_start(place):
         place.target.let_go()
         await place.clock.advance(20)
     assert place.slots_fired() == [NOON + n * SECOND for n in (1, 2, 3)]
-
-
-async def test_a_larger_limit_goes_on_counting(place):
-    known = await limited(place, 2)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(100)
-        stored = await place.definition(known)
-        rule = a_rule("@every 10s", whole_seconds=True, max_runs=3)
-        edited = msgspec.structs.replace(
-            stored,
-            rule=rule,
-            generation=2,
-            timing_generation=2,
-            not_before_us=place.clock.now_us(),
-            state=State.ARMED,
-        )
-        arming = messages.Arming(definition=edited, due_us=NOON + 110 * SECOND)
-        await place.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
-        await place.clock.advance(100)
-    assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (1, 2, 11)]
-
-
-async def test_a_delivery_that_could_not_begin_takes_its_run_when_it_does(place):
-    """For want of a Secret nothing was sent: it starts with the try that can be made."""
-    known = await limited(place, 2, jobs=False)
-    unread = outcomes.Retry(reason=Reason.MISSING_SECRET, message="no Secret", started=False)
-    place.target.reply(unread, unread)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(200)
-    first, second = NOON + 10 * SECOND, NOON + 20 * SECOND
-    assert set(place.slots_fired()) == {first, second}
-    stored = await place.definition(known)
-    assert (stored.started, stored.state) == (2, State.COMPLETED)
-
-
-async def test_news_of_a_slot_tell_that_it_had_started_before(place):
-    await limited(place, 1, jobs=False)
-    place.target.reply(UNREACHABLE, UNREACHABLE)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(100)
-    assert [(event.state.value, event.again) for event in await place.events()] == [
-        ("Running", False),
-        ("Running", True),
-        ("Succeeded", True),
-    ]

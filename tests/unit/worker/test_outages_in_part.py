@@ -6,8 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from duepoint import errors
-from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import sharding
 from duepoint.worker import keepalive
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import a_workplace
@@ -77,21 +76,6 @@ async def test_it_is_told_once_and_well_again(place):
     assert "waiting for the queue" not in told
 
 
-async def test_one_shard_that_is_gone_alone_is_waited_for_alone(place):
-    here, there = place.shards
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        come_back = place.queue.hide(f"*{{g1.{place.shards[there]}}}:*")
-        for second in range(20, 61, 10):
-            await place.clock.advance(10)
-            assert _fired(place, here)[-1] == second
-        assert place.health.troubles()
-        come_back()
-        await place.clock.advance(2)
-        assert not place.health.troubles()
-        assert sorted(_fired(place, there)) == list(range(10, 61, 10))
-
-
 async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, monkeypatch):
     here, there = place.shards
     beat = place.queue.membership.beat
@@ -108,35 +92,3 @@ async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, mon
         monkeypatch.setattr(place.queue.membership, "beat", beat)
         await place.clock.advance(keepalive.BEAT_SECONDS)
         assert not place.health.troubles()
-
-
-async def test_what_follows_a_part_is_the_whole(place):
-    _, there = place.shards
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        place.queue.take_away(place.shards[there])
-        await place.clock.advance(10)
-        place.queue.available = False
-        await place.clock.advance(20)
-        (trouble,) = place.health.troubles().values()
-        assert "the test took the server away" in trouble
-        place.queue.take_away()
-        place.queue.available = True
-        await place.clock.advance(3)
-        assert not place.health.troubles()
-
-
-def test_a_shard_on_its_way_is_nobodys_trouble_unless_it_stays_so():
-    seen = keepalive.ShardOutages(4)
-    moving = messages.Claimed(
-        shard=messages.ShardId(1), claim=None, wait_seconds=0.1,
-        trouble=queue_errors.ShardMoving("TRYAGAIN"),
-    )  # fmt: skip
-    seen.record([moving], 100.0)
-    assert seen.trouble(109.0) is None
-    seen.record([moving], 111.0)
-    assert seen.trouble(111.0) == "1 of 4 shards are waited for: TRYAGAIN"
-    arrived = messages.Claimed(shard=messages.ShardId(1), claim=None, wait_seconds=None)
-    seen.record([arrived], 112.0)
-    assert seen.trouble(112.0) is None
-    assert not seen.away

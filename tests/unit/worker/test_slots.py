@@ -21,10 +21,6 @@ def a_line(clock=None) -> slots.JobSlots:
     return slots.JobSlots(clock or FakeClock(), PLACES)
 
 
-def test_until_the_first_job_the_room_is_the_usual_one():
-    assert a_line().room(1000) == 1000
-
-
 class Making:
     """Jobs that are made for as long as nobody ends them."""
 
@@ -78,52 +74,6 @@ async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_place
     await making.end()
 
 
-async def test_large_jobs_in_a_row_keep_out_of_the_beginning_of_a_second():
-    clock = FakeClock(DEFAULT_START_US + 900_000)
-    making = Making(a_line(clock))
-    making.done.set()
-    await making.begin("hostile", 1, large_bytes=LARGE)
-    assert making.begun == ["hostile"]  # one that comes alone waits for nothing
-    await making.begin("hostile", 2, large_bytes=LARGE)
-    for late, begun in ((0.45, 1), (0.05, 2), (0.88, 2), (0.05, 3)):
-        await clock.advance(late)
-        await making.begin("hostile", 0)
-        assert len(making.begun) == begun
-    await making.end()
-
-
-async def test_large_jobs_that_wait_take_no_room(little_patience):
-    clock = FakeClock(DEFAULT_START_US + 500_000)
-    making = Making(a_line(clock))
-    await making.begin("hostile", 10 * IN_HAND, large_bytes=LARGE)
-    await clock.advance(2)  # one a second
-    assert making.line.room(1000) == IN_HAND - 3
-    await making.wait_for_ends(10 * IN_HAND - 3)
-    assert len(making.put_off) == 10 * IN_HAND - 3  # in the queue, for other workers as well
-    await making.end()
-
-
-@pytest.mark.parametrize(("took", "fifth"), [(0.1, 4.0), (0.3, 6.0)])
-async def test_after_a_large_job_its_place_rests_the_longer_the_longer_it_took(took, fifth):
-    clock = FakeClock(DEFAULT_START_US + 300_000)  # a lull begins
-    line = a_line(clock)
-    begun: list[float] = []
-
-    async def make() -> None:
-        async with line.turn("team", large_bytes=LARGE) as seconds:
-            if not seconds:
-                begun.append(clock.monotonic())
-                await clock.sleep(took)
-
-    making = []
-    for _ in range(5):
-        making.append(asyncio.create_task(make()))
-        await clock.advance(1.0)
-    await clock.advance(5.0)
-    await asyncio.gather(*making)
-    assert [round(at - begun[0], 3) for at in begun] == [0.0, 1.0, 2.0, 3.0, fifth]
-
-
 async def test_when_the_api_server_does_not_answer_a_worker_goes_on_claiming():
     clock = FakeClock()
     line = a_line(clock)
@@ -140,16 +90,6 @@ async def test_when_the_api_server_does_not_answer_a_worker_goes_on_claiming():
     await making.begin("quiet", 1)
     assert len(making.put_off) == 5  # who has none waits in memory
     assert line.length == IN_HAND + 1
-    await making.end()
-
-
-async def test_while_places_come_free_fast_jobs_of_a_burst_wait_in_memory():
-    making = Making(a_line())
-    await making.begin("team", 2 * IN_HAND)
-    assert making.put_off == []
-    making.done.set()
-    await making.wait_for_ends(2 * IN_HAND)
-    assert len(making.begun) == 2 * IN_HAND
     await making.end()
 
 
@@ -189,43 +129,6 @@ async def test_two_namespaces_that_hang_leave_a_third_one_its_places(
     assert time.monotonic() - begun < pace.PATIENCE_SECONDS / 2
 
 
-async def test_behind_what_hangs_nobody_waits_in_memory(in_a_lull):
-    given = places()
-    await enter(given, "hostile", 300)
-    took = []
-    for _ in range(5):  # the machine may be slow once
-        begun = time.monotonic()
-        put_off = await enter(given, "hostile", 300)
-        took.append(time.monotonic() - begun)
-    assert min(took) < pace.PATIENCE_SECONDS
-    assert min(put_off) >= pace.LEAST_SECONDS
-    assert len(set(put_off)) == 300  # and they do not come back together
-
-
-async def test_a_burst_that_moves_waits_for_its_places_and_none_is_put_off(monkeypatch):
-    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 60.0)  # of a machine that is busy, too
-    given = places(4)
-
-    async def deliver() -> float:
-        seconds = await given.enter("team")
-        if not seconds:
-            await asyncio.sleep(0.001)
-            given.leave("team")
-        return seconds
-
-    assert set(await asyncio.gather(*(deliver() for _ in range(200)))) == {0.0}
-
-
-async def test_what_was_scarce_is_forgotten_when_all_of_it_has_ended(little_patience, in_a_lull):
-    given = places(4)
-    assert await enter(given, "team", 3) == [0.0] * 3
-    assert (await enter(given, "team"))[0] > 0
-    for _ in range(3):
-        given.leave("team")
-    assert not given._paces
-    assert await enter(given, "team") == [0.0]
-
-
 async def test_a_wait_that_is_cancelled_takes_no_place():
     given = places(4)
     await enter(given, "team", 3)
@@ -237,20 +140,6 @@ async def test_a_wait_that_is_cancelled_takes_no_place():
     for _ in range(3):
         given.leave("team")
     assert await given.enter("another") == 0.0
-
-
-async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free(
-    little_patience, in_a_lull
-):
-    given = places(1)
-    assert await given.enter("busy") == 0.0
-    assert await given.enter("late") > 0
-    await asyncio.sleep(pace.PATIENCE_SECONDS)
-    again = asyncio.create_task(given.enter("late"))
-    await asyncio.sleep(0)
-    given.leave("busy")
-    assert not given._places.take("busy")
-    assert await again == 0.0
 
 
 class Requesting:
@@ -298,16 +187,4 @@ async def test_a_namespace_whose_receivers_hang_begins_after_the_others(is_open,
     assert asking.count("hostile") - is_open == 3
     await asking.begin("hostile", 2)  # a later part of the second is anybody's
     assert asking.count("hostile") - is_open == 5
-    await asking.end()
-
-
-async def test_what_was_answered_does_not_count_as_open():
-    clock = FakeClock(DEFAULT_START_US)
-    asking = Requesting(clock)
-    await asking.begin("busy", 40)
-    await asking.end()
-    await clock.advance(1.0)
-    asking.answer.clear()
-    await asking.begin("busy", 40)
-    assert asking.count("busy") == 80
     await asking.end()

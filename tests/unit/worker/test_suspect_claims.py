@@ -10,10 +10,9 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.targets import target
-from duepoint.worker import suspects
 from tests.fakes.recordingtarget import NoEntries
 from tests.support.builders import a_definition, at
-from tests.support.workplace import LEASE_SECONDS, a_workplace
+from tests.support.workplace import a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SLOW = actions.Action(
@@ -101,53 +100,6 @@ async def test_a_delivery_that_takes_a_minute_is_not_buried_beside_what_ends_wor
     assert _buried(place) == {"poison"}
 
 
-async def test_what_ends_workers_after_a_while_is_found_on_a_busy_worker_too():
-    place = await a_workplace()
-    for name, every in (("poison", "1h"), *((f"often-{n}", "2s") for n in range(5))):
-        now_us = place.clock.now_us()
-        known = a_definition(
-            f"@every {every}", created_us=now_us, not_before_us=now_us, uid=name, name=name
-        )
-        await place.arm(known, SLOW)
-        await place.clock.advance(0.3)
-    await place.clock.advance(3600)
-    deaths = 0
-    while not _buried(place):
-        place.target = Deadly(place.clock, set(), {"poison": 60.0})
-        worker = asyncio.create_task(place.a_worker(f"w{deaths}", concurrency=100).run())
-        while not place.target.died and not _buried(place):
-            await place.clock.advance(0.1)
-        await place.clock.advance(3.0)  # and only then it dies
-        await _kill(place, [worker])
-        deaths += 1
-        assert deaths < 20
-    assert _buried(place) == {"poison"}
-
-
-async def test_what_lost_two_owners_is_taken_over_piece_by_piece_without_a_pause(place_of_dead):
-    """Nobody dies any more: each piece follows the one before at once."""
-    place = place_of_dead
-    place.target.hold()
-    async with place.working(place.a_worker("heir", concurrency=100)):
-        await place.clock.advance(0.1)
-        assert 0 < len(place.target.fired) < 50
-        place.target.let_go()
-        await place.clock.advance(1.0)
-    assert len({firing.name for firing in place.target.fired}) == 50
-
-
-async def test_a_piece_that_hangs_holds_up_the_next_for_a_lease_only(place_of_dead):
-    place = place_of_dead
-    place.target.hold()
-    async with place.working(place.a_worker("heir", concurrency=100)):
-        await place.clock.advance(0.1)
-        first = len(place.target.fired)
-        await place.clock.advance(LEASE_SECONDS - 1)
-        assert len(place.target.fired) == first
-        await place.clock.advance(2)
-        assert len(place.target.fired) > first
-
-
 async def test_fresh_points_do_not_wait_for_those_in_doubt(place_of_dead):
     place = place_of_dead
     place.target.hold()
@@ -163,23 +115,6 @@ async def test_fresh_points_do_not_wait_for_those_in_doubt(place_of_dead):
         await place.arm(soon)
         await place.clock.advance(2.5)
         assert "fresh" in {firing.name for firing in place.target.fired}
-
-
-def test_one_is_asked_for_at_a_time():
-    waiting = suspects.SuspectClaims(10.0)
-    assert waiting.begin(100.0)
-    assert not waiting.begin(105.0)
-    assert waiting.wait(FIRST, 105.0) == 5.0
-    assert waiting.wait(SECOND, 112.0) == 0.0
-    assert set(waiting.end()) == {FIRST, SECOND}
-    assert waiting.begin(106.0)
-    assert waiting.end() == ()
-
-
-def test_one_that_was_in_hand_for_long_holds_up_no_other():
-    waiting = suspects.SuspectClaims(10.0)
-    assert waiting.begin(100.0)
-    assert waiting.begin(110.0)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from duepoint.runs import outcome as outcomes
-from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import eventids
 from duepoint.tracing import spans
@@ -86,14 +85,6 @@ async def test_without_traces_nothing_is_handed_on(place):
     assert [firing.traceparent for firing in place.target.fired] == [""]
 
 
-async def test_slots_that_are_left_out_are_reported_nowhere_and_say_so(place, kept):
-    await place.arm(every())
-    async with place.working(place.a_worker(traces=AttemptTraces(kept, ratio=0.0))):
-        await place.clock.advance(31)
-    assert kept.spans == []
-    assert [firing.traceparent[-3:] for firing in place.target.fired] == ["-00"] * 3
-
-
 def ended(firing, answer=GONE, **changes) -> Ended:
     values = {"started_us": SLOT, "ended_us": SLOT + 5, "first_try_us": 0, "is_over": True}
     return Ended(firing=firing, answer=answer, **{**values, **changes})
@@ -105,38 +96,6 @@ def test_a_slot_that_is_given_up_has_an_error_and_the_receivers_status(kept):
     for span in kept.spans:
         assert (span.error, span.attributes["http.response.status_code"]) == ("410 Gone", 410)
         assert span.attributes["duepoint.outcome"] == "rejected"
-
-
-def test_a_slot_that_ends_without_a_further_request_has_its_own_span_alone(kept):
-    AttemptTraces(kept).end(ended(firings.a_firing(slot_us=SLOT, attempt=3), first_try_us=SLOT))
-    assert [span.name for span in kept.spans] == ["slot"]
-
-
-def test_the_span_of_a_slot_that_was_tried_months_later_begins_with_its_first_attempt(kept):
-    now_us = SLOT + 100 * 86_400_000_000
-    traces = AttemptTraces(kept)
-    firing = traces.begin(firings.a_firing(slot_us=SLOT, trigger="Backfill"))
-    traces.end(ended(firing, started_us=now_us, ended_us=now_us + 5))
-    slot = kept.spans[-1]
-    assert (slot.start_us, slot.end_us) == (now_us, now_us + 5)
-    assert slot.attributes["duepoint.lateness_seconds"] == 100 * 86_400
-
-
-def test_a_job_is_named_and_a_record_is_produced(kept):
-    traces = AttemptTraces(kept)
-    job = traces.begin(firings.a_firing(firings.a_job(), slot_us=SLOT))
-    delivered = outcomes.Delivered(accepted_us=SLOT, running=True, job_name="report-1")
-    traces.end(ended(job, delivered))
-    record = actions.KafkaAction(topic="ticks", connection="kafka")
-    traces.end(ended(traces.begin(firings.a_firing(record, slot_us=SLOT)), delivered))
-    assert [span.kind for span in kept.spans] == ["CLIENT", "INTERNAL", "PRODUCER", "INTERNAL"]
-    assert kept.spans[0].name == "job attempt"
-    assert kept.spans[0].attributes["k8s.job.name"] == "report-1"
-
-
-def test_an_entry_in_our_own_redis_has_no_span(kept):
-    AttemptTraces(kept).end(ended(firings.a_firing(firings.a_stream(), slot_us=SLOT)))
-    assert kept.spans == []
 
 
 def test_no_span_holds_where_it_went_or_what_was_sent(kept):

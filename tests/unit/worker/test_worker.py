@@ -10,13 +10,12 @@ from structlog.testing import capture_logs
 
 from duepoint import telemetry
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import claiming
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, definition
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import a_definition, a_rule, at
-from tests.support.workplace import EPOCH, LEASE_SECONDS, WEBHOOK, a_workplace
+from tests.support.workplace import EPOCH, LEASE_SECONDS, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -59,17 +58,6 @@ async def test_a_schedule_armed_while_all_sleep_wakes_them(place):
     assert place.slots_fired() == [NOON + 10 * SECOND]
 
 
-async def test_a_worker_that_rests_for_hours_fires_what_comes_then(place):
-    place.clock.timer_step_seconds = 0.0015  # as the event loop's timers have
-    await place.arm(every("3h"))
-    async with place.working(place.a_worker()):
-        for _ in range(3):
-            await place.clock.advance(3 * 3600 - 0.003)
-            for _ in range(12):
-                await place.clock.advance(0.0005)
-    assert place.slots_fired() == [NOON + n * 3 * 3600 * SECOND for n in (1, 2, 3)]
-
-
 async def test_a_slow_delivery_delays_no_later_slot(place):
     await place.arm(every("1s"))
     place.target.hold()
@@ -81,22 +69,6 @@ async def test_a_slow_delivery_delays_no_later_slot(place):
     events = await place.events()
     ended = [event.slot_us for event in events if event.state is RunState.SUCCEEDED]
     assert ended == [NOON + n * SECOND for n in (1, 2, 3, 4)]
-
-
-async def test_a_job_slot_that_its_chain_leaves_behind_is_open_before_a_later_one_ends(place):
-    await place.arm(every("1s", rule=a_rule("@every 1s", whole_seconds=True)))
-    place.target.hold()
-    async with place.working(place.a_worker()):
-        await place.clock.advance(2.5)
-        place.target.let_go()
-        await place.clock.advance(0.1)
-    told = [(event.slot_us - NOON, event.state) for event in await place.events()]
-    assert told == [
-        (1 * SECOND, RunState.PENDING),
-        (2 * SECOND, RunState.PENDING),
-        (1 * SECOND, RunState.SUCCEEDED),
-        (2 * SECOND, RunState.SUCCEEDED),
-    ]
 
 
 async def test_a_webhook_slot_that_its_chain_leaves_behind_is_open_until_it_is_delivered(place):
@@ -326,69 +298,6 @@ async def test_an_outage_of_redis_is_waited_out_and_then_caught_up(place):
         await place.clock.advance(5)
         assert not place.health.troubles()
     assert sorted(set(place.slots_fired())) == [NOON + n * 10 * SECOND for n in (1, 2, 3, 4)]
-
-
-async def test_a_missing_action_is_waited_for_not_dropped(place):
-    await place.arm(every("10s"))
-    give_back = place.queue.hide("*:blobs")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(10.2)
-        assert place.slots_fired() == []
-        give_back()
-        await place.clock.advance(2)
-    assert place.slots_fired() == [NOON + 10 * SECOND]
-
-
-async def test_a_completed_one_shot_leaves_a_completed_definition_and_no_point(place):
-    known = await place.arm(
-        a_definition("@at 2026-03-01T12:00:10Z", created_us=NOON, not_before_us=NOON), WEBHOOK
-    )
-    async with place.working(place.a_worker()):
-        await place.clock.advance(20)
-    assert (await place.definition(known)).state is definition.State.COMPLETED
-    assert all(not shard.members for shard in place.queue.shards.values())
-    assert (await place.events())[0].completed
-
-
-async def test_no_more_jobs_are_asked_for_than_there_are_connections():
-    """What waits for a connection inside an attempt uses up the attempt's time."""
-    place = await a_workplace()
-    job = actions.Action(target=actions.JobAction(template={"spec": {}}))
-    for number in range(60):
-        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), job)
-    place.target.hold()
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(11)
-        assert len(place.target.fired) == 32
-        place.target.let_go()
-        await place.clock.advance(0.1)
-    began = {firing.name: firing for firing in place.target.fired}
-    assert len(began) == 60
-    later = place.target.fired[32:60]
-    # Their time began when their turn came, a second after the slot.
-    assert all(one.ends_by_monotonic - later[0].ends_by_monotonic < 0.1 for one in later)
-    assert later[0].ends_by_monotonic > place.target.fired[0].ends_by_monotonic + 0.9
-
-
-async def test_workers_share_a_burst_of_jobs_evenly(place, monkeypatch):
-    """A worker that makes Jobs takes what its connections can do for now, and no more."""
-    monkeypatch.setattr(claiming, "STANDBY_DUE_DELAY_US", (200_000, 200_000))
-    job = actions.Action(target=actions.JobAction(template={"spec": {}}))
-    for number in range(400):
-        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), job)
-    workers = [place.a_worker(name, concurrency=256) for name in ("a", "b")]
-    for worker in workers:
-        async with worker._firer.jobs.turn("team"):
-            pass  # each has made a Job before
-    place.target.hold()
-    async with place.working(*workers):
-        await place.clock.advance(10.25)  # later they go on with what is no Job
-        assert [worker._firer.jobs.length for worker in workers] == [128, 128]
-        assert len(place.target.fired) == 64
-        place.target.let_go()
-        await place.clock.advance(1)
-    assert len(place.target.fired) == 400
-    assert [worker._firer.jobs.unknown for worker in workers] == [0, 0]
 
 
 async def test_an_open_delivery_is_told_of_once_and_a_short_one_not_at_all(place):
