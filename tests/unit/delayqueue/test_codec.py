@@ -88,42 +88,9 @@ def test_what_is_not_usual_has_no_row_and_hides_no_other(odd):
     assert [uid[-1] for uid in found.uids] == ["1", "2"]
 
 
-def test_a_record_of_another_timing_version_has_no_row():
-    records = [_record(1)[1], _record(2)[1]]
-    found = columns.columns(records, [records[0][3:7], b"late"])
-    assert list(found.indexes) == [0]
-
-
 def test_bytes_at_random_never_raise():
     usual = _record()[1]
     for cut in range(len(usual)):
         noise = usual[:cut] + os.urandom(len(usual) - cut)
         found = columns.columns([noise, usual], [noise[3:7], usual[3:7]])
         assert list(found.indexes)[-1] == 1
-
-
-def _alone(records):
-    """Rows as each record has them by itself, looked at singly because of what stands beside it."""
-    rows = []
-    for index, record in enumerate(records):
-        found = columns.columns([record, b""], [record[3:7], b""])
-        values = found.uids, found.names, found.generations, found.created_us, found.kinds
-        rows += [(index, *row) for row in zip(*values, strict=True)]
-    return rows
-
-
-@pytest.mark.parametrize("place", range(len(_record()[1])))
-def test_any_byte_changed_in_one_of_many_changes_that_one_only(place):
-    """Records of one shape are cut out together; one that has another shape must not shift them."""
-    records = [_record(number)[1] for number in range(4)]
-    for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
-        changed = list(records)
-        changed[2] = records[2][:place] + bytes([byte]) + records[2][place + 1 :]
-        found = columns.columns(changed, [record[3:7] for record in changed])
-        values = found.uids, found.names, found.generations, found.created_us, found.kinds
-        together = list(zip(found.indexes, *values, strict=True))
-        assert together == _alone(changed)
-
-
-def test_nothing_asked_is_nothing_found():
-    assert list(columns.columns([], []).uids) == []

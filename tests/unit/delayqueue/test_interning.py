@@ -11,54 +11,6 @@ from duepoint.delayqueue.wire import changes
 SHARD = messages.ShardId(0)
 
 
-def test_what_was_asked_for_just_now_outlives_the_learning_of_many_others(monkeypatch):
-    monkeypatch.setattr(interning, "LIMIT", 40)
-    known = interning.Interned()
-    known.learn(SHARD, 1, b"nteam-a")
-    for number in range(2, 500):
-        if number % 4 == 0:
-            assert known.text(SHARD, 1) == b"nteam-a"
-            assert known.number(SHARD, b"nteam-a") == 1
-        known.learn(SHARD, number, b"d%d" % number)
-
-
-def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(interning, "LIMIT", 40)
-    known = interning.Interned()
-    for number in range(500):
-        known.learn(SHARD, number, b"d%d" % number)
-    assert len(known) <= 40
-    assert known.text(SHARD, 0) is None
-    assert known.text(SHARD, 499) == b"d499"
-
-
-def test_long_texts_count_by_their_length(monkeypatch):
-    """A Schedule of 32 expressions has a rule of 7 KB, another one with each edit."""
-    monkeypatch.setattr(interning, "LIMIT", 8_000)
-    known = interning.Interned()
-    remembered = 1_000
-    for number in range(remembered):
-        known.learn(SHARD, number, b"r%d %s" % (number, b"," * 7_000))
-    kept = [number for number in range(remembered) if known.text(SHARD, number) is not None]
-    assert 7_000 * len(kept) < 8_000 * 128
-    assert known.text(SHARD, remembered - 1) is not None
-
-
-def test_a_rule_for_each_minute_of_a_day_is_remembered_of_256_shards():
-    """A write of millions of members uses all of them again and again."""
-    known = interning.Interned()
-    rules = [b"r%d %d * * *" % (minute, hour) for hour in range(24) for minute in range(60)]
-    shards = [messages.ShardId(shard) for shard in range(256)]
-    for number, rule in enumerate(rules):
-        for shard in shards:
-            known.learn(shard, number, rule)
-    assert all(
-        known.number(shard, rule) == number and known.text(shard, number) == rule
-        for number, rule in enumerate(rules)
-        for shard in shards
-    )
-
-
 def test_another_incarnation_of_a_shard_has_other_numbers():
     known = interning.Interned()
     known.see(SHARD, "first")
@@ -134,16 +86,3 @@ async def test_two_that_ask_while_a_shard_is_made_anew_get_the_numbers_of_its_ne
     assert sorted(found.values()) == [1, 2, 3]
     assert found == {text: known.number(SHARD, text) for text in found}
     assert known.incarnation(SHARD) == "second"
-
-
-async def test_numbers_from_a_server_that_went_back_meanwhile_are_asked_for_again():
-    shard, known = Shard(), interning.Interned()
-    asked = asyncio.create_task(
-        interning.Numbering(shard, known).intern(SHARD, [b"dlost"], messages.Epoch(1))
-    )
-    await asyncio.sleep(0)
-    shard.changes.note_upheaval()
-    await shard.let_go(0)
-    assert known.number(SHARD, b"dlost") is None
-    await shard.let_go(1)
-    assert await asked == {b"dlost": 1}

@@ -9,14 +9,12 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import keys
-from duepoint.delayqueue.definitions import codec, columns, signedblobs
-from duepoint.delayqueue.members import cursors, values
+from duepoint.delayqueue.definitions import codec, columns
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
 from duepoint.schedules.sets import entries, identity, setrecord, setspec
 
-SIGNED = signedblobs.SignedBlobs(b"a key of thirty-two bytes, really")
 OWNER = identity.SetIdentity(str(uuid.UUID(int=7)), "shop", "reminders", 3)
 CREATED_US = 1_767_225_600_000_000
 FACTS = {
@@ -90,49 +88,6 @@ def test_an_entry_says_what_may_happen():
         assert entries.parse(damaged).is_paused
 
 
-def test_a_record_counts_in_its_own_place_alone():
-    record = setrecord.SetRecord(
-        namespace="shop",
-        name="reminders",
-        uid="u",
-        generation=3,
-        state=setrecord.SetState.READY,
-        spread=4,
-        target="digest",
-        settings=setspec.SetSettings(limits=setspec.SetLimits(members=7)),
-        is_managed=True,
-    )
-    packed = setrecord.pack(record, SIGNED.mac)
-    assert setrecord.unpack("shop/reminders", packed, SIGNED.mac) == record
-    for place, data in (("shop/other", packed), ("shop/reminders", packed[:-1]), ("a/b", b"")):
-        with pytest.raises(setrecord.UnknownSetRecord):
-            setrecord.unpack(place, data, SIGNED.mac)
-
-
-class Place(msgspec.Struct, array_like=True):
-    number: int
-
-
-class Other(msgspec.Struct, array_like=True):
-    number: int
-
-
-def test_a_cursor_is_read_by_its_own_list_alone():
-    text = cursors.text(SIGNED, OWNER, Place(7))
-    assert cursors.parse(SIGNED, OWNER, Place, text) == Place(7)
-    another = msgspec.structs.replace(OWNER, name="others")
-    stranger = signedblobs.SignedBlobs(b"another key of thirty-two bytes!")
-    wrong = [
-        (SIGNED, OWNER, Other, text),
-        (SIGNED, another, Place, text),
-        (stranger, OWNER, Place, text),
-        *((SIGNED, OWNER, Place, each) for each in (text[1:], "", "é", "=", "A" * 600, "\0")),
-    ]
-    for signed, owner, kind, cursor in wrong:
-        with pytest.raises(values.InvalidCursor):
-            cursors.parse(signed, owner, kind, cursor)
-
-
 # -- many at once ----------------------------------------------------------------------------------
 
 
@@ -175,17 +130,3 @@ def test_members_are_read_by_column_whatever_is_their_own():
         assert codec.kind_numbers(found.kinds[row]) == packed.numbers()
         assert found.once_us[row] == packed.once_us
         assert (payload.text, payload.mac) == (packed.payload, packed.payload_mac)
-
-
-def test_members_without_anything_of_their_own_have_no_columns_for_it():
-    found = columns.columns([MIXED[0], MIXED[5]], [b"vers"] * 2)
-    assert (list(found.indexes), found.once_us, found.payloads) == ([0, 1], (), ())
-
-
-def test_some_rows_of_columns_are_columns():
-    found = columns.columns(MIXED, [b"vers"] * len(MIXED))
-    some = columns.picked(found, [True, False, False, True, False])
-    assert (some.indexes, some.names, list(some.created_us)) == (
-        [0, 4], ["m0", "m4"], [CREATED_US] * 2,
-    )  # fmt: skip
-    assert [payload.text for payload in some.payloads] == [b"", b"x" * 300]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 
-from duepoint.delayqueue.definitions import routing
 from duepoint.delayqueue.members import rows
 from duepoint.schedules import definition as definitions
-from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import identity as setidentity
 
@@ -22,30 +18,6 @@ OWNER = setidentity.SetIdentity(
 
 def a_rule(*schedules: str, **timing):
     return rules.Rule(timing=rules.Timing(schedules=schedules, **timing))
-
-
-def test_a_rule_is_worked_out_again_when_its_slot_has_come():
-    known, rule = rows.KnownRules(), a_rule("* * * * *")
-    first = known.shared(rule, OWNER, NOW_US)
-    assert first.due_us is not None
-    assert known.shared(rule, OWNER, first.due_us - 1) is first
-    second = known.shared(rule, OWNER, first.due_us)
-    assert second.due_us == first.due_us + 60 * SECOND_US
-
-
-def test_a_rule_is_worked_out_again_when_the_clock_goes_back():
-    known, rule = rows.KnownRules(), a_rule("* * * * *")
-    later = known.shared(rule, OWNER, NOW_US)
-    earlier = known.shared(rule, OWNER, NOW_US - 3_600 * SECOND_US)
-    assert later.due_us is not None
-    assert earlier.due_us == later.due_us - 3_600 * SECOND_US
-
-
-def test_another_rule_object_is_another_rule():
-    known = rows.KnownRules()
-    first = known.shared(a_rule("0 9 * * *"), OWNER, NOW_US)
-    second = known.shared(a_rule("0 10 * * *"), OWNER, NOW_US)
-    assert second.due_us == first.due_us + 3_600 * SECOND_US
 
 
 @pytest.mark.parametrize(
@@ -80,24 +52,3 @@ def test_what_is_kept_says_what_would_be_worked_out_now(rule):
 def test_a_rule_without_a_slot_left_makes_completed_members():
     shared = rows.KnownRules().shared(a_rule("* * * * *", end_us=NOW_US - SECOND_US), OWNER, NOW_US)
     assert (shared.state, shared.due_us) == (definitions.State.COMPLETED, None)
-
-
-class Row(NamedTuple):
-    id: points.ScheduleId
-    place: int
-
-
-def test_rows_of_one_member_go_one_after_the_other():
-    ids = [points.ScheduleId(name * 8) for name in (b"a", b"b", b"a", b"c", b"a", b"b")]
-    listed = [Row(id_, place) for place, id_ in enumerate(ids)]
-    assert [[row.place for row in wave] for wave in routing.waves(listed)] == [
-        [0, 1, 3],
-        [2, 5],
-        [4],
-    ]
-
-
-def test_rows_of_different_members_go_together():
-    listed = [Row(points.ScheduleId(bytes([n]) * 8), n) for n in range(3)]
-    assert list(routing.waves(listed)) == [listed]
-    assert list(routing.waves([])) == []

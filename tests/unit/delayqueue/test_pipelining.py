@@ -51,12 +51,6 @@ async def test_calls_of_one_turn_go_together_and_each_gets_its_own_reply(scripts
     assert await gathered.run(call("alone")) == "alone"
 
 
-async def test_many_calls_are_cut_into_bounded_trips(scripts, gathered):
-    names = [f"s{number}" for number in range(150)]
-    assert await asyncio.gather(*(gathered.run(call(name)) for name in names)) == names
-    assert [len(trip) for trip in scripts.trips] == [64, 64, 22]
-
-
 async def test_a_refused_call_is_its_own_callers_trouble(gathered):
     good, bad = await asyncio.gather(
         gathered.run(call("good")), gathered.run(call("bad")), return_exceptions=True
@@ -88,13 +82,3 @@ async def test_a_sender_that_is_cancelled_leaves_nobody_waiting(scripts, gathere
     assert sender.cancelled() or sender.cancelling()
     scripts.open.set()
     assert await gathered.run(call("c")) == "c"
-
-
-async def test_another_that_is_cancelled_does_not_disturb_the_sender(scripts, gathered):
-    scripts.open.clear()
-    sender, other = (asyncio.create_task(gathered.run(call(name))) for name in ("a", "b"))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    other.cancel()
-    scripts.open.set()
-    assert await sender == "a"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
-from duepoint.runs import run
 from duepoint.schedules import points
 
 CAUSE = "hooks.example.com: cannot be reached: Connection refused"
@@ -30,20 +29,3 @@ def test_the_letter_of_a_retry_that_had_to_go_names_the_last_real_cause():
     assert entry["message"] == (
         "more than 100 slots of this schedule were being tried again; the last try: " + CAUSE
     )
-
-
-def test_the_run_event_of_a_retry_that_had_to_go_names_it_too():
-    occurrence = a_retry()
-    packed = records.buried_event(
-        {**records.buried_entry(occurrence), "given_up_us": "9"},
-        occurrence.point.member,
-        records.pack(occurrence.record),
-    )
-    (event,) = run.unpack(packed)
-    assert (event.state, event.reason) == (run.RunState.FAILED, "Network")
-    assert event.message.endswith(CAUSE)
-
-
-def test_without_a_cause_in_words_the_reason_is_named():
-    known = messages.OccurrenceRecord(attempt=1, last_error="QuotaExceeded")
-    assert records.buried_entry(a_retry(known))["message"].endswith("; the last try: QuotaExceeded")

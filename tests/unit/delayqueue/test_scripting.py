@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
 import redis.exceptions as redis_errors
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import interning
 from duepoint.delayqueue.wire import scripting
 
 ERRORS = {
@@ -59,26 +56,6 @@ def test_a_refusal_is_named_by_its_code_though_the_library_cuts_it_off():
     assert "NOAUTH Authentication required." in str(scripting.translated(error, "claim"))
 
 
-def test_silence_says_what_may_be_wrong():
-    assert "TLS" in str(scripting.translated(TimeoutError(), "load the scripts"))
-
-
-def test_a_long_message_is_cut():
-    error = redis_errors.ResponseError("ERR " + "x" * 10_000)
-    assert len(str(scripting.translated(error, "claim"))) < 300
-
-
-def test_arguments_are_named_and_values_stand_by_position():
-    call = scripting.ScriptCall("claim", ["key"], layout=1, id=b"\xff\x00")
-    call.put(members=call.run([b"a", b"b"]), nothing=call.run([]))
-    command = call.command("sha", owner="")
-    first, *values = command[4:]
-    assert command[:4] == ("EVALSHA", "sha", 1, "key")
-    assert values == [b"\xff\x00", b"a", b"b"]
-    named = msgspec.msgpack.decode(first)
-    assert named == {"layout": 1, "id": 2, "members": [3, 4], "nothing": [5, 4]}
-
-
 def test_includes_are_put_in_place():
     text = scripting.source("claim")
     assert "-- include" not in text
@@ -90,15 +67,3 @@ def test_every_script_fits_its_neighbours_limits():
     sizes = {name: len(scripting.source(name)) for name in scripting.names()}
     assert sizes
     assert {name for name, size in sizes.items() if size >= 44_000} == set()
-
-
-def test_another_incarnation_of_a_shard_is_forgotten_whole():
-    interned = interning.Interned()
-    shard, other = messages.ShardId(1), messages.ShardId(2)
-    for each in (shard, other):
-        interned.see(each, "first")
-        interned.learn(each, 7, b"ntext")
-    interned.see(shard, "second")
-    assert interned.number(shard, b"ntext") is None
-    assert interned.text(shard, 7) is None
-    assert interned.number(other, b"ntext") == 7

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from duepoint.clock import SystemClock
 from duepoint.delayqueue.wire.changes import ServerChanges
 from duepoint.delayqueue.wire.subscription import Subscription
@@ -26,42 +24,6 @@ class SlowServers:
         finally:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-
-
-async def test_a_cancelled_closer_is_cancelled():
-    """Else a leader whose term has ended would go on to read outcomes."""
-    subscription = Subscription(
-        SlowServers(),
-        ["a"],
-        on_subscribed=lambda: None,
-        on_message=lambda *_: None,
-        clock=SystemClock(),
-    )
-    await subscription.start()
-    await asyncio.sleep(0)
-    closing = asyncio.create_task(subscription.close())
-    await asyncio.sleep(0)
-    closing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await closing
-
-
-async def test_a_listener_that_failed_is_not_closed_in_silence():
-    class Failing(SlowServers):
-        async def refresh(self):
-            raise LookupError("a bug")
-
-    subscription = Subscription(
-        Failing(),
-        ["a"],
-        on_subscribed=lambda: None,
-        on_message=lambda *_: None,
-        clock=SystemClock(),
-    )
-    await subscription.start()
-    await asyncio.sleep(0)
-    with pytest.raises(LookupError):
-        await subscription.close()
 
 
 class LossyPubSub:

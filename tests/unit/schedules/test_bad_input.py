@@ -7,8 +7,6 @@ under an older schema. Each answer has a reason, the field's path, the place in 
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from duepoint import errors
@@ -24,50 +22,6 @@ def refused(**fields) -> errors.FieldError:
         a_spec(**fields)
     return caught.value.errors[0]
 
-
-CRON_TEXT = [
-    ("1-empty", "", "is empty; write for example"),
-    ("2-blanks-only", "   ", "is empty; write for example"),
-    ("3-four-fields", "0 0 * *", "has 4 fields; write 5 (minute hour day-of-month month"),
-    ("4-eight-fields", "0 0 0 * * * * *", "has 8 fields; write 5"),
-    ("5-minute-60", "60 * * * *", 'minute, column 1: "60" is outside 0-59; count from 0 to 59'),
-    ("6-hour-24", "* 24 * * *", 'hour, column 3: "24" is outside 0-23; count from 0 to 23'),
-    ("7-day-0", "* * 0 * *", 'day-of-month, column 5: "0" is outside 1-31; count from 1'),
-    ("8-step-0", "*/0 * * * *", "minute, column 3: a step of 0 leads nowhere"),
-    ("9-downward", "5-3 * * * *", 'minute, column 1: the range "5-3" runs downward; write "3-5"'),
-    ("10-two-hyphens", "5--5 * * * *", "minute, column 1: "),
-    ("11-negative-step", "*/-1 * * * *", "there are no negative values"),
-    ("12-empty-list", "0 , * * *", "hour, column 3: the list has no item; write"),
-    ("13-unknown-name", "* * * * mon-xyz", 'day-of-week, column 13: "xyz" is no name here; names'),
-    ("14-unknown-macro", "@unknown", '"@unknown" is not a known macro; known are @yearly'),
-    ("15-full-width-digit", "\uff10 0 * * *", "column 1: the character U+FF10"),
-    ("15-right-to-left-mark", "0 0 \u200f* * *", "column 5: the character U+200F"),
-    ("15-nul", "0 0 \0 * *", "column 5: the character U+0000"),
-    ("15-no-break-space", "0 0 *\u00a0* *", "it looks like a blank; type a plain one"),
-    ("16-201-characters", "0 0 * * " + "1," * 96 + "1", "has 201 characters; the limit is 200"),
-    ("17-a-list-of-10000", ",".join(["1"] * 10_000) + " * * * *", "the limit is 200; use several"),
-]
-
-CRON_MEANING = [
-    (
-        "18-february-31",
-        "0 0 31 2 *",
-        "NeverFires",
-        "no time in the next 8 years; check day-of-month",
-    ),
-    ("19-31-of-short-months", "0 0 31 4,6,9,11 *", "NeverFires", "no time in the next 8 years"),
-    ("20-a-weekday-of-29-years", "0 0 * 2 5#5", "NeverFires", "no time in the next 8 years"),
-    ("21-minute-step-61", "*/61 * * * *", "InvalidSchedule", 'did you mean "@every 61m"?'),
-    ("21-hour-step-25", "0 */25 * * *", "InvalidSchedule", 'did you mean "@every 25h"?'),
-    ("24-tz-prefix", "TZ=Asia/Tokyo 0 0 * * *", "InvalidSchedule", "timeZone: Asia/Tokyo"),
-    ("24-cron-tz-prefix", "CRON_TZ=UTC 0 0 * * *", "InvalidSchedule", "timeZone: UTC"),
-    ("24-tz-in-small-letters", "tz=UTC 0 0 * * *", "InvalidSchedule", "use the field timeZone"),
-    ("25-last-with-a-range", "0 0 L-3 * *", "InvalidSchedule", "take no ranges and no steps"),
-    ("25-workdays-of-a-range", "0 0 1-5W * *", "InvalidSchedule", "take no ranges and no steps"),
-    ("25-sixth-monday", "0 0 * * 1#6", "InvalidSchedule", 'write "#1" to "#5"'),
-    ("25-w-in-day-of-week", "0 0 * * 15W", "InvalidSchedule", "stand alone in day-of-month"),
-    ("26-empty-h-range", "H(30-10) * * * *", "InvalidSchedule", 'write "10-30"'),
-]
 
 PERIODS_AND_INSTANTS = [
     ("28-zero", "@every 0s", "InvalidSchedule", "0s is too short; the shortest is 100ms"),
@@ -105,28 +59,6 @@ ZONES = [
     ("46-an-offset", "UTC+2", '"Etc/GMT-2", whose sign is the other way round'),
     ("46-an-impossible-offset", "UTC+25:00", "write the name of a place that has it"),
 ]
-
-
-@pytest.mark.parametrize(
-    ("text", "told"), [pytest.param(*case, id=name) for name, *case in CRON_TEXT]
-)
-def test_cron_text_that_cannot_be_read(text, told):
-    error = refused(schedule=text)
-    assert (error.reason, error.path) == ("InvalidSchedule", "spec.schedule")
-    assert told in error.message
-    assert len(error.message) < 500
-    entry = refused(schedules=["0 0 * * *", text])
-    assert (entry.path, entry.message) == ("spec.schedules[1]", error.message)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason", "told"), [pytest.param(*case, id=name) for name, *case in CRON_MEANING]
-)
-@pytest.mark.parametrize("zone", ["Etc/UTC", "America/New_York"])
-def test_cron_texts_that_mean_nothing(text, reason, told, zone):
-    error = refused(schedule=text, timeZone=zone, dst={"overlap": "Both"})
-    assert (error.reason, error.path) == (reason, "spec.schedule")
-    assert told in error.message
 
 
 @pytest.mark.parametrize(
@@ -219,25 +151,7 @@ def test_37_an_end_in_the_year_9999_is_no_end():
     assert a_spec(endTime="9999-12-31T23:59:59Z").rule.timing.end_us > 1 << 52
 
 
-def test_57_null_means_absent():
-    fields = ("startingDeadlineSeconds", "catchUpLimit", "suspend", "jitter", "dst", "timeZone")
-    assert a_spec(**dict.fromkeys(fields)).rule == a_spec().rule
-
-
 def test_57_a_key_that_is_written_twice_counts_once_and_last():
     raw = b'{"schedule": "bad", "schedule": "0 0 * * *", "webhook": {"url": "https://a"}}'
     parsed = spec.parse(raw, namespace="a", name="b", uid="c", generation=1, created_us=CREATED_US)
     assert parsed.rule.timing.schedules == ("0 0 * * *",)
-
-
-def test_no_bad_input_says_much():
-    worst = (
-        "9" * 200,
-        "*/" + "9" * 190,
-        "@every " + "9h" * 90 + "x",
-        "L" * 200,
-        "H(" * 100,
-        "@" * 200,
-    )
-    for text in worst:
-        assert len(json.dumps(refused(schedule=text).message)) < 600

@@ -47,20 +47,6 @@ def test_more_than_a_hundred_missed_slots_are_no_reason_to_stop_or_to_complain()
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "chain", "now", "latest"),
-    [
-        ("0 9,10 * * *", "2026-03-01 09:00", "2026-03-02 18:00", "2026-03-02 10:00"),
-        ("0 0 1,2 * *", "2026-04-01 00:00", "2026-04-20 00:00", "2026-04-02 00:00"),
-        ("30 6-16/4 * * 1-5", "2026-03-05 06:30", "2026-03-08 00:00", "2026-03-06 14:30"),
-    ],
-    ids=["two-neighbours-a-day", "two-neighbours-a-month", "workdays"],
-)
-def test_the_newest_missed_slot_is_found_however_uneven_the_schedule(text, chain, now, latest):
-    # CronJob estimates it from the first gap and finds nothing.
-    assert ran(decide(a_rule(text), chain, now)) == [at(latest)]
-
-
 @pytest.mark.parametrize("deadline", [0, 1, 5, 9])
 def test_a_short_deadline_runs_what_is_on_time(deadline):
     # CronJob warns of deadlines below 10 s, and with 0 never runs anything.

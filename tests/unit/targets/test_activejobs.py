@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from duepoint.kube import errors, jobbuilder, jobcreation, jobs, port
@@ -23,12 +21,6 @@ async def make(api: FakeKubernetes, schedule: str, slot: int = 0) -> str:
     )  # fmt: skip
     await jobcreation.create(api, NAMESPACE, jobbuilder.job_for(JOB_TEMPLATE, facts))
     return jobbuilder.job_name(facts)
-
-
-def listed(api: FakeKubernetes) -> int:
-    return sum(
-        1 for verb, path in api.requests if verb in ("GET", "LIST") and path.endswith("jobs")
-    )
 
 
 @pytest.fixture
@@ -64,54 +56,6 @@ async def test_a_schedule_s_jobs_are_told_with_their_slots(api):
     (job,) = await ActiveJobs(api).of_schedule(NAMESPACE, "report", "uid-of-report")
     assert (job.name, job.slot_us, job.state) == (name, SLOT_US + 7_000_000, JobState.ACTIVE)
     assert await ActiveJobs(api).of_schedule(NAMESPACE, "report", "another uid") == ()
-
-
-async def test_a_hundred_schedules_that_ask_together_cost_two_lists(api):
-    for number in range(100):
-        await make(api, f"s-{number}")
-    api.requests.clear()
-    asked = ActiveJobs(api)
-    found = await asyncio.gather(
-        *(asked.of_schedule(NAMESPACE, f"s-{n}", f"uid-of-s-{n}") for n in range(100))
-    )
-    assert [len(one) for one in found] == [1] * 100
-    assert len(api.requests) <= 2
-
-
-async def test_who_asks_during_a_list_gets_a_newer_one(api):
-    asked = ActiveJobs(api)
-    first = asyncio.create_task(asked.of_schedule(NAMESPACE, "report", "uid-of-report"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    name = await make(api, "report")
-    second = await asked.of_schedule(NAMESPACE, "report", "uid-of-report")
-    assert [job.name for job in second] == [name]
-    assert len(await first) <= 1
-
-
-async def test_trouble_is_told_to_all_who_asked_and_to_nobody_after_them(api):
-    asked = ActiveJobs(api)
-    for verb in ("GET", "LIST"):
-        api.fail_next(errors.Unavailable("down", sent=False), verb=verb)
-    answers = await asyncio.gather(
-        *(asked.of_schedule(NAMESPACE, n, n) for n in ("a", "b")), return_exceptions=True
-    )
-    assert any(isinstance(answer, errors.Unavailable) for answer in answers)
-    api._faults.clear()
-    assert await asked.of_schedule(NAMESPACE, "a", "a") == ()
-
-
-async def test_a_caller_that_goes_takes_nobody_along(api):
-    name = await make(api, "report")
-    asked = ActiveJobs(api)
-    calls = [
-        asyncio.create_task(asked.of_schedule(NAMESPACE, "report", "uid-of-report"))
-        for _ in range(2)
-    ]
-    await asyncio.sleep(0)
-    calls[0].cancel()
-    (job,) = await calls[1]
-    assert job.name == name
 
 
 async def test_only_a_running_job_of_the_schedule_is_deleted(api):

@@ -51,28 +51,11 @@ async def test_an_answer_is_believed_for_a_minute(clock):
     assert server.asked == 2
 
 
-async def test_a_hundred_deliveries_at_once_share_one_look_up(clock):
-    server = Server(FOUND)
-    cache = endpoints.ServiceCache(server, clock)
-    assert set(await asyncio.gather(*(ask(cache) for _ in range(100)))) == {FOUND}
-    assert server.asked == 1
-
-
 async def test_a_service_that_is_missing_is_looked_for_each_time(clock):
     server = Server(GONE, FOUND)
     cache = endpoints.ServiceCache(server, clock)
     assert await ask(cache) is GONE
     assert await ask(cache) is FOUND
-
-
-async def test_what_did_not_work_is_asked_anew_on_every_port(clock):
-    server = Server(FOUND, FOUND, MOVED)
-    cache = endpoints.ServiceCache(server, clock)
-    await ask(cache, port=80)
-    await ask(cache, port="http")
-    cache.forget("shop", "billing")
-    assert await ask(cache, port="http") is MOVED
-    assert await ask(cache, port=80) is MOVED
 
 
 async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock):
@@ -86,22 +69,6 @@ async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock):
         await ask(cache)
 
 
-async def test_during_an_outage_the_api_server_is_not_asked_for_every_delivery(clock):
-    server = Server(FOUND, AWAY)
-    cache = endpoints.ServiceCache(server, clock)
-    await ask(cache)
-    await clock.advance(61)
-    for _ in range(50):
-        await ask(cache)
-    assert server.asked == 2
-
-
-async def test_what_was_never_known_is_an_error_while_nobody_answers(clock):
-    cache = endpoints.ServiceCache(Server(AWAY), clock)
-    with pytest.raises(errors.Unavailable):
-        await ask(cache)
-
-
 async def test_a_service_that_was_deleted_is_not_remembered(clock):
     server = Server(FOUND, GONE, AWAY)
     cache = endpoints.ServiceCache(server, clock)
@@ -110,14 +77,3 @@ async def test_a_service_that_was_deleted_is_not_remembered(clock):
     assert await ask(cache) is GONE
     with pytest.raises(errors.Unavailable):
         await ask(cache)
-
-
-async def test_a_cancelled_look_up_leaves_the_way_open(clock):
-    server = Server(FOUND)
-    cache = endpoints.ServiceCache(server, clock)
-    waiting = asyncio.create_task(ask(cache))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert await ask(cache) is FOUND

@@ -58,15 +58,3 @@ async def test_many_servers_of_a_namespace_close_no_other_namespaces_connections
     assert await streams.append("quiet", "it", ("XADD",)) == "1-1"
     hosts = [made.host for made in Connection.made if made.is_open]
     assert hosts == ["quiet", "loud-5", "loud-6", "loud-7"]
-
-
-async def test_no_connection_that_is_used_goes(streams, answer):
-    sends = [
-        asyncio.create_task(streams.append("loud", f"it-{number}", ("XADD",)))
-        for number in range(8)
-    ]
-    while len(Connection.made) < 8:  # noqa: ASYNC110 - a few turns of the loop
-        await asyncio.sleep(0)
-    answer.set()
-    assert await asyncio.gather(*sends) == ["1-1"] * 8
-    assert sum(made.is_open for made in Connection.made) == 4

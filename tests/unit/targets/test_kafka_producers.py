@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from duepoint.runs import outcome
 from duepoint.targets.kafka import brokersettings, producers
 from tests.support import othertargets, vaults
 
@@ -113,29 +112,6 @@ async def test_a_narrowed_consent_takes_the_producer_that_was_made_under_the_old
     assert library.stopped == [wide.connection]
 
 
-async def test_a_widened_consent_counts_too(held, library):
-    library.answer.set()
-    for send_to in ("one.example", "one.example, two.example"):
-        await send(held, await brokers(send_to))
-    assert [one.consent for one in library.started] == ["one.example", "one.example, two.example"]
-
-
-async def test_a_producer_that_is_let_go_while_it_starts_is_closed_after_its_sends(held, library):
-    library.failures = 1
-    library.answer.set()
-    to = await brokers()
-    sends = asyncio.gather(send(held, to), send(held, to))
-    await asyncio.sleep(0)  # both have the same producer by then
-    assert [one.sends for one in held._held.values()] == [2]
-    library.failing.set()
-    failed, sent = await sends
-    assert isinstance(failed, outcome.Retry)
-    assert sent == "partition 0 offset 7 of ticks"
-    await asyncio.gather(*held._closing)
-    assert library.started == [to.connection]
-    assert library.stopped == [to.connection] * 2  # that which failed to start, and this one
-
-
 async def test_many_secrets_of_a_namespace_close_no_other_namespaces_producer(
     held, library, monkeypatch
 ):
@@ -150,18 +126,3 @@ async def test_many_secrets_of_a_namespace_close_no_other_namespaces_producer(
     assert len(held._held) == 4
     await send(held, theirs)
     assert library.started.count(theirs.connection) == 1
-
-
-async def test_no_producer_with_a_send_under_way_is_closed(held, library, monkeypatch):
-    monkeypatch.setattr(producers, "_MOST_PRODUCERS", 2)
-    sends = [
-        asyncio.create_task(send(held, await brokers(namespace="loud", name=f"it-{number}")))
-        for number in range(5)
-    ]
-    for _ in range(5):
-        await library.starts.get()
-    assert library.stopped == []
-    library.answer.set()
-    assert len(await asyncio.gather(*sends)) == 5
-    await asyncio.gather(*held._closing)
-    assert (len(library.stopped), len(held._held)) == (3, 2)

@@ -12,7 +12,7 @@ import pytest
 
 from duepoint.controller.schedulesets import rowtexts
 from duepoint.schedules import nesting
-from duepoint.schedules.sets import members, rowturns, setspec, strictjson
+from duepoint.schedules.sets import members, setspec, strictjson
 
 LONG = 1_000_000
 QUOTES = b'\\"' * LONG
@@ -76,12 +76,3 @@ def test_a_row_that_is_too_long_is_refused_unread_and_the_others_are_read():
     found = reading.ended()
     assert found.rows.keys() == {"a"}
     assert found.wrong == ["rows: line 2: has 1000033 bytes; write at most 65536"]
-
-
-def test_other_work_has_its_turns_between_rows():
-    small, large = [10] * 60, [40_000] * 3
-    turns = list(rowturns.turns([*small, *large]))
-    assert [(each.start, each.stop) for each in turns] == [
-        (0, 25), (25, 50), (50, 60), (60, 61), (61, 62), (62, 63),
-    ]  # fmt: skip
-    assert list(rowturns.turns([])) == []

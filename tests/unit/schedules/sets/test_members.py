@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import tracemalloc
 
 import pytest
 
@@ -80,15 +79,6 @@ def test_an_instant_that_passed_before_it_was_written_runs_within_its_deadline_o
         assert isinstance(found, members.ReadMember), found
     else:
         assert (found.code, found.field) == ("TooLate", "at")
-
-
-def test_members_that_say_the_same_share_the_rule_object():
-    reader = members.RowReader(SETTINGS)
-    first, second = (
-        reader.row(b'{"id": "%b", "schedule": "@daily"}' % name, now_us=NOW_US)
-        for name in (b"a", b"b")
-    )
-    assert first.rule is second.rule
 
 
 @pytest.mark.parametrize(
@@ -175,29 +165,6 @@ def test_lines_are_read_together_as_each_is_by_itself(odd):
 def test_a_member_over_two_lines_is_two_broken_rows():
     found = _rows(PLAIN + PLAIN, *PLAIN.split(b",", 1))
     assert [type(each) for each in found] == [members.RowError] * 3
-
-
-def test_plain_lines_share_their_rule():
-    first, second, third = _rows(PLAIN, PLAIN, b'{"id":"b","schedule":"@daily"}')
-    assert first.rule is second.rule
-    assert third.rule.timing.schedules == ("@daily",)
-    assert (first.at_us, first.payload) == (1_893_456_000_000_000, b'{"n":1}')
-
-
-def test_what_a_reader_keeps_of_rows_is_short():
-    """It keeps thousands of rules."""
-    reader = members.RowReader(SETTINGS)
-    padded = b'{"id": "a", "schedule": "%b@daily"}' % (b" " * 60_000)
-    plain = b'{"id": "a", "schedule": "@daily"}'
-    reader.row(b'{"id": "b", "schedule": "@weekly"}', now_us=NOW_US)  # what others share is loaded
-    tracemalloc.start()
-    try:
-        found = reader.body(padded, id_="a", now_us=NOW_US)
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert kept < 30_000
-    assert reader.row(plain, now_us=NOW_US).rule is found.rule
 
 
 def test_a_long_jitter_is_refused():

@@ -10,7 +10,7 @@ from duepoint.net import dialling
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.kafka import brokersettings
-from duepoint.targets.secretaccess import references, servers
+from duepoint.targets.secretaccess import servers
 from duepoint.targets.stream import external
 from tests.support import othertargets, vaults
 
@@ -53,27 +53,6 @@ async def read(**secret):
 SHORT = {"bootstrap__servers": "two:9092", "username": "rw", "password": "a"}
 
 
-async def test_a_short_user_name_leaves_the_remedy_of_a_consent_whole():
-    found = await read(send_to="one", **SHORT)
-    with pytest.raises(references.Unread) as caught:
-        brokersettings.brokers(found)
-    assert str(caught.value) == (
-        "spec.kafka.connectionSecretRef: Secret default/it may not be sent to two, because its "
-        "annotation duepoint.dev/send-to names others; who owns the Secret allows it with: kubectl "
-        "annotate --overwrite secret it -n default duepoint.dev/send-to=two"
-    )
-
-
-async def test_a_short_user_name_leaves_what_is_wrong_with_a_key_whole():
-    found = await read(security__protocol="SSH", **SHORT)
-    with pytest.raises(references.Unread) as caught:
-        brokersettings.brokers(found)
-    assert str(caught.value) == (
-        "spec.kafka.connectionSecretRef: key security.protocol of Secret default/it is not known; "
-        "write PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"
-    )
-
-
 TROUBLE = target.Trouble(reason=Reason.NETWORK, message="Service a/canary has no endpoints")
 
 
@@ -92,17 +71,6 @@ def test_a_server_that_another_one_names_is_never_named_by_us(error, said):
     assert str(without) == f"a server that it names {said}"
     if isinstance(error, dialling.Blocked | servers.ServerRefused):
         assert isinstance(without, type(error))
-
-
-async def test_a_consent_that_lacks_a_named_server_is_asked_for_without_its_name():
-    found = await read(send_to="two", **SHORT)
-    found.require_server("two", 9092)
-    with pytest.raises(servers.ServerRefused) as caught:
-        found.require_server("canary", 9092)
-    assert caught.value.trouble.reason is Reason.SECRET_FORBIDDEN
-    assert "a server that it names is not allowed" in str(caught.value)
-    assert "duepoint.dev/send-to=HOSTS" in str(caught.value)
-    assert "canary" not in str(caught.value)
 
 
 async def test_what_a_library_says_is_redacted():

@@ -50,12 +50,6 @@ async def test_a_bundle_of_more_than_64_kib_is_refused_and_one_of_64_kib_is_take
         await contexts.get(material(ca=largest + b"\n"))
 
 
-async def test_a_bundle_of_a_hundred_certificates_is_taken():
-    pem = b"".join(distinct(100))
-    context = await tlscontexts.TlsContexts().get(material(ca=pem))
-    assert context.cert_store_stats()["x509"] == 100
-
-
 @pytest.mark.parametrize("part", ["certificate", "key"])
 async def test_a_long_chain_of_ours_is_refused_too(part):
     parts = {"certificate": CA.pem, "key": b"-", part: b"".join(distinct(101))}
@@ -75,13 +69,3 @@ async def test_contexts_of_one_namespace_push_out_none_of_another(monkeypatch):
     assert await contexts.get(material("b", ca=CA.pem)) is theirs
     assert await contexts.get(material("a", ca=a_ca(299))) is last
     assert await contexts.get(material("a", ca=a_ca(0))) is not first
-
-
-async def test_three_hundred_small_contexts_of_a_namespace_are_kept():
-    contexts = tlscontexts.TlsContexts()
-    theirs = await contexts.get(material("b", ca=CA.pem))
-    first = await contexts.get(material("a", ca=a_ca(0)))
-    for number in range(1, 300):
-        await contexts.get(material("a", ca=a_ca(number)))
-    assert await contexts.get(material("b", ca=CA.pem)) is theirs
-    assert await contexts.get(material("a", ca=a_ca(0))) is first

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 
 import pytest
 
 from duepoint import clock, errors
-from duepoint.net import ownservers
 from duepoint.runs import circuit, outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -107,71 +105,12 @@ def a_signed_firing(hears, **changes):
     return firings.a_firing(action, due_us=now_us(), **changes)
 
 
-async def test_while_the_circuit_is_open_a_missing_secret_uses_up_no_attempt():
-    async with workers(rule=LONG) as (hears, targets, shared):
-        given = await targets[0].fire(a_signed_firing(hears))
-        assert (given.reason, given.counted) == (Reason.MISSING_SECRET, True)
-        await opened(hears, targets, shared)
-        given = await targets[0].fire(a_signed_firing(hears))
-        assert (given.reason, given.counted) == (Reason.CIRCUIT_OPEN, False)
-
-
-async def test_where_the_receiver_is_gone_no_secret_is_asked_for():
-    async with workers() as (hears, targets, _):
-        hears.answer = receiver.status(410)
-        await targets[0].fire(a_firing(hears))
-        given = await targets[0].fire(a_signed_firing(hears))
-        assert isinstance(given, outcome.Skip)
-        assert given.reason is Reason.ENDPOINT_GONE
-
-
 async def test_a_missing_secret_says_nothing_of_the_receiver():
     async with workers(rule=LONG) as (hears, targets, shared):
         for _ in range(LONG.most_in_a_row + 1):
             await targets[0].fire(a_signed_firing(hears))
         await settle(shared)
         assert isinstance(await targets[0].fire(a_firing(hears)), outcome.Delivered)
-
-
-async def test_what_our_own_servers_lack_uses_up_no_attempt_and_opens_no_circuit():
-    def unready():
-        raise ownservers.Unready("the addresses of Redis are not known yet")
-
-    async with workers(own=unready, rule=LONG) as (hears, targets, shared):
-        for _ in range(LONG.most_in_a_row + 1):
-            given = await targets[0].fire(a_firing(hears))
-            assert (given.reason, given.counted, given.started) == (Reason.NETWORK, False, False)
-            await settle(shared)
-
-
-async def test_the_cause_stays_while_a_circuit_is_open_and_names_no_path():
-    async with workers(2, rule=LONG) as (hears, targets, shared):
-        await opened(hears, targets, shared)
-        for one in targets:
-            given = await one.fire(a_firing(hears, path="/hook?token=canary"))
-            assert given.reason is Reason.CIRCUIT_OPEN
-            assert given.message == (
-                f"http://127.0.0.1:{hears.port}: 3 failures in a row, the last: answered 503; "
-                "deliveries wait and one at a time tries it, until one succeeds"
-            )
-
-
-async def test_a_closed_port_is_the_cause_of_its_circuit_and_the_host_is_named_once():
-    async with workers(rule=LONG) as (_, targets, shared):
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))  # nobody listens
-            port = held.getsockname()[1]
-            action = firings.a_webhook(f"http://127.0.0.1:{port}/x", timeout_seconds=5)
-            for _ in range(LONG.most_in_a_row):
-                given = await targets[0].fire(firings.a_firing(action, due_us=now_us()))
-                assert given.reason is Reason.NETWORK
-            await settle(shared)
-            given = await targets[0].fire(firings.a_firing(action, due_us=now_us()))
-        assert given.reason is Reason.CIRCUIT_OPEN
-        assert "3 failures in a row, the last: cannot be reached: Connection refused" in (
-            given.message
-        )
-        assert given.message.count("127.0.0.1") == 1
 
 
 def now_us():
@@ -192,16 +131,6 @@ async def test_what_one_worker_finds_the_others_know(monkeypatch):
         given = [await one.fire(a_firing(hears)) for one in targets[1:]]
         assert {one.reason for one in given} == {Reason.CIRCUIT_OPEN}
         assert len(hears.requests) <= asked + 2
-
-
-async def test_a_worker_that_starts_knows_before_its_first_delivery():
-    async with workers(rule=LONG) as (hears, targets, shared):
-        await opened(hears, targets, shared)
-        asked = len(hears.requests)
-        late = circuitbreaker.CircuitBreaker(shared.circuits, clock.SystemClock(), LONG)
-        async with webhooktargets.a_target(breaker=late) as (target, _):
-            assert (await target.fire(a_firing(hears))).reason is Reason.CIRCUIT_OPEN
-        assert len(hears.requests) == asked
 
 
 async def test_one_delivery_of_all_workers_probes():
@@ -274,16 +203,6 @@ async def test_a_namespace_is_not_held_back_by_the_failures_of_another():
         assert isinstance(given, outcome.Delivered)
 
 
-async def test_what_never_reached_the_receiver_does_not_count_against_it():
-    action = firings.a_webhook(service=actions.ServiceRef(name="not-there"))
-    async with workers() as (_, targets, shared):
-        for _ in range(10):
-            given = await targets[0].fire(firings.a_firing(action))
-            assert given.reason is Reason.NETWORK
-        await settle(shared)
-        assert (await shared.circuits.read()).hosts == {}
-
-
 async def test_a_queue_that_cannot_be_asked_holds_nothing_back():
     class Away(Shared):
         async def report(self, *_args, **_kwargs):
@@ -293,35 +212,6 @@ async def test_a_queue_that_cannot_be_asked_holds_nothing_back():
         hears.answer = receiver.status(503)
         for _ in range(10):
             assert (await targets[0].fire(a_firing(hears))).reason is Reason.REJECTED
-
-
-async def test_a_healthy_receiver_costs_one_look_a_second():
-    async with workers() as (hears, targets, shared):
-        for _ in range(50):
-            await targets[0].fire(a_firing(hears))
-        assert shared.told <= 3
-
-
-async def test_the_wait_ends_just_inside_max_age():
-    async with workers(rule=LONG) as (hears, targets, shared):
-        await opened(hears, targets, shared)
-        action = firings.a_webhook(
-            f"http://127.0.0.1:{hears.port}/",
-            retry=actions.RetryRule(max_age_us=3_000_000),
-        )
-        now_us = time.time_ns() // 1000
-        given = await targets[0].fire(firings.a_firing(action, due_us=now_us - 1_950_000))
-        assert given.reason is Reason.CIRCUIT_OPEN
-        assert given.after_us <= 100_000
-
-
-async def test_those_who_wait_come_back_one_after_the_other():
-    async with workers(rule=LONG) as (hears, targets, shared):
-        await opened(hears, targets, shared)
-        given = [await targets[0].fire(a_firing(hears)) for _ in range(20)]
-        waits = [one.after_us for one in given]
-        assert len(set(waits)) == 20
-        assert max(waits) - min(waits) > 100_000
 
 
 # -- gone ---------------------------------------------------------------------------------------
@@ -340,59 +230,6 @@ async def test_after_410_a_schedule_is_not_delivered_until_it_is_edited():
         hears.answer = receiver.status(204)
         edited = await targets[0].fire(a_firing(hears, generation=4))
         assert isinstance(edited, outcome.Delivered)
-
-
-class Slow(Shared):
-    """Reports are answered, one after the other, once the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers = asyncio.Semaphore(0)
-        self.waiting = asyncio.Semaphore(0)
-
-    async def report(self, *args, **kwargs):
-        board = await super().report(*args, **kwargs)
-        self.waiting.release()
-        await self.answers.acquire()
-        return board
-
-
-@pytest.mark.parametrize("reported", [False, True], ids=["not reported yet", "under way"])
-async def test_an_answer_that_is_older_does_not_make_a_worker_forget_that_it_is_gone(reported):
-    shared = Slow()
-    breaker = circuitbreaker.CircuitBreaker(shared.circuits, clock.SystemClock(), RULE)
-    breaker.note_gone("first", 1)
-    await shared.waiting.acquire()
-    breaker.note_gone("second", 1)
-    if reported:
-        await shared.waiting.acquire()
-    shared.answers.release()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert breaker.is_gone("first", 1)
-    assert breaker.is_gone("second", 1)
-    shared.answers.release()
-    await breaker.close()
-    assert breaker.is_gone("first", 1)
-    assert breaker.is_gone("second", 1)
-
-
-async def test_another_schedule_of_that_receiver_goes_on():
-    async with workers(answer=receiver.status(410)) as (hears, targets, shared):
-        await targets[0].fire(a_firing(hears))
-        await settle(shared)
-        hears.answer = receiver.status(204)
-        given = await targets[0].fire(a_firing(hears, uid="another"))
-        assert isinstance(given, outcome.Delivered)
-
-
-async def test_a_delivery_that_was_tried_before_fails_and_can_be_replayed():
-    async with workers(answer=receiver.status(410)) as (hears, targets, shared):
-        await targets[0].fire(a_firing(hears))
-        await settle(shared)
-        given = await targets[0].fire(a_firing(hears, attempt=4))
-        assert isinstance(given, outcome.Rejected)
-        assert len(hears.requests) == 1
 
 
 async def test_a_run_by_hand_is_sent_and_its_success_resumes_the_schedule():
@@ -421,11 +258,6 @@ async def test_a_run_by_hand_is_sent_and_its_success_resumes_the_schedule():
 )
 def test_a_receiver_has_one_name_however_it_is_spelled(url):
     assert circuitbreaker.host_of("team", url, None) == "team https hooks.example.com 443"
-
-
-def test_a_service_is_told_from_a_url():
-    service = actions.ServiceRef(name="billing", port="http")
-    assert circuitbreaker.host_of("team", None, service) == "team http billing.team.svc http"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import ssl
@@ -60,37 +59,12 @@ async def test_basic_sends_the_two_keys_of_a_secret(hears):
     assert base64.b64decode(encoded).decode() == "jürgen:a:b c"
 
 
-async def test_headers_keep_their_order_whatever_they_are_made_of(hears):
-    source = await vault_of(vaults.a_secret("api", key="from-a-secret"))
-    headers = (
-        actions.Header(name="X-One", value="1"),
-        actions.Header(name="X-Two", value="", secret=actions.SecretKey(name="api", key="key")),
-        actions.Header(name="X-Three", value="3"),
-    )
-    await send(hears, source, headers=headers)
-    theirs = [pair for pair in hears.requests[0].headers if pair[0].startswith("X-")]
-    assert theirs == [("X-One", "1"), ("X-Two", "from-a-secret"), ("X-Three", "3")]
-
-
 async def test_a_header_from_a_secret_may_be_the_authorization(hears):
     source = await vault_of(vaults.a_secret("api", key="Custom abc"))
     key = actions.SecretKey(name="api", key="key")
     header = actions.Header(name="Authorization", value="", secret=key)
     await send(hears, source, headers=(header,))
     assert hears.requests[0].header("authorization") == "Custom abc"
-
-
-async def test_a_plain_webhook_asks_nobody(hears):
-    class Nobody:
-        async def of(self, namespace, webhook):
-            raise AssertionError("asked")
-
-        def forget(self, namespace):
-            raise AssertionError("asked")
-
-    hears.answer = receiver.status(401)
-    given = await send(hears, Nobody(), headers=(actions.Header(name="X-A", value="b"),))
-    assert given.http_status == 401
 
 
 # -- what is said where something is missing ------------------------------------------------------
@@ -182,24 +156,6 @@ async def test_a_missing_right_is_told_with_the_very_command(hears):
     assert given.message.startswith("spec.webhook.auth.bearer.secretKeyRef: ")
 
 
-async def test_an_api_server_that_is_away_is_no_missing_secret(hears):
-    api = await vaults.api_with()
-    api.fail_next(kube_errors.Unavailable("no answer"), resource="secrets")
-    given = await send(hears, vaults.a_vault(api), auth=BEARER)
-    assert given.reason is Reason.API_UNAVAILABLE
-    assert isinstance(given, outcome.Retry)
-
-
-async def test_a_secret_heals_as_soon_as_it_appears(hears):
-    clock = fakeclock.FakeClock()
-    api = await vaults.api_with()
-    source = vaults.a_vault(api, clock)
-    assert (await send(hears, source, auth=BEARER)).reason is Reason.MISSING_SECRET
-    await api.apply("secrets", vaults.a_secret("api", token="t"))
-    await clock.advance(memories.ASK_AGAIN_SECONDS)
-    assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
-
-
 async def test_after_a_401_the_secrets_are_read_anew(hears):
     hears.answer = receiver.in_turn(receiver.status(401), receiver.status(204))
     api = await vaults.api_with(vaults.a_secret("api", token="old"))
@@ -209,56 +165,6 @@ async def test_after_a_401_the_secrets_are_read_anew(hears):
     await send(hears, source, auth=BEARER)
     sent = [request.header("authorization") for request in hears.requests]
     assert sent == ["Bearer old", "Bearer new"]
-
-
-class Hanging:
-    """An API server whose answers can be held back."""
-
-    def __init__(self, api):
-        self.api = api
-        self.answers = asyncio.Event()
-        self.answers.set()
-
-    async def request(self, *args, **options):
-        await self.answers.wait()
-        return await self.api.request(*args, **options)
-
-
-async def test_a_webhook_of_a_second_is_sent_while_the_api_server_hangs(hears):
-    clock = fakeclock.FakeClock()
-    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="t")))
-    source = vaults.a_vault(api, clock)
-    assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
-    api.answers.clear()
-    await clock.advance(memories.FRESH_SECONDS + 1)
-    given = await send(hears, source, auth=BEARER, timeout_seconds=1)
-    assert isinstance(given, outcome.Delivered)
-
-
-async def test_a_secret_that_cannot_be_read_in_time_is_no_silence_of_the_receiver(hears):
-    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="t")))
-    api.answers.clear()
-    given = await send(hears, vaults.a_vault(api), auth=BEARER, timeout_seconds=1)
-    assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.API_UNAVAILABLE
-    assert given.message == "nothing was sent: the API server did not answer in 1 s"
-    assert (given.counted, given.started) == (False, False)
-    assert hears.connections == 0
-
-
-async def test_what_a_delivery_read_before_a_401_is_not_kept_for_the_next(hears):
-    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="old")))
-    source = vaults.a_vault(api)
-    webhook = actions.WebhookAction(url=f"http://127.0.0.1:{hears.port}/", auth=BEARER)
-    api.answers.clear()
-    before = asyncio.create_task(source.of("default", webhook))
-    await asyncio.sleep(0.01)
-    source.forget("default")
-    api.answers.set()
-    await before
-    await api.api.apply("secrets", vaults.a_secret("api", token="new"))
-    found = await source.of("default", webhook)
-    assert found.headers == (("authorization", "Bearer new"),)
 
 
 # -- nothing is repeated --------------------------------------------------------------------------
@@ -385,12 +291,6 @@ async def test_no_token_is_asked_for_an_audience_that_its_account_does_not_list(
     assert hears.connections == 0
 
 
-def test_the_audiences_of_a_token_that_is_none_are_none():
-    texts = [None, "", "abc", "e30.e30.x", token_with(aud=7)]
-    assert [credentials.audiences_of(text) for text in texts] == [()] * 5
-    assert credentials.audiences_of(token_with(aud="one")) == ("one",)
-
-
 # -- where a Secret may go ------------------------------------------------------------------------
 
 EVERY_USE = {
@@ -424,67 +324,10 @@ async def test_a_secret_goes_nowhere_without_its_owners_word(hears, use, send_to
     assert hears.connections == 0
 
 
-async def test_what_is_missing_in_a_secret_is_not_said_without_its_owners_word(hears):
-    source = await vault_of(vaults.a_secret("api", send_to=None, other="x"))
-    given = await send(hears, source, auth=BEARER)
-    assert given.reason is Reason.SECRET_FORBIDDEN
-    assert "no key" not in given.message
-
-
-@pytest.mark.parametrize("send_to", [None, "other.example"])
-async def test_a_ca_reference_does_not_tell_which_keys_a_secret_has(send_to):
-    source = await vault_of(vaults.a_secret("db", send_to=send_to, password="p"))
-    said = set()
-    for key in ("password", "token"):
-        ca = actions.CaRef(kind="Secret", name="db", key=key)
-        given = await source.of("default", firings.a_webhook(tls=actions.Tls(ca=ca)))
-        assert given.reason is Reason.SECRET_FORBIDDEN
-        said.add(given.message)
-    (message,) = said
-    assert message.startswith("spec.webhook.tls.caRef: Secret default/db may not be sent to ")
-    assert "kubectl annotate --overwrite secret db -n default duepoint.dev/send-to=" in message
-
-
-async def test_the_authorities_of_a_configmap_need_no_consent():
-    api = await vaults.api_with()
-    ca = {"metadata": {"name": "ca", "namespace": "default"}, "data": {"ca.crt": CA.pem.decode()}}
-    await api.apply("configmaps", ca)
-    trust = actions.Tls(ca=actions.CaRef(kind="ConfigMap", name="ca", key="ca.crt"))
-    given = await vaults.a_vault(api).of("default", firings.a_webhook(tls=trust))
-    assert isinstance(given, credentials.WebhookCredentials)
-
-
 @pytest.mark.parametrize("send_to", ["127.0.0.1", "*", "other.example, 127.0.0.1", "a\n127.0.0.1"])
 async def test_a_secret_goes_where_its_owner_says(hears, send_to):
     source = await vault_of(vaults.a_secret("api", send_to=send_to, token="t"))
     assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
-
-
-async def test_of_a_service_its_name_in_the_cluster_is_what_the_owner_names(hears):
-    known = webhooktargets.FixedServices(
-        {("shop", "billing"): webhooktargets.a_service(("127.0.0.1", hears.port), namespace="shop")}
-    )
-    service = actions.ServiceRef(name="billing", port=hears.port)
-    action = firings.a_webhook(url=None, service=service, auth=BEARER)
-    for send_to, expected in (("billing.shop.svc", outcome.Delivered), ("billing", outcome.Retry)):
-        source = await vault_of(vaults.a_secret("api", "shop", send_to=send_to, token="t"))
-        async with webhooktargets.a_target(source=source, known=known) as (target, _):
-            given = await target.fire(firings.a_firing(action, namespace="shop"))
-            assert isinstance(given, expected)
-
-
-@pytest.mark.parametrize(("scheme", "usual"), [("http", 80), ("https", 443)])
-async def test_a_port_of_a_service_that_has_a_name_is_not_taken_for_the_usual_one(scheme, usual):
-    known = webhooktargets.FixedServices(
-        {("shop", "billing"): webhooktargets.a_service(("127.0.0.1", 9), namespace="shop")}
-    )
-    service = actions.ServiceRef(name="billing", port="other", scheme=scheme)
-    action = firings.a_webhook(url=None, service=service, auth=BEARER)
-    send_to = f"billing.shop.svc:{usual}"
-    source = await vault_of(vaults.a_secret("api", "shop", send_to=send_to, token="t"))
-    async with webhooktargets.a_target(source=source, known=known) as (target, _):
-        given = await target.fire(firings.a_firing(action, namespace="shop"))
-    assert given.reason is Reason.SECRET_FORBIDDEN
 
 
 # -- a URL that is a credential -------------------------------------------------------------------
@@ -509,18 +352,6 @@ async def test_a_url_that_stands_in_a_secret_is_called(hears):
     assert hears.connections == 1
 
 
-async def test_of_a_url_in_a_secret_messages_show_the_host_alone(hears):
-    hears.answer = receiver.status(500, b"canary")
-    source = await vault_of(vaults.a_secret("chat", url=f"http://127.0.0.1:{hears.port}/canary"))
-    first, *_ = await fire_at_secret(source)
-    assert first.http_status == 500
-    nobody = await vault_of(vaults.a_secret("chat", url="http://127.0.0.1:1/canary"))
-    closed, *_ = await fire_at_secret(nobody)
-    assert closed.reason is Reason.NETWORK
-    assert "127.0.0.1" in closed.message
-    assert "canary" not in repr((first, closed))
-
-
 @pytest.mark.parametrize(
     "url",
     ["canary", "ftp://canary/", "http://canary/#x", "http://u:canary@a/", "http://canary:99999/"],
@@ -535,20 +366,6 @@ async def test_what_is_no_url_in_a_secret_is_said_without_repeating_it(url):
     assert guard.opened == []
 
 
-@pytest.mark.parametrize("url", ["https://[:::]/canary", "https://[1.2]/canary"])
-async def test_a_host_in_brackets_that_is_no_address_is_no_receiver(url):
-    given, _, guard = await fire_at_secret(await vault_of(vaults.a_secret("chat", url=url)))
-    assert isinstance(given, outcome.Rejected | outcome.Retry)
-    assert "canary" not in given.message
-    source = await vault_of(vaults.a_secret("api", token="canary"))
-    async with webhooktargets.a_target(source=source) as (target, plain):
-        action = firings.a_webhook(url=url, auth=BEARER)
-        given = await target.fire(firings.a_firing(action))
-    assert isinstance(given, outcome.Rejected | outcome.Retry)
-    assert "canary" not in given.message
-    assert guard.opened == plain.opened == []
-
-
 async def test_a_url_in_a_secret_is_judged_by_the_guard_and_needs_its_owners_word(hears):
     blocked = await vault_of(vaults.a_secret("chat", url="http://10.0.0.1/canary"))
     given, _, guard = await fire_at_secret(blocked)
@@ -560,12 +377,6 @@ async def test_a_url_in_a_secret_is_judged_by_the_guard_and_needs_its_owners_wor
         given, *_ = await fire_at_secret(withheld)
         assert given.reason is Reason.SECRET_FORBIDDEN
     assert hears.connections == 0
-
-
-async def test_plain_http_from_a_secret_does_not_go_with_rules_for_certificates():
-    source = await vault_of(vaults.a_secret("chat", url="http://127.0.0.1/"))
-    given, *_ = await fire_at_secret(source, tls=actions.Tls())
-    assert "spec.webhook.tls" in given.message
 
 
 # -- TLS ------------------------------------------------------------------------------------------
@@ -598,12 +409,6 @@ async def test_a_receiver_signed_by_ones_own_ca_is_trusted_and_its_connection_ke
     assert hears.connections == 1
 
 
-async def test_the_name_that_is_verified_can_be_another_one(tmp_path):
-    tls = actions.Tls(ca=TRUST, server_name="inner.example")
-    first, *_ = await over_tls(tmp_path, tls, host="receiver.example", signed=("inner.example",))
-    assert isinstance(first, outcome.Delivered)
-
-
 @pytest.mark.parametrize(
     ("tls", "serving"),
     [
@@ -622,13 +427,6 @@ async def test_a_certificate_that_does_not_fit_is_refused_before_anything_is_sen
     assert first.reason is Reason.NETWORK
     assert "certificate is refused" in first.message
     assert hears.requests == []
-
-
-async def test_unverified_is_unverified(tmp_path):
-    first, *_ = await over_tls(
-        tmp_path, actions.Tls(insecure_skip_verify=True), signed=("x.example",), expired=True
-    )
-    assert isinstance(first, outcome.Delivered)
 
 
 async def test_we_show_our_certificate_to_those_who_ask_for_it(tmp_path):
@@ -658,36 +456,6 @@ async def test_another_namespaces_open_connection_is_never_used(tmp_path):
         assert len(guard.opened) == 2
 
 
-async def test_a_url_that_borrows_a_services_name_finds_no_connection_of_it(tmp_path):
-    """`serverName` chooses the name that is verified, not whose connection is used."""
-    context = CA.signs("billing.shop.svc").serving(tmp_path)
-    source = await vault_of(
-        *(vaults.a_secret("ca", one, ca__crt=CA.pem) for one in ("shop", "evil"))
-    )
-    async with receiver.listening(tls=context) as hears:
-        known = webhooktargets.FixedServices(
-            {("shop", "billing"): webhooktargets.a_service(
-                ("127.0.0.1", hears.port), namespace="shop")}
-        )  # fmt: skip
-        lookup = webhooktargets.answering(billing_shop_svc=["10.0.0.1"])
-        async with webhooktargets.a_target(source=source, known=known, lookup=lookup) as (
-            target,
-            _,
-        ):
-            tls = actions.Tls(ca=TRUST)
-            service = actions.ServiceRef(name="billing", port=hears.port, scheme="https")
-            theirs = firings.a_webhook(service=service, tls=tls)
-            given = await target.fire(firings.a_firing(theirs, namespace="shop"))
-            assert isinstance(given, outcome.Delivered)
-            borrowed = actions.Tls(ca=TRUST, server_name="billing.shop.svc")
-            url = f"https://billing.shop.svc:{hears.port}/"
-            for namespace in ("evil", "shop"):
-                action = firings.a_webhook(url, tls=borrowed)
-                refused = await target.fire(firings.a_firing(action, namespace=namespace))
-                assert refused.reason is Reason.BLOCKED_ADDRESS
-        assert len(hears.requests) == 1
-
-
 async def test_tls_older_than_1_2_is_not_spoken(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -705,20 +473,3 @@ async def test_tls_older_than_1_2_is_not_spoken(tmp_path):
     assert isinstance(given, outcome.Retry)
     assert given.reason is Reason.NETWORK
     assert hears.requests == []
-
-
-async def test_a_burst_shares_what_was_gathered_for_the_first_and_no_longer():
-    clock = fakeclock.FakeClock()
-    api = await vaults.api_with(vaults.a_secret("api", token="old"))
-    source = vaults.a_vault(api, clock)
-    webhook = firings.a_webhook(auth=BEARER)
-    first = await source.of("default", webhook)
-    assert await source.of("default", webhook) is first
-    await clock.advance(2)
-    assert await source.of("default", webhook) is not first
-    await api.apply("secrets", vaults.a_secret("api", token="new"))
-    await clock.advance(60)
-    renewed = await source.of("default", webhook)
-    assert renewed.headers == (("authorization", "Bearer new"),)
-    # Another namespace's webhook of the same content is another's business.
-    assert isinstance(await source.of("other", webhook), target.Trouble)

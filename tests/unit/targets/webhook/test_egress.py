@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 
 import pytest
@@ -133,32 +132,6 @@ async def test_a_name_that_changes_its_answer_is_judged_each_time():
         assert guard.opened == [("127.0.0.1", hears.port)]
 
 
-async def test_only_the_log_says_what_a_blocked_name_resolves_to():
-    lookup = webhooktargets.answering(internal_example=["10.11.12.13"])
-    async with webhooktargets.a_target(allowed=(), lookup=lookup) as (target, _):
-        firing = firings.a_firing(firings.a_webhook("https://internal.example/"))
-        with structlog.testing.capture_logs() as logged:
-            given = [await target.fire(firing) for _ in range(3)]
-
-    for one in given:
-        assert one.reason is Reason.BLOCKED_ADDRESS
-        assert "internal.example may not be called" in one.message
-        assert "DUEPOINT_EGRESS_ALLOWED_CIDRS" in one.message
-        assert "10.11.12.13" not in one.message
-    (line,) = [one for one in logged if one["event"] == "address denied"]
-    assert line["host"] == "internal.example"
-    assert "10.11.12.13 is private" in line["detail"]
-
-
-async def test_the_socket_factory_judges_without_the_resolver():
-    """The last line: whatever way an address took, it is judged where it is dialled."""
-    guard = dialling.Dialler(egressrules.EgressPolicy())
-    info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("10.0.0.1", 443))
-    with pytest.raises(dialling.Blocked, match="is not allowed"):
-        guard._socket(egressrules.Route(scheme="https"), info)
-    await guard.close()
-
-
 async def test_a_connection_past_the_guard_is_refused():
     guard = dialling.Dialler(egressrules.EgressPolicy())
     with pytest.raises(dialling.Blocked, match="past the egress rules"):
@@ -206,24 +179,6 @@ async def test_our_own_redis_is_not_called_though_its_address_is_allowed():
         assert redis.connections == 0
 
 
-async def test_our_own_servers_are_found_by_name_and_remembered_when_the_name_is_lost():
-    lookup = webhooktargets.answering(redis_local=["10.1.1.1"], hooks_example=["10.1.1.1"])
-    async with webhooktargets.a_target(
-        mode="open", allowed=["10.1.1.1/32"], lookup=lookup, own=[("redis.local", 443)]
-    ) as (target, guard):
-        given = await target.fire(firings.a_firing(firings.a_webhook("https://hooks.example/")))
-        assert given.reason is Reason.BLOCKED_ADDRESS
-
-        async def lost(host, port):
-            raise OSError("no name server")
-
-        guard._own._lookup = lost
-        guard._own._fresh_until = 0.0
-        given = await target.fire(firings.a_firing(firings.a_webhook("https://hooks.example/")))
-        assert given.reason is Reason.BLOCKED_ADDRESS
-        assert guard.opened == []
-
-
 async def test_nothing_is_sent_while_our_own_redis_was_never_found():
     """Any private address might be the one that the failed look-up would have named."""
 
@@ -244,44 +199,6 @@ async def test_nothing_is_sent_while_our_own_redis_was_never_found():
         (line,) = [one for one in logged if "looked up" in one["event"]]
         assert line["servers"] == [("redis.local", 6379)]
         assert guard.opened == []
-
-
-async def test_a_name_of_ours_that_does_not_exist_holds_nothing_up():
-    async def lookup(host, port):
-        if host == "gone.local":
-            raise socket.gaierror(socket.EAI_NONAME, "no such name")
-        return ["127.0.0.1"]
-
-    async with (
-        receiver.listening() as hears,
-        webhooktargets.a_target(lookup=lookup, own=[("gone.local", 26379)]) as (target, _),
-    ):
-        url = f"http://hooks.example:{hears.port}/"
-        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
-        assert isinstance(given, outcome.Delivered)
-
-
-async def test_a_node_of_our_redis_that_is_found_later_is_not_called():
-    nodes = []
-    async with (
-        receiver.listening() as node,
-        webhooktargets.a_target(own=lambda: nodes) as (target, guard),
-    ):
-        firing = firings.a_firing(firings.a_webhook(f"http://127.0.0.1:{node.port}/"))
-        assert isinstance(await target.fire(firing), outcome.Delivered)
-        nodes.append(("127.0.0.1", node.port))
-        target._pool.close_idle()  # kept connections were judged when they were opened
-        given = await target.fire(firing)
-        assert given.reason is Reason.BLOCKED_ADDRESS
-        assert "its address is not allowed" in given.message
-        assert len(guard.opened) == 1
-
-
-def test_hosts_and_ports_of_our_servers_are_read_from_their_urls():
-    found = ownservers.own_servers(
-        "redis://:pw@redis.local/0", "https://10.0.0.1:6443", "unix:///run/redis", "https://[::1]"
-    )
-    assert found == (("redis.local", 6379), ("10.0.0.1", 6443), ("::1", 443))
 
 
 async def test_a_connection_to_a_service_never_serves_a_url_of_the_same_host():
@@ -307,27 +224,6 @@ def _service_ref(port):
     from duepoint.schedules import actions
 
     return actions.ServiceRef(name="billing", port=port)
-
-
-async def test_a_hanging_name_server_costs_only_its_own_deliveries():
-    hangs = asyncio.Event()
-
-    async def lookup(host, port):
-        if host == "slow.example":
-            await hangs.wait()
-        return ["127.0.0.1"]
-
-    async with (
-        receiver.listening() as hears,
-        webhooktargets.a_target(lookup=lookup) as (target, _),
-    ):
-        slow = firings.a_webhook(f"http://slow.example:{hears.port}/")
-        quick = firings.a_webhook(f"http://quick.example:{hears.port}/")
-        waiting = asyncio.create_task(target.fire(firings.a_firing(slow, seconds_left=0.1)))
-        assert isinstance(await target.fire(firings.a_firing(quick)), outcome.Delivered)
-        given = await waiting
-        assert isinstance(given, outcome.Retry)
-        assert given.reason is Reason.TIMEOUT
 
 
 @pytest.mark.parametrize("port", [22, 6379, 10250])

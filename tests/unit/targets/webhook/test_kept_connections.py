@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import time
 
 import pytest
@@ -129,19 +127,6 @@ async def test_nothing_is_sent_of_a_claim_that_ended_while_its_connection_was_ma
         assert hears.requests == []
 
 
-async def test_a_request_that_was_cut_on_a_new_connection_is_sent_once():
-    (given,), hears = await answered(receiver.raw(b""))
-    assert isinstance(given, outcome.Retry)
-    assert len(hears.requests) == 1
-
-
-async def test_a_request_of_which_something_was_heard_is_sent_once():
-    behaviour = receiver.in_turn(receiver.status(204), receiver.raw(b"HTTP/1.1 20"))
-    given, hears = await answered(behaviour, times=2)
-    assert isinstance(given[1], outcome.Retry)
-    assert len(hears.requests) == 2
-
-
 async def test_a_request_that_a_receiver_took_and_cut_is_sent_once_on_a_kept_connection_too():
     """Another one would be another attempt: it has its own number, and waits for its turn."""
     behaviour = receiver.in_turn(receiver.status(204), receiver.raw(b""))
@@ -162,48 +147,3 @@ async def test_a_request_that_a_receiver_took_and_cut_is_sent_once_on_a_kept_con
 async def test_a_connection_that_is_to_be_closed_is_not_kept(answer):
     _, hears = await answered(receiver.raw(answer, then_close=False), times=2)
     assert hears.connections == 2
-
-
-async def test_what_a_receiver_has_not_taken_is_not_kept_for_it():
-    """It reads no more until the attempt is over; then all that comes is what was on the way."""
-    payload = "x" * (32 << 20)
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as listens:
-        listens.setblocking(False)
-        async with webhooktargets.a_target() as (target, _):
-            action = firings.a_webhook(f"http://127.0.0.1:{listens.getsockname()[1]}/")
-            firing = firings.a_firing(action, payload=payload, seconds_left=60)
-            attempt = asyncio.create_task(target.fire(firing))
-            taken, _ = await loop.sock_accept(listens)
-            with taken:
-                await loop.sock_recv(taken, 1)
-                attempt.cancel()
-                await asyncio.wait({attempt})
-                assert await _rest_of(taken) < len(payload)
-
-
-async def _rest_of(taken: socket.socket) -> int:
-    size = 0
-    try:
-        async with asyncio.timeout(60):
-            while piece := await asyncio.get_running_loop().sock_recv(taken, 1 << 20):
-                size += len(piece)
-    except ConnectionError:
-        pass
-    return size
-
-
-async def test_a_body_that_turns_to_garbage_is_not_waited_for():
-    """The claim's end, which is all that could still end it, is an hour away."""
-    chunked = receiver.raw(
-        b"HTTP/1.1 500 So\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\nzz\r\n", then_close=False
-    )
-    async with (
-        receiver.listening(chunked) as hears,
-        webhooktargets.a_target() as (target, _),
-    ):
-        url = f"http://127.0.0.1:{hears.port}/"
-        firing = firings.a_firing(firings.a_webhook(url, timeout_seconds=300), seconds_left=3600)
-        given = await target.fire(firing)
-        assert isinstance(given, outcome.Retry)
-        assert given.http_status == 500

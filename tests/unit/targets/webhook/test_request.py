@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 
 import pytest
 
 import duepoint
-from duepoint.clock import SystemClock
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import services
 from duepoint.runs import outcome
@@ -128,13 +126,6 @@ async def test_the_environments_proxy_is_not_asked(target, hears, monkeypatch):
         assert proxy.connections == 0
 
 
-async def test_cookies_are_not_kept(target, hears):
-    hears.answer = receiver.status(200, headers=(("Set-Cookie", "a=b; Path=/"),))
-    await send(target, hears)
-    _, request = await send(target, hears)
-    assert request.header("cookie") is None
-
-
 async def test_deliveries_share_a_connection(target, hears):
     hears.answer = receiver.status(200, b"thanks")
     for _ in range(3):
@@ -150,26 +141,6 @@ async def test_nothing_is_sent_after_the_claims_end(target, hears):
     assert hears.connections == 0
 
 
-async def test_a_delivery_that_waits_for_its_turn_beyond_its_claim_is_not_sent(hears):
-    """The claim ends while the host's one turn is taken; the attempt might go on longer."""
-    hears.answer = receiver.hang
-    async with webhooktargets.a_target(limit_per_host=1) as (target, _):
-        action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
-        end = SystemClock().monotonic() + 0.5
-        busy = target.fire(firings.a_firing(action, ends_by_monotonic=end))
-        waiting = target.fire(
-            firings.a_firing(action, seconds_left=0.1, slot_us=1, ends_by_monotonic=end)
-        )
-        first = asyncio.create_task(busy)
-        await hears.wait_until_asked()
-        given = await waiting
-        assert given.reason is Reason.RECEIVER_BUSY
-        assert not given.counted
-        assert SystemClock().monotonic() < end
-        await first
-        assert len(hears.requests) == 1
-
-
 async def test_a_service_is_dialled_by_its_address_and_called_by_its_name(hears):
     known = webhooktargets.FixedServices(
         {("shop", "billing"): webhooktargets.a_service(("127.0.0.1", hears.port), namespace="shop")}
@@ -182,15 +153,6 @@ async def test_a_service_is_dialled_by_its_address_and_called_by_its_name(hears)
         assert hears.requests[0].header("host") == "billing.shop.svc"
         assert hears.requests[0].target == "/run?x=1"
         assert guard.opened == [("127.0.0.1", hears.port)]
-
-
-async def test_a_named_port_is_told_by_its_number(hears):
-    found = webhooktargets.a_service(("127.0.0.1", hears.port))
-    known = webhooktargets.FixedServices({("default", "billing"): found})
-    async with webhooktargets.a_target(known=known) as (target, _):
-        action = firings.a_webhook(service=actions.ServiceRef(name="billing", port="http"))
-        await target.fire(firings.a_firing(action))
-        assert hears.requests[0].header("host") == f"billing.default.svc:{hears.port}"
 
 
 async def test_of_several_endpoints_one_that_answers_is_enough(hears):
