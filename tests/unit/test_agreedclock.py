@@ -7,7 +7,6 @@ import datetime as dt
 import email.utils
 
 import pytest
-import structlog
 
 from duepoint import agreedclock, services, telemetry
 from duepoint.kube import errors as kube_errors
@@ -76,16 +75,6 @@ def test_no_time_is_confirmed_before_two_clocks_agree():
     assert confirmed_off(*compared(own=HOUR, redis=2 * HOUR, api=0)) is None
 
 
-@pytest.mark.parametrize("own", [0, HOUR, -HOUR], ids=["right", "ahead", "behind"])
-def test_what_was_agreed_on_stays_confirmed_where_clocks_differ_later(own):
-    clock, machine = compared(own=own)
-    assert confirmed_off(clock, machine) == 0
-    machine.off_us += 2 * HOUR
-    hear(clock, machine, redis=-HOUR, api=None)
-    assert clock.distrust
-    assert confirmed_off(clock, machine) == 0
-
-
 @pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
 def test_a_redis_that_is_an_hour_wrong_is_not_believed(wrong):
     clock, machine = compared(redis=wrong)
@@ -106,19 +95,6 @@ def test_where_no_two_agree_there_is_no_time_to_act_upon():
     assert "Redis's is 7200.0 s behind" in clock.distrust
 
 
-def test_of_two_clocks_that_differ_neither_is_believed():
-    clock, _ = compared(own=HOUR, api=None)
-    assert "the API server's is not known" in clock.distrust
-    assert compared(own=SECOND, api=None)[0].distrust == ""
-
-
-def test_before_the_first_comparison_nothing_is_known():
-    clock = agreedclock.AgreedClock(Machine())
-    assert "not been compared" in clock.distrust
-    clock.note_api(date(0), asked=clock.monotonic())
-    assert "not been compared" in clock.distrust
-
-
 def early(clock, machine) -> int:
     return clock.earliest_us() - machine.truth.now_us()
 
@@ -136,79 +112,11 @@ def test_a_machine_that_is_behind_claims_late_and_never_early():
     assert early(*compared(own=-HOUR)) == -HOUR
 
 
-def test_nothing_is_claimed_early_where_two_clocks_are_ahead_by_different_times():
-    """A worker that begins then has only the API server's time, in whole seconds."""
-    assert -3 * SECOND < early(*compared(own=HOUR, redis=HOUR - 600 * SECOND)) <= 0
-
-
-async def test_a_time_that_was_agreed_on_goes_on_for_claims():
-    clock, machine = compared(own=HOUR)
-    await machine.truth.advance(100)
-    hear(clock, machine, redis=2 * HOUR)
-    assert clock.distrust
-    assert early(clock, machine) == 0
-
-
 async def test_a_clock_that_is_set_ahead_claims_nothing_early():
     clock, machine = compared()
     machine.off_us = HOUR
     await machine.truth.advance(5)
     assert early(clock, machine) == 0
-
-
-def test_of_two_clocks_that_differ_the_earlier_counts_where_the_api_server_is_away():
-    assert early(*compared(own=HOUR, api=None)) == HOUR  # Redis's own is compared by the script
-
-
-def test_claims_have_a_clock_of_their_own():
-    clock, machine = compared(own=HOUR)
-    claims = agreedclock.EarliestClock(clock)
-    assert claims.now_us() == clock.earliest_us()
-    assert claims.monotonic() == machine.monotonic()
-
-
-async def test_a_clock_that_is_set_wrong_moves_nothing_and_is_compared_again():
-    clock, machine = compared()
-    machine.off_us = HOUR
-    await machine.truth.advance(5)
-    assert off(clock, machine) == 0
-    assert "was set" in clock.distrust
-    hear(clock, machine)
-    assert (off(clock, machine), clock.distrust) == (0, "")
-    machine.off_us = 0
-    assert off(clock, machine) == 0
-    hear(clock, machine)
-    assert clock.is_own_used
-
-
-async def test_the_time_goes_on_from_what_was_agreed_on_last():
-    clock, machine = compared(own=HOUR)
-    await machine.truth.advance(100)
-    hear(clock, machine, redis=-HOUR, api=None)
-    assert clock.distrust
-    assert off(clock, machine) == 0
-
-
-@pytest.mark.parametrize("there", [0.0, 0.02, 0.04], ids=["fast", "even", "slow"])
-async def test_the_time_of_a_redis_that_answers_slowly_is_never_ahead(there):
-    machine = Machine(HOUR)
-    clock = agreedclock.AgreedClock(machine)
-    clock.note_api(date(machine.truth.now_us()), asked=machine.monotonic())
-    asked = machine.monotonic()
-    await machine.truth.advance(there)
-    server_us = machine.truth.now_us()
-    await machine.truth.advance(0.04 - there)
-    clock.note_queue(server_us, asked=asked)
-    assert -0.04 * SECOND - 1 <= off(clock, machine) <= 1
-    assert clock.earliest_us() <= machine.truth.now_us() + 1
-
-
-async def test_an_answer_that_was_under_way_for_long_says_nothing():
-    clock, machine = compared()
-    asked = machine.monotonic()
-    await machine.truth.advance(30)
-    clock.note_queue(machine.truth.now_us() - 30 * SECOND, asked=asked)
-    assert (clock.skew_us, clock.distrust) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -282,46 +190,6 @@ async def test_a_process_with_a_wrong_clock_is_not_ready_and_says_which(off, sai
     assert place.asked == 1
     skew = off.get("own", 0) - off.get("redis", 0)
     assert telemetry.clock_skew_seconds._value.get() == skew / SECOND
-
-
-@pytest.mark.parametrize(
-    ("off", "is_ready"),
-    [({"own": HOUR}, True), ({"redis": HOUR}, True), ({"own": HOUR, "redis": -HOUR}, False)],
-    ids=["its own", "Redis's", "no two agree"],
-)
-async def test_a_process_that_readiness_brings_requests_is_ready_while_two_clocks_agree(
-    off, is_ready
-):
-    place = Watched(**off)
-    place.watch = agreedclock.ClockWatch(
-        place.clock, place.health, ask_api=place._ask, is_ready_when_off=True
-    )
-    assert (await place.hear() == "") is is_ready
-
-
-async def test_an_api_server_that_answers_slowly_does_not_move_the_time_of_redis():
-    place = Watched(own=HOUR)
-
-    async def ask_slowly() -> None:
-        await place.machine.truth.sleep(1.5)
-        await place._ask()
-
-    place.watch = agreedclock.ClockWatch(place.clock, place.health, ask_api=ask_slowly)
-    hearing = asyncio.create_task(place.hear())
-    await place.machine.truth.advance(1.5)
-    await hearing
-    assert (place.clock.skew_us, off(place.clock, place.machine)) == (HOUR, 0)
-
-
-async def test_a_first_answer_that_is_too_old_to_go_by_is_no_warning():
-    place = Watched()
-    asked = place.machine.monotonic()
-    await place.machine.truth.advance(3)  # while a connection was made
-    with structlog.testing.capture_logs() as lines:
-        await place.watch.heard(place.machine.truth.now_us(), asked=asked)
-        assert "not been compared" in place.health.troubles()["clock"]
-        assert await place.hear() == ""
-    assert lines == []
 
 
 async def test_a_clock_that_is_put_right_is_well_again():

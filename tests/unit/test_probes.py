@@ -8,7 +8,7 @@ import dataclasses
 import prometheus_client
 import pytest
 
-from duepoint import probes, services, telemetry
+from duepoint import probes, services
 from tools.devcluster import ports
 
 
@@ -46,38 +46,6 @@ async def test_a_flood_of_scrapes_makes_one_page_a_second(registry, monkeypatch)
 async def test_the_page_is_the_librarys_own(registry):
     expected = prometheus_client.generate_latest(registry)
     assert await probes.Page(registry).text() == expected
-
-
-async def test_what_is_due_goes_between_two_metrics(registry):
-    turns = 0
-
-    async def firing():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(firing())
-    await probes.Page(registry).text()
-    task.cancel()
-    assert turns >= 50
-
-
-async def test_what_is_read_for_a_scrape_is_read_once_for_all_that_wait(registry):
-    asked = 0
-
-    async def refresh():
-        nonlocal asked
-        asked += 1
-        await asyncio.sleep(0)
-
-    telemetry.before_scrape.add(refresh)
-    try:
-        page = probes.Page(registry)
-        await asyncio.gather(*(page.text() for _ in range(10)))
-    finally:
-        telemetry.before_scrape.discard(refresh)
-    assert asked == 1
 
 
 async def test_idle_connections_to_the_probes_leave_room_for_the_kubelet(registry, monkeypatch):

@@ -45,46 +45,6 @@ async def test_a_service_that_fails_ends_what_waits_for_it():
     assert asyncio.current_task().cancelling() == 0
 
 
-async def test_a_body_that_takes_its_cancellation_for_a_wish_to_stop_fails_all_the_same():
-    async def fail() -> None:
-        raise ValueError("DENIED")
-
-    async def body() -> None:
-        async with services.beside(fail()):
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                return
-
-    with pytest.raises(ValueError, match="DENIED"):
-        await body()
-
-
-async def test_a_service_ends_with_its_body_and_a_cancelled_body_stays_cancelled():
-    ended = []
-
-    async def serve() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(True)
-
-    async def body() -> None:
-        async with services.beside(serve()):
-            await asyncio.Event().wait()
-
-    async with services.beside(serve()):
-        await asyncio.sleep(0)
-    assert ended == [True]
-    running = asyncio.create_task(body())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.wait({running})
-    assert running.cancelled()
-    assert ended == [True, True]
-
-
 async def test_what_the_body_raises_is_raised_as_it_is():
     with pytest.raises(KeyError):
         async with services.beside(asyncio.Event().wait()):

@@ -38,15 +38,6 @@ def test_who_owns_several_namespaces_can_have_every_place(places, greed, parts):
     assert not given_out.has_room("another")
 
 
-def test_nothing_is_kept_of_owners_that_have_nothing():
-    given_out = shares.Shares(4)
-    for number in range(50):
-        given_out.take(number)
-        given_out.give_back(number)
-    assert not given_out._held
-    assert given_out.taken == 0
-
-
 # -- waiting ---------------------------------------------------------------------------------------
 
 
@@ -86,29 +77,6 @@ async def test_a_newcomer_waits_behind_no_line_of_others():
     assert places.waiting("greedy") == 0
 
 
-async def test_who_waits_in_vain_is_told_and_forgotten():
-    places = shares.FairPlaces(1)
-    assert places.take("a")
-    assert not await places.wait("a", 0.01)
-    assert not places._waiting
-    places.leave("a")
-    assert await places.wait("a", 0.01)
-
-
-async def test_a_place_given_to_somebody_who_was_cancelled_goes_to_the_next():
-    places = shares.FairPlaces(1)
-    assert places.take("a")
-    first, second = (asyncio.create_task(places.wait(owner)) for owner in ("a", "b"))
-    await asyncio.sleep(0)
-    places.leave("a")  # given to the first of those who wait, who does not know yet
-    first.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await first
-    assert await second
-    assert places.held("b") == 1
-    assert places.held("a") == 0
-
-
 def test_a_flood_of_one_namespace_leaves_what_another_one_holds():
     cache = shares.BytesCache(1000)
     cache.put("quiet", "a", "A", 100)
@@ -126,43 +94,3 @@ def test_of_the_largest_namespace_the_longest_unused_goes():
     cache.put("team", "e", "e", 100)
     assert cache.peek("team", "b") is None
     assert [cache.peek("team", key) for key in "acde"] == list("acde")
-
-
-def test_what_would_fill_more_than_half_is_not_kept():
-    cache = shares.BytesCache(100)
-    cache.put("team", "a", "old", 10)
-    cache.put("team", "a", "new", 51)
-    assert cache.get("team", "a") is None
-    assert cache.size == 0
-
-
-def test_nothing_is_kept_of_namespaces_that_hold_nothing():
-    cache = shares.BytesCache(100)
-    for number in range(50):
-        cache.put(f"team-{number}", "a", "A", 40)
-    assert len(cache) == 2
-    assert len(cache._sizes) == len(cache._kept) == 2
-
-
-def test_of_too_many_the_first_idle_one_of_the_largest_owner_goes():
-    kept = {
-        "q1": ("quiet", True),
-        "l1": ("loud", False),
-        "l2": ("loud", True),
-        "l3": ("loud", True),
-    }
-    gone = shares.first_to_go(kept, lambda each: each[0], lambda each: each[1])
-    assert gone == "l2"
-    busy = dict.fromkeys(("l1", "l2"), ("loud", False))
-    kept = {"q1": ("quiet", True), **busy}
-    assert shares.first_to_go(kept, lambda each: each[0], lambda each: each[1]) is None
-
-
-def test_all_that_a_namespace_keeps_is_dropped_together():
-    cache = shares.BytesCache(100)
-    for key in range(3):
-        cache.put("a", key, "v", 10)
-    cache.put("b", 0, "v", 10)
-    cache.drop_all("a")
-    cache.drop_all("none")
-    assert (len(cache), cache.size, cache.get("a", 0), cache.get("b", 0)) == (1, 10, None, "v")

@@ -9,9 +9,7 @@ import asyncio
 import base64
 import contextlib
 import json
-import re
 import ssl
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +18,6 @@ from duepoint import tlsrules
 from duepoint.controller.watching import kopfsetup
 from duepoint.delayqueue.wire import connecting
 from duepoint.kube import api, credentials, port
-from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from tests.support import (
@@ -36,7 +33,6 @@ from tests.support import (
 OLD = certificates.Authority("old", is_old=True)
 ROOT = certificates.Authority("root")
 BETWEEN = certificates.Authority("between", signer=ROOT)
-SOURCES = Path(__file__).parents[2] / "operator" / "duepoint"
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +67,6 @@ async def greeted(context, port_):
 
 
 # -- the rules -------------------------------------------------------------------------------------
-
-
-async def test_the_default_of_newer_pythons_refuses_an_old_authority(tmp_path):
-    """Without this the other tests would show nothing."""
-    async with a_server(tmp_path) as hears:
-        context = ssl.create_default_context(cadata=OLD.pem.decode())
-        with pytest.raises(ssl.SSLCertVerificationError):
-            await greeted(context, hears.port)
 
 
 async def test_an_old_authority_vouches_for_its_servers(tmp_path):
@@ -116,16 +104,6 @@ async def test_a_certificate_that_is_no_authoritys_vouches_for_no_server(tmp_pat
         context = tlsrules.client_context(cadata=OLD.pem.decode())
         with pytest.raises(ssl.SSLCertVerificationError, match="invalid CA"):
             await greeted(context, hears.port)
-
-
-def test_contexts_of_clients_are_made_in_one_place():
-    made = re.compile(r"create_default_context\(|ssl\.SSLContext\(|_create_\w+_context\(")
-    found = {
-        file.relative_to(SOURCES).as_posix()
-        for file in SOURCES.rglob("*.py")
-        if made.search(file.read_text(encoding="utf-8"))
-    }
-    assert found - {"httpapi/tlsfiles.py"} == {"tlsrules.py"}  # the API is a server
 
 
 # -- the API server --------------------------------------------------------------------------------
@@ -205,21 +183,6 @@ async def test_a_webhook_reaches_a_receiver_of_an_old_authority(tmp_path):
         trust = actions.Tls(ca=actions.CaRef(kind="Secret", name="ca", key="ca.crt"))
         action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/", tls=trust)
         assert isinstance(await target.fire(firings.a_firing(action)), outcome.Delivered)
-
-
-async def test_a_webhook_reaches_a_receiver_of_an_old_authority_of_the_system(
-    tmp_path, monkeypatch
-):
-    """A company's own authority is often listed in the image's system store."""
-    (tmp_path / "system.pem").write_bytes(OLD.pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
-    dialling.public_tls.cache_clear()
-    try:
-        async with a_server(tmp_path) as hears, webhooktargets.a_target() as (target, _):
-            action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/")
-            assert isinstance(await target.fire(firings.a_firing(action)), outcome.Delivered)
-    finally:
-        dialling.public_tls.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["stream", "kafka"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.cli.schedules import causes, facts
+from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube.installation import InstallationState
 from duepoint.runs.history import PastSlot
@@ -342,6 +342,15 @@ SLOT_ROWS = {
 @pytest.mark.parametrize(("known", "when", "cause"), SLOT_ROWS.values(), ids=SLOT_ROWS)
 def test_the_cause_of_one_slot(known, when, cause):
     assert causes.of_slot(known, at(when), NOW).cause.cause == cause
+
+
+@pytest.mark.parametrize("row", ["before the creation", "nothing remembers it"])
+def test_a_slot_to_run_by_hand_stands_in_the_command(row):
+    known, when, _ = SLOT_ROWS[row]
+    answer = causes.of_slot(known, at(when), NOW)
+    wanted = f"kubectl duepoint trigger report -n team-a --at {when.replace(' ', 'T')}Z"
+    assert wanted in why.row(known, answer)["do"][-1]
+    assert any(line.endswith(wanted) for line in why.lines(known, answer))
 
 
 def test_a_completed_one_says_what_ended_it():

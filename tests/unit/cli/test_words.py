@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from aiohttp import web
 
-from duepoint import cli
-from duepoint.cli import instants, kubectlflags, output
 from tests.support import background, pagecommands, runlogs, scriptedapi
 
 ITEM = {
@@ -67,17 +64,6 @@ def write_kubeconfig(path: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("get", "list"), ("pause", "suspend"), ("unpause", "resume"), ("history", "describe"),
-        ("replay", "dlq replay"), ("help", "--help"), ("descrbe", "describe"),
-    ],
-)  # fmt: skip
-def test_a_word_of_other_programs_leads_to_ours(refused, word, meant):
-    assert f'did you mean "{meant}"?' in refused(word)
-
-
-@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("why",), "NAME: is missing; write duepoint why NAME"),
@@ -126,15 +112,6 @@ def test_flags_take_the_values_that_kubectl_gives_them(duepoint, cluster, flags,
     assert bool(cluster.changes) == (result == "suspended")
 
 
-def test_a_flag_that_is_set_to_false_is_left_out(duepoint, cluster):
-    answer = duepoint("list", "--all-namespaces=false", "-o", "json")
-    assert answer.column("name") == ["nightly"]
-    assert kubectlflags.plain(
-        cli.commands.get_command(click.Context(cli.commands), "trigger"),
-        ["a", "--wait=false", "--", "--wait=false"],
-    ) == ["a", "--no-wait", "--", "--wait=false"]
-
-
 @pytest.mark.parametrize("command", [("dlq", "list"), ("queue", "stats"), ("queue", "peek")])
 def test_a_command_without_redis_says_where_there_is_one(refused, monkeypatch, command):
     monkeypatch.delenv("DUEPOINT_REDIS_URL", raising=False)
@@ -169,14 +146,6 @@ def test_what_is_no_name_is_refused_before_the_cluster_is_asked(refused, command
     assert said in refused(command, name)
 
 
-@pytest.mark.parametrize("command", ["describe", "why", "logs", "trigger", "backfill"])
-@pytest.mark.parametrize("name", ["NIGHTLY", "nightl", "Nihgtly"])
-def test_a_name_that_is_nearly_right_is_corrected_in_any_case(refused, cluster, command, name):
-    more = ("--from", "2026-11-01", "--to", "2026-11-02") if command == "backfill" else ()
-    message = refused(command, name, *more)
-    assert f'NAME: there is no Schedule shop/{name}; did you mean "nightly"?' in message
-
-
 @pytest.mark.parametrize("command", ["why", "trigger", "backfill"])
 def test_a_cluster_without_the_crds_is_no_wrong_name(refused, cluster, command):
     cluster.answers[COLLECTION] = (404, {"message": "the server could not find the resource"})
@@ -201,34 +170,6 @@ def test_a_suspension_ends_in_the_future(refused, until, said):
     assert said in refused("suspend", "nightly", "--until", until)
 
 
-def test_a_time_of_day_is_the_last_one_in_the_zone(monkeypatch):
-    monkeypatch.setattr(instants, "now_us", lambda: instants.strict_us("2026-03-02T00:30:00Z"))
-    for text, wanted in (
-        ("01:30", "2026-03-02T00:30:00Z"),
-        ("1:30", "2026-03-02T00:30:00Z"),
-        ("01:31", "2026-03-01T00:31:00Z"),
-        ("00:00:05", "2026-03-01T23:00:05Z"),
-    ):
-        found = instants.parse_last_us(text, zone="Europe/Rome", name="--at")
-        assert instants.utc_text(found) == wanted, text
-
-
-def test_the_word_for_a_day_is_that_day_on_the_clock_of_the_zone(monkeypatch):
-    """In Rome the day has changed at this instant, and in UTC it has not."""
-    monkeypatch.setattr(instants, "now_us", lambda: instants.strict_us("2026-03-01T23:30:00Z"))
-    for text, wanted in (
-        ("today 2:30", "2026-03-02T01:30:00Z"),
-        ("yesterday 02:30", "2026-03-01T01:30:00Z"),
-        ("Yesterday", "2026-02-28T23:00:00Z"),
-        ("tomorrowT08:00", "2026-03-03T07:00:00Z"),
-        ("yesterday 02:30Z", "2026-02-28T02:30:00Z"),
-        ("2026-03-01 2:30", "2026-03-01T01:30:00Z"),
-    ):
-        for parse in (instants.parse_us, instants.parse_last_us):
-            found = parse(text, zone="Europe/Rome", name="--at")
-            assert instants.utc_text(found) == wanted, text
-
-
 @pytest.mark.parametrize("command", ["why", "logs", "trigger"])
 @pytest.mark.parametrize("word", ["25:00", "lunchtime", "yesterday noon"])
 def test_what_is_no_time_is_refused_before_a_cluster_is_asked(refused, command, word):
@@ -237,40 +178,7 @@ def test_what_is_no_time_is_refused_before_a_cluster_is_asked(refused, command, 
     assert "HH:MM for the last one, or yesterday HH:MM" in message
 
 
-@pytest.mark.parametrize("end", ["--from", "--to"])
-def test_an_end_of_a_backfill_is_read_before_a_cluster_is_asked(refused, end):
-    ends = {"--from": "yesterday", "--to": "today", end: "monday"}
-    words = [word for pair in ends.items() for word in pair]
-    message = refused("backfill", "nightly", *words, "--kubeconfig", "/nonexistent")
-    assert f'{end}: "monday" is no time' in message
-
-
 # -- the cluster ---------------------------------------------------------------------------------
-
-
-def test_an_empty_list_says_where_and_with_which_labels(duepoint, cluster):
-    cluster.answers[COLLECTION] = (200, {"items": [], "metadata": {}})
-    answer = duepoint("list", "-l", "team=a", "-o", "json")
-    assert (answer.code, answer.out) == (0, "")
-    assert answer.err.endswith("there is no Schedule with the labels team=a in namespace shop\n")
-
-
-@pytest.mark.parametrize("command", ["list", "forecast", "suspend"])
-def test_a_wrong_selector_is_named_by_its_option(refused, cluster, command):
-    cluster.answers[COLLECTION] = (400, {"message": "unable to parse requirement"})
-    assert '--selector: "a in (": unable to parse requirement' in refused(command, "-l", "a in (")
-
-
-def test_a_namespace_that_does_not_exist_is_no_healthy_one(duepoint, cluster):
-    cluster.answers |= {
-        "/version": (200, {}),
-        COLLECTION: (200, {"items": [], "metadata": {}}),
-    }
-    answer = duepoint("doctor")
-    assert answer.code == 1
-    assert (
-        "schedules: there is no namespace shop\n  do  write another -n; kubectl get" in answer.out
-    )
 
 
 @pytest.mark.parametrize("command", [("list",), ("doctor",), ("why", "x"), ("trigger", "x")])
@@ -345,14 +253,6 @@ def test_the_logs_that_a_page_asks_for_are_asked_of_kubectl(
     assert len(kubectl.asked()) == 1
 
 
-def test_the_list_of_commands_says_the_first_sentence_of_each():
-    context = click.Context(cli.commands)
-    listed = dict(cli.commands.rows(context))
-    commands = {name: cli.commands.get_command(context, name) for name in listed}
-    said = {name: command.get_short_help_str(1000) for name, command in commands.items()}
-    assert said == listed
-
-
 # -- output --------------------------------------------------------------------------------------
 
 
@@ -371,12 +271,3 @@ def test_each_command_that_asks_a_server_can_be_limited(refused, tmp_path, monke
             ("list",),
         ):
             assert "--timeout: " in refused(*command, "--timeout", "100ms"), command
-
-
-def test_a_connection_that_breaks_is_no_reader_that_has_left(refused, monkeypatch):
-    def breaks(*_: object, **__: object) -> None:
-        raise BrokenPipeError(32, "Broken pipe")
-
-    monkeypatch.setattr(output, "write", breaks)
-    message = refused("next", "* * * * *")
-    assert "a connection broke while the command used it: Broken pipe" in message

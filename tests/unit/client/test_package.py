@@ -6,29 +6,7 @@ import ssl
 
 import pytest
 
-from duepoint import client, errors
 from duepoint.client import Client, tokens, transport
-
-
-def test_every_public_name_is_there_and_documented():
-    for name in client.__all__:
-        assert getattr(client, name).__doc__, name
-
-
-def test_every_error_is_one_of_the_tree_that_the_docstring_draws():
-    from duepoint.client import problems
-
-    drawn = problems.__doc__
-    found = [
-        each for each in vars(problems).values()
-        if isinstance(each, type) and issubclass(each, Exception)
-    ]  # fmt: skip
-    assert {each.__name__ for each in found} == {
-        word for word in drawn.replace("├──", " ").replace("└──", " ").split()
-        if hasattr(problems, word) and isinstance(getattr(problems, word), type)
-    }  # fmt: skip
-    assert all(issubclass(each, errors.DuepointError) for each in found)
-
 
 # -- the environment -----------------------------------------------------------------------------
 

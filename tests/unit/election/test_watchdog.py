@@ -33,17 +33,6 @@ def test_a_deadline_that_passes_ends_the_process():
     assert len(leave.reasons) == 1
 
 
-def test_a_deadline_that_passes_while_the_machine_is_suspended_is_seen_at_once(monkeypatch):
-    monkeypatch.setattr(watchdog, "_LOOK_SECONDS", 0.01)
-    now = 0.0
-    leave = Exit()
-    dog = watchdog.Watchdog(leave, monotonic=lambda: now)
-    dog.guard(3600.0)
-    now = 7200.0
-    assert leave.happened.wait(60)
-    dog.close()
-
-
 def test_a_deadline_moved_on_or_lifted_ends_nothing():
     now = 0.0
     leave = Exit()
@@ -87,27 +76,3 @@ def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends
     asyncio.run(main())
     assert leave.reasons
     assert 0.3 < blocked[0] < timing.lease
-
-
-def test_a_term_that_ends_well_lifts_the_deadline():
-    leave = Exit()
-
-    async def main() -> None:
-        led = asyncio.Event()
-        dog = watchdog.Watchdog(leave)
-        one = elector.Elector(Connection(LeaseServer()), SystemClock(), "a", watchdog=dog)
-
-        async def work(_term: terms.Term) -> None:
-            led.set()
-            await asyncio.Event().wait()
-
-        running = asyncio.create_task(one.run(work))
-        await led.wait()
-        assert dog._deadline is not None
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        assert dog._deadline is None
-        dog.close()
-
-    asyncio.run(main())
-    assert not leave.reasons

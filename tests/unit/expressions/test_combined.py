@@ -6,10 +6,9 @@ import pytest
 
 from duepoint.expressions import Gap, Overlap, combined, compile_expression, every, merged, windowed
 from tests.property.expressions import generators
-from tests.unit.expressions import moments, stopwatch
+from tests.unit.expressions import moments
 
 NEW_YORK = "America/New_York"
-YEAR_US = 365 * 86_400 * 1_000_000
 
 
 def test_coinciding_times_count_once():
@@ -105,37 +104,6 @@ def test_crons_of_several_zones_and_windows_are_counted_too():
     assert expression.count_between(noon - 1, noon + day_us - 1) == 4
     assert expression.count_between(10**18, 10**19) == 0
     assert expression.count_between(-(10**18), -1) == 0
-
-
-@pytest.mark.parametrize(
-    ("texts", "count"),
-    [
-        pytest.param(
-            ("* * * * * *", "*/2 * * * * *", "*/7 * * * *", "0 9 * * 1-5"), 31_536_000, id="crons"
-        ),
-        pytest.param(("* * * * * *", "@every 1s"), 31_536_000, id="a-cron-and-a-period"),
-        pytest.param(("@every 7s", "@every 11s"), 6_962_492, id="two-periods"),
-        pytest.param(tuple(f"@every {n}s" for n in (1, 2, 3, 60)), 31_536_000, id="multiples"),
-        pytest.param(("* 0-58 0-22 * * *", "*/7 * * * * *"), 29_987_946, id="fixed-and-sweeping"),
-    ],
-)
-def test_a_year_of_busy_schedules_is_counted_without_walking_it(texts, count):
-    expression = merged([compile_expression(text, time_zone=NEW_YORK) for text in texts])
-    start = moments.us("2026-01-01T00:00:00Z")
-    with stopwatch.cpu_seconds() as passed:
-        assert expression.count_between(start, start + YEAR_US) == count
-        assert passed() <= 2  # walking would take half a minute
-
-
-def test_even_thirty_two_periods_without_a_common_factor_are_not_walked():
-    primes = [n for n in range(2, 132) if all(n % below for below in range(2, n))]
-    texts = [f"@every {n}s" for n in primes[:31]]
-    expression = merged([compile_expression(text) for text in (*texts, "*/5 * * * *")])
-    expected = len({s for p in (*primes[:31], 300) for s in range(p, 86_401, p)})
-    assert expression.count_between(0, 86_400_000_000) == expected
-    with stopwatch.cpu_seconds() as passed:
-        expression.count_between(0, YEAR_US)
-        assert passed() <= 3  # walking would take minutes
 
 
 def test_a_window_includes_its_start_and_excludes_its_end():

@@ -3,7 +3,7 @@
 import pytest
 
 from duepoint import errors
-from duepoint.expressions import Gap, Overlap, compile_expression
+from duepoint.expressions import compile_expression
 from tests.unit.expressions import moments
 
 
@@ -132,27 +132,6 @@ def test_there_is_nothing_before_1970_and_after_2112():
     assert moments.utc(expression.previous_before(10**18)) == "2112-09-17T23:53:00Z"
     assert expression.next_after(10**18) is None
     assert expression.next_after(moments.us("2112-09-17T23:53:00Z")) is None
-
-
-def test_equal_texts_share_one_compiled_form():
-    first = compile_expression("1 2 3 * *", time_zone="Europe/Rome", identity="a/b")
-    second = compile_expression("1 2 3 * *", time_zone="Europe/Rome", identity="c/d")
-    assert first is second
-    assert first is compile_expression("01 2 3 * ?", time_zone="Europe/Rome")
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"time_zone": "Europe/Paris"},
-        {"gap": Gap.SKIP},
-        {"overlap": Overlap.BOTH},
-    ],
-    ids=["zone", "gap", "overlap"],
-)
-def test_other_choices_give_another_form(other):
-    first = compile_expression("30 2 * * *", time_zone="Europe/Rome")
-    assert first is not compile_expression("30 2 * * *", **({"time_zone": "Europe/Rome"} | other))
 
 
 def test_the_identity_counts_only_with_h():

@@ -64,15 +64,6 @@ def test_a_thousand_similar_names_spread_over_every_field(names, field, low, hig
     assert min(values.values()) >= mean - 4.2 * mean**0.5
 
 
-def test_fields_of_one_name_are_picked_apart():
-    pairs = Counter(
-        (spread.hashed_value(name, "hour", 0, 3), spread.hashed_value(name, "minute", 0, 3))
-        for name in PATTERNS["padded-numbers"]
-    )
-    assert len(pairs) == 16
-    assert max(pairs.values()) <= 100  # 62.5 each
-
-
 def test_all_minute_slots_of_a_day_are_reached():
     fields = (("hour", 23), ("minute", 59))
     slots = {
@@ -126,11 +117,6 @@ def test_a_hashed_range_may_be_of_names_and_wrap(identity):
     assert found["0 12 * * H(FRI-MON)"] in {1, 2, 3, 4}
     assert found["0 12 * * H(5-7)"] in {1, 2, 3}
     assert found["0 12 * * H(mon-5)"] in {4, 5, 6, 0, 1}
-
-
-def test_identities_share_a_form_only_when_their_hash_agrees():
-    texts = {first_slot("H H * * *", f"a/{number}") for number in range(50)}
-    assert len(texts) > 40
 
 
 def test_jitter_is_stable_and_within_its_width():

@@ -44,10 +44,3 @@ def test_the_other_forms_in_words():
         end_us=moments.us("2027-01-01T00:00:00Z"),
     )
     assert cut.describe() == "every 1d, from 2026-01-01T00:00:00Z, before 2027-01-01T00:00:00Z"
-
-
-def test_words_stay_on_one_line():
-    for text in ("1,3,5,7,9,11 */5 * * *", "* 1-3 1,5,9 2,4 1#1,5L", "0 0 LW,1W,2W * *"):
-        words = compile_expression(text).describe()
-        assert "\n" not in words
-        assert len(words) < 300

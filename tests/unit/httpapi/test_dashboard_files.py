@@ -25,43 +25,12 @@ UNSAFE = re.compile(
 NAMESPACES = ("http://www.w3.org/2000/svg",)
 
 
-def named():
-    """Every file that the page or one of its scripts names, from the page on."""
-    found = set(re.findall(r'(?:href|src)="([^"#]+)"', INDEX))
-    unread = [name for name in found if name.endswith(".js")]
-    while unread:
-        text = (FOLDER / unread.pop()).read_text()
-        for name in re.findall(r'from "\./([^"]+)"', text):
-            if name not in found:
-                found.add(name)
-                unread.append(name)
-    return found
-
-
-def test_every_file_that_is_named_is_served_and_every_other_one_is_not_there():
-    assert named() | {files.INDEX} == set(files.WebFiles().by_name)
-    assert {path.name for path in FOLDER.iterdir()} == set(files.WebFiles().by_name)
-
-
 def test_every_file_is_packed_into_the_wheel():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["duepoint.httpapi.dashboard"]
     for path in FOLDER.iterdir():
         name = path.relative_to(FOLDER.parent).as_posix()
         assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), name
-
-
-def test_the_policy_allows_what_the_files_need_and_nothing_else():
-    directives = dict(
-        part.strip().partition(" ")[::2] for part in files.POLICY.split(";") if part.strip()
-    )
-    assert directives["default-src"] == "'none'"
-    assert directives["frame-ancestors"] == "'none'"
-    assert directives["require-trusted-types-for"] == "'script'"
-    for name in ("script-src", "style-src", "img-src", "connect-src"):
-        assert directives[name] == "'self'"
-    assert "unsafe" not in files.POLICY
-    assert "*" not in files.POLICY
 
 
 def test_every_file_is_served_with_the_policy_and_a_tag_of_its_own():
@@ -90,8 +59,3 @@ def test_no_file_asks_another_server(path):
     for name in NAMESPACES:
         text = text.replace(name, "")
     assert not re.search(r"https?://|@import|url\(|\"//", text)
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_every_script_says_what_it_is_for(path):
-    assert path.read_text().startswith("// ")

@@ -50,19 +50,3 @@ async def test_other_requests_get_their_turns_while_slow_rows_are_read():
     assert [row.id for row in batch.rows] == [f"m{n}" for n in range(ROWS) if n != 750]
     assert batch.places == [place for place in range(ROWS) if place != 750]
     assert batch.refused[750][0] == "wrong"
-
-
-async def test_large_rows_are_read_one_at_a_time():
-    """Text that is not compact takes 20 ms for 64 KiB."""
-    seen: list[int] = []
-
-    class CountingReader(SlowReader):
-        def rows(self, lines, *, now_us):
-            seen.append(sum(map(len, lines)))
-            return super().rows(lines, now_us=now_us)
-
-    lines = [b'{"id": "m%d", "x": "%b"}' % (number, b"x" * 40_000) for number in range(10)]
-    streams = bulk.Bulk(None, None, None, turns.Turns(), clocks.SystemClock())
-    batch = await streams.read(call_of(CountingReader()), 1, lines)
-    assert len(batch.refused) == 10
-    assert max(seen) < 65_536

@@ -36,16 +36,6 @@ class Server:
         return found, round(asyncio.get_running_loop().time() - began, 3)
 
 
-def test_equal_questions_at_a_time_are_one():
-    async def main():
-        server = Server()
-        answers = await asyncio.gather(*(server.find() for _ in range(5)))
-        assert answers == [(True, 0.1)] * 5
-        assert server.asked == 1
-
-    virtualtime.run(main())
-
-
 def test_a_yes_is_renewed_before_it_ends_and_no_request_waits_for_that():
     async def main():
         server = Server()
@@ -72,17 +62,6 @@ def test_a_no_that_a_renewal_brings_ends_the_yes_at_once():
     virtualtime.run(main())
 
 
-def test_a_yes_that_is_too_old_waits_for_an_answer_that_comes():
-    async def main():
-        server = Server()
-        await server.find()
-        await asyncio.sleep(12)
-        server.answer = False
-        assert await server.find() == (False, 0.1)
-
-    virtualtime.run(main())
-
-
 @pytest.mark.parametrize("seconds", [0.0, 5.0], ids=["no answer at all", "no answer soon"])
 def test_a_yes_stands_for_half_a_minute_where_there_is(seconds):
     async def main():
@@ -101,76 +80,5 @@ def test_a_yes_stands_for_half_a_minute_where_there_is(seconds):
         await asyncio.sleep(20)
         with pytest.raises(OperationProblem):
             await server.find()
-
-    virtualtime.run(main())
-
-
-def test_a_no_does_not_stand_once_its_time_is_over():
-    async def main():
-        server = Server(answer=False)
-        assert await server.find() == (False, 0.1)
-        server.answer = None
-        await asyncio.sleep(1.9)
-        assert await server.find() == (False, 0.0)
-        await asyncio.sleep(0.2)
-        with pytest.raises(OperationProblem):
-            await server.find()
-
-    virtualtime.run(main())
-
-
-def test_the_oldest_is_forgotten_first():
-    async def main():
-        server = Server()
-        for key in ("a", "b", "c"):
-            await server.find(key)
-        assert server.known.known("a") is None
-        assert server.known.known("c") is not None
-
-    virtualtime.run(main())
-
-
-def test_a_request_that_is_given_up_leaves_the_question_to_the_others():
-    async def main():
-        server = Server()
-        first = asyncio.create_task(server.find())
-        second = asyncio.create_task(server.find())
-        await asyncio.sleep(0.05)
-        first.cancel()
-        assert await second == (True, 0.1)
-        assert server.asked == 1
-
-    virtualtime.run(main())
-
-
-def test_very_many_answers_that_say_no_push_out_none_that_says_yes():
-    async def main():
-        server = Server()
-        server.known = remembered.Remembered(100, TIMES)
-        await server.find("honest")
-        server.answer, server.seconds = False, 0.0
-        for number in range(1_000):
-            await server.find(f"made up {number}")
-        asked = server.asked
-        assert await server.find("honest") == (True, 0.0)
-        assert await server.find("made up 999") == (False, 0.0)
-        assert server.asked == asked
-        assert len(server.known._known) <= 11
-
-    virtualtime.run(main())
-
-
-def test_an_answer_that_changes_counts_as_what_it_is_now():
-    async def main():
-        server = Server(answer=False)
-        server.known = remembered.Remembered(30, TIMES)
-        await server.find("a")
-        await asyncio.sleep(3)
-        server.answer = True
-        await server.find("a")
-        server.answer, server.seconds = False, 0.0
-        for number in range(10):
-            await server.find(f"made up {number}")
-        assert await server.find("a") == (True, 0.0)
 
     virtualtime.run(main())

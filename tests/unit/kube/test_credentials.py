@@ -75,31 +75,6 @@ async def test_a_token_file_in_the_middle_of_its_rotation_keeps_the_old_token(tm
     assert (await access.login()).token == "one"
 
 
-async def test_a_token_of_a_file_is_known_until_the_file_is_to_be_read_again(tmp_path: Path):
-    token, now = tmp_path / "token", 0.0
-    token.write_text("old")
-    login = credentials.Login(server="http://localhost")
-    access = credentials.FileToken(login, token, monotonic=lambda: now)
-    assert access.known() is await access.login()
-    now += credentials.TOKEN_AGE_SECONDS
-    assert access.known() is None
-    token.write_text("new")
-    assert (await access.login()).token == "new"
-    assert access.known() is await access.login()
-
-
-async def test_a_login_that_has_to_be_made_is_known_once_it_was():
-    made = credentials.Login(server="http://localhost", token="a")
-    access = credentials.LoadedCredentials(lambda: made)
-    assert access.known() is None
-    login = await access.login()
-    assert access.known() is login
-
-
-def test_outside_a_pod_there_is_no_mounted_account(tmp_path: Path):
-    assert credentials.in_cluster({}, tmp_path) is None
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -188,49 +163,6 @@ def test_an_unknown_context_is_named_with_those_there_are(tmp_path: Path, contex
         credentials.of_kubeconfig(a_kubeconfig(tmp_path, token="t"), context)
     assert refused.value.name == "--context"
     assert str(refused.value).endswith(hint)
-
-
-@pytest.mark.parametrize(
-    ("names", "hint"),
-    [
-        ((), "write another file: this one has no context"),
-        (("here",), "write --context here"),
-        (("here", "there"), "write --context with one of here, there"),
-        (tuple("abcdefghijk"), "write --context with one of a, b, c, d, e, f, g, h, i, j, ..."),
-    ],
-)
-def test_a_file_without_a_current_context_is_named_with_those_there_are(
-    tmp_path: Path, names: tuple[str, ...], hint: str
-):
-    path = tmp_path / "config"
-    path.write_text(json.dumps({"contexts": [{"name": name, "context": {}} for name in names]}))
-    with pytest.raises(errors.InvalidSetting) as refused:
-        credentials.of_kubeconfig(path)
-    assert str(refused.value) == f"KUBECONFIG: {path}: has no current-context; {hint}"
-
-
-def test_a_context_of_a_file_that_has_none_asks_for_another_file(tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text("")
-    with pytest.raises(errors.InvalidSetting) as refused:
-        credentials.of_kubeconfig(path, "x")
-    assert str(refused.value).endswith("write another file: this one has no context")
-
-
-def test_a_file_that_is_no_yaml_is_named_with_its_line(tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text("a: 1\nb: [\n")
-    with pytest.raises(errors.InvalidSetting) as refused:
-        credentials.of_kubeconfig(path)
-    assert "(line 2: " in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-async def test_the_first_file_that_exists_of_several_is_used(tmp_path: Path):
-    path = a_kubeconfig(tmp_path, token="abc")
-    listed = os.pathsep.join([str(tmp_path / "none"), str(path)])
-    access = credentials.found(None, None, {"KUBECONFIG": listed})
-    assert (await access.login()).token == "abc"
 
 
 async def test_a_plugin_is_asked_through_the_official_package_and_again_after_a_401(

@@ -56,35 +56,6 @@ def test_a_thing_that_goes_on_for_an_hour_is_one_event_that_is_counted():
     virtualtime.run(main())
 
 
-def test_what_happens_once_is_written_once():
-    async def main():
-        kubernetes = FakeKubernetes()
-        async with a_recorder(kubernetes) as recorder:
-            recorder.note(news())
-            await asyncio.sleep(3600)
-            assert writes(kubernetes) == ["POST"]
-            (event,) = kubernetes.all_stored("events")
-            assert "series" not in event
-            recorder.note(news())
-            await asyncio.sleep(1)
-            assert writes(kubernetes) == ["POST", "POST"]
-
-    virtualtime.run(main())
-
-
-def test_other_reasons_and_other_schedules_are_told_by_themselves():
-    async def main():
-        kubernetes = FakeKubernetes()
-        async with a_recorder(kubernetes) as recorder:
-            recorder.note(news())
-            recorder.note(news("RunMissed"))
-            recorder.note(news(uid="u2"))
-            await asyncio.sleep(1)
-        assert writes(kubernetes) == ["POST"] * 3
-
-    virtualtime.run(main())
-
-
 def test_a_flood_is_posted_at_twenty_a_second_and_what_is_beyond_the_bound_is_dropped(monkeypatch):
     monkeypatch.setattr(events, "MOST_WAITING", 300)
 
@@ -126,21 +97,6 @@ def test_a_namespace_in_which_everything_fails_leaves_room_and_turns_to_others(m
     virtualtime.run(main())
 
 
-def test_what_is_over_gives_its_place_back(monkeypatch):
-    monkeypatch.setattr(events, "MOST_WAITING", 100)
-
-    async def main():
-        kubernetes = FakeKubernetes()
-        async with a_recorder(kubernetes) as recorder:
-            for begun in range(5):
-                for number in range(70):
-                    recorder.note(news(uid=f"{begun}-{number}"))
-                await asyncio.sleep(3 * events.WINDOW_SECONDS)
-                assert len(writes(kubernetes)) == 70 * (begun + 1)
-
-    virtualtime.run(main())
-
-
 @pytest.mark.parametrize("end", ["-", "."])
 def test_the_event_of_a_long_name_has_a_name_that_the_api_server_takes(end):
     async def main():
@@ -170,24 +126,3 @@ def test_an_api_server_that_refuses_events_stops_nothing():
         assert (event["reason"], event["type"]) == ("RunMissed", "Warning")
 
     virtualtime.run(main())
-
-
-def test_a_note_and_a_related_job_are_part_of_it():
-    async def main():
-        kubernetes = FakeKubernetes()
-        job = events.ObjectReference(
-            namespace="team", name="nightly-1", uid="j", kind="Job", api_version="batch/v1"
-        )
-        async with a_recorder(kubernetes) as recorder:
-            recorder.note(news(related=job))
-            await asyncio.sleep(1)
-        (event,) = kubernetes.all_stored("events")
-        assert event["note"] == "exit 1"
-        assert event["related"]["kind"] == "Job"
-
-    virtualtime.run(main())
-
-
-def test_a_related_object_of_unknown_uid_is_named_without_one():
-    job = events.ObjectReference(namespace="team", name="nightly-1", uid="", kind="Job")
-    assert "uid" not in job.reference()

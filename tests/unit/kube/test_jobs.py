@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from dataclasses import replace
 from typing import Any
@@ -174,18 +173,6 @@ def test_a_finished_job_is_kept_for_ten_minutes_at_least(written: int | None, us
     assert job["spec"]["ttlSecondsAfterFinished"] == used
 
 
-def test_a_template_without_a_ttl_gets_none():
-    assert "ttlSecondsAfterFinished" not in jobbuilder.job_for(a_template(), FACTS)["spec"]
-
-
-def test_the_template_itself_is_never_changed():
-    template = a_template(ttlSecondsAfterFinished=1)
-    template["metadata"] = {"labels": {"a": "b"}}
-    before = copy.deepcopy(template)
-    jobbuilder.job_for(template, FACTS)
-    assert template == before
-
-
 @pytest.mark.parametrize(
     "template",
     [
@@ -211,12 +198,6 @@ def test_annotations_beyond_what_an_object_may_carry_are_refused_with_their_size
     assert error.path == "spec.jobTemplate.spec.template.metadata.annotations"
 
 
-def test_an_unknown_zone_spells_the_slot_in_utc():
-    job = jobbuilder.job_for(a_template(), replace(FACTS, time_zone="Mars/Olympus"))
-    stamp = job["metadata"]["annotations"][jobbuilder.CRONJOB_SCHEDULED_TIMESTAMP]
-    assert stamp == "2026-11-22T01:30:00Z"
-
-
 # -- creating ---------------------------------------------------------------------------------
 
 JOB = jobbuilder.job_for(a_template(), FACTS)
@@ -229,12 +210,6 @@ async def test_a_creation_whose_answer_was_lost_is_found_to_be_ours():
         await jobcreation.create(kubernetes, "reports", JOB)
     assert isinstance(await jobcreation.create(kubernetes, "reports", JOB), jobcreation.AlreadyOurs)
     assert len(kubernetes.all_stored("jobs")) == 1
-
-
-async def test_a_conflict_that_is_not_about_the_name_is_tried_again():
-    kubernetes = FakeKubernetes()
-    kubernetes.fail_next(errors.Conflict("quota moved", status=409, reason="Conflict"))
-    assert isinstance(await jobcreation.create(kubernetes, "reports", JOB), jobcreation.Created)
 
 
 async def test_endless_conflicts_are_an_outage_not_a_verdict():
@@ -323,11 +298,6 @@ def test_the_end_of_a_job_is_read_off_its_conditions(status: Any, expected: Any)
     assert (finished and (finished.succeeded, finished.at_us)) == expected
 
 
-def test_only_the_controller_of_a_job_is_its_maker():
-    assert jobs.owner_of(owned()) == OWNER
-    assert jobs.owner_of(owned(controller=None)) is None
-
-
 OWNER = jobs.JobOwner("reports", "nightly", "a")
 
 
@@ -364,17 +334,6 @@ def owned(
 def test_a_job_is_a_run_of_the_schedule_of_its_namespace_with_its_owners_name_and_uid(forged: Any):
     assert jobs.is_run_of(owned(), OWNER)
     assert not jobs.is_run_of(owned(**forged), OWNER)
-
-
-async def test_a_job_of_ours_without_its_slot_is_not_said_to_be_controlled_by_another():
-    api = FakeKubernetes()
-    job = jobbuilder.job_for(a_template(), replace(FACTS, namespace="reports"))
-    stripped = {**job, "metadata": {**job["metadata"], "annotations": {}}}
-    await api.request("POST", jobs.collection("reports"), stripped)
-    found = await jobcreation.create(api, "reports", job)
-    assert isinstance(found, jobcreation.NameConflict)
-    assert "controlled by" not in found.message
-    assert f"its annotation {jobbuilder.SCHEDULED_TIME} is missing; write 2026-" in found.message
 
 
 async def test_the_job_of_an_earlier_schedule_of_that_name_does_not_stand_for_the_slot():

@@ -50,8 +50,3 @@ def test_a_creation_that_is_no_time_is_named():
     item = schedulespecs.item_of(a_document(creationTimestamp="yesterday"))
     with pytest.raises(errors.InvalidSpec, match=r'creationTimestamp: "yesterday" is no RFC 3339'):
         schedulespecs.of_item(item)
-
-
-def test_an_object_without_a_spec_is_refused_as_an_empty_one():
-    with pytest.raises(errors.InvalidSpec, match="spec"):
-        schedulespecs.of_item(schedulespecs.item_of({"metadata": {"name": "report"}}))

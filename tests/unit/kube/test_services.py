@@ -89,14 +89,6 @@ async def test_a_service_with_a_slice_of_another_author_is_not_dialled_by_its_cl
     assert not found.vouched
 
 
-async def test_a_headless_service_with_a_slice_of_another_author_is_not_vouched_for():
-    kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
-    await a_slice(kubernetes, "10.9.9.9", labels={})
-    found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.ServiceResolved)
-    assert not found.vouched
-
-
 async def test_a_service_with_slices_of_the_controller_alone_is_vouched_for():
     kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
     await a_slice(kubernetes, "10.1.1.1")
@@ -104,21 +96,6 @@ async def test_a_service_with_slices_of_the_controller_alone_is_vouched_for():
     found = await services.resolve(kubernetes, "team", "billing", 80)
     assert isinstance(found, services.ServiceResolved)
     assert found.vouched
-
-
-async def test_names_among_endpoints_are_never_looked_up():
-    kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
-    await a_slice(kubernetes, "example.com", "10.1.1.1", "fd00::1")
-    found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.ServiceResolved)
-    assert [one.host for one in found.addresses] == ["10.1.1.1", "fd00::1"]
-
-
-async def test_an_external_name_is_refused_whatever_the_type_says():
-    kubernetes = await a_cluster(externalName="elsewhere.example.com")
-    found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.ServiceUnresolved)
-    assert found.trouble is services.ServiceTrouble.EXTERNAL_NAME
 
 
 async def test_an_outage_is_an_outage_and_not_a_missing_service():

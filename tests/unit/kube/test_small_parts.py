@@ -105,21 +105,11 @@ def test_a_403_tells_why(message, causes, expected):
     assert found.cause is expected
 
 
-def test_a_version_that_the_server_has_not_reached_means_listing_again():
-    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-    found = answer(504, reason="Timeout", details={"causes": causes, "retryAfterSeconds": 1})
-    assert isinstance(found, errors.Gone)
-
-
 @pytest.mark.parametrize("body", [b"", b"<html>no</html>", b"\xff\xfe", b"[1]", b'{"code":"x"}'])
 def test_an_answer_of_something_else_is_still_an_error_with_a_message(body: bytes):
     found = errors.from_answer("GET /x", 502, {}, body)
     assert isinstance(found, errors.Unavailable)
     assert "GET /x" in str(found)
-
-
-def test_a_message_has_a_bounded_length():
-    assert len(str(answer(422, message="x" * 10_000))) == errors.MESSAGE_LIMIT
 
 
 # -- paths ------------------------------------------------------------------------------------

@@ -95,36 +95,6 @@ async def test_no_more_connections_than_allowed_and_nobody_is_forgotten():
         assert most == 3
 
 
-async def test_who_waits_for_a_connection_too_long_has_sent_nothing():
-    async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-        await reader.read(-1)
-
-    async with a_server(talk, most=1) as lines:
-        hanging = asyncio.ensure_future(ask(lines))
-        await asyncio.sleep(0)
-        with pytest.raises(connections.NotConnected):
-            await ask(lines, seconds=0.05)
-        hanging.cancel()
-        await asyncio.gather(hanging, return_exceptions=True)
-
-
-async def test_whoever_gives_up_waiting_leaves_the_place_to_the_next():
-    let_go = asyncio.Event()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            await read_request(reader)
-            await let_go.wait()
-            writer.write(OK)
-
-    async with a_server(talk, most=1) as lines:
-        first, second, third = (asyncio.ensure_future(ask(lines)) for _ in range(3))
-        await asyncio.sleep(0)
-        second.cancel()
-        let_go.set()
-        assert (await first).status == (await third).status == 200
-
-
 async def test_a_late_answer_costs_the_connection_and_not_the_next_request():
     begun = 0
 
@@ -185,36 +155,6 @@ async def test_nothing_is_repeated_once_something_was_heard():
             await ask(lines, is_repeatable=True)
 
 
-async def test_what_comes_unasked_ends_the_connection():
-    said = asyncio.Event()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(OK)
-        if not said.is_set():
-            await asyncio.sleep(0.01)
-            writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
-            await writer.drain()
-            await reader.read(-1)
-            said.set()
-
-    async with a_server(talk) as lines:
-        await ask(lines)
-        async with asyncio.timeout(PATIENCE):
-            await said.wait()
-        assert (await ask(lines)).body == b"ok"
-
-
-async def test_no_http_is_told_as_such():
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"-ERR unknown command\r\n\r\n")
-
-    async with a_server(talk) as lines:
-        with pytest.raises(http1.NotHttp):
-            await ask(lines)
-
-
 async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
     async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
@@ -227,28 +167,6 @@ async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
             await hanging
         with pytest.raises(connections.NotConnected):
             await ask(lines)
-
-
-async def test_a_connection_that_was_idle_for_long_is_closed_and_not_used_again():
-    begun, ended = 0, asyncio.Event()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal begun
-        begun += 1
-        try:
-            while True:
-                await read_request(reader)
-                writer.write(OK)
-        finally:
-            ended.set()
-
-    async with a_server(talk) as lines:
-        lines._keep_seconds = 0.05
-        await ask(lines)
-        async with asyncio.timeout(PATIENCE):
-            await ended.wait()
-        assert (await ask(lines)).body == b"ok"
-        assert begun == 2
 
 
 async def test_endpoints_with_another_name_or_context_share_no_connection():

@@ -6,7 +6,6 @@ One timer serves the connection: each request has its own deadline all the same,
 from __future__ import annotations
 
 import asyncio
-import weakref
 
 import pytest
 
@@ -63,29 +62,5 @@ def test_each_request_of_a_connection_ends_at_its_own_deadline(first, second):
         answered = second[1] is not None
         expected = (204, second[1]) if answered else (0, second[0])
         assert await lasted(connection, second[0]) == expected
-
-    virtualtime.run(scene())
-
-
-def test_a_deadline_between_two_requests_ends_neither():
-    async def scene() -> None:
-        connection = http1.Connection()
-        connection.connection_made(Server(connection, 1, 8))
-        assert await lasted(connection, 10) == (204, 1)
-        await asyncio.sleep(20)
-        assert await lasted(connection, 9) == (204, 8)
-
-    virtualtime.run(scene())
-
-
-def test_a_connection_that_is_closed_is_held_by_no_timer():
-    async def scene() -> None:
-        connection = http1.Connection()
-        connection.connection_made(Server(connection, 1))
-        await lasted(connection, 3600)
-        known = weakref.ref(connection)
-        connection.abort()
-        del connection
-        assert known() is None
 
     virtualtime.run(scene())

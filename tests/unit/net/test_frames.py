@@ -84,12 +84,3 @@ def test_a_negative_length_is_cut_off_as_well():
     bounded, inner, transport = connected()
     bounded.data_received(b"\xff\xff\xff\xff")
     assert (transport.is_aborted, inner.received) == (True, b"")
-
-
-def test_what_else_a_transport_says_is_handed_on():
-    bounded, inner, transport = connected()
-    bounded.pause_writing()
-    bounded.resume_writing()
-    assert bounded.eof_received() is True
-    bounded.connection_lost(None)
-    assert inner.calls == [transport, "pause", "resume", "eof", None]

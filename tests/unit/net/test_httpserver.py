@@ -100,14 +100,6 @@ async def test_what_frames_a_body_does_not_go_on_for_ever(serve, endless):
         assert served.targets == []
 
 
-async def test_a_body_in_tiny_chunks_is_whole(serve):
-    """Its framing is many times as long as it is."""
-    async with serve(head_bytes=1_024) as served:
-        pieces = [b"1\r\n%d\r\n" % (n % 10) for n in range(3_000)]
-        said = await served.ask(CHUNKED, b"".join(pieces) + b"0\r\n\r\n")
-        assert said.endswith(b"0123456789")
-
-
 @pytest.mark.parametrize("version", ["0.9", "2.0"])
 async def test_other_versions_are_refused(serve, version):
     async with serve() as served:
@@ -115,35 +107,6 @@ async def test_other_versions_are_refused(serve, version):
         assert said.startswith(b"HTTP/1.1 400 ")
         assert f"HTTP/{version} is not spoken here; send HTTP/1.1".encode() in said
         assert served.targets == []
-
-
-async def test_a_client_of_http_1_0_cannot_send_chunks(serve):
-    async with serve() as served:
-        old = CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0")
-        said = await served.ask(old + b"2\r\nok\r\n0\r\n\r\n")
-        assert said.startswith(b"HTTP/1.1 400 ")
-        assert served.targets == []
-
-
-async def test_many_requests_may_come_in_one_piece_that_is_longer_than_a_head(serve):
-    """The last one of the piece is cut, and goes on when all before it were answered."""
-    async with serve(head_bytes=1_024) as served:
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        last = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        writer.write(b"".join(GET % number for number in range(200)) + last[:20])
-        for _ in range(200):
-            assert b"HTTP/1.1 200 OK" in await reader.readuntil(b"\r\n\r\n")
-        writer.write(last[20:])
-        assert b"HTTP/1.1 200 OK" in await reader.read()
-        writer.close()
-        assert served.targets == [*(f"/{number}" for number in range(200)), "/last"]
-
-
-async def test_what_came_before_a_bad_request_is_answered(serve):
-    async with serve() as served:
-        said = await served.ask(GET % 1 + GET % 2 + b"GET / HTTP/1.1\nHost: x\n\n")
-        assert said.count(b"HTTP/1.1 200 ") == 2
-        assert served.targets == ["/1", "/2"]
 
 
 async def test_of_a_flood_on_a_connection_only_so_many_wait(serve):

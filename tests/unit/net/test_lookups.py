@@ -77,12 +77,6 @@ async def test_who_asks_for_the_same_name_at_the_same_time_shares_one_look_up(si
         assert isinstance(one, socket.gaierror)
 
 
-async def test_an_answer_is_not_kept(silent, looking):
-    for _ in range(3):
-        await looking.addresses("quiet.test", 80, "team")
-    assert silent.asked == ["quiet.test"] * 3
-
-
 async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
     silent, looking, monkeypatch
 ):
@@ -95,27 +89,3 @@ async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
     silent.may_go.set()
     monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 30)
     assert await looking.addresses("quiet.test", 80, "hostile") == ("192.0.2.7",)
-
-
-async def test_the_line_of_one_namespace_is_bounded(looking, monkeypatch):
-    monkeypatch.setattr(lookups, "MOST_WAITING", 3)
-    hanging = [
-        asyncio.create_task(looking.addresses(f"hanging{n}", 80, "hostile")) for n in range(7)
-    ]
-    await asyncio.sleep(0.05)
-    with pytest.raises(socket.gaierror, match="3 other names of namespace hostile"):
-        await looking.addresses("hanging7", 80, "hostile")
-    for one in hanging:
-        one.cancel()
-    await asyncio.gather(*hanging, return_exceptions=True)
-
-
-async def test_whoever_stops_waiting_leaves_the_look_up_to_the_others(silent, looking):
-    first, second = (
-        asyncio.create_task(looking.addresses("hanging", 80, "team")) for _ in range(2)
-    )
-    await silent.have_begun(1)
-    first.cancel()
-    silent.may_go.set()
-    with pytest.raises(socket.gaierror):
-        await second

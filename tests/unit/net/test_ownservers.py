@@ -32,10 +32,6 @@ def test_an_address_of_this_machine_is_in_one_of_the_networks():
     assert all(one.prefixlen <= 24 for one in found)
 
 
-def test_loopback_is_no_network_of_the_cluster():
-    assert not any(one.is_loopback for one in ownservers.networks())
-
-
 @pytest.mark.parametrize(
     ("line", "network"),
     [
@@ -49,7 +45,3 @@ def test_an_ipv6_network_is_a_nodes_share_at_least(tmp_path, line, network):
     listed = tmp_path / "if_inet6"
     listed.write_text(line + "\n")
     assert list(ownservers._ipv6(listed)) == [ipaddress.ip_network(network)]
-
-
-def test_a_kernel_without_ipv6_has_no_ipv6_networks(tmp_path):
-    assert list(ownservers._ipv6(tmp_path / "absent")) == []

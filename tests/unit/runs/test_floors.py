@@ -57,27 +57,3 @@ def test_a_slot_that_was_open_and_is_skipped_counts_when_its_entry_is_read_again
     after = folded(skipped, into=before, replayed=True)
     assert after.counts.skipped == 1
     assert folded(skipped, into=restarted(after), replayed=True).counts.skipped == 1
-
-
-def test_a_skipped_slot_that_the_last_slots_show_is_not_counted_again():
-    before = restarted(folded(event(100), event(200, RunState.SKIPPED, settled_us=0)))
-    again = event(200, RunState.SKIPPED, settled_us=0)
-    assert folded(again, into=before).counts.skipped == 1
-
-
-def test_a_miss_far_below_the_watermark_is_not_counted_again_when_it_is_read_as_a_new_entry():
-    events = [event(slot, settled_us=slot * S) for slot in range(200, 200 + MOST)]
-    missed = event(100, RunState.MISSED, count=7, settled_us=100 * S)
-    before = restarted(folded(missed, *events))
-    assert folded(missed, into=before).counts.missed == 7
-
-
-def test_two_jobs_that_fail_in_one_second_count_though_the_leader_changes_between():
-    """The later one was created and ended while no operator led."""
-    late = {"job_uid": "uid", "started_us": 350 * S, "finished_us": 400 * S, "settled_us": 0}
-    first = event(100, RunState.FAILED, job_name="job-100", **late)
-    before = restarted(folded(first))
-    second = event(200, RunState.FAILED, job_name="job-200", **late)
-    after = folded(second, into=before, replayed=True)
-    assert (after.counts.started, after.counts.failed) == (2, 2)
-    assert folded(second, into=restarted(after), replayed=True).counts == after.counts

@@ -125,16 +125,6 @@ def test_what_a_status_shows_is_read_back_to_the_same_rows(event):
     assert history.fold(again, event) == again or not again[0].is_over
 
 
-@pytest.mark.parametrize(
-    "row",
-    [{}, {"outcome": "Succeeded"}, {"scheduledTime": "2027-01-01T00:00:00Z", "outcome": "New"}, 7],
-    ids=["empty", "no-slot", "an-outcome-of-another-version", "no-object"],
-)
-def test_entries_that_are_not_ours_are_left_out(row):
-    assert recent.history({"recentRuns": [row]}) == ()
-    assert recent.history({"recentRuns": row}) == ()
-
-
 def waiting(number, reason="QuotaExceeded", message="quota: pods 1 of 1"):
     slots = OpenSlots()
     slot_us = T0 + number * 60 * SECOND
@@ -149,10 +139,3 @@ def test_a_slot_that_was_put_off_waits_with_its_reason_and_is_not_history():
     assert [row["outcome"] for row in shown] == ["Waiting", "Succeeded"]
     assert (shown[0]["reason"], shown[0]["message"]) == ("QuotaExceeded", "quota: pods 1 of 1")
     assert len(recent.history({"recentRuns": shown})) == 1
-
-
-def test_after_a_takeover_a_waiting_slot_keeps_the_published_reason_until_a_newer_one():
-    before = {"recentRuns": rows((), waiting(1))}
-    assert rows((), waiting(1, reason="", message=""), before) == before["recentRuns"]
-    (row,) = rows((), waiting(1, reason="Forbidden", message="no"), before)
-    assert row["reason"] == "Forbidden"

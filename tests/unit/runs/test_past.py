@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.runs import past
-from duepoint.runs.run import RunEvent, RunState, Together
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.sets.identity import SetIdentity
 
 T0 = 1_772_400_000_000_000
@@ -78,21 +78,6 @@ def test_several_missed_slots_are_one_record_with_the_oldest():
     assert (slot.count, slot.since_us) == (60, T0 - 3_600 * SECOND)
 
 
-def test_a_job_comes_back_by_its_name():
-    slot = read_back(an_event(RunState.RUNNING, "Created", finished_us=0, job_name="report-29"))
-    assert (slot.outcome, slot.reason, slot.job_name) == ("Running", "Created", "report-29")
-
-
-def test_a_long_message_is_cut_between_characters():
-    slot = read_back(an_event(RunState.FAILED, "Network", message="ü" * 500))
-    assert slot.message == "ü" * (past.MESSAGE_BYTES // 2)
-    longest = an_event(
-        RunState.FAILED, "R" * 60, message="x" * 500, attempts=10**6, count=10**6,
-        http_status=599, slot_us=2**51, started_us=2**52, finished_us=2**53, since_us=1,
-    )  # fmt: skip
-    assert len(past.record(longest)) <= 255
-
-
 @pytest.mark.parametrize(
     "event",
     [
@@ -121,22 +106,6 @@ def test_what_has_not_ended_is_not_kept(event):
 def test_of_a_member_what_went_wrong_is_kept(event):
     (one,) = kept(event)
     assert (one.schedule_id, one.of_member) == (ID, True)
-
-
-def test_entries_that_went_into_a_stream_together_are_not_kept():
-    news = Together(
-        namespace="team-a",
-        trigger="Schedule",
-        at_us=T0 + 5_000,
-        started_us=T0 + 5_000,
-        accepted_us=T0 + 5_000,
-        uids=["u", "v"],
-        names=["a", "b"],
-        generations=[1],
-        slots_us=[T0],
-        messages=["entry"],
-    )
-    assert kept(news) == []
 
 
 def test_slots_come_newest_first_and_the_last_record_of_a_slot_counts():

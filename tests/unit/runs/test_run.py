@@ -40,16 +40,6 @@ def test_news_of_both_kinds_share_an_entry():
     ]  # fmt: skip
 
 
-def test_an_entry_of_events_alone_is_the_array_that_it_always_was():
-    entry = run.pack([_alone(0)])
-    assert entry == msgspec.msgpack.encode([msgspec.structs.astuple(_alone(0))[:21]])
-    assert run.unpack(entry) == [_alone(0)]
-
-
-def test_no_news_make_no_entry():
-    assert run.pack([]) == b""
-
-
 @pytest.mark.parametrize(
     "entry",
     [
@@ -66,24 +56,11 @@ def test_an_entry_that_cannot_be_read_is_said_to_be_so(entry):
         run.unpack(entry)
 
 
-@pytest.mark.parametrize("values", [[5], [5, 5, 5], [5, 6, 5]], ids=str)
-def test_a_column_of_one_value_is_kept_once(values):
-    assert list(run.column(values)) == (values if len(set(values)) > 1 else values[:1])
-
-
 @pytest.mark.parametrize("run_uid", ["", UIDS[1]])
 @pytest.mark.parametrize("again", [False, True])
 def test_an_entry_keeps_whose_run_it_was_and_whether_it_had_started(run_uid, again):
     event = msgspec.structs.replace(_alone(0), run_uid=run_uid, again=again)
     assert run.unpack(run.pack([event])) == [event]
-
-
-def test_a_message_without_end_does_not_make_an_entry_without_end():
-    endless = msgspec.structs.replace(_alone(0), message="x" * 100_000)
-    packed = run.pack([endless] * 10)
-    assert len(packed) < 10 * 2_000
-    (first, *_) = run.unpack(packed)
-    assert first.message == "x" * (run.MESSAGE_LIMIT - 1) + "…"
 
 
 def test_an_instant_for_people_is_never_before_the_instant():

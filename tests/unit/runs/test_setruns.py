@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duepoint.runs import run, setruns
+from duepoint.runs import run
 from duepoint.runs.run import RunState
 from duepoint.runs.setruns import SetTally
 from duepoint.schedules.sets import identity
@@ -55,10 +55,6 @@ def test_events_of_members_are_folded_by_their_sets():
     }
 
 
-def test_events_of_members_that_count_nothing_leave_no_entry():
-    assert run.pack([_event(RunState.PENDING)]) == b""
-
-
 @pytest.mark.parametrize("owner", [None, OWNER], ids=["schedules", "members"])
 def test_what_was_delivered_together_is_counted_together(owner):
     together = run.Together(
@@ -80,16 +76,3 @@ def test_what_was_delivered_together_is_counted_together(owner):
         assert (uids, _sets(packed)) == (["member", "u1", "u2"], {})
     else:
         assert (uids, _sets(packed)) == (["member"], {"set-uid": [2, 0, 0, 0, 0, 1_000_000]})
-
-
-def test_an_event_of_a_schedule_is_stored_as_before():
-    event = _event(RunState.SUCCEEDED, owner=None)
-    assert run.unpack(run.pack([event])) == [event]
-
-
-def test_what_one_reading_has_and_another_lacks_is_known():
-    before = SetTally(succeeded=5, failed=1, newest_slot_us=9)
-    assert before.beyond(SetTally(succeeded=7, failed=1)) is None
-    assert before.beyond(SetTally(succeeded=3, failed=4)) == SetTally(succeeded=2, newest_slot_us=9)
-    assert setruns.read(before.text.encode()) == before
-    assert setruns.read(b"what is this") == setruns.read(None) == setruns.NONE_ENDED

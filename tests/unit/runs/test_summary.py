@@ -82,25 +82,10 @@ def test_a_replaced_run_stays_one_whatever_is_told_later(late):
     assert folded(event(state=late), into=before).counts == before.counts
 
 
-def test_a_replacement_told_again_after_a_restart_is_not_counted_again():
-    before = folded(event(100, RunState.REPLACED))
-    after = folded(event(100, RunState.REPLACED), into=restarted(before), replayed=True)
-    assert after.counts == before.counts == RunTotals(started=1, replaced=1)
-    further = folded(event(200, RunState.REPLACED), into=restarted(before), replayed=True)
-    assert further.counts == RunTotals(started=2, replaced=2)
-
-
 def test_an_end_told_before_its_start_counts_one_run():
     after = folded(event(), event(state=RunState.RUNNING))
     assert after.counts == RunTotals(started=1, succeeded=1)
     assert after.last_run.outcome is RunState.SUCCEEDED
-
-
-def test_slots_told_out_of_order_are_all_counted():
-    after = folded(event(300), event(100), event(200))
-    assert after.counts == RunTotals(started=3, succeeded=3)
-    assert after.last_run.slot_us == 300 * S
-    assert after.last_slot_us == 300 * S
 
 
 def test_replays_after_a_restart_count_nothing_that_the_status_shows():
@@ -129,20 +114,6 @@ def test_missed_slots_count_by_their_number_and_are_no_runs():
     assert after.last_slot_us == 0
 
 
-def test_slots_missed_for_two_reasons_up_to_one_slot_are_both_counted():
-    after = folded(
-        event(state=RunState.MISSED, count=2, reason="DeadlineExceeded"),
-        event(state=RunState.MISSED, count=3, reason="CatchUpLimit"),
-    )
-    assert after.counts.missed == 5
-
-
-def test_replayed_misses_below_the_watermark_are_not_counted_again():
-    missed = event(state=RunState.MISSED, count=7, settled_us=100 * S)
-    shown = restarted(folded(missed))
-    assert folded(missed, into=shown, replayed=True).counts.missed == 7
-
-
 def test_the_watermark_never_falls():
     after = folded(event(200, settled_us=200 * S), event(100, settled_us=100 * S))
     assert after.settled_us == 200 * S
@@ -165,27 +136,10 @@ def test_manual_runs_count_but_do_not_move_the_last_slot():
     assert after.last_run.trigger == "Manual"
 
 
-def test_two_manual_runs_of_one_slot_are_two_runs():
-    after = folded(event(trigger="Manual", job_name="a"), event(trigger="Manual", job_name="b"))
-    assert after.counts.started == 2
-
-
-def test_a_caught_up_slot_and_its_regular_event_are_one_run():
-    after = folded(event(state=RunState.RUNNING, trigger="CatchUp"), event(trigger="Schedule"))
-    assert after.counts == RunTotals(started=1, succeeded=1)
-
-
 def test_an_older_run_that_ends_later_decides_the_verdict_but_not_the_last_run():
     after = folded(event(200), event(100, RunState.FAILED, finished_us=300 * S))
     assert after.last_run.slot_us == 200 * S
     assert not after.last_result.succeeded
-
-
-def test_what_is_remembered_is_bounded_and_what_runs_is_kept():
-    running = event(1, RunState.RUNNING)
-    after = folded(running, *(event(slot) for slot in range(2, 500)))
-    assert len(after.recent) <= 2 * summaries.REMEMBERED + 1
-    assert folded(event(1, finished_us=600 * S), into=after).counts.started == 499
 
 
 # -- each start once -----------------------------------------------------------------------------
@@ -199,20 +153,6 @@ def test_a_hundred_deliveries_that_are_tried_again_and_again_are_a_hundred_start
         after = folded(*tries, into=after)
     after = folded(*(event(slot, again=True) for slot in slots), into=after)
     assert after.counts == RunTotals(started=100, succeeded=100)
-
-
-def test_an_older_slot_that_starts_after_a_restart_is_counted():
-    shown = restarted(folded(event(300, RunState.RUNNING)))
-    after = folded(event(200, RunState.RUNNING), event(200), into=shown)
-    assert after.counts == RunTotals(started=2, succeeded=1)
-
-
-def test_a_replayed_start_that_is_newer_than_the_last_one_shown_is_counted():
-    shown = restarted(folded(event(300)))
-    late = event(200, started_us=400 * S, finished_us=401 * S)
-    after = folded(late, into=shown, replayed=True)
-    assert after.counts == RunTotals(started=2, succeeded=2)
-    assert folded(late, into=restarted(after), replayed=True).counts == after.counts
 
 
 def test_a_job_seen_again_after_a_restart_is_not_another_start():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
-from duepoint.runs.summary import Summary
 from duepoint.runs.watermark import MOST_LISTED, OpenSlot, OpenSlots, Watermark, newest
 from tests.unit.runs.test_summary import S, event, folded, restarted
 
@@ -38,12 +37,6 @@ def test_a_range_that_was_missed_ends_all_of_it_and_nothing_else():
     assert [slot for slot in (50, 100, 200, 300) if slot * S in slots] == [50, 300]
 
 
-def test_being_handed_over_again_does_not_hide_why_it_was_put_off():
-    slots = open_at(100, reason="QuotaExceeded", message="no room")
-    slots.put(a_slot(100))
-    assert slots.overdue(200 * S).message == "no room"
-
-
 def test_what_was_put_off_is_overdue_after_a_minute():
     slots = open_at(100, reason="QuotaExceeded")
     assert slots.overdue(160 * S - 1) is None
@@ -52,26 +45,10 @@ def test_what_was_put_off_is_overdue_after_a_minute():
     assert slots.next_overdue_us(160 * S) is None
 
 
-def test_what_nobody_has_put_off_is_not_called_overdue():
-    assert open_at(100).overdue(10_000 * S) is None
-
-
 def test_what_has_started_is_not_called_overdue_whatever_it_waits_for():
     slots = open_at(100, reason="ConnectionRefused", started=True)
     assert slots.overdue(10_000 * S) is None
     assert slots.next_overdue_us(0) is None
-
-
-def test_what_has_started_stays_started_when_it_is_put_off_again():
-    slots = open_at(100, started=True)
-    slots.put(a_slot(100, reason="CircuitOpen"))
-    assert slots.settled(100 * S) == Watermark(100 * S, (100 * S,))
-
-
-def test_slots_found_in_the_queue_are_open():
-    slots = OpenSlots()
-    slots.compare([a_slot(100), a_slot(200)], began_us=300 * S)
-    assert slots.oldest_us() == 100 * S
 
 
 def test_what_nobody_has_told_of_for_an_hour_is_forgotten():
@@ -127,11 +104,6 @@ def test_the_newer_of_status_and_memory_has_the_larger_watermark():
     assert newest(older, None) is older
 
 
-def test_of_equal_watermarks_memory_is_newer():
-    written, remembered = Watermark(100 * S, (50 * S,)), Watermark(100 * S)
-    assert newest(written, remembered) is remembered
-
-
 # -- the watermark ------------------------------------------------------------------------------
 
 
@@ -153,46 +125,9 @@ def test_the_watermark_does_not_fall_with_its_ceiling():
     assert later.settled_us == 200 * S
 
 
-def test_a_slot_that_is_put_off_counts_as_nothing():
-    put_off = event(100, RunState.PENDING)
-    assert folded(put_off) == summaries.Summary()
-    after = folded(event(100))
-    assert folded(put_off, into=after) == after
-
-
 def test_a_slot_that_ended_is_known_to_have_ended_in_any_way():
     after = folded(event(100), event(200, RunState.MISSED), event(300, trigger="Manual"))
     assert [summaries.has_ended(after, slot * S) for slot in (100, 200, 300)] == [True, True, False]
-
-
-def test_a_taken_name_is_remembered_until_a_later_run_starts():
-    taken = event(200, RunState.MISSED, reason="NameConflict", message="another Job")
-    after = folded(taken, event(100))
-    assert after.missed.message == "another Job"
-    assert folded(event(300, RunState.RUNNING), into=after).missed is None
-
-
-def test_a_slot_missed_by_a_policy_or_before_a_run_is_not_remembered():
-    chosen = event(200, RunState.MISSED, reason="CatchUpLimit")
-    older = event(100, RunState.MISSED, reason="QuotaExceeded")
-    assert folded(chosen).missed is None
-    assert folded(event(200, RunState.RUNNING), older).missed is None
-    assert folded(event(100, RunState.MISSED, reason="Forbidden", run_uid="run")).missed is None
-
-
-def test_that_no_slot_is_left_is_no_missed_slot():
-    completed = event(200, RunState.MISSED, reason="Completed", count=0, completed=True)
-    assert folded(event(100), completed).missed is None
-
-
-def test_the_taken_name_of_an_old_slot_that_a_run_wanted_is_remembered():
-    taken = event(100, RunState.MISSED, reason="NameConflict", message="another Job", run_uid="run")
-    assert folded(event(200), taken).missed.slot_us == 100 * S
-
-
-def test_a_slot_that_was_buried_because_too_many_are_retried_is_remembered():
-    buried = event(200, RunState.MISSED, reason="CatchUpLimit", message="more than 100 slots")
-    assert folded(buried).missed.message == "more than 100 slots"
 
 
 def test_a_restart_begins_where_the_watermark_was():
@@ -214,24 +149,11 @@ def test_an_edit_moves_the_watermark_and_not_what_was_counted():
     assert folded(event(300, settled_us=300 * S), into=restarted(late)).counted_us is None
 
 
-def test_a_second_edit_leaves_what_was_counted_where_it_is():
-    before = folded(event(100, settled_us=100 * S))
-    edited = summaries.passed(summaries.passed(before, 250 * S), 350 * S)
-    assert (edited.settled_us, edited.counted_us) == (350 * S, 100 * S)
-
-
 def test_a_decision_ends_the_slots_up_to_it_and_none_that_the_watermark_had_to_stay_below():
     before = folded(event(300, settled_us=300 * S), ceiling_us=200 * S)
     assert summaries.passed(before, 100 * S).settled_us == 200 * S
     assert summaries.passed(before, 250 * S).settled_us == 250 * S
     assert summaries.settled(summaries.passed(before, 250 * S), 0).settled_us == 300 * S
-
-
-def test_nothing_is_kept_apart_where_the_watermark_does_not_rise():
-    before = folded(event(100, settled_us=100 * S))
-    assert summaries.passed(before, 100 * S).counted_us is None
-    assert summaries.passed(Summary(), 50 * S, since_us=50 * S).counted_us is None
-    assert summaries.passed(Summary(), 60 * S, since_us=50 * S).counted_us == 50 * S
 
 
 def test_slots_that_were_missed_while_an_edit_passed_them_count_once():

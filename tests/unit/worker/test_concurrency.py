@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 import msgspec
@@ -14,6 +15,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import target
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH, WEBHOOK
 
@@ -325,6 +327,35 @@ async def test_a_delivery_under_way_is_not_cut_by_the_one_that_replaces_it(place
     assert place.fired() == [2, 4]
     ended = [state for _, state, _ in await place.told() if state is not RunState.RUNNING]
     assert ended == [RunState.SUCCEEDED] * 2
+
+
+class _SlowJobs:
+    """An API server whose first answer to a POST is late, while the Job is not there yet."""
+
+    def __init__(self, target_: target.Target) -> None:
+        self._target = target_
+        self.open = asyncio.Event()
+        self.began = 0
+
+    async def fire(self, firing: target.Firing) -> outcomes.Outcome:
+        self.began += 1
+        if self.began == 1:
+            await self.open.wait()
+        return await self._target.fire(firing)
+
+
+async def test_a_job_that_comes_into_being_after_it_was_replaced_goes(place):
+    await place.schedule("Replace", schedule="@every 2s")
+    slow = _SlowJobs(place.target.job)
+    place.target = dataclasses.replace(place.target, job=slow)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(4.5)
+        assert place.jobs_there() == [name(4)]
+        slow.open.set()
+        await place.clock.advance(0.2)
+        assert place.jobs_there() == [name(4)]
+        await place.clock.advance(1.6)
+        assert place.jobs_there() == [name(6)]
 
 
 # -- Queue -------------------------------------------------------------------------------------

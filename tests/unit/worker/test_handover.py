@@ -8,12 +8,12 @@ import pytest
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
 from duepoint.runs.run import RunState
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
 from tests.support import virtualqueue
 from tests.support.builders import a_definition, a_rule, at
-from tests.support.workplace import a_workplace
+from tests.support.workplace import EPOCH, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -208,6 +208,25 @@ async def test_overdue_slots_that_a_stream_refuses_are_tried_again_one_by_one(mo
         for number in range(FEW)
         for slot in range(BEHIND + 59)
     }
+
+
+async def test_overdue_slots_of_a_deleted_schedule_do_not_fire(monkeypatch):
+    place = await _behind(monkeypatch)
+    deliver, gone = place.queue.settlements.deliver, []
+
+    async def after_a_deletion(claim, settlement, *entries):
+        if not gone:
+            shard = place.queue.shards[claim.shard]
+            schedule_id = points.ScheduleId(entries[0].members[0][:8])
+            gone.append(shard.definitions[schedule_id])
+            await place.queue.writer.remove(schedule_id, gone[0].uid, gone[0].namespace, EPOCH)
+        return await deliver(claim, settlement, *entries)
+
+    monkeypatch.setattr(place.queue.settlements, "deliver", after_a_deletion)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(0.3)
+    assert gone[0].uid not in {entry["schedule_id"] for entry in _entries(place)}
+    await _check_caught_up(place, count=FEW - 1)
 
 
 async def test_once_a_claim_is_lost_no_other_script_of_it_is_sent(monkeypatch):

@@ -8,7 +8,10 @@ import pytest
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
 from duepoint.runs.run import RunState
-from duepoint.schedules import definition, points
+from duepoint.schedules import actions, definition, points
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from tests.support.builders import a_definition, at
 from tests.support.workplace import EPOCH, a_workplace
 
@@ -67,3 +70,29 @@ async def test_what_became_of_it_is_told_with_its_scheduled_run(place):
     (event,) = await place.events()
     assert (event.state, event.trigger, event.run_uid) == (RunState.SUCCEEDED, "Manual", "run")
     assert event.settled_us == 0
+
+
+async def test_an_entry_whose_slot_was_withdrawn_is_not_added_and_its_scheduled_run_is_told(
+    place, monkeypatch
+):
+    streams = streamtarget.StreamTarget(place.clock)
+    place.target = target.Targets(job=place.target, webhook=place.target, stream=streams)
+    known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON)
+    ticks = actions.Action(target=actions.StreamAction(name="ticks"))
+    known = await place.arm(known, ticks)
+    point = points.manual(known.id, SLOT, "run", points.PointKind.MANUAL)
+    record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
+    await place.queue.occurrences.enqueue(known, point, record, EPOCH)
+    deliver = place.queue.settlements.deliver
+
+    async def too_late(claim, settlement, *entries):
+        assert await place.queue.occurrences.withdraw(known, point, EPOCH) is messages.Armed.HELD
+        return await deliver(claim, settlement, *entries)
+
+    monkeypatch.setattr(place.queue.settlements, "deliver", too_late)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(5)
+    (event,) = await place.events()
+    assert (event.state, event.reason, event.attempts) == (RunState.PENDING, Reason.DELETED, 1)
+    assert (event.slot_us, event.run_uid) == (SLOT, "run")
+    assert place.queue.stream_entries == {}

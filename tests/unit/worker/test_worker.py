@@ -58,6 +58,17 @@ async def test_a_schedule_armed_while_all_sleep_wakes_them(place):
     assert place.slots_fired() == [NOON + 10 * SECOND]
 
 
+async def test_a_worker_that_rests_for_hours_fires_what_comes_then(place):
+    place.clock.timer_step_seconds = 0.0015  # as the event loop's timers have
+    await place.arm(every("3h"))
+    async with place.working(place.a_worker()):
+        for _ in range(3):
+            await place.clock.advance(3 * 3600 - 0.003)
+            for _ in range(12):
+                await place.clock.advance(0.0005)
+    assert place.slots_fired() == [NOON + n * 3 * 3600 * SECOND for n in (1, 2, 3)]
+
+
 async def test_a_slow_delivery_delays_no_later_slot(place):
     await place.arm(every("1s"))
     place.target.hold()

@@ -169,6 +169,16 @@ async def test_finished_jobs_beyond_the_limits_are_deleted_also_while_suspended(
         assert len(world.api.all_stored("jobs")) == 1
 
 
+async def test_a_job_that_ends_after_its_schedule_was_refused_is_cleaned_up_too():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        name = await run_slot(world, made, FIRST)
+        await world.apply_job(successfulJobsHistoryLimit=0, schedule="0 0 31 2 *")
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(900)
+        assert world.api.all_stored("jobs") == []
+
+
 async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():
     async with World().leader() as world:
         made = await world.apply_job(successfulJobsHistoryLimit=0)

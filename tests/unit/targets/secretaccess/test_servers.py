@@ -73,6 +73,17 @@ def test_a_server_that_another_one_names_is_never_named_by_us(error, said):
         assert isinstance(without, type(error))
 
 
+async def test_a_consent_that_lacks_a_named_server_is_asked_for_without_its_name():
+    found = await read(send_to="two", **SHORT)
+    found.require_server("two", 9092)
+    with pytest.raises(servers.ServerRefused) as caught:
+        found.require_server("canary", 9092)
+    assert caught.value.trouble.reason is Reason.SECRET_FORBIDDEN
+    assert "a server that it names is not allowed" in str(caught.value)
+    assert "duepoint.dev/send-to=HOSTS" in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
 async def test_what_a_library_says_is_redacted():
     found = await read(**SHORT | {"password": "canary-pass"})
     assert found.redacted("login canary-pass failed") == "login [redacted] failed"
