@@ -48,6 +48,21 @@ async def test_the_page_is_the_librarys_own(registry):
     assert await probes.Page(registry).text() == expected
 
 
+async def test_what_is_due_goes_between_two_metrics(registry):
+    turns = 0
+
+    async def firing():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(firing())
+    await probes.Page(registry).text()
+    task.cancel()
+    assert turns >= 50
+
+
 async def test_idle_connections_to_the_probes_leave_room_for_the_kubelet(registry, monkeypatch):
     """They were never closed: a process with 1,024 files answered no probe any more."""
     limits = dataclasses.replace(probes._LIMITS, head_seconds=1.0)

@@ -33,6 +33,19 @@ def test_every_file_is_packed_into_the_wheel():
         assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), name
 
 
+def test_the_policy_allows_what_the_files_need_and_nothing_else():
+    directives = dict(
+        part.strip().partition(" ")[::2] for part in files.POLICY.split(";") if part.strip()
+    )
+    assert directives["default-src"] == "'none'"
+    assert directives["frame-ancestors"] == "'none'"
+    assert directives["require-trusted-types-for"] == "'script'"
+    for name in ("script-src", "style-src", "img-src", "connect-src"):
+        assert directives[name] == "'self'"
+    assert "unsafe" not in files.POLICY
+    assert "*" not in files.POLICY
+
+
 def test_every_file_is_served_with_the_policy_and_a_tag_of_its_own():
     served = files.WebFiles().by_name
     for name, file in served.items():

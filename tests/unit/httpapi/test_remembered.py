@@ -82,3 +82,20 @@ def test_a_yes_stands_for_half_a_minute_where_there_is(seconds):
             await server.find()
 
     virtualtime.run(main())
+
+
+def test_very_many_answers_that_say_no_push_out_none_that_says_yes():
+    async def main():
+        server = Server()
+        server.known = remembered.Remembered(100, TIMES)
+        await server.find("honest")
+        server.answer, server.seconds = False, 0.0
+        for number in range(1_000):
+            await server.find(f"made up {number}")
+        asked = server.asked
+        assert await server.find("honest") == (True, 0.0)
+        assert await server.find("made up 999") == (False, 0.0)
+        assert server.asked == asked
+        assert len(server.known._known) <= 11
+
+    virtualtime.run(main())

@@ -89,6 +89,14 @@ async def test_a_service_with_a_slice_of_another_author_is_not_dialled_by_its_cl
     assert not found.vouched
 
 
+async def test_a_headless_service_with_a_slice_of_another_author_is_not_vouched_for():
+    kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
+    await a_slice(kubernetes, "10.9.9.9", labels={})
+    found = await services.resolve(kubernetes, "team", "billing", 80)
+    assert isinstance(found, services.ServiceResolved)
+    assert not found.vouched
+
+
 async def test_a_service_with_slices_of_the_controller_alone_is_vouched_for():
     kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
     await a_slice(kubernetes, "10.1.1.1")

@@ -89,3 +89,16 @@ async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
     silent.may_go.set()
     monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 30)
     assert await looking.addresses("quiet.test", 80, "hostile") == ("192.0.2.7",)
+
+
+async def test_the_line_of_one_namespace_is_bounded(looking, monkeypatch):
+    monkeypatch.setattr(lookups, "MOST_WAITING", 3)
+    hanging = [
+        asyncio.create_task(looking.addresses(f"hanging{n}", 80, "hostile")) for n in range(7)
+    ]
+    await asyncio.sleep(0.05)
+    with pytest.raises(socket.gaierror, match="3 other names of namespace hostile"):
+        await looking.addresses("hanging7", 80, "hostile")
+    for one in hanging:
+        one.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)

@@ -89,6 +89,23 @@ async def test_a_namespace_cannot_push_out_another(clock, answer):
     assert len(server.asked) == asked
 
 
+async def test_large_objects_of_some_namespaces_push_out_no_small_one_of_another(
+    clock, monkeypatch
+):
+    monkeypatch.setattr(memories, "MOST_BYTES", 10 << 20)
+    server = Server("value", size=1000)
+    memory = memories.Memory(server, clock)
+    await memory.get("quiet", "k")
+    server.size = 1 << 20
+    for namespace in range(20):
+        for key in range(4):
+            await memory.get(str(namespace), key)
+    asked = len(server.asked)
+    await memory.get("quiet", "k")
+    assert len(server.asked) == asked
+    assert memory._bytes.total() <= 10 << 20
+
+
 class TokenServer:
     """An API server that makes tokens of ten minutes."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tracemalloc
 
@@ -10,7 +11,9 @@ import msgspec
 from duepoint import shares
 from duepoint.delayqueue import sharding
 from duepoint.schedules import actions
+from duepoint.targets.job import target as jobtarget
 from duepoint.worker import actioncache
+from tests.support import firings
 from tests.support.builders import a_definition, at
 from tests.support.workplace import WEBHOOK, a_workplace
 
@@ -76,3 +79,22 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
     assert len(place.target.fired) == 16
     for firing in place.target.fired:
         assert firing.action.target.template["spec"]
+
+
+def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch):
+    monkeypatch.setattr(jobtarget, "_FRAME_BYTES", 1_000_000)
+    frames = jobtarget._Frames()
+    quiet = actions.Action(target=actions.JobAction(template={"spec": {}}))
+
+    def frame(namespace, action):
+        one = firings.a_firing(firings.a_job(), namespace=namespace, previous_us=None)
+        return frames.get(dataclasses.replace(one, action=action))
+
+    first = frame("quiet", quiet)
+    kept = []
+    for number in range(50):
+        packed = actions.decode_packed(actions.encode(a_large_job(number, 60_000)))
+        kept.append(packed)
+        assert frame("hostile", packed) is not None
+    assert frames._kept.size <= 1_000_000
+    assert frame("quiet", quiet) is first

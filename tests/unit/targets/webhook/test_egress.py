@@ -132,6 +132,23 @@ async def test_a_name_that_changes_its_answer_is_judged_each_time():
         assert guard.opened == [("127.0.0.1", hears.port)]
 
 
+async def test_only_the_log_says_what_a_blocked_name_resolves_to():
+    lookup = webhooktargets.answering(internal_example=["10.11.12.13"])
+    async with webhooktargets.a_target(allowed=(), lookup=lookup) as (target, _):
+        firing = firings.a_firing(firings.a_webhook("https://internal.example/"))
+        with structlog.testing.capture_logs() as logged:
+            given = [await target.fire(firing) for _ in range(3)]
+
+    for one in given:
+        assert one.reason is Reason.BLOCKED_ADDRESS
+        assert "internal.example may not be called" in one.message
+        assert "DUEPOINT_EGRESS_ALLOWED_CIDRS" in one.message
+        assert "10.11.12.13" not in one.message
+    (line,) = [one for one in logged if one["event"] == "address denied"]
+    assert line["host"] == "internal.example"
+    assert "10.11.12.13 is private" in line["detail"]
+
+
 async def test_a_connection_past_the_guard_is_refused():
     guard = dialling.Dialler(egressrules.EgressPolicy())
     with pytest.raises(dialling.Blocked, match="past the egress rules"):
@@ -199,6 +216,22 @@ async def test_nothing_is_sent_while_our_own_redis_was_never_found():
         (line,) = [one for one in logged if "looked up" in one["event"]]
         assert line["servers"] == [("redis.local", 6379)]
         assert guard.opened == []
+
+
+async def test_a_node_of_our_redis_that_is_found_later_is_not_called():
+    nodes = []
+    async with (
+        receiver.listening() as node,
+        webhooktargets.a_target(own=lambda: nodes) as (target, guard),
+    ):
+        firing = firings.a_firing(firings.a_webhook(f"http://127.0.0.1:{node.port}/"))
+        assert isinstance(await target.fire(firing), outcome.Delivered)
+        nodes.append(("127.0.0.1", node.port))
+        target._pool.close_idle()  # kept connections were judged when they were opened
+        given = await target.fire(firing)
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert "its address is not allowed" in given.message
+        assert len(guard.opened) == 1
 
 
 async def test_a_connection_to_a_service_never_serves_a_url_of_the_same_host():
