@@ -6,8 +6,6 @@ import datetime as dt
 
 import pytest
 
-from duepoint import __version__
-
 NEW_YEAR = "2026-01-01T00:00:00Z"
 
 
@@ -60,23 +58,6 @@ def test_days_of_the_clock_changes(duepoint, text, zone, day, times):
     assert len(on_that_day) == len(times) or "/" in text
 
 
-@pytest.mark.parametrize(("text", "zone", "day", "times"), GOLDEN)
-def test_previous_goes_back_over_the_same_slots(duepoint, text, zone, day, times):
-    asked = (text, "--time-zone", zone, "--count", "20")
-    onward = duepoint("next", *asked, "--from", f"{day}T00:00:00").column("scheduledTime")
-    back = duepoint("next", *asked[:-1], "-20", "--from", onward[-1]).column("scheduledTime")
-    assert back[:19] == onward[-2::-1]
-    assert times
-
-
-def test_a_day_that_a_zone_left_out_has_no_slots(duepoint):
-    asked = ("--time-zone", "Pacific/Apia", "--from", "2011-12-29T12:00:00", "--count", "2")
-    assert duepoint("next", "0 9 * * *", "--dst-gap", "Skip", *asked).column("local") == [
-        "2011-12-31T09:00:00+14:00",
-        "2012-01-01T09:00:00+14:00",
-    ]
-
-
 @pytest.mark.parametrize(
     ("overlap", "times"),
     [
@@ -110,22 +91,6 @@ def test_fractions_of_a_second_are_told(duepoint):
         "2026-01-01T00:00:00.75Z",
         "2026-01-01T00:00:01Z",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "slot"),
-    [
-        ("@daily", "2026-01-02T00:00:00Z"),
-        ("@at 2026-12-24T18:00:00+01:00", "2026-12-24T17:00:00Z"),
-        ("@at 1798135200", "2026-12-24T18:00:00Z"),
-        ("30 0 12 * * * 2030", "2030-01-01T12:00:30Z"),
-        ("0 0 LW * *", "2026-01-30T00:00:00Z"),
-        ("0 0 * * 1#2", "2026-01-12T00:00:00Z"),
-    ],
-)
-def test_all_forms_are_understood(duepoint, text, slot):
-    # 1798135200 is 2026-12-24T18:00:00Z
-    assert duepoint("next", text, "--from", NEW_YEAR).column("scheduledTime") == [slot]
 
 
 def test_hashed_fields_need_to_know_the_name(duepoint, refused):
@@ -180,12 +145,6 @@ def test_nothing_to_show_is_success_and_said(duepoint, count, text):
     assert answer.err.count("\n") == 1
 
 
-def test_fewer_slots_than_asked_for_are_shown(duepoint):
-    answer = duepoint("next", "0 0 0 1 1 * 2030", "--from", NEW_YEAR, "--count", "5")
-    assert answer.code == 0
-    assert len(answer.rows) == 1
-
-
 BAD_QUESTIONS = [
     (("60 * * * *",), 'minute, column 1: "60" is outside 0-59'),
     (("*/61 * * * *",), 'did you mean "@every 61m"?'),
@@ -234,18 +193,9 @@ def test_a_bad_count_is_one_line_and_exit_code_2(refused, count, says):
     assert says in refused("next", "@daily", "--count", count)
 
 
-def test_an_unknown_output_is_one_line_and_exit_code_2(refused):
-    assert 'did you mean "yaml"?' in refused("next", "@daily", "-o", "yml")
-    assert "write table or wide" in refused("next", "@daily", "-o", "prose")
-
-
 def test_an_unknown_command_is_told_with_the_nearest_one(refused):
     assert 'did you mean "next"?' in refused("nxt")
     assert "write one of run, next, validate" in refused("frobnicate")
-
-
-def test_the_version_is_one_word(duepoint):
-    assert duepoint("--version").out == f"{__version__}\n"
 
 
 # -- in plain words ------------------------------------------------------------------------------
@@ -267,12 +217,6 @@ def changes(explain, text, zone, *arguments):
     """What is said of each change of the clock."""
     said = explain(text, "--time-zone", zone, *arguments)
     return [line.strip() for line in said.splitlines() if ": clocks " in line]
-
-
-def test_the_words_name_the_times_the_zone_and_the_next_slots(explain):
-    said = explain("30 2 * * 1-5", "--time-zone", "Europe/Rome")
-    assert "at 02:30 on Monday to Friday, Europe/Rome" in said
-    assert "next 2026-12-01T01:30:00Z  2026-12-01T02:30:00+01:00" in said
 
 
 @pytest.mark.parametrize(
@@ -302,24 +246,6 @@ def test_the_next_days_on_which_the_clock_matters_are_named(explain, zone, text,
         assert times in line
 
 
-def test_the_choices_decide_what_is_said(explain):
-    text, zone = "30 2 * * *", "Europe/Berlin"
-    options = ("--dst-gap", "Skip", "--dst-overlap", "Both")
-    assert (
-        "at 2027-10-31T02:30:00+02:00, 2027-10-31T02:30:00+01:00 (overlap: Both)"
-        in (changes(explain, text, zone, *options)[1])
-    )
-    said = explain(text, "--time-zone", zone, *options)
-    assert "02:30 does not exist; it does not run for them (gap: Skip)" in said
-    assert "CronJob: runs at the same times" in said
-
-
-def test_what_a_cronjob_does_otherwise_is_said(explain):
-    said = explain("30 2 * * *", "--time-zone", "Europe/Berlin")
-    assert "CronJob: does not run on 2027-03-28" in said
-    assert "CronJob: runs also at 02:30:00+01:00 on 2027-10-31" in said
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -334,20 +260,6 @@ def test_what_a_cronjob_does_otherwise_is_said(explain):
 )
 def test_what_a_cronjob_refuses_is_said(explain, text, why):
     assert f"CronJob: refuses this expression ({why}" in explain(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["*/5 * * * *", "0 0 1-7 JAN,DEC mon-fri", "@daily", "0,30 ? * * ?"]
-)
-def test_what_a_cronjob_takes_is_not_called_refused(explain, text):
-    assert "CronJob: runs at the same times" in explain(text)
-
-
-def test_an_expression_without_times_is_told(duepoint):
-    answer = duepoint("next", "0 0 31 2 *", *ASKED, "-o", "table")
-    assert answer.code == 0
-    assert "has no slot" in answer.err
-    assert "at 00:00 on day 31 of the month in February" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -410,12 +322,6 @@ def test_a_text_that_means_something_else_in_another_scheduler_has_a_note(explai
 )
 def test_a_text_that_means_the_same_elsewhere_has_none(explain, text):
     assert "note:" not in explain(text)
-
-
-def test_a_hashed_text_of_jenkins_with_both_day_fields_has_a_note(explain):
-    jenkins = "if this is for Jenkins, where both must"
-    assert jenkins in explain("H 9 1-7 * MON", "--identity", "a/b")
-    assert jenkins not in explain("H 9 * MAR THU", "--identity", "a/b")
 
 
 @pytest.mark.parametrize(

@@ -66,48 +66,6 @@ def test_it_counts_what_the_engine_counts(schedule):
     assert known.runs == line.count(FROM - 1, end_us - 1)
 
 
-def test_schedules_that_are_alike_are_one_group_and_others_are_not():
-    alike = [a_spec("0 * * * *", f"s{number}") for number in range(50)]
-    known = forecast(*alike, a_spec("0 * * * *", "other", timeZone="Europe/Rome"))
-    assert sorted(group.count for group in known.groups) == [1, 50]
-    assert known.minutes[0] == 51
-    assert [name for _, group in known.inside(0) for name in group.names][:2] == [
-        "team-a/s0",
-        "team-a/s1",
-    ]
-
-
-def test_an_expression_is_listed_once_whatever_the_jitter_of_its_schedules():
-    known = forecast(
-        a_spec("0 9 * * *", "plain"),
-        a_spec("0 9 * * *", "spread", jitter="10m"),
-        a_spec("0 9 * * *", "rome", timeZone="Europe/Rome", jitter="10m"),
-        a_spec("0 * * * *", "hourly"),
-    )
-    assert [each.row for each in known.expressions(9 * 60)] == [
-        {
-            "schedule": "0 9 * * *", "timeZone": "Etc/UTC", "slots": 1.1, "schedules": 2,
-            "such": ["team-a/plain", "team-a/spread"],
-        },
-        {
-            "schedule": "0 * * * *", "timeZone": "Etc/UTC", "slots": 1.0, "schedules": 1,
-            "such": ["team-a/hourly"],
-        },
-    ]  # fmt: skip
-
-
-def test_hashed_expressions_lie_where_each_schedule_has_its_slot():
-    found = [a_spec("H * * * *", f"s{number}") for number in range(200)]
-    known = forecast(*found)
-    assert known.runs == 200 * 24
-    assert max(known.minutes) < 15
-
-
-def test_a_jitter_spreads_a_slot_over_its_minutes():
-    known = forecast(a_spec("0 9 * * *", jitter="10m"))
-    assert busy(known) == pytest.approx(dict.fromkeys(range(540, 550), 0.1))
-
-
 def test_suspended_ones_have_no_slots_until_they_are_resumed():
     known = forecast(
         a_spec("0 * * * *", suspend=True),
@@ -140,21 +98,6 @@ def test_what_is_proposed_for_an_expression_is_one(text, wanted):
         a_spec(found.to)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "* * * * *",
-        "? * ? * ?",
-        "0-59 * * * *",
-        "H * * * *",
-        "@at 2026-03-02T01:02:03Z",
-        "0 0 9 * * *",
-    ],
-)
-def test_nothing_is_proposed_for_what_cannot_be_spread(text):
-    assert suggestions.change((text,)) is None
-
-
 def test_the_figures_of_a_proposal_are_those_of_schedules_that_follow_it():
     names = [f"s{number}" for number in range(600)]
     before = forecast(*(a_spec("0 * * * *", name) for name in names))
@@ -164,16 +107,6 @@ def test_the_figures_of_a_proposal_are_those_of_schedules_that_follow_it():
     followed = forecast(*(a_spec(proposal.change.to, name) for name in names))
     assert followed.runs == pytest.approx(before.runs)
     assert max(followed.minutes) < 25
-
-
-def test_an_even_load_needs_no_proposal():
-    assert list(suggestions.suggestions(forecast(a_spec("* * * * *")))) == []
-
-
-def test_what_changes_next_to_nothing_is_not_proposed():
-    # Spread over ten minutes, sixty slots of one hour are the same but at its end.
-    known = forecast(a_spec("0-58 9 * * *"), a_spec("30 9 * * *", jitter="2m"))
-    assert list(suggestions.suggestions(known)) == []
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -224,16 +157,6 @@ def test_json_has_the_hours_the_worst_minutes_and_the_proposals(file):
     assert found["suggestions"][0]["write"] == 'schedule: "H * * * *"'
 
 
-def test_the_hours_are_those_of_the_zone(file):
-    said = run(
-        *("-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "1"),
-        *("--time-zone", "Asia/Kolkata"),
-    )
-    assert "Mon 2026-03-02  " in said
-    assert "Tue 2026-03-03  " in said
-    assert "2026-03-02T05:30:00+05:30  30" in said
-
-
 def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
     path = tmp_path / "bad.yaml"
     path.write_text(
@@ -244,51 +167,3 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
     assert json.loads(done.stdout)["schedules"] == 0
     assert "left out" in done.stderr
     assert "bad" in done.stderr
-
-
-def test_files_and_a_selector_exclude_each_other(file):
-    assert "reads files" in run("-f", file, "-l", "team=a", code=2)
-
-
-MANIFEST = """\
-apiVersion: duepoint.dev/v1alpha1
-kind: Schedule
-metadata: {name: hourly}
-spec: {schedule: "@hourly", webhook: {url: "https://a.example/"}}
-"""
-
-
-@pytest.mark.parametrize("arguments", [["{}"], ["{}/inner"], ["-f", "{}/inner/a.yaml"]])
-def test_files_and_folders_are_named_with_and_without_f(tmp_path, arguments):
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner/a.yaml").write_text(MANIFEST)
-    words = [each.format(tmp_path) for each in arguments]
-
-    shown = CliRunner().invoke(cli.commands, ["forecast", *words, "--days", "1", "-o", "json"])
-
-    assert shown.exit_code == 0, shown.output
-    assert json.loads(shown.output)["runs"] == 24
-
-
-CRONJOB = """\
-apiVersion: batch/v1
-kind: CronJob
-metadata: {{name: nightly, namespace: shop}}
-spec: {{schedule: "{}", jobTemplate: {{spec: {{template: {{spec: {{containers: []}}}}}}}}}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("schedule", "zone", "minute"),
-    [
-        ("TZ=Europe/Berlin 30 2 * * *", "Europe/Berlin", "2026-03-02T01:30:00Z"),
-        ("30/90 2 * * *", "Etc/UTC", "2026-03-02T02:30:00Z"),
-    ],
-)
-def test_a_cronjob_has_the_times_of_the_schedule_that_it_becomes(tmp_path, schedule, zone, minute):
-    (tmp_path / "a.yaml").write_text(CRONJOB.format(schedule))
-    said = run(tmp_path, "--from", "2026-03-02T00:00:00Z", "--days", "1", "-o", "json")
-    found = json.loads(said)
-    assert (found["schedules"], found["runs"]) == (1, 1)
-    assert found["worst"][0]["minute"] == minute
-    assert found["worst"][0]["inside"][0]["timeZone"] == zone

@@ -7,7 +7,6 @@ import json
 import pytest
 import yaml
 
-from duepoint.cli import options
 from tests.fakes import memoryapi
 from tests.unit.cli.conftest import KUBECONFIG
 
@@ -30,17 +29,6 @@ def test_what_is_given_goes_first(duepoint, api, tmp_path):
     given = ("--token-file", str(token))
     assert duepoint("set", "get", "reminders", *given).code == 0
     assert "NotFound" in duepoint("set", "get", "reminders", "-n", "x", *given).err
-
-
-def test_an_option_goes_before_the_environment(duepoint, monkeypatch, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("good")
-    monkeypatch.setenv("DUEPOINT_API_TOKEN", "of the environment")
-
-    assert duepoint("set", "get", "reminders", "--token-file", str(token)).code == 0
-    assert duepoint("set", "get", "reminders").code == 2
-    monkeypatch.setenv("DUEPOINT_API_TOKEN", "good")
-    assert duepoint("set", "get", "reminders").code == 0
 
 
 def test_a_token_that_expires_meanwhile_is_made_again(duepoint, api, environment):
@@ -76,27 +64,9 @@ def test_what_is_wrong_on_the_way_is_one_line(refused, arguments, said):
     assert said in refused("set", "get", "reminders", *arguments)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [("DUEPOINT_API_TOKEN", "a\nb"), ("DUEPOINT_API_TOKEN_FILE", "/nowhere/token")],
-)
-def test_a_wrong_token_of_a_variable_is_said_to_be_of_that(refused, monkeypatch, variable, value):
-    monkeypatch.setenv(variable, value)
-    assert f"{variable}: " in refused("set", "get", "reminders")
-
-
 def test_a_token_that_the_api_does_not_know_is_said_with_the_way_to_one(refused, monkeypatch):
     monkeypatch.setenv("DUEPOINT_API_TOKEN", "bad")
     assert "kubectl create token" in refused("set", "get", "reminders")
-
-
-def test_a_user_with_a_certificate_is_shown_the_ways_to_a_token(refused, environment):
-    changed = {**KUBECONFIG, "users": [{"name": "u", "user": {}}]}
-    environment.write_text(json.dumps(changed))
-
-    said = refused("set", "get", "reminders")
-    assert "the kubeconfig's user has no token" in said
-    assert "kubectl create token" in said
 
 
 def test_a_set_that_is_not_there_is_said_with_the_namespace_that_was_looked_in(refused):
@@ -116,11 +86,6 @@ def test_a_deadline_that_the_api_cannot_store_is_refused_with_one_that_it_can(
     assert (
         f'--starting-deadline: "{text}" is not a whole number of seconds; write {instead}' in said
     )
-
-
-def test_a_server_that_is_not_there_is_one_line(refused, monkeypatch):
-    monkeypatch.setattr("duepoint.client.retrying.Retries.wait_seconds", lambda *_, **__: None)
-    assert "no answer" in refused("set", "get", "reminders", "--server", "http://127.0.0.1:1")
 
 
 ELSEWHERE = "https://duepoint.example.invalid"
@@ -150,18 +115,6 @@ def test_no_token_goes_out_unencrypted(refused, monkeypatch, token):
     for server in ("http://duepoint.example.invalid", "http://127.0.0.1.example.invalid:80"):
         said = refused("set", "get", "reminders", "--server", server)
         assert f"--server: {server} is plain HTTP" in said
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("lst", 'did you mean "list"?'),
-        ("expot", '"export"'),
-        ("zzz", "write one of delete,"),
-    ],
-)
-def test_a_wrong_word_gets_the_right_one(refused, word, said):
-    assert said in refused("set", word)
 
 
 # -- looking -------------------------------------------------------------------------------------
@@ -200,49 +153,6 @@ def test_no_text_of_a_member_looks_like_another(duepoint, api, form, one):
         assert json.loads(out)["payload"] == {"n": "".join(texts) + "à"}
     if form == "yaml":
         assert yaml.safe_load(out)["payload"] == {"n": "".join(texts) + "à"}
-
-
-def test_a_member_that_is_not_there_is_nothing_to_show_with_the_one_that_was_meant(duepoint, api):
-    api.store("order-17", {"delay": "1h"})
-
-    answer = duepoint("set", "get", "reminders", "ordre-17")
-    assert (answer.code, answer.out) == (1, "")
-    assert answer.err == (
-        'duepoint: there is no member ordre-17 in shop/reminders; did you mean "order-17"?\n'
-    )
-
-
-def test_list_in_every_form(duepoint, api):
-    for number in range(3):
-        api.store(f"a-{number}", {"delay": "1h", "payload": {"n": number}})
-    api.store("b", {"schedule": "@daily", "suspend": True})
-
-    assert duepoint("set", "list", "reminders").column("id") == ["a-0", "a-1", "a-2", "b"]
-    assert duepoint("set", "list", "reminders", "--prefix", "a-", "--count", "2").column("id") == [
-        "a-0", "a-1",
-    ]  # fmt: skip
-    table = duepoint("set", "list", "reminders", "-o", "table").out.splitlines()
-    assert table[0].split() == ["id", "when", "next", "due", "state", "payload"]
-    assert len(table) == 5
-    documents = list(yaml.safe_load_all(duepoint("set", "list", "reminders", "-o", "yaml").out))
-    assert [each["id"] for each in documents] == ["a-0", "a-1", "a-2", "b"]
-    wide = duepoint("set", "list", "reminders", "-o", "wide").out.splitlines()
-    assert wide[0].split() == [*table[0].split(), "time", "zone", "created", "etag"]
-    assert duepoint("set", "list", "reminders", "-o", "table").out.splitlines() == table
-    none = duepoint("set", "list", "reminders", "--prefix", "c")
-    assert (none.code, none.out, none.err) == (0, "", "duepoint: there is no such member\n")
-
-
-@pytest.mark.parametrize("options", [(), ("--within", "876000h")], ids=["all", "due"])
-def test_a_list_that_was_cut_says_so_and_a_whole_one_does_not(duepoint, api, options):
-    for number in range(4):
-        api.store(f"a-{number}", {"at": "2027-01-02T00:00:00Z"})
-
-    cut = duepoint("set", "list", "reminders", *options, "--count", "3")
-    said = "there are more than these 3; --count shows more, export all"
-    assert (len(cut.rows), cut.err) == (3, f"duepoint: {said}\n")
-    whole = duepoint("set", "list", "reminders", *options, "--count", "4")
-    assert (len(whole.rows), whole.err) == (4, "")
 
 
 def test_what_is_due(duepoint, refused, api):
@@ -284,11 +194,6 @@ def test_put_makes_a_member(duepoint, api, tmp_path):
     assert answer.rows[0]["etag"] == stored["etag"]
 
 
-def test_put_without_an_id_makes_a_one_off(duepoint, api):
-    (row,) = duepoint("set", "put", "reminders", "--delay", "24h").rows
-    assert list(api.members) == [row["id"]]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -311,16 +216,6 @@ def test_a_wrong_put_sends_nothing(refused, api, arguments, said):
 
 async def _invalid_delay(_):
     return memoryapi.problem(400, "InvalidDuration", "--delay is the API's to judge", "delay")
-
-
-def test_who_says_no_deletes_nothing_and_that_is_no_failure(duepoint, api, monkeypatch):
-    api.store("a", {"delay": "1h"})
-    asked = []
-    monkeypatch.setattr(options, "confirmed", lambda question, **_: asked.append(question))
-    answer = duepoint("set", "delete", "reminders", "--all")
-    assert (answer.code, answer.out) == (0, "nothing was deleted\n")
-    assert asked == ["Delete all members?"]
-    assert list(api.members) == ["a"]
 
 
 def test_delete_by_id_by_prefix_and_all(duepoint, api):

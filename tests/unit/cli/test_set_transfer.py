@@ -52,20 +52,6 @@ def test_an_export_has_every_member_once_and_nothing_that_only_the_api_writes(
     assert set(json.loads(path.read_text().splitlines()[0])) == {"id", "at", "payload"}
 
 
-def test_an_empty_set_is_an_empty_file(duepoint, tmp_path):
-    path = tmp_path / "members.ndjson"
-    assert duepoint("set", "export", "reminders", str(path), "-o", "json").rows[0]["members"] == 0
-    assert path.read_bytes() == b""
-
-
-def test_an_export_to_standard_output(duepoint, api):
-    filled(api, 5)
-    answer = duepoint("set", "export", "reminders", "-")
-
-    assert answer.column("id") == sorted(api.members)
-    assert "5 members exported" in answer.err
-
-
 async def _gone(_):
     return memoryapi.problem(400, "Broken", "the request is broken")
 
@@ -111,30 +97,6 @@ def test_an_import_restores_what_was_exported_and_twice_is_once(duepoint, api, e
     assert payloads(api) == wanted
 
 
-def test_several_requests_are_under_way_at_once(duepoint, api, exported):
-    path, _ = exported
-    import asyncio
-
-    async def wait_for_the_others(request):
-        await request.read()
-        for _ in range(1_000):
-            if api.most_in_flight >= 4:
-                break
-            await asyncio.sleep(0.01)
-        return memoryapi.problem(503, "Busy", "not now")
-
-    api.faults.extend([wait_for_the_others] * 4)
-    assert duepoint("set", "import", "reminders", str(path)).code == 0
-    assert api.most_in_flight == 4
-
-
-def test_an_import_from_standard_input(duepoint, api, exported):
-    path, wanted = exported
-    answer = duepoint("set", "import", "reminders", "-", given=path.read_bytes())
-
-    assert (answer.code, payloads(api)) == (0, wanted)
-
-
 @pytest.mark.parametrize("requests", [0, 1, 3, 5])
 def test_an_import_that_was_cut_is_repeated(duepoint, api, exported, requests):
     path, wanted = exported
@@ -145,19 +107,6 @@ def test_an_import_that_was_cut_is_repeated(duepoint, api, exported, requests):
     (second,) = duepoint("set", "import", "reminders", str(path), "-o", "json").rows
     assert payloads(api) == wanted
     assert second["created"] + second["unchanged"] == 25
-
-
-@pytest.mark.parametrize("word", ["import", "export"])
-def test_a_misspelt_set_leaves_nothing_that_refuses_the_right_one(duepoint, exported, word):
-    path, wanted = exported
-    file = str(path) if word == "import" else str(path.with_name("other.ndjson"))
-    there = set(path.parent.iterdir())
-    assert duepoint("set", word, "remindres", file).code == 2
-    assert set(path.parent.iterdir()) == there
-
-    answer = duepoint("set", word, "reminders", file, "-o", "json")
-    assert answer.code == 0
-    assert answer.rows[0].get("rows", answer.rows[0].get("members")) in (0, len(wanted))
 
 
 ROWS = """{"id": "a", "at": "2090-12-24T18:00:00Z"}
@@ -180,32 +129,3 @@ def test_refused_rows_are_counted_shown_and_stop_none_of_the_others(duepoint, ap
         "duepoint: line 3 (b): at: 1970-01-01T00:00:00Z is past its deadline (TooLate)"
     )
     assert answer.err.splitlines()[2].startswith("duepoint: line 5: the row is no member")
-
-
-def test_refused_rows_go_to_a_file(duepoint, tmp_path):
-    path = tmp_path / "refused.ndjson"
-    answer = duepoint("set", "import", "reminders", "-", "--refused", str(path), given=ROWS)
-
-    assert (answer.code, answer.err) == (1, "")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(row["line"], row["error"]["code"]) for row in rows] == [
-        (3, "TooLate"), (4, "UnknownField"), (5, "InvalidRow"),
-    ]  # fmt: skip
-    assert rows[2]["row"] == "no JSON"
-
-
-def test_refusals_that_are_expected_are_no_failure(duepoint):
-    only = '{"id": "a", "at": "2090-12-24T18:00:00Z"}\n{"id": "b", "at": "1970-01-01T00:00:00Z"}\n'
-    late = ("set", "import", "reminders", "-", "--ignore", "TooLate")
-    assert duepoint(*late, given=only).code == 0
-    assert duepoint(*late, given=ROWS).code == 1
-
-
-def test_a_line_without_an_end_is_refused(refused):
-    assert "line 1 is longer than" in refused(
-        "set", "import", "reminders", "-", given=b'{"id": "' + b"x" * 300_000
-    )
-
-
-def test_a_file_that_is_not_there_is_one_line(refused):
-    assert "FILE: /nowhere: No such file" in refused("set", "import", "reminders", "/nowhere")

@@ -76,19 +76,6 @@ def test_a_sample_is_sent_signed_and_shown(duepoint):
     assert "accepted: answered 204" in answer.out
 
 
-def test_what_is_shown_is_what_was_sent(duepoint):
-    with listening() as hears:
-        url = f"http://127.0.0.1:{hears.port}/"
-        answer = duepoint(
-            "webhook", "test", "-f", "-", "--url", url, *GIVEN, "-o", "json", given=SIGNED
-        )
-    (row,) = answer.rows
-    (request,) = hears.requests
-    assert row["body"].encode() == request.body
-    assert row["headers"]["webhook-signature"] == request.header("webhook-signature")
-    assert (row["accepted"], row["status"]) == (True, 204)
-
-
 def test_an_address_that_is_denied_is_a_row_and_no_line_of_a_log(duepoint):
     url = "http://169.254.169.254/"
     words = ("webhook", "test", "-f", "-", "--url", url, *GIVEN, "-o", "json")
@@ -123,24 +110,6 @@ def test_a_dry_run_sends_nothing_and_verifies(duepoint):
     standardwebhooks.Webhook(SECRET).verify(row["body"], row["headers"])
 
 
-def test_the_text_of_a_dry_run_is_a_request_that_verifies(duepoint):
-    shown = duepoint("webhook", "test", "-", "--dry-run", *GIVEN, given=SIGNED)
-    head, _, body = shown.out.partition("\n\n")
-    headers = dict(line.split(": ", 1) for line in head.splitlines()[1:])
-    standardwebhooks.Webhook(SECRET).verify(body, headers)
-    assert shown.err == "duepoint: not sent\n"
-
-
-def test_a_folder_is_looked_through_with_its_folders(duepoint, refused, tmp_path):
-    (tmp_path / "deep").mkdir()
-    for name in ("a", "b"):
-        text = manifest().replace('"nightly"', f'"{name}"')
-        (tmp_path / "deep" / f"{name}.yaml").write_text(text)
-    command = ("webhook", "test", str(tmp_path), "--dry-run")
-    assert "--name: there are several webhooks; write one of a, b" in refused(*command)
-    assert duepoint(*command, "--name", "b").code == 0
-
-
 def test_secrets_come_from_files_and_are_not_shown(duepoint, tmp_path):
     (tmp_path / "token").write_text("canary-token\n")
     (tmp_path / "sig").write_text(OTHER)
@@ -158,16 +127,6 @@ def test_secrets_come_from_files_and_are_not_shown(duepoint, tmp_path):
     assert "authorization: Bearer [redacted]" in answer.out
     assert "canary" not in answer.out + answer.err
     assert OTHER.partition("_")[2] not in answer.out
-
-
-def test_a_service_account_token_comes_from_a_file(duepoint, tmp_path):
-    (tmp_path / "token").write_text("e30.e30.x")
-    auth = {"serviceAccountToken": {"serviceAccountName": "me", "audience": "billing"}}
-    arguments = ("webhook", "test", "-f", "-", "--dry-run")
-    answer = duepoint(
-        *arguments, "--token-file", str(tmp_path / "token"), given=manifest(auth=auth)
-    )
-    assert answer.code == 0
 
 
 @pytest.mark.parametrize(
@@ -204,8 +163,3 @@ def test_of_several_webhooks_one_has_to_be_named(refused, duepoint):
         "webhook", "test", "-f", "-", "--dry-run", "--name", "weekly", "-o", "json", given=text
     )
     assert json.loads(answer.rows[0]["body"])["data"]["schedule"]["name"] == "weekly"
-
-
-@pytest.mark.parametrize("files", [(), ("-", "-f", "-")], ids=["none", "twice"])
-def test_a_sample_is_of_one_file(refused, files):
-    assert "FILE: write one file" in refused("webhook", "test", *files, given=SIGNED)

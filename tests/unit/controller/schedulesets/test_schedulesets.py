@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from duepoint import telemetry
 from duepoint.controller.schedulesets.schedulesets import ORPHAN_SECONDS
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
@@ -89,13 +88,6 @@ async def test_a_refused_set_is_stalled_and_its_members_are_held_with_their_old_
         assert world.set_condition("Stalled") is None
 
 
-async def test_a_set_that_was_never_right_has_a_record_that_says_stalled(world):
-    async with world.leader():
-        await world.apply_set(webhook={"url": "ftp://x"}, limits={"members": 30_000_000})
-        record = world.record()
-        assert (record.state, record.target, record.spread) == (SetState.STALLED, "", 9)
-
-
 async def test_a_template_that_the_api_server_refuses_is_stalled(world):
     async with world.leader():
         template = {"spec": {"ttlSecondsAfterFinished": 600, "template": {"spec": {}}}}
@@ -104,17 +96,6 @@ async def test_a_template_that_the_api_server_refuses_is_stalled(world):
         await world.apply_set("good", jobTemplate=JOBS)
         assert world.set_ready("good") == ("True", "Armed")
         assert world.record("good").settings.whole_seconds
-
-
-async def test_a_dry_run_without_a_verdict_keeps_the_set_going_and_is_asked_again(world):
-    async with world.leader():
-        world.api.job_quota[NAMESPACE] = 0
-        await world.apply_set(jobTemplate=JOBS)
-        assert world.set_ready() == ("Unknown", "DryRunPending")
-        assert world.record().state is SetState.READY
-        del world.api.job_quota[NAMESPACE]
-        await world.clock.advance(61)
-        assert world.set_ready() == ("True", "Armed")
 
 
 async def test_a_set_never_changes_between_jobs_and_other_targets(world):
@@ -201,78 +182,6 @@ async def test_a_lost_record_is_written_again_and_lost_members_are_reported(worl
         assert "MembersLost" in [event.reason for event in world.news]
 
 
-async def test_a_leader_that_begins_after_the_loss_knows_the_last_count_from_the_status(world):
-    async with world.leader():
-        await world.apply_set()
-        await world.put(7)
-        await world.clock.advance(11)
-    world.queue.flush()
-    async with world.leader(epoch=2):
-        await world.clock.advance(1)
-        assert world.set_status()["lost"]["members"] == 7
-    async with world.leader(epoch=3):
-        await world.clock.advance(1)
-        assert "there were 7" in world.set_condition("DataLost")["message"]
-        await world.clock.advance(11)
-        assert sets_with_lost_members() == 1
-        await world.put(7)
-        await world.clock.advance(11)
-        assert sets_with_lost_members() == 0
-
-
-def sets_with_lost_members() -> float | None:
-    return telemetry.registry.get_sample_value("duepoint_sets_with_lost_members")
-
-
-async def test_a_loss_is_over_once_as_many_members_are_there_or_the_set_is_edited(world):
-    async with world.leader() as term:
-        for name in ("again", "edited"):
-            await world.apply_set(name)
-            await world.put(4, name)
-        await world.clock.advance(11)
-        await world.lose_redis()
-        term.sets.request()
-        await world.clock.advance(2)
-        assert world.set_condition("DataLost", "again")
-        await world.put(4, "again")
-        await world.apply_set("edited", limits={"members": 9})
-        await world.clock.advance(21)
-        assert world.set_condition("DataLost", "again") is None
-        assert world.set_condition("DataLost", "edited") is None
-        assert "lost" not in world.set_status("again")
-
-
-async def test_a_shard_without_the_set_is_filled_again_and_the_loss_reported(world):
-    async with world.leader():
-        made = await world.apply_set()
-        uid = made["metadata"]["uid"]
-        await world.put(10)
-        await world.clock.advance(11)
-        lost = next(shard for shard in world.queue.shards.values() if shard.definitions)
-        world.queue.hide(f"{lost.tag}:*")
-        await world.queue.membership.open(world.shards, world.term.epoch)
-        assert (await world.queue.members.counting.counts(world.record())).shards_without == 1
-        await world.clock.advance(21)
-        assert (await world.queue.members.counting.counts(world.record())).shards_without == 0
-        assert len(world.members(uid)) < 10
-        assert "there were 10" in world.set_condition("DataLost")["message"]
-
-
-async def test_a_new_layout_gets_every_set(world):
-    async with world.leader() as term:
-        await world.apply_set()
-        store, stored = world.queue.sets.store, []
-
-        async def noted(record, *args):
-            stored.append(record.name)
-            await store(record, *args)
-
-        world.queue.sets.store = noted
-        term.sets.request()
-        await world.clock.settle()
-        assert stored == [NAME]
-
-
 # -- deletion ----------------------------------------------------------------------------------
 
 
@@ -315,15 +224,6 @@ async def test_a_new_leader_goes_on_with_a_deletion_and_its_count(world):
         assert world.set_object() is None
 
 
-async def test_a_set_deleted_before_it_was_stored_goes_at_once(world):
-    await world.apply_set()
-    await world.delete_set()
-    async with world.leader():
-        await world.clock.advance(1)
-        assert world.set_object() is None
-        assert world.record() is None
-
-
 async def test_a_deletion_waits_for_redis_and_ends(world):
     async with world.leader():
         await world.apply_set()
@@ -333,17 +233,6 @@ async def test_a_deletion_waits_for_redis_and_ends(world):
         await world.clock.advance(5)
         assert world.set_object() is not None
         world.queue.available = True
-        await world.clock.advance(30)
-        assert world.set_object() is None
-
-
-async def test_after_an_emptied_redis_a_deletion_ends(world):
-    async with world.leader() as term:
-        await world.apply_set()
-        await world.put(5_000)
-        await world.lose_redis()
-        await world.delete_set()
-        term.sets.request()
         await world.clock.advance(30)
         assert world.set_object() is None
 
@@ -417,25 +306,3 @@ async def test_sets_of_namespaces_that_are_not_watched_are_left_alone(world):
     async with world.leader(epoch=2, namespaces=("another",)):
         await world.clock.advance(2 * ORPHAN_SECONDS)
         assert world.record().state is SetState.READY
-
-
-async def test_an_api_server_that_is_away_is_not_called_redis(world):
-    async with world.leader():
-        away = kube_errors.Unavailable("PATCH /apis/duepoint.dev: 503")
-        world.api.fail_next(away, verb="PATCH", resource="schedulesets")
-        await world.apply_set()
-        assert world.set_ready() == ("Unknown", "ApiUnavailable")
-        await world.clock.advance(10)
-        assert world.set_ready() == ("True", "Armed")
-
-
-async def test_the_rate_of_status_writes_holds_for_all_kinds_together():
-    async with SetWorld(writes_per_second=5).leader() as world:
-        for number in range(15):
-            await world.apply(f"s{number}")
-            await world.apply_set(f"set{number}")
-        await world.clock.advance(2)
-        written = sum(
-            verb == "PATCH" and path.endswith("/status") for verb, path in world.api.requests
-        )
-        assert 10 <= written <= 15

@@ -6,7 +6,6 @@ from duepoint.controller import plan
 from duepoint.controller.status import writer
 from duepoint.runs.run import RunState
 from tests.support.builders import at
-from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
@@ -32,18 +31,6 @@ async def test_a_status_that_somebody_edits_is_put_right_within_moments():
         assert world.status() == right
 
 
-async def test_a_foreign_status_that_the_watch_missed_is_put_right_by_the_resync():
-    async with World().leader() as world:
-        await world.apply()
-        await world.clock.advance(5)
-        right = world.status()
-        world.watches = False
-        lie(world, activeCount=7)
-        await world.resync.run()
-        await world.clock.advance(5)
-        assert world.status() == right
-
-
 async def test_two_writers_of_one_status_do_not_chase_each_other():
     async with World().leader() as world:
         await world.apply(suspend=True)
@@ -56,18 +43,6 @@ async def test_two_writers_of_one_status_do_not_chase_each_other():
         assert 3 <= world.status_writes() - writes <= 3600 / writer.STEADY_SECONDS + 3
 
 
-async def test_our_own_writes_that_are_seen_late_are_not_written_again():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.clock.advance(10)
-        await run_slot(world, made, FIRST)
-        await world.clock.advance(10)
-        writes = world.status_writes()
-        await world.resync.run()
-        await world.clock.advance(60)
-        assert world.status_writes() == writes
-
-
 S = 1_000_000
 
 
@@ -78,29 +53,6 @@ async def test_next_is_not_past_though_nothing_is_told_of_the_slot():
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
         await world.clock.advance(300)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
-
-
-async def test_next_that_was_past_when_a_leader_came_is_put_right():
-    world = World()
-    async with world.leader():
-        await world.apply()
-    await world.clock.advance(4000)
-    async with world.leader(epoch=2):
-        await world.clock.advance(3)
-        assert world.status()["nextScheduleTime"] == "2026-03-01T13:10:00Z"
-
-
-async def test_a_chain_that_advances_costs_no_write_more():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(10)
-        writes = world.status_writes()
-        for number in range(5):
-            slot_us = FIRST + number * 300 * S
-            await world.clock.advance((slot_us - world.clock.now_us()) / S + 0.2)
-            await world.tell(made["metadata"]["uid"], event(made, slot_us))
-        await world.clock.advance(100)
-        assert world.status_writes() == writes + 5
 
 
 async def test_a_schedule_at_rest_costs_nothing():
@@ -123,20 +75,6 @@ async def test_a_jittered_slot_is_next_until_it_is_due():
         await world.clock.advance((due_us - world.clock.now_us()) / S)
         assert world.status_writes() == writes
         await world.clock.advance(6)
-        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
-
-
-async def test_a_jittered_next_is_not_past_though_another_leader_wrote_it():
-    world = World()
-    async with world.leader():
-        made = await world.apply(jitter="4m")
-        await world.clock.advance(10)
-    async with world.leader(epoch=2):
-        known = world.definition(made["metadata"]["uid"])
-        due_us = plan.slots_of(known).due_slot(FIRST).due_us
-        assert due_us > FIRST + 10 * S
-        wait = (due_us - world.clock.now_us()) / S + 6
-        await world.clock.advance(wait)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
 
 

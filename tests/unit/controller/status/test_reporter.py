@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from duepoint.controller.status import writer
-from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.runs.run import RunEvent, RunState
 from tests.support.builders import at
@@ -147,43 +146,6 @@ async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state()
         assert all(world.status(f"s{n}")["runs"]["started"] == 2 for n in range(30))
 
 
-async def test_the_start_of_a_run_is_written_between_two_whole_seconds():
-    async with World().leader() as world:
-        made = [await world.apply(f"s{number}") for number in range(20)]
-        await world.clock.advance(60)
-        writes = world.status_writes()
-        for one in made:
-            running = event(one, FIRST, RunState.RUNNING)
-            await world.tell(one["metadata"]["uid"], running, read=False)
-        await world.clock.advance(1.25)
-        assert world.status_writes() == writes
-        await world.clock.advance(0.5)  # and within two seconds
-        assert world.status_writes() - writes == 20
-
-
-async def test_no_status_of_many_waits_longer_than_a_minute():
-    async with World(writes_per_second=1).leader() as world:
-        made = [await world.apply(f"s{number}") for number in range(150)]
-        await world.clock.advance(60)
-        assert all(world.ready(f"s{n}") == ("True", "Armed") for n in range(150))
-        for one in made:
-            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
-        await world.clock.advance(60)
-        assert all(world.status(f"s{n}")["runs"]["started"] == 1 for n in range(150))
-
-
-async def test_while_a_takeover_lists_all_objects_no_status_is_written():
-    async with World(writes_per_second=2).leader() as world:
-        world.is_arming = True
-        for number in range(100):
-            await world.apply(f"s{number}")
-        await world.clock.advance(60)
-        assert world.status_writes() == 0
-        world.is_arming = False
-        await world.clock.advance(60)
-        assert world.status_writes() == 100
-
-
 async def test_the_answer_to_an_edit_goes_before_the_news_of_runs():
     async with World(writes_per_second=2).leader() as world:
         made = [await world.apply(f"s{number}") for number in range(20)]
@@ -235,14 +197,6 @@ async def test_throttling_holds_all_writes_for_as_long_as_was_asked():
         assert world.ready("one") == world.ready("two") == ("True", "Armed")
 
 
-async def test_a_write_whose_answer_was_lost_is_repeated_harmlessly():
-    async with World().leader() as world:
-        world.api.fail_next(kube_errors.Unavailable("reset"), verb="PATCH", applied=True)
-        await world.apply()
-        await world.clock.advance(10)
-        assert world.ready() == ("True", "Armed")
-
-
 async def test_a_namesake_never_gets_the_status_of_its_predecessor():
     world = World()
     async with world.leader():
@@ -254,27 +208,6 @@ async def test_a_namesake_never_gets_the_status_of_its_predecessor():
         await world.tell(made["metadata"]["uid"], event(made, FIRST))
         await world.clock.advance(10)
         assert world.status() == {"observedGeneration": -1}
-
-
-async def test_a_refused_status_gives_way_to_the_newer_one_which_is_continued():
-    async with World().leader() as world:
-        made = await world.apply()
-        newer = {**world.status(), "settledThrough": "2026-03-01T20:00:00Z"}
-        newer["runs"] = {**newer["runs"], "started": 7, "succeeded": 7}
-        stored = world.api.stored("schedules", NAMESPACE, "nightly")
-        world.watches = False
-        world.api.put(("schedules", NAMESPACE, "nightly"), stored | {"status": newer})
-        await world.clock.advance(310)
-        await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(10)
-        status = world.status()
-        assert (status["runs"], status["settledThrough"]) == (
-            newer["runs"], newer["settledThrough"],
-        )  # fmt: skip
-        assert unacknowledged(world) == 0
-        await world.tell(made["metadata"]["uid"], event(made, at("2026-03-01 20:05:00")))
-        await world.clock.advance(10)
-        assert world.status()["runs"]["started"] == 8
 
 
 # -- the streams -------------------------------------------------------------------------------
@@ -332,40 +265,6 @@ async def test_an_edit_that_is_seen_before_the_outcomes_of_earlier_slots_hides_n
     async with world.leader(epoch=4):
         await world.clock.advance(5)
         assert world.status()["runs"]["started"] == 1
-
-
-async def test_what_was_counted_reaches_as_far_as_the_watermark_from_the_next_slot_on():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(310)
-        await world.apply(schedule="*/10 * * * *")
-        assert "countedThrough" in world.status()
-        await world.clock.advance(300)
-        await world.tell(made["metadata"]["uid"], event(made, at("2026-03-01 12:10:00")))
-        await world.clock.advance(5)
-        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
-        assert "countedThrough" not in world.status()
-
-
-async def test_events_of_a_schedule_that_is_gone_are_acknowledged():
-    world = World()
-    async with world.leader():
-        made = await world.apply()
-        await world.delete()
-        await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(1)
-        assert unacknowledged(world) == 0
-
-
-async def test_an_entry_that_cannot_be_read_does_not_stop_the_others():
-    async with World().leader() as world:
-        made = await world.apply()
-        world.queue.report(messages.ShardId(0), b"\xc1 not ours")
-        await world.clock.advance(310)
-        await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(70)
-        assert world.status()["runs"]["started"] == 1
-        assert unacknowledged(world) == 0
 
 
 async def test_the_last_slot_completes_the_schedule_in_its_status():
@@ -454,22 +353,6 @@ async def test_a_completed_schedule_says_that_its_last_run_failed():
         assert world.status_writes() == writes
 
 
-async def test_an_urgent_status_whose_write_failed_still_goes_before_a_burst_of_runs():
-    async with World(writes_per_second=5).leader() as world:
-        made = [await world.apply(f"s{number}") for number in range(120)]
-        await world.clock.advance(60)
-        for one in made:
-            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
-        await world.clock.advance(0.5)
-        away = kube_errors.Unavailable("PATCH: 503")
-        world.api.fail_next(away, verb="PATCH", resource="schedules")
-        await world.apply("s5", suspend=True)
-        for one in made:  # ever more changes: the burst goes on
-            await world.tell(one["metadata"]["uid"], event(one, FIRST + 300 * S), read=False)
-            await world.clock.advance(0.03)
-        assert world.ready("s5") == ("True", "Suspended")
-
-
 @pytest.mark.parametrize("shown_after", range(1, 8))
 async def test_no_run_is_lost_to_a_former_leaders_status_that_arrives_late(shown_after):
     """It lands after the new leader has listed; its last outcomes were not acknowledged."""
@@ -500,44 +383,6 @@ async def test_no_run_is_lost_to_a_former_leaders_status_that_arrives_late(shown
             await world.clock.advance(1)
         await world.clock.advance(30)
         assert world.status()["runs"]["started"] == 15
-        assert unacknowledged(world) == 0
-
-
-@pytest.mark.parametrize("applied", [True, False], ids=["seen at once", "seen by a read"])
-async def test_a_run_that_was_told_before_a_newer_status_was_seen_counts(applied):
-    async with World().leader() as world:
-        made = await world.apply(schedule="@every 1s")
-        uid, begin = made["metadata"]["uid"], at("2026-03-01 12:00:00")
-        await world.clock.advance(10)
-        world.watches = applied
-        newer = {**world.status(), "settledThrough": "2026-03-01T12:00:05Z"}
-        newer["runs"] = {**newer["runs"], "started": 5, "succeeded": 5}
-        stored = world.object()
-        for number in range(1, 5):
-            await world.tell(uid, event(made, begin + number * S), read=False)
-        world.api.put(("schedules", NAMESPACE, "nightly"), stored | {"status": newer})
-        await world.clock.advance(5)
-        await world.tell(uid, event(made, begin + 6 * S), read=False)
-        await world.clock.advance(30)
-        assert world.status()["runs"]["started"] == 6
-        assert unacknowledged(world) == 0
-
-
-async def test_outcomes_wait_while_the_schema_refuses_their_status():
-    """An older schema, for example: nothing newer is there, and nothing is counted yet."""
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(310)
-        for _ in range(3):
-            unknown = (("status.recentRuns", "unknown"),)
-            refusal = kube_errors.Invalid("status.recentRuns: Invalid value", causes=unknown)
-            world.api.fail_next(refusal, verb="PATCH")
-        await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(1)
-        assert world.status()["runs"]["started"] == 0
-        assert unacknowledged(world) == 1
-        await world.clock.advance(30)
-        assert world.status()["runs"]["started"] == 1
         assert unacknowledged(world) == 0
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import datetime as dt
 
-import kopf
 import pytest
 
 from duepoint import errors, services
@@ -64,13 +63,6 @@ def test_former_dues_take_no_memory():
     assert queue.first() == (1, "a")
 
 
-def test_an_allowance_has_a_burst_and_then_a_rate():
-    allowance = Allowance(5, 100.0)
-    assert [allowance.take(100.0) for _ in range(5)] == [0.0] * 5
-    assert allowance.take(100.0) == pytest.approx(0.2)
-    assert allowance.take(100.2) == pytest.approx(0.0, abs=0.002)
-
-
 def test_ten_thousand_statuses_that_change_at_once_are_written_within_a_minute():
     allowance, now, written = Allowance(50, 0.0), 0.0, 0
     while written < 10_000:
@@ -80,28 +72,7 @@ def test_ten_thousand_statuses_that_change_at_once_are_written_within_a_minute()
     assert 20 < now < 60
 
 
-def test_an_allowance_never_asks_for_a_wait_too_short_to_pass():
-    allowance = Allowance(3, 1e9)
-    waits = [allowance.take(1e9 + number * 0.3333333) for number in range(50)]
-    assert all(wait == 0.0 or wait >= 0.001 for wait in waits)
-
-
 # -- work queue --------------------------------------------------------------------------------
-
-
-async def test_the_newest_item_of_a_key_is_worked_on():
-    clock = FakeClock()
-    queue: WorkQueue[int] = WorkQueue(clock, "not done")
-    done = []
-
-    async def handle(item: int) -> None:
-        done.append(item)
-
-    for item in range(5):
-        queue.put("a", item)
-    async with running(clock, queue.run(handle, 3)):
-        assert done == [4]
-        assert len(queue) == 0
 
 
 async def test_a_key_is_never_worked_on_twice_at_once_and_news_are_done_afterwards():
@@ -175,24 +146,6 @@ async def test_a_newer_leader_ends_the_workers():
     with pytest.raises(ExceptionGroup) as ended:
         await queue.run(handle, 1)
     assert ended.group_contains(queue_errors.Fenced)
-
-
-async def test_a_pause_holds_everything_back():
-    clock = FakeClock()
-    queue: WorkQueue[int] = WorkQueue(clock, "not done")
-    done = []
-
-    async def handle(item: int) -> None:
-        done.append(item)
-
-    async with running(clock, queue.run(handle, 2)):
-        queue.pause(5)
-        for item in range(4):
-            queue.put(str(item), item)
-        await clock.advance(4.9)
-        assert done == []
-        await clock.advance(0.2)
-        assert sorted(done) == [0, 1, 2, 3]
 
 
 # -- resync rhythm -----------------------------------------------------------------------------
@@ -340,45 +293,6 @@ async def test_a_server_that_took_over_is_noticed_at_the_next_look():
         assert len(suspicions) == 1
 
 
-async def test_a_server_that_another_service_has_met_is_looked_at_at_once():
-    clock = FakeClock()
-    queue, suspicions, outages = VirtualQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, suspicions, outages=outages)
-    async with running(clock, watch.run()):
-        await clock.advance(3)
-        watch.look()
-        await clock.advance(1)
-        assert suspicions == []  # nothing has happened to it
-        outages.append("another server")
-        watch.look()
-        await clock.advance(0.1)
-        assert len(suspicions) == 1
-        for _ in range(5):
-            watch.look()
-        await clock.advance(4)
-        assert len(suspicions) == 1
-
-
-async def test_a_look_that_fails_is_repeated_soon_and_not_in_a_burst():
-    clock = FakeClock()
-    queue, suspicions = VirtualQueue(clock), []
-    watch = await an_index_watch(clock, queue, suspicions)
-    asked, keepalive = [], queue.health.keepalive
-
-    async def counted():
-        asked.append(clock.monotonic())
-        return await keepalive()
-
-    queue.health.keepalive = counted
-    async with running(clock, watch.run()):
-        queue.available = False
-        await clock.advance(11.5)
-        assert 3 <= len(asked) <= 5
-        queue.available = True
-        await clock.advance(1.5)
-        assert len(suspicions) == 1
-
-
 async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
     clock = FakeClock()
     queue, health = VirtualQueue(clock), services.Health()
@@ -428,19 +342,6 @@ async def test_an_outage_in_which_nothing_was_lost_is_no_loss():
         assert (len(suspicions), losses) == (1, [])
 
 
-async def test_a_newer_leader_at_the_index_ends_the_watch():
-    clock = FakeClock()
-    queue, suspicions = VirtualQueue(clock), []
-    watch = await an_index_watch(clock, queue, suspicions)
-    async with running(clock, watch.run()) as (task,):
-        await queue.membership.open(4, messages.Epoch(2))
-        queue.available = False
-        await clock.advance(10)
-        queue.available = True
-        await clock.advance(10)
-        assert isinstance(task.exception(), queue_errors.Fenced)
-
-
 async def test_a_sweep_follows_the_first_comparison():
     clock = FakeClock()
     queue = VirtualQueue(clock)
@@ -476,19 +377,3 @@ async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_ne
     now = first.expiration
     assert await logins.current() != renewed
     await logins.close()
-
-
-def test_kopf_is_set_to_watch_and_nothing_else():
-    tuned = kopfsetup.settings()
-    assert not tuned.posting.enabled
-    assert tuned.scanning.disabled
-    assert tuned.queueing.worker_limit is None
-
-
-def test_kopf_copies_and_compares_nothing_of_an_object():
-    tuned = kopfsetup.settings().persistence
-    body = kopf.Body({"metadata": {"name": "a"}, "spec": {"schedule": "@daily"}})
-    essence = tuned.diffbase_storage.build(body=body)
-    assert essence == {}
-    assert tuned.diffbase_storage.fetch(body=body) is None
-    assert tuned.progress_storage.clear(essence=essence) is essence
