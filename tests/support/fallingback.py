@@ -86,7 +86,6 @@ class Result:
             they wait for nobody.
         overdue_seconds: of slots due while the server was away, that ran: from its answer.
         unsettled: schedules whose status did not come to rest.
-        put_again: Schedules that the leader has put again.
     """
 
     slots: int
@@ -97,7 +96,6 @@ class Result:
     later_seconds: tuple[float, ...]
     overdue_seconds: tuple[float, ...]
     unsettled: tuple[str, ...]
-    put_again: int
 
 
 class Scene:
@@ -321,14 +319,7 @@ class Scene:
             later_seconds=tuple(self._later()),
             overdue_seconds=tuple(self._overdue()),
             unsettled=unsettled,
-            put_again=await self._put_again(),
         )
-
-    async def _put_again(self) -> int:
-        assert self._leader is not None
-        lines = (await self._leader.metrics()).splitlines()
-        told = [one for one in lines if one.startswith("duepoint_schedules_put_again_total")]
-        return sum(int(float(line.rpartition(" ")[2])) for line in told)
 
     def _later(self) -> Iterable[float]:
         for name, slot in self._once.items():

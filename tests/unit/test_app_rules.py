@@ -71,7 +71,7 @@ def test_every_rule_of_the_settings_reaches_the_secrets(a_worker):
 
 
 def test_without_a_collector_there_are_no_traces(a_worker):
-    assert app.span_queue(a_worker()) is None
+    assert app.span_exporter(a_worker()) is None
 
 
 def test_a_collector_without_its_packages_is_a_wrong_setting(a_worker, monkeypatch):
@@ -79,7 +79,7 @@ def test_a_collector_without_its_packages_is_a_wrong_setting(a_worker, monkeypat
     monkeypatch.delattr(tracing, "otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(errors.InvalidSetting, match=r"TRACES_ENDPOINT.*duepoint\[otel\]"):
-        app.span_queue(a_worker(traces_endpoint="http://127.0.0.1:4318"))
+        app.span_exporter(a_worker(traces_endpoint="http://127.0.0.1:4318"))
 
 
 @pytest.mark.parametrize(

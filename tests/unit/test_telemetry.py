@@ -48,9 +48,9 @@ def test_every_metric_is_served_by_a_process():
 @pytest.mark.parametrize(
     ("process", "of_its_own", "of_others"),
     [
-        ("operator", "duepoint_leader", ("duepoint_inflight", "duepoint_http_connections")),
-        ("worker", "duepoint_inflight", ("duepoint_leader", "duepoint_http_connections")),
-        ("api", "duepoint_http_connections", ("duepoint_leader", "duepoint_inflight")),
+        ("operator", "duepoint_leader", ("duepoint_inflight",)),
+        ("worker", "duepoint_inflight", ("duepoint_leader",)),
+        ("api", "duepoint_redis_up", ("duepoint_leader", "duepoint_inflight")),
     ],
 )
 async def test_a_process_serves_what_it_fills(process, of_its_own, of_others, tmp_path):

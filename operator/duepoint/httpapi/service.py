@@ -148,7 +148,6 @@ class ApiService:
 
     async def _check(self) -> None:
         while True:
-            telemetry.http_connections.set(len(self._server.connections))
             try:
                 await self._queue.layouts.read()
             except (errors.TryLater, errors.WorldChanged) as error:

@@ -1,1 +1,1 @@
-"""Traces of slots: identities of spans, a bounded queue of ended ones, OpenTelemetry's exporter."""
+"""Traces of slots: spans as values, and what sends them to an OpenTelemetry collector."""

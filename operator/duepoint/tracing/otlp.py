@@ -1,21 +1,22 @@
 """Sends spans to an OpenTelemetry collector, by OTLP over HTTP; the optional extra ``otel``.
 
-Imported only where traces are on. The SDK makes its own spans of ours, with our ids, and hands them
-to its exporter, which tries a batch again for up to ten seconds and then gives it up. What the SDK
-reads from the environment holds: ``OTEL_EXPORTER_OTLP_HEADERS`` and ``_CERTIFICATE``,
-``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``.
+Imported only where traces are on. The SDK makes its own spans of ours, with our ids, keeps a
+bounded number of them and sends them from a thread of its own; a batch is tried for ten seconds and
+then given up. What the SDK reads from the environment holds: ``OTEL_EXPORTER_OTLP_HEADERS`` and
+``_CERTIFICATE``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and ``OTEL_BSP_*`` for its
+queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_VERSION, OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider, sampling
-from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace import TracerProvider, sampling
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 import duepoint
@@ -23,10 +24,12 @@ from duepoint.tracing import spans
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _US = 1000  # nanoseconds
+#: How long the last spans may take at the end of the process, before an export is broken off.
+_CLOSING_SECONDS = 3.0
 
 
 class Exporter:
-    """Sends batches of spans to one collector.
+    """Sends spans to one collector; ``close`` it at the end.
 
     Args:
         endpoint: base URL of the collector; spans go to its ``/v1/traces``.
@@ -37,7 +40,6 @@ class Exporter:
     def __init__(self, endpoint: str, *, component: str, instance: str) -> None:
         self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + "/v1/traces")
         self._ids = _GivenIds()
-        self._ended = _EndedSpans()
         facts = {
             "service.name": f"duepoint-{component}",
             SERVICE_VERSION: duepoint.__version__,
@@ -50,21 +52,20 @@ class Exporter:
             id_generator=self._ids,
             shutdown_on_exit=False,
         )
-        provider.add_span_processor(self._ended)
+        self._batches = BatchSpanProcessor(self._exporter, schedule_delay_millis=1000)
+        provider.add_span_processor(self._batches)
         self._tracer = provider.get_tracer("duepoint", duepoint.__version__)
 
-    def export(self, batch: Sequence[spans.Span]) -> bool:
-        """Send a batch; False where the collector did not accept it. Blocks."""
-        for span in batch:
-            self._repeat(span)
-        return self._exporter.export(self._ended.taken()) is SpanExportResult.SUCCESS
-
-    def stop(self) -> None:
-        """End an export that is under way."""
+    def close(self) -> None:
+        """Send what waits, for a few seconds at most; blocks meanwhile."""
+        last = threading.Thread(target=self._batches.shutdown, name="last spans", daemon=True)
+        last.start()
+        last.join(_CLOSING_SECONDS)
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
+        last.join(_CLOSING_SECONDS)
 
-    def _repeat(self, span: spans.Span) -> None:
-        """The same span by the SDK."""
+    def record(self, span: spans.Span) -> None:
+        """Hand over a span that has ended; never waits, and drops it where too many wait."""
         self._ids.trace_id, self._ids.span_id = span.trace_id, span.span_id
         parent = Context()
         if span.parent_id is not None:
@@ -95,18 +96,3 @@ class _GivenIds(IdGenerator):
 
     def generate_span_id(self) -> int:
         return self.span_id
-
-
-class _EndedSpans(SpanProcessor):
-    """Collects the SDK's spans of one batch."""
-
-    def __init__(self) -> None:
-        self._spans: list[ReadableSpan] = []
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self._spans.append(span)
-
-    def taken(self) -> list[ReadableSpan]:
-        """All of them; none is left."""
-        taken, self._spans = self._spans, []
-        return taken

@@ -11,6 +11,7 @@ Names of attributes are OpenTelemetry's where it has one; ours begin with ``duep
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from duepoint.kube import times
@@ -18,7 +19,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions, ownstreams
 from duepoint.targets import eventids
 from duepoint.targets import target as targets
-from duepoint.tracing import exporting, spans
+from duepoint.tracing import spans
 
 #: A slot that began much later than it was due, as in a backfill, has a span that begins with its
 #: first attempt: no backend takes one of months.
@@ -48,11 +49,12 @@ class AttemptTraces:
     """Of one worker.
 
     Args:
+        record: takes each span that has ended; it never waits.
         ratio: share of slots that are traced, 0 to 1.
     """
 
-    def __init__(self, queue: exporting.SpanQueue, *, ratio: float = 1.0) -> None:
-        self._queue = queue
+    def __init__(self, record: Callable[[spans.Span], None], *, ratio: float = 1.0) -> None:
+        self._record = record
         self._ratio = ratio
 
     def begin(self, firing: targets.Firing) -> targets.Firing:
@@ -74,7 +76,7 @@ class AttemptTraces:
                 "duepoint.attempt": firing.attempt,
                 "duepoint.lateness_seconds": late_us / 1_000_000,
             }
-            self._queue.put_nowait(
+            self._record(
                 spans.Span(
                     name=f"{targets.kind_name(firing.action)} attempt",
                     trace_id=trace.trace_id,
@@ -93,7 +95,7 @@ class AttemptTraces:
             first_us = ended.first_try_us or ended.started_us
             was_soon = first_us - firing.due_us <= _LONGEST_WAIT_US
             late_us = max(0, first_us - firing.due_us)
-            self._queue.put_nowait(
+            self._record(
                 spans.Span(
                     name="slot",
                     trace_id=trace.trace_id,

@@ -296,11 +296,9 @@ class Claimer:
 
     async def _answers(self, ask: claim_budget.Ask, *, of_suspects: bool) -> list[messages.Claimed]:
         """Claim, and note what the answers say of the shards."""
-        started = self._clock.monotonic()
         await faults.reach(FaultPoint.BEFORE_CLAIM)
         answers = await self._asked_shards(ask, of_suspects=of_suspects)
         await faults.reach(FaultPoint.AFTER_CLAIM)
-        telemetry.claim_seconds.observe(self._clock.monotonic() - started)
         for answer in answers:
             self._wakeups.note(answer)
             self._budget.deep[answer.shard] = answer.more

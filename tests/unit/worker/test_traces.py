@@ -19,19 +19,9 @@ UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="connection refused"
 GONE = outcomes.Rejected(reason=Reason.ENDPOINT_GONE, message="410 Gone", http_status=410)
 
 
-class Kept:
-    """Stands in for the queue of spans."""
-
-    def __init__(self) -> None:
-        self.spans: list[spans.Span] = []
-
-    def put_nowait(self, span: spans.Span) -> None:
-        self.spans.append(span)
-
-
 @pytest.fixture
-def kept():
-    return Kept()
+def kept() -> list[spans.Span]:
+    return []
 
 
 @pytest.fixture
@@ -46,14 +36,14 @@ def every(period: str = "10s"):
 async def test_each_attempt_is_a_span_below_that_of_its_slot(place, kept):
     known = await place.arm(every())
     place.target.reply(UNREACHABLE)
-    worker = place.a_worker(traces=AttemptTraces(kept))
+    worker = place.a_worker(traces=AttemptTraces(kept.append))
     async with place.working(worker):
         await place.clock.advance(19)
-    first, second, slot = kept.spans
+    first, second, slot = kept
     trace_id = int(eventids.webhook_id(known.uid, SLOT).removeprefix("msg_"), 16)
-    assert {span.trace_id for span in kept.spans} == {trace_id}
-    assert [span.name for span in kept.spans] == ["webhook attempt", "webhook attempt", "slot"]
-    assert [span.parent_id for span in kept.spans] == [slot.span_id, slot.span_id, None]
+    assert {span.trace_id for span in kept} == {trace_id}
+    assert [span.name for span in kept] == ["webhook attempt", "webhook attempt", "slot"]
+    assert [span.parent_id for span in kept] == [slot.span_id, slot.span_id, None]
     assert first.error == "connection refused"
     assert (second.error, slot.error) == ("", "")
     assert first.attributes["duepoint.outcome"] == "retry"
@@ -71,10 +61,10 @@ async def test_each_attempt_is_a_span_below_that_of_its_slot(place, kept):
 async def test_what_is_handed_on_names_the_span_of_the_attempt(place, kept):
     await place.arm(every())
     place.target.reply(UNREACHABLE)
-    async with place.working(place.a_worker(traces=AttemptTraces(kept))):
+    async with place.working(place.a_worker(traces=AttemptTraces(kept.append))):
         await place.clock.advance(19)
     handed = [spans.span_id_of(firing.traceparent) for firing in place.target.fired]
-    assert handed == [span.span_id for span in kept.spans[:2]]
+    assert handed == [span.span_id for span in kept[:2]]
     assert all(firing.traceparent.endswith("-01") for firing in place.target.fired)
 
 
@@ -91,17 +81,17 @@ def ended(firing, answer=GONE, **changes) -> Ended:
 
 
 def test_a_slot_that_is_given_up_has_an_error_and_the_receivers_status(kept):
-    traces = AttemptTraces(kept)
+    traces = AttemptTraces(kept.append)
     traces.end(ended(traces.begin(firings.a_firing(slot_us=SLOT))))
-    for span in kept.spans:
+    for span in kept:
         assert (span.error, span.attributes["http.response.status_code"]) == ("410 Gone", 410)
         assert span.attributes["duepoint.outcome"] == "rejected"
 
 
 def test_no_span_holds_where_it_went_or_what_was_sent(kept):
-    traces = AttemptTraces(kept)
+    traces = AttemptTraces(kept.append)
     webhook = firings.a_webhook("https://user:canary@hooks.example.com/canary")
     firing = traces.begin(firings.a_firing(webhook, slot_us=SLOT, payload={"a": "canary"}))
     traces.end(ended(firing))
-    assert "canary" not in repr(kept.spans)
-    assert builders.UID in repr(kept.spans)
+    assert "canary" not in repr(kept)
+    assert builders.UID in repr(kept)

@@ -192,7 +192,6 @@ class JobWatch:
         is_its_own = owner is not None and self._is_its_own(owner)
         is_back = self.history.late.is_back
         if owner is not None and is_its_own and is_back(owner.uid, known.name, known.uid):
-            telemetry.jobs_made_again_total.inc()
             self._reporter.job_made_again(owner.uid, known.name, known.uid)
         self._report(seen, job, replayed=replayed, is_gone=known.deletion_timestamp is not None)
         if owner is None or slot_us is None or not is_its_own:
@@ -248,11 +247,10 @@ class JobWatch:
 
 @contextlib.contextmanager
 def _reported(job: jobs.Job) -> Iterator[None]:
-    """A bug in the handling of one Job is logged and counted, and does not stop the others."""
+    """A bug in the handling of one Job is logged, and does not stop the others."""
     try:
         yield
     except Exception as bug:  # noqa: BLE001 - any user may create a Job
-        telemetry.jobs_not_observed_total.inc()
         place = {"namespace": job.metadata.namespace, "job": job.metadata.name}
         telemetry.logger.error("job not observed", error=repr(bug), exc_info=bug, **place)
 

@@ -90,7 +90,6 @@ class Fallbacks:
     async def _doubts(self) -> tuple[Doubt, ...]:
         """The shards in doubt, once workers had the time to tell what they had done."""
         doubts = await self._term.queue.fallbacks.doubts()
-        telemetry.suspect_shards.set(len(doubts))
         if doubts:
             back_us = max(doubt.back_us for doubt in doubts)
             self._term.services.jobs.history.late.record_lost_claims(back_us)
@@ -125,7 +124,6 @@ class Fallbacks:
             changed=changed,
             unknown=unknown,
         )
-        telemetry.put_again_total.inc(found - unknown)
         if not unknown:
             await fallbacks.end(doubt, epoch)
         return unknown

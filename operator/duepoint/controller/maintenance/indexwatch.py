@@ -161,7 +161,6 @@ _GAUGES = (
     telemetry.oldest_due_seconds,
     telemetry.dead_entries,
     telemetry.circuits_open,
-    telemetry.queue_seen_seconds,
 )
 
 
@@ -170,8 +169,8 @@ class QueueGauges:
 
     Nothing is asked of Redis between scrapes, so that an idle queue stays idle; however many
     scrape, it is asked once in ten seconds, and never for longer than a scrape can wait. Where it
-    does not answer, the gauges keep what was seen last and ``duepoint_queue_seen_seconds`` grows
-    old. At the end of a term they are zero again: the next leader sets them.
+    does not answer, the gauges keep what was seen last. At the end of a term they are zero again:
+    the next leader sets them.
     """
 
     def __init__(self, term: TermContext) -> None:
@@ -205,4 +204,3 @@ class QueueGauges:
         telemetry.oldest_due_seconds.set(totals.lag_us / 1_000_000)
         telemetry.dead_entries.set(totals.dead)
         telemetry.circuits_open.set(sum(one.is_open for one in (known.hosts or {}).values()))
-        telemetry.queue_seen_seconds.set(self._term.clock.now_us() / 1_000_000)

@@ -128,7 +128,6 @@ class Partitioner:
         for shard in former:
             await self._close(shard)
         ended = await self._term.queue.resharding.end(self._term.epoch, moved=self._progress.moved)
-        telemetry.partition_left.set(0)
         telemetry.logger.info("partitioning done", shards=ended.shards, moved=self._progress.moved)
         self._record(ended)
 
@@ -180,7 +179,6 @@ class Partitioner:
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
             self._progress.moved += step.moved
             self._progress.left = max(0, self._progress.left - step.moved)
-            telemetry.partition_left.set(self._progress.left)
             if step.damaged:
                 self._term.services.resync.request()
             await self._report(resharding.Phase.MOVING)

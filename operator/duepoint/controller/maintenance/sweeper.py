@@ -73,7 +73,6 @@ class Sweeps:
             for shard in sharding.own_shards(self._term.queue.layouts.known()):
                 await self._sweep(shard)
             self.sweeps += 1
-            telemetry.sweeps_total.inc()
             await clocks.wait_for(self._asked, self._every_seconds, self._term.clock)
 
     async def _sweep(self, shard: messages.ShardId) -> None:
@@ -110,8 +109,6 @@ class Sweeps:
 
 
 def _report(shard: messages.ShardId, swept: Swept) -> None:
-    telemetry.sweep_repairs_total.inc(swept.armed)
-    telemetry.blobs_removed_total.inc(swept.removed.blobs)
     if swept.armed:
         telemetry.logger.warning("lost chains are armed again", shard=shard, count=swept.armed)
     if swept.removed.blobs or swept.removed.texts:

@@ -289,8 +289,6 @@ class ReconcileQueue:
         return None
 
     def _count(self, results: Counter[str], tasks: list[Task]) -> None:
-        for result, count in results.items():
-            telemetry.reconciled_total.labels(result).inc(count)
         if len(tasks) > 1:
             telemetry.logger.debug("schedules applied", results=dict(results))
             return
@@ -331,7 +329,6 @@ class ReconcileQueue:
             telemetry.logger.error(
                 "schedule not applied", error=repr(bug), retry_seconds=round(wait, 1), exc_info=bug
             )
-        telemetry.reconciled_total.labels("error").inc()
         self._report_waiting(
             task,
             Reason.INTERNAL_ERROR,

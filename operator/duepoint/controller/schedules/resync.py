@@ -175,7 +175,6 @@ class Comparison:
             if known.collision:
                 self._note_collision(known.uid, known.collision)
             self._observations.offer_absent(known.namespace, known.name, known.uid)
-        telemetry.unwatched_removed_total.inc(len(unwatched))
 
     async def _definitions(
         self, unwatched: list[codec.StoredIdentity]
