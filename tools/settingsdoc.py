@@ -22,10 +22,6 @@ redis_username | name | one URL for both processes, a user for each
 redis_password_file | path | a file can be rotated, and a logged address holds no password
 redis_ca_file | path | what the machine trusts, unless the CA is your own
 redis_cert_file | path | most servers ask for a password instead
-redis_key_file | path | a PEM file may hold both
-redis_server_name | name | nodes of a cluster are reached by address, which certificates seldom
-    name
-redis_sentinel_username | name | Sentinels have users of their own, and often none
 redis_sentinel_password_file | path | the servers' password is not sent to Sentinels
 redis_prefix | name | one installation on a server needs no other; the shipped ACL lines say it
 kubeconfig | path | in a Pod nothing needs to be said
@@ -35,20 +31,13 @@ identity | text | a Pod's name is unique already
 watch_namespaces | names | one installation serves a cluster; fewer rights are a choice
 blob_key_file | path | write access to Redis must not be enough to create Jobs
 shards | 1 to 4096, a power of two | 64 keep scripts short up to 10 million Schedules
-own_streams_per_namespace | 0 to 10000 streams | 8 MiB for each, which are about 25,000 entries
-    without a payload
-own_stream_bytes_per_namespace | 1048576 to 1099511627776 bytes | a few namespaces fit into a
-    server of 2 GiB beside the index
+own_stream_bytes_per_namespace | 0 to 1099511627776 bytes | a few namespaces fit into a
+    server of 2 GiB beside the index; 8 MiB are about 25,000 entries without a payload
 dead_letter_bytes_per_namespace | 65536 to 1099511627776 bytes | a letter has about 1 KB, with its
     record
 listen_address | address | the kubelet, Prometheus and clients come from outside the Pod
 http_port | 0 to 65535 | the usual one
 log_level | debug, info, warning, error | info has starts, ends and troubles only
-log_format | json, text | logs are collected by machines
-lease_identity_file | path | a folder that outlives the process and belongs to one replica is the
-    chart's to say
-status_writes_per_second | 1 to 1000 per second | a status write costs the API server about as
-    much as a create
 lease_seconds | 2 to 300 seconds | shorter: a pause of the process loses claims; longer: a crash
     delays what it held
 concurrency | 1 to 4096 targets | one process keeps that many requests going
@@ -58,10 +47,8 @@ grace_seconds | 0 to 3600 seconds | below the 30 s that a Pod is given; the rest
     time
 api_port | 0 to 65535 | the usual second port of https
 tls_cert_file | path | tokens must not travel in the clear
-tls_key_file | path | a Secret of the type kubernetes.io/tls has two files
 api_plaintext | true, false | plain http has to be asked for
 api_audiences | texts | kubectl and ServiceAccounts have such tokens already
-api_connections | 10 to 100000 | each holds some 20 KB while it sends
 api_dashboard | true, false | another door into the cluster has to be asked for
 egress_mode | public-only, same-namespace, allowlist, open | a user who may create a Schedule must
     not reach every private address
@@ -72,7 +59,6 @@ egress_cluster_cidrs | address ranges | a URL never leads into the cluster, even
 egress_allow_http | true, false | payloads do not cross the internet in the clear
 webhook_insecure_tls | true, false | the author of a Schedule must not give its secrets to an
     impostor
-webhook_api_audiences | names | the issuer of the tokens and the usual names are refused anyway
 traces_endpoint | URL | [traces](../howto/trace-slots.md) need a collector, and most clusters have
     none
 """

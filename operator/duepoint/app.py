@@ -14,7 +14,10 @@ import importlib
 import math
 import os
 import signal
+import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from duepoint.tracing import otlp as tracing
 
 _KEY_BYTES = 32
+#: Part of each stream in our Redis: about 25,000 entries without a payload.
+STREAM_BYTES = 8 * 1024 * 1024
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
 #: busy, and no more, because no other worker can fire what it holds.
 _POINTS_IN_HAND = 2
@@ -87,7 +92,7 @@ def run_api(chosen: settings.ApiSettings) -> None:
 
 
 def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
-    telemetry.configure_logging(chosen.log_level, chosen.log_format)
+    telemetry.configure_logging(chosen.log_level, "text" if sys.stderr.isatty() else "json")
     gc.freeze()  # what was imported stays; the collector need not look at it again
     gc.set_threshold(*GC_THRESHOLDS)
     uvloop.run(process)
@@ -278,7 +283,6 @@ def secret_rules(chosen: settings.WorkerSettings) -> webhookcredentials.Credenti
     """What the operator of this installation allows webhooks to do with Secrets and tokens."""
     return webhookcredentials.CredentialRules(
         insecure_tls=chosen.webhook_insecure_tls,
-        api_audiences=chosen.webhook_api_audiences,
         reader_role=_reader_role(chosen),
     )
 
@@ -343,7 +347,7 @@ async def operating(
     elected = elector.Elector(
         leases.KubeLease(api, chosen.namespace, leadership.lease_name(chosen), health),
         clock,
-        holder.kept(chosen.identity, chosen.lease_identity_file),
+        holder.kept(chosen.identity, _identity_file(chosen)),
         known_epoch=queue.layouts.newest_epoch,
         watchdog=watchdog,
         on_change=_note_leadership,
@@ -530,15 +534,21 @@ def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.Del
         quotas=quotas.Quotas(
             letters=min(_MOST_LETTERS, chosen.dead_letter_bytes_per_namespace // _LETTER_BYTES),
             letter_bytes=chosen.dead_letter_bytes_per_namespace,
-            streams=max(1, chosen.own_streams_per_namespace),
-            stream_bytes=chosen.own_stream_bytes_per_namespace,
+            streams=max(1, chosen.own_stream_bytes_per_namespace // STREAM_BYTES),
+            stream_bytes=max(1, chosen.own_stream_bytes_per_namespace),
         ),
     )
 
 
+def _identity_file(chosen: settings.OperatorSettings) -> Path:
+    """Keeps the name on the Lease, so that a container started again in its Pod leads at once."""
+    name = f"duepoint-{chosen.namespace}-{chosen.installation}-{chosen.identity}.lease"
+    return Path(tempfile.gettempdir()) / name
+
+
 def own_streams(chosen: settings.Settings) -> ownstreams.OwnStreams:
     """What this installation allows of streams in our Redis."""
-    return ownstreams.OwnStreams(enabled=chosen.own_streams_per_namespace > 0)
+    return ownstreams.OwnStreams(enabled=chosen.own_stream_bytes_per_namespace >= STREAM_BYTES)
 
 
 def draining_on_signals(drain: Callable[[], object]) -> None:

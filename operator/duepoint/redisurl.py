@@ -24,11 +24,12 @@ _SENTINEL_PORT = 26379
 _SETTINGS_FOR = {
     "ssl_ca_certs": "DUEPOINT_REDIS_CA_FILE",
     "ssl_certfile": "DUEPOINT_REDIS_CERT_FILE",
-    "ssl_keyfile": "DUEPOINT_REDIS_KEY_FILE",
+    "ssl_keyfile": "DUEPOINT_REDIS_CERT_FILE",
     "ssl_cert_reqs": "DUEPOINT_REDIS_CA_FILE (certificates are always verified)",
-    "ssl_check_hostname": "DUEPOINT_REDIS_SERVER_NAME (names are always verified)",
+    "ssl_check_hostname": "server_name (names are always verified)",
     "password": "DUEPOINT_REDIS_PASSWORD_FILE",
 }
+_PARAMETERS = ("db", "server_name", "sentinel_username")
 
 
 class ServerKind(enum.Enum):
@@ -48,6 +49,8 @@ class Address:
         path: of a Unix socket; empty otherwise.
         primary: the name under which Sentinel knows the primary.
         database: its number; 0 in a cluster.
+        server_name: the name in the servers' certificates; empty = the host that is connected to.
+        sentinel_username: the user to log in as at the Sentinels; empty = none.
     """
 
     kind: ServerKind = ServerKind.SERVER
@@ -58,6 +61,8 @@ class Address:
     password: str | None = None
     primary: str = ""
     database: int = 0
+    server_name: str = ""
+    sentinel_username: str = ""
 
 
 def parse(text: str) -> Address:
@@ -75,13 +80,16 @@ def parse(text: str) -> Address:
         raise ValueError("has a # in it; write %23 for one inside a name or a password")
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
+    wishes = _parameters(parts.query)
     address = Address(
         kind=kinds[suffix],
         tls=base == "rediss",
         username=urllib.parse.unquote(username) or None,
         password=urllib.parse.unquote(password) or None,
+        server_name=wishes.get("server_name", ""),
+        sentinel_username=wishes.get("sentinel_username", ""),
     )
-    database = _database_parameter(parts.query)
+    database = wishes.get("db", "")
     if base == "unix":
         if not parts.path.strip("/"):
             raise ValueError("names no socket; write unix:///path")
@@ -129,11 +137,13 @@ def _database(text: str) -> int:
     return int(text)
 
 
-def _database_parameter(query: str) -> str:
+def _parameters(query: str) -> dict[str, str]:
     found = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
     for name in found:
-        if name != "db":
+        if name not in _PARAMETERS:
             instead = _SETTINGS_FOR.get(name.lower())
-            hint = f"set {instead}" if instead else "the one that there is is db"
+            hint = (
+                f"set {instead}" if instead else f"those that there are: {', '.join(_PARAMETERS)}"
+            )
             raise ValueError(f'has a parameter "{name[:40]}" that is unknown here; {hint}')
-    return found.get("db", "")
+    return found

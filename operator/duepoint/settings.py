@@ -188,16 +188,10 @@ class QueueSettings:
         _file, None, "file with the CA of the servers' certificates; unset = the system's CAs"
     )
     redis_cert_file: Path | None = _setting(
-        _file, None, "file with our certificate, for servers that ask for one"
-    )
-    redis_key_file: Path | None = _setting(
-        _file, None, "file with the key of that certificate; unset = it is in the same file"
-    )
-    redis_server_name: str | None = _setting(
-        _text, None, "name that the servers' certificates carry; unset = the host connected to"
-    )
-    redis_sentinel_username: str | None = _setting(
-        _text, None, "user to log in as at the Sentinels; unset = none"
+        _file,
+        None,
+        "file with our certificate, for servers that ask for one; its key is in the same file, or "
+        "in tls.key beside it",
     )
     redis_sentinel_password_file: Path | None = _setting(
         _file, None, "file with the password for the Sentinels; unset = they ask for none"
@@ -236,15 +230,11 @@ class Settings(QueueSettings):
     shards: int = _setting(
         _shards, 64, "parts of the queue, a power of two; counts only when the queue is made"
     )
-    own_streams_per_namespace: int = _setting(
-        _between(0, 10_000),
-        32,
-        "streams that one namespace may have in Duepoint's own Redis; 0 = none",
-    )
     own_stream_bytes_per_namespace: int = _setting(
-        _between(1024 * 1024, 1 << 40),
+        _between(0, 1 << 40),
         256 * 1024 * 1024,
-        "approximate bytes of those streams; each keeps an equal part",
+        "approximate bytes of the streams that one namespace may have in Duepoint's own Redis, one "
+        "stream for each 8 MiB; 0 = none",
     )
     dead_letter_bytes_per_namespace: int = _setting(
         _between(64 * 1024, 1 << 40),
@@ -257,26 +247,11 @@ class Settings(QueueSettings):
     log_level: str = _setting(
         _one_of("debug", "info", "warning", "error"), "info", "lowest level that is logged"
     )
-    log_format: str = _setting(
-        _one_of("json", "text"), "json", "json for machines, text for people"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings(Settings):
     """Settings of ``duepoint operator``."""
-
-    lease_identity_file: Path | None = _setting(
-        Path,
-        None,
-        "file that keeps the name on the Lease, so that a container that is started again in its "
-        "Pod leads again at once; unset = it waits for the Lease's end",
-    )
-    status_writes_per_second: int = _setting(
-        _between(1, 1000),
-        50,
-        "status writes a second, of all kinds; more only where one would get older than a minute",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,12 +291,6 @@ class WorkerSettings(Settings):
         "false",
         "true lets webhooks leave their receiver's certificate unverified",
     )
-    webhook_api_audiences: tuple[str, ...] = _setting(
-        _words,
-        (),
-        "audiences of the API server besides its issuer and usual names, separated by commas; "
-        "webhooks get no token for them",
-    )
     traces_endpoint: str | None = _setting(
         _collector,
         None,
@@ -336,9 +305,11 @@ class ApiSettings(Settings):
 
     api_port: int = _setting(_port, 8443, "port of the HTTP API")
     tls_cert_file: Path | None = _setting(
-        _file, None, "file with the API's certificate and its chain; read again when it changes"
+        _file,
+        None,
+        "file with the API's certificate and its chain; its key is in the same file, or in tls.key "
+        "beside it; read again when they change",
     )
-    tls_key_file: Path | None = _setting(_file, None, "file with the key of that certificate")
     api_plaintext: bool = _setting(
         _true_or_false,
         "false",
@@ -348,12 +319,6 @@ class ApiSettings(Settings):
         _words,
         (),
         "audiences of which a token has to have one, separated by commas; empty = the API server's",
-    )
-    api_connections: int = _setting(
-        _between(10, 100_000),
-        1_000,
-        "connections at a time, three quarters of them from one address; for further ones the idle "
-        "of the address that has most are closed, or they get 503",
     )
     api_dashboard: bool = _setting(
         _true_or_false, "false", "true serves the web dashboard under /dashboard/"

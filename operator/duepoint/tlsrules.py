@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from pathlib import Path
 
 
 class NamedServer(ssl.SSLContext):
@@ -70,6 +71,12 @@ def client_context(
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
+
+
+def key_beside(cert_file: Path) -> Path | None:
+    """The key of a certificate: ``tls.key`` in its folder, else None, for one in the same file."""
+    key_file = cert_file.with_name("tls.key")
+    return key_file if key_file.is_file() else None
 
 
 def trusting_no_authority() -> ssl.SSLContext:

@@ -132,9 +132,9 @@ async def test_a_standby_takes_over_when_the_leader_drains(stack):
     assert "duepoint_leader 1.0" in await second.metrics()
 
 
-async def test_a_leader_that_is_killed_and_started_again_in_its_place_leads_again(stack, tmp_path):
+async def test_a_leader_that_is_killed_and_started_again_in_its_place_leads_again(stack):
     """Its own Lease is no reason to wait: it goes on under its name."""
-    operator = stack.operator(lease_identity_file=str(tmp_path / "lease-identity"))
+    operator = stack.operator()
     await operator.wait_until_ready()
     before = await stack.lease()
     await operator.kill()

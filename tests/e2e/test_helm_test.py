@@ -88,7 +88,7 @@ async def test_without_streams_the_test_ends_with_an_armed_schedule(
     stack: stacks.Stack, tmp_path: Path
 ) -> None:
     await stack.running()
-    done = await run(stack, tmp_path, ownStreams={"perNamespace": 0})
+    done = await run(stack, tmp_path, ownStreams={"bytesPerNamespace": 0})
     assert done.returncode == 0, done.stderr
     assert "armed; streams in Duepoint's own Redis are off" in done.stdout
 

@@ -81,9 +81,8 @@ async def test_a_certificate_of_another_name_until_it_is_replaced(stack, tmp_pat
     with tlsservers.tls_server(kind, tmp_path / "tls", authority, issued) as tls:
         operator, worker = (
             start(
-                redis_url=tls.url_of(role),
+                redis_url=f"{tls.url_of(role)}?server_name=redis.example.com",
                 redis_ca_file=str(authority.file),
-                redis_server_name="redis.example.com",
             )
             for role, start in (("operator", stack.operator), ("worker", stack.worker))
         )

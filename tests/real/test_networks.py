@@ -39,7 +39,7 @@ def installed(cluster, monitoring):
     installation.install(
         default,
         "--set=networkPolicy.enabled=true",
-        f"--set=networkPolicy.apiServerPorts={{{server['ports'][0]['port']}}}",
+        f"--set=networkPolicy.apiServer.ports={{{server['ports'][0]['port']}}}",
         f"--set-json=networkPolicy.metricsFrom={json.dumps(peers)}",
         f"--set=egress.allowedCIDRs={{{METADATA}/32}}",
     )

@@ -72,8 +72,8 @@ def every_make_target() -> list[str]:
     [
         (every_command, 32),
         (every_option, 56),
-        (every_setting, 45),  # 30
-        (every_value, 134),  # 100
+        (every_setting, 35),  # 30
+        (every_value, 100),
         (every_metric, 30),
         (every_make_target, 20),
         (lambda: list(Reason), 66),  # 35

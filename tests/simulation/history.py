@@ -102,7 +102,7 @@ def _key_file(number: int) -> Path:
 
 
 _OWN_SETTINGS: dict[type[Any], dict[str, str]] = {
-    settings.OperatorSettings: {"shards": "1", "own_streams_per_namespace": "200"},
+    settings.OperatorSettings: {"shards": "1", "own_stream_bytes_per_namespace": str(200 << 23)},
     settings.WorkerSettings: {"egress_allow_http": "true"},
     settings.ApiSettings: {"api_plaintext": "true"},
 }

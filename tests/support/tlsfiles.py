@@ -31,10 +31,11 @@ class Authority:
         self.file.write_bytes(self._authority.pem)
 
     def issue(self, name: str, host: str, *, expired: bool = False) -> Issued:
-        """A certificate for a host name or an address, in files of this name."""
+        """A certificate for a host name or an address, in a folder of this name as of a Secret."""
         pair = self._authority.signs(host, expired=expired)
-        base = self._folder / name
-        issued = Issued(base.with_suffix(".crt"), base.with_suffix(".key"))
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        issued = Issued(folder / "tls.crt", folder / "tls.key")
         issued.certificate.write_bytes(pair.certificate)
         issued.key.write_bytes(pair.key)
         return issued

@@ -37,6 +37,11 @@ def test_the_primary_that_sentinel_knows():
     assert (found.primary, found.database, found.username) == ("the primary", 2, "worker")
 
 
+def test_what_the_servers_are_called_and_who_asks_the_sentinels():
+    found = redisurl.parse("rediss+sentinel://a/main?server_name=x.example&sentinel_username=me")
+    assert (found.server_name, found.sentinel_username) == ("x.example", "me")
+
+
 def test_a_socket():
     found = redisurl.parse("unix://user:pw@/run/redis.sock?db=1")
     assert (found.path, found.database, found.password) == ("/run/redis.sock", 1, "pw")

@@ -93,9 +93,9 @@ def test_variables_that_the_kubelet_makes_for_services_are_left_alone(environ):
 
 
 def test_one_environment_serves_both_processes(environ):
-    shared = {**environ, "DUEPOINT_CONCURRENCY": "7", "DUEPOINT_STATUS_WRITES_PER_SECOND": "60"}
+    shared = {**environ, "DUEPOINT_CONCURRENCY": "7", "DUEPOINT_SHARDS": "128"}
     assert read(shared).concurrency == 7
-    assert read(shared, settings.OperatorSettings).status_writes_per_second == 60
+    assert read(shared, settings.OperatorSettings).shards == 128
 
 
 def test_a_required_setting_says_how_to_give_it(environ):

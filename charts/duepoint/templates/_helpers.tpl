@@ -100,19 +100,9 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- if .certificateSecret.name }}
 - name: DUEPOINT_REDIS_CERT_FILE
   value: /etc/duepoint/redis-certificate/tls.crt
-- name: DUEPOINT_REDIS_KEY_FILE
-  value: /etc/duepoint/redis-certificate/tls.key
-{{- end }}
-{{- if .serverName }}
-- name: DUEPOINT_REDIS_SERVER_NAME
-  value: {{ .serverName | quote }}
 {{- end }}
 {{- end }}
 {{- with .Values.redis.sentinel }}
-{{- if .username }}
-- name: DUEPOINT_REDIS_SENTINEL_USERNAME
-  value: {{ .username | quote }}
-{{- end }}
 {{- if .passwordSecret.name }}
 - name: DUEPOINT_REDIS_SENTINEL_PASSWORD_FILE
   value: /etc/duepoint/redis-sentinel-password/password
@@ -121,14 +111,11 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 - name: DUEPOINT_BLOB_KEY_FILE
   value: /etc/duepoint/blob-key/blob-key
 - name: DUEPOINT_HTTP_PORT
-  value: {{ .Values.httpPort | quote }}
+  value: "8080"
 - name: DUEPOINT_LOG_LEVEL
   value: {{ .Values.log.level }}
-- name: DUEPOINT_LOG_FORMAT
-  value: {{ .Values.log.format }}
 {{- include "duepoint.setting" (list "REDIS_PREFIX" .Values.redis.prefix) }}
 {{- include "duepoint.setting" (list "SHARDS" .Values.shards) }}
-{{- include "duepoint.setting" (list "OWN_STREAMS_PER_NAMESPACE" .Values.ownStreams.perNamespace) }}
 {{- include "duepoint.setting" (list "OWN_STREAM_BYTES_PER_NAMESPACE" .Values.ownStreams.bytesPerNamespace) }}
 {{- include "duepoint.setting" (list "DEAD_LETTER_BYTES_PER_NAMESPACE" .Values.deadLetters.bytesPerNamespace) }}
 {{- end -}}
@@ -173,10 +160,6 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- define "duepoint.operatorEnvironment" -}}
 {{ include "duepoint.environment" . }}
 {{- include "duepoint.redisUser" (dict "root" . "process" .Values.operator) }}
-{{- /* The folder lives as long as the Pod, and its containers come and go. */}}
-- name: DUEPOINT_LEASE_IDENTITY_FILE
-  value: /tmp/lease-identity
-{{- include "duepoint.setting" (list "STATUS_WRITES_PER_SECOND" .Values.operator.statusWritesPerSecond) }}
 {{- end -}}
 
 {{- define "duepoint.workerEnvironment" -}}
@@ -194,8 +177,6 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
   value: {{ .Values.egress.allowHttp | quote }}
 - name: DUEPOINT_WEBHOOK_INSECURE_TLS
   value: {{ .Values.webhooks.insecureTls | quote }}
-- name: DUEPOINT_WEBHOOK_API_AUDIENCES
-  value: {{ join "," .Values.webhooks.apiAudiences | quote }}
 - name: DUEPOINT_GRACE_SECONDS
   value: {{ .Values.worker.graceSeconds | quote }}
 {{- include "duepoint.setting" (list "LEASE_SECONDS" .Values.worker.leaseSeconds) }}
@@ -206,13 +187,9 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- define "duepoint.apiEnvironment" -}}
 {{ include "duepoint.environment" . }}
 {{- include "duepoint.redisUser" (dict "root" . "process" .Values.api) }}
-- name: DUEPOINT_API_PORT
-  value: {{ .Values.api.port | quote }}
 {{- if .Values.api.tls.enabled }}
 - name: DUEPOINT_TLS_CERT_FILE
   value: /etc/duepoint/api-tls/tls.crt
-- name: DUEPOINT_TLS_KEY_FILE
-  value: /etc/duepoint/api-tls/tls.key
 {{- else }}
 - name: DUEPOINT_API_PLAINTEXT
   value: "true"
@@ -227,7 +204,6 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
   value: {{ .Values.api.shutdownDelaySeconds | quote }}
 - name: DUEPOINT_GRACE_SECONDS
   value: {{ .Values.api.graceSeconds | quote }}
-{{- include "duepoint.setting" (list "API_CONNECTIONS" .Values.api.connections) }}
 {{- end -}}
 
 {{/* A setting that is left out when its value is unset, so that the program's default holds. */}}
@@ -329,9 +305,9 @@ volumes:
 image: {{ include "duepoint.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 ports:
-  - {name: http, containerPort: {{ .root.Values.httpPort }}, protocol: TCP}
+  - {name: http, containerPort: 8080, protocol: TCP}
 {{- if eq .component "api" }}
-  - {name: api, containerPort: {{ .root.Values.api.port }}, protocol: TCP}
+  - {name: api, containerPort: 8443, protocol: TCP}
 {{- end }}
 livenessProbe:
   httpGet: {path: /healthz, port: http}

@@ -6,10 +6,6 @@ component (its name). A process that has none of these values renders as if they
 {{/* The ServiceAccount that a process uses. */}}
 {{- define "duepoint.serviceAccountName" -}}
 {{- $account := default dict .process.serviceAccount -}}
-{{- $made := eq (toString (dig "create" true $account)) "true" -}}
-{{- if and (not $made) (not (dig "name" "" $account)) -}}
-{{- fail (printf "%s.serviceAccount.create is false, so %s.serviceAccount.name must name an account that exists; the account `default` of the namespace would give its rights to every other Pod" .component .component) -}}
-{{- end -}}
 {{- default (printf "%s-%s" (include "duepoint.fullname" .root) .component) (dig "name" "" $account) -}}
 {{- end -}}
 
@@ -48,7 +44,7 @@ component (its name). A process that has none of these values renders as if they
 {{/* The smallest number of Pods that a process has. */}}
 {{- define "duepoint.leastReplicas" -}}
 {{- $scaling := default dict .process.autoscaling -}}
-{{- ternary (dig "minReplicas" 2 $scaling) .process.replicas (dig "enabled" false $scaling) | int -}}
+{{- ternary (dig "minReplicas" 2 $scaling) .process.replicas (ne (dig "kind" "" $scaling) "") | int -}}
 {{- end -}}
 
 {{/* Labels and the hook of what `helm test` creates. Takes: root, component, weight. */}}

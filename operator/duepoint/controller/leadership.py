@@ -52,6 +52,8 @@ from duepoint.kube.port import ItemT
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import ownstreams
 
+#: Of all kinds; a status write costs the API server about as much as a create.
+STATUS_WRITES_PER_SECOND = 50
 #: All objects are compared with the queue so often, for what a watch may have missed.
 _RESYNC_SECONDS = 600.0
 
@@ -394,7 +396,7 @@ class Leadership:
             health=self._health,
             namespaces=self._settings.watch_namespaces,
             installation=self._others.own,
-            writes_per_second=self._settings.status_writes_per_second,
+            writes_per_second=STATUS_WRITES_PER_SECOND,
             record=recorder.note,
             on_run=self._on_run,
             annotate=lease.annotate,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from duepoint import clock as clocks
-from duepoint import settings
+from duepoint import redisurl, settings
 from duepoint.delayqueue import (
     admission,
     apirequests,
@@ -184,10 +184,8 @@ def open_queue(
         tls=connecting.TlsFiles(
             ca_file=chosen.redis_ca_file,
             cert_file=chosen.redis_cert_file,
-            key_file=chosen.redis_key_file,
-            server_name=chosen.redis_server_name,
+            server_name=redisurl.parse(chosen.redis_url).server_name or None,
         ),
-        sentinel_username=chosen.redis_sentinel_username,
         sentinel_password_file=chosen.redis_sentinel_password_file,
     )
     return DelayQueue(

@@ -26,14 +26,12 @@ def unique(name: str) -> str:
     return f"{name}_{secrets.token_hex(5)}"
 
 
-def kept(name: str, file: Path | None) -> str:
+def kept(name: str, file: Path) -> str:
     """The identity in this file, where its former process has ended; else a new one.
 
     The lock is held until this process ends. A file that cannot be used costs the quick takeover.
     """
     fresh = unique(name)
-    if file is None:
-        return fresh
     import fcntl  # noqa: PLC0415 - there is none outside Unix
 
     try:

@@ -104,8 +104,7 @@ class ApiService:
         self._queue = queue
         self._health = health
         self._tls = _tls(chosen)
-        limits = requests.ServerLimits(connections=chosen.api_connections)
-        self._server = httpserver.HttpServer(handler, handler.refusal, limits)
+        self._server = httpserver.HttpServer(handler, handler.refusal, requests.ServerLimits())
         health.expect(_QUEUE)
 
     async def start(self) -> None:
@@ -165,14 +164,12 @@ class ApiService:
 def _tls(chosen: settings.ApiSettings) -> tlsfiles.ServerCertificate | None:
     if chosen.api_plaintext:
         return None
-    cert, key = chosen.tls_cert_file, chosen.tls_key_file
-    if cert is None or key is None:
-        name = "tls_cert_file" if cert is None else "tls_key_file"
+    if (cert := chosen.tls_cert_file) is None:
         raise errors.InvalidSetting(
-            settings.variable(name),
+            settings.variable("tls_cert_file"),
             "is not set; tokens must not travel in the clear. Write the file, or set "
             f"{settings.variable('api_plaintext')}=true behind something that ends TLS",
         )
     with contextlib.suppress(FileNotFoundError):
-        return tlsfiles.ServerCertificate(cert, key)
-    raise errors.InvalidSetting(settings.variable("tls_cert_file"), f"{cert} or {key} is gone")
+        return tlsfiles.ServerCertificate(cert)
+    raise errors.InvalidSetting(settings.variable("tls_cert_file"), f"{cert} or its key is gone")

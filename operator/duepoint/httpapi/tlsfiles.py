@@ -12,26 +12,27 @@ import hashlib
 import ssl
 from pathlib import Path
 
-from duepoint import errors, settings, telemetry
+from duepoint import errors, settings, telemetry, tlsrules
 
 CHECK_SECONDS = 10.0
 
 
 class ServerCertificate:
-    """A server's context over a certificate and its key."""
+    """A server's context over a certificate and its key, in the same file or in tls.key beside."""
 
-    def __init__(self, cert_file: Path, key_file: Path) -> None:
+    def __init__(self, cert_file: Path) -> None:
         """Raises InvalidSetting where the files hold no pair."""
-        self._cert_file, self._key_file = cert_file, key_file
+        self._cert_file = cert_file
+        self._key_file = tlsrules.key_beside(cert_file) or cert_file
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.options |= ssl.OP_NO_RENEGOTIATION
         self._known = self._digest()
         try:
-            self.context.load_cert_chain(cert_file, key_file)
+            self.context.load_cert_chain(cert_file, self._key_file)
         except (OSError, ssl.SSLError) as error:
             name = settings.variable("tls_cert_file")
-            message = f"{cert_file} and {key_file} are no certificate and its key ({error})"
+            message = f"{cert_file} and {self._key_file} are no certificate and its key ({error})"
             raise errors.InvalidSetting(name, message) from error
 
     async def watch(self) -> None:

@@ -28,11 +28,10 @@ CASES: dict[str, Values] = {
                 "enabled": True,
                 "serviceAccount": {"name": "kube-state-metrics", "namespace": "monitoring"},
             },
+            "namespace": "monitoring",
+            "labels": {"release": "prometheus"},
             "prometheusRule": {
                 "enabled": True,
-                "schedules": True,
-                "namespace": "monitoring",
-                "labels": {"release": "prometheus"},
                 "disabled": ["DuepointCircuitOpen", "DuepointStatusLate"],
                 "alertLabels": {"team": "platform"},
                 "runbookBase": "https://git.example.com/duepoint/docs/runbooks/",
@@ -41,11 +40,8 @@ CASES: dict[str, Values] = {
     },
     "dashboard": {
         "metrics": {
-            "dashboard": {
-                "enabled": True,
-                "namespace": "monitoring",
-                "annotations": {"grafana_folder": "Platform"},
-            }
+            "namespace": "monitoring",
+            "dashboard": {"enabled": True, "annotations": {"grafana_folder": "Platform"}},
         }
     },
     "traces": {"traces": {"endpoint": "http://otel-collector.monitoring:4318"}},
@@ -71,13 +67,10 @@ CASES: dict[str, Values] = {
             "tls": {
                 "caSecret": {"name": "ca"},
                 "certificateSecret": {"name": "tls"},
-                "serverName": "redis.example.com",
             },
         }
     },
-    "redis-sentinel": {
-        "redis": {"sentinel": {"username": "watch", "passwordSecret": {"name": "sentinel"}}}
-    },
+    "redis-sentinel": {"redis": {"sentinel": {"passwordSecret": {"name": "sentinel"}}}},
     "namespaced": {"watchNamespaces": list(TEAMS)},
     "namespaced-with-cluster-secrets": {
         "watchNamespaces": list(TEAMS),
@@ -87,7 +80,7 @@ CASES: dict[str, Values] = {
     "without-admission": {"admission": {"enabled": False}},
     "without-aggregation": {"rbac": {"aggregateClusterRoles": False}},
     "accounts-by-name": {
-        "operator": {"serviceAccount": {"name": "op", "annotations": {"a": "b"}}},
+        "operator": {"serviceAccount": {"name": "op"}},
         "worker": {"serviceAccount": {"name": "wo"}},
     },
     "extra-arguments": {
@@ -113,8 +106,12 @@ CASES: dict[str, Values] = {
         "worker": {"pod": {"volumes": [VOLUME], "volumeMounts": [MOUNT]}},
     },
     "annotations": {
-        "operator": {"annotations": {"a": "deployment"}, "pod": {"annotations": {"a": "pod"}}},
-        "worker": {"annotations": {"b": "deployment"}, "pod": {"labels": {"b": "pod"}}},
+        "deploymentAnnotations": {"a": "deployment"},
+        "operator": {
+            "pod": {"annotations": {"a": "pod"}},
+            "serviceAccount": {"annotations": {"a": "account"}},
+        },
+        "worker": {"pod": {"labels": {"b": "pod"}}},
     },
     "placement": {
         "operator": {
@@ -159,19 +156,18 @@ CASES: dict[str, Values] = {
             }
         },
     },
-    "autoscaling": {"worker": {"autoscaling": {"enabled": True, "maxReplicas": 40}}},
+    "autoscaling": {
+        "worker": {"autoscaling": {"kind": "HorizontalPodAutoscaler", "maxReplicas": 40}}
+    },
     "autoscaling-by-keda": {
-        "worker": {
-            "autoscaling": {"enabled": True, "kind": "KEDA", "prometheusAddress": PROMETHEUS}
-        }
+        "worker": {"autoscaling": {"kind": "KEDA", "prometheusAddress": PROMETHEUS}}
     },
     "network-policy-and-monitoring": {
         "networkPolicy": {
             "enabled": True,
-            "apiServerPorts": [8443],
-            "apiServerTo": [{"ipBlock": {"cidr": "10.0.0.10/32"}}],
-            "redisTo": [{"podSelector": {"matchLabels": {"app": "valkey"}}}],
-            "dnsTo": [{"namespaceSelector": {}}],
+            "apiServer": {"ports": [8443], "to": [{"ipBlock": {"cidr": "10.0.0.10/32"}}]},
+            "redis": {"to": [{"podSelector": {"matchLabels": {"app": "valkey"}}}]},
+            "dns": {"to": [{"namespaceSelector": {}}]},
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
         },
         "metrics": {"monitor": {"kind": "PodMonitor"}},
@@ -181,22 +177,26 @@ CASES: dict[str, Values] = {
     },
     "pod-monitor": {
         "metrics": {
+            "namespace": "monitoring",
+            "labels": {"release": "prometheus"},
             "monitor": {
                 "kind": "PodMonitor",
-                "namespace": "monitoring",
-                "labels": {"release": "prometheus"},
-                "interval": "15s",
-                "relabelings": [{"action": "labeldrop", "regex": "pod_template_hash"}],
-            }
+                "endpoint": {
+                    "interval": "15s",
+                    "relabelings": [{"action": "labeldrop", "regex": "pod_template_hash"}],
+                },
+            },
         }
     },
     "service-monitor": {
         "metrics": {
             "monitor": {
                 "kind": "ServiceMonitor",
-                "metricRelabelings": [
-                    {"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"}
-                ],
+                "endpoint": {
+                    "metricRelabelings": [
+                        {"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"}
+                    ]
+                },
             }
         }
     },
@@ -208,12 +208,9 @@ CASES: dict[str, Values] = {
             "clusterCIDRs": ["10.96.0.0/12"],
             "allowHttp": True,
         },
-        "webhooks": {"apiAudiences": ["https://api.example.com"]},
     },
     "process-settings": {
-        "log": {"level": "debug", "format": "text"},
-        "httpPort": 9090,
-        "operator": {"statusWritesPerSecond": 100},
+        "log": {"level": "debug"},
         "worker": {"leaseSeconds": 15, "concurrency": 512, "graceSeconds": 60},
     },
     "http-api": {"api": {"enabled": True, "tls": {"secretName": "duepoint-api-tls"}}},
@@ -237,6 +234,24 @@ CASES: dict[str, Values] = {
             "apiFrom": [{"namespaceSelector": {"matchLabels": {"team": "shop"}}}],
         },
         "metrics": {"monitor": {"kind": "PodMonitor"}},
+    },
+    "http-api-behind-an-ingress": {
+        "api": {"enabled": True, "tls": {"secretName": "duepoint-api-tls"}},
+        "extraObjects": [
+            {
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "Ingress",
+                "metadata": {"name": "duepoint", "namespace": "{{ .Release.Namespace }}"},
+                "spec": {
+                    "defaultBackend": {
+                        "service": {
+                            "name": '{{ include "duepoint.fullname" . }}-api',
+                            "port": {"name": "https"},
+                        }
+                    }
+                },
+            }
+        ],
     },
     "without-test": {"helmTest": {"enabled": False}},
 }

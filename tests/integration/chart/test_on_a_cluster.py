@@ -18,6 +18,7 @@ pytestmark = pytest.mark.xdist_group("chart")
 
 PLURALS = {
     "HorizontalPodAutoscaler": "horizontalpodautoscalers",
+    "Ingress": "ingresses",
     "NetworkPolicy": "networkpolicies",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
 }

@@ -145,7 +145,7 @@ def test_the_secret_reader_is_bound_only_on_demand_and_only_where_we_look(helm: 
 def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
     things = helm.rendered(
         "development",
-        "--set=ownStreams.perNamespace=8,ownStreams.bytesPerNamespace=1073741824",
+        "--set=ownStreams.bytesPerNamespace=1073741824",
         "--set=deadLetters.bytesPerNamespace=33554432",
     )
     workloads = of_kind(things, "Deployment")
@@ -156,7 +156,6 @@ def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
         if "DUEPOINT_REDIS_URL" not in said:
             continue
         wanted = {
-            "DUEPOINT_OWN_STREAMS_PER_NAMESPACE": "8",
             "DUEPOINT_OWN_STREAM_BYTES_PER_NAMESPACE": "1073741824",
             "DUEPOINT_DEAD_LETTER_BYTES_PER_NAMESPACE": "33554432",
         }
@@ -235,7 +234,7 @@ def test_every_file_for_redis_is_mounted_where_the_process_looks_for_it(helm: He
             for each in container["env"]
             if each["name"].startswith("DUEPOINT_REDIS_") and each["name"].endswith("_FILE")
         ]
-        assert len(files) == 5
+        assert len(files) == 4
         assert all(file.name in items[folders[str(file.parent)]] for file in files)
 
 
@@ -255,7 +254,7 @@ def test_values_reach_the_settings(helm: Helm, tmp_path: Path) -> None:
         settings.WorkerSettings, _environment(_deployment(things, "worker"), tmp_path), {}
     )
     assert (worker.lease_seconds, worker.concurrency) == (15.0, 512)
-    assert (worker.shards, worker.http_port, worker.log_level) == (256, 9090, "debug")
+    assert (worker.shards, worker.log_level) == (256, "debug")
     assert worker.egress_mode == "allowlist"
     assert [str(network) for network in worker.egress_allowed_cidrs] == [
         "10.1.2.0/24",
@@ -277,14 +276,6 @@ def test_the_values_for_production_switch_nothing_dangerous_on(helm: Helm, tmp_p
     assert worker.egress_mode != "open"
     bindings = [one for one in things if one["kind"] == "ClusterRoleBinding"]
     assert not [one for one in bindings if "secret-reader" in one["roleRef"]["name"]]
-
-
-def test_values_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> None:
-    things = helm.rendered("production")
-    operator = settings.read(
-        settings.OperatorSettings, _environment(_deployment(things, "operator"), tmp_path), {}
-    )
-    assert operator.status_writes_per_second == 100
 
 
 @pytest.mark.parametrize("component", ["operator", "worker"])
@@ -464,10 +455,10 @@ def _policy(things: list[dict[str, Any]], component: str) -> dict[str, Any]:
 
 def test_ports_and_peers_of_the_network_policies_are_those_of_the_values(helm: Helm) -> None:
     """What has no right to any other address is no way out for who has taken a process over."""
-    to = {"apiServerTo": "10.0.0.10/32", "redisTo": "10.0.0.11/32", "dnsTo": "10.0.0.12/32"}
+    to = {"apiServer": "10.0.0.10/32", "redis": "10.0.0.11/32", "dns": "10.0.0.12/32"}
     options = (
-        *("apiServerPorts={8443}", "redisPorts={7000,7001}", "dnsPorts={1053}", "enabled=true"),
-        *(f"{name}[0].ipBlock.cidr={cidr}" for name, cidr in to.items()),
+        *("apiServer.ports={8443}", "redis.ports={7000,7001}", "dns.ports={1053}", "enabled=true"),
+        *(f"{name}.to[0].ipBlock.cidr={cidr}" for name, cidr in to.items()),
     )
     words = [f"--set=networkPolicy.{one}" for one in options]
     things = helm.rendered("production", *words, "--set=api.enabled=true,api.tls.enabled=false")

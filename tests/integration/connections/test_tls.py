@@ -103,7 +103,7 @@ async def test_a_server_that_asks_for_a_certificate_gets_ours(server, authority,
     known = {"ca_file": authority.file, "server_name": "redis.example.com"}
     await _trouble(_queue(server, key_prefix, **known))
     ours = authority.issue("client", "duepoint")
-    queue = _queue(server, key_prefix, cert_file=ours.certificate, key_file=ours.key, **known)
+    queue = _queue(server, key_prefix, cert_file=ours.certificate, **known)
     await queue.start()
     await queue.close()
     together = ours.key.with_name("both.pem")
@@ -149,7 +149,6 @@ async def test_a_server_without_tls_behind_rediss_is_one_clear_line(server, key_
     [
         ("redis://host", {"server_name": "x"}, "rediss"),
         ("redis+cluster://host", {"ca_file": __file__}, "rediss"),
-        ("rediss://host", {"key_file": __file__}, "redis_cert_file"),
     ],
 )
 def test_tls_files_that_would_do_nothing_are_a_wrong_setting(url, tls, says):

@@ -66,7 +66,7 @@ async def test_unfinished_handshakes_take_little_memory_and_keep_no_other_addres
     files = authority.issue("api", "127.0.0.1")
     async with apiscene.open_scene(
         control_plane, kube_namespace, own_server, tmp_path, api_plaintext="false",
-        tls_cert_file=str(files.certificate), tls_key_file=str(files.key),
+        tls_cert_file=str(files.certificate),
     ) as scene:  # fmt: skip
         client = ssl.create_default_context(cafile=str(authority.file))
 
@@ -103,13 +103,11 @@ async def test_unfinished_handshakes_take_little_memory_and_keep_no_other_addres
 async def test_connections_without_a_token_of_five_addresses_keep_no_other_address_out(
     control_plane, kube_namespace, own_server, tmp_path
 ):
-    async with apiscene.open_scene(
-        control_plane, kube_namespace, own_server, tmp_path, api_connections="60"
-    ) as scene:
+    async with apiscene.open_scene(control_plane, kube_namespace, own_server, tmp_path) as scene:
 
         def attack():
             return [
-                connected(scene.port, f"127.0.0.{last}") for last in range(2, 7) for _ in range(60)
+                connected(scene.port, f"127.0.0.{last}") for last in range(2, 7) for _ in range(300)
             ]
 
         def ask(address):

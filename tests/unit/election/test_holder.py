@@ -30,7 +30,7 @@ class Process:
 
 
 def test_two_processes_of_one_name_are_not_one_holder():
-    one, other = holder.kept("host", None), holder.kept("host", None)
+    one, other = holder.unique("host"), holder.unique("host")
     assert one != other
     assert one.startswith("host_")
 

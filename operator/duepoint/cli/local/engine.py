@@ -35,8 +35,6 @@ from duepoint.runs.run import RunEvent
 SYSTEM_NAMESPACE = "duepoint-system"
 #: How long deliveries under way may go on at the end.
 GRACE_SECONDS = 5.0
-#: Statuses are for a person who looks on.
-_STATUS_WRITES_PER_SECOND = 200
 
 _LOOPBACK = ("127.0.0.1/32", "::1/128")
 
@@ -140,10 +138,7 @@ async def running(
     api = LocalApi(clock.now_us, namespaces=("default", SYSTEM_NAMESPACE))
     await _add_services(api, local_services)
     healths = services.Health(), services.Health()
-    of_operator = {
-        "identity": "operator",
-        "status_writes_per_second": str(_STATUS_WRITES_PER_SECOND),
-    }
+    of_operator = {"identity": "operator"}
     of_worker = {
         "identity": "worker",
         "grace_seconds": str(GRACE_SECONDS),

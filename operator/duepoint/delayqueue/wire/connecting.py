@@ -66,14 +66,13 @@ class TlsFiles:
 
     ca_file: Path | None = None
     cert_file: Path | None = None
-    key_file: Path | None = None
     server_name: str | None = None
 
     def context(self) -> ssl.SSLContext:
         """Made anew for each connection; raises OSError where a file is missing or no PEM."""
         context = tlsrules.client_context(cafile=self.ca_file, server_name=self.server_name)
         if self.cert_file is not None:
-            context.load_cert_chain(self.cert_file, self.key_file)
+            context.load_cert_chain(self.cert_file, tlsrules.key_beside(self.cert_file))
         return context
 
 
@@ -92,7 +91,6 @@ class Server:
     username: str | None = None
     password_file: Path | None = None
     tls: TlsFiles = TlsFiles()
-    sentinel_username: str | None = None
     sentinel_password_file: Path | None = None
 
     def address(self) -> redisurl.Address:
@@ -106,10 +104,6 @@ class Server:
                 "redis_url", "is not encrypted, but TLS files or a server name are set;"
                 " write rediss instead of redis, or leave them out",
             )  # fmt: skip
-        if self.tls.key_file is not None and self.tls.cert_file is None:
-            raise errors.InvalidSetting(
-                "redis_key_file", "is set without redis_cert_file; set both, or neither"
-            )
         return address
 
 
@@ -216,7 +210,7 @@ def _sentinels(server: Server) -> redis.asyncio.sentinel.Sentinel:
     named = _usual(server)
     if server.sentinel_password_file is not None:
         named["credential_provider"] = FilePassword(
-            server.sentinel_username, server.sentinel_password_file
+            server.address().sentinel_username or None, server.sentinel_password_file
         )
     made = redis.asyncio.sentinel.Sentinel([])  # type: ignore[no-untyped-call]
     made.sentinels = [  # its own arguments know no other name to verify

@@ -163,6 +163,8 @@ class ExternalStreams:
             address = redisurl.parse(found.values["url"])
         except ValueError as error:
             raise found.unusable("url", found.redacted(str(error))) from None
+        if address.server_name or address.sentinel_username:
+            raise found.unusable("url", "has a parameter that only Duepoint's own Redis may have")
         if address.kind is not redisurl.ServerKind.SERVER or not address.hosts:
             what = "leads to no single server; write redis://host:6379/0 or rediss://"
             raise found.unusable("url", what)

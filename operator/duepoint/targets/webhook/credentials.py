@@ -50,12 +50,10 @@ class CredentialRules:
 
     Attributes:
         insecure_tls: whether a webhook may leave certificates unverified.
-        api_audiences: audiences that no token is asked for, besides ``API_AUDIENCES``.
         reader_role: the ClusterRole that an admin binds to let the worker read Secrets.
     """
 
     insecure_tls: bool = False
-    api_audiences: tuple[str, ...] = ()
     reader_role: str = "duepoint-secret-reader"
 
 
@@ -155,7 +153,7 @@ class Vault:
             )
         if isinstance(webhook.auth, actions.AccountToken):
             audience = webhook.auth.audience
-            own = (*API_AUDIENCES, *self._rules.api_audiences, *self._own_audiences())
+            own = (*API_AUDIENCES, *self._own_audiences())
             if audience.strip().rstrip("/") in {one.rstrip("/") for one in own}:
                 raise _opens_the_api(audience)
 

@@ -225,7 +225,7 @@ def token_with(**claims) -> str:
     return f"e30.{payload}.sig"
 
 
-async def vault_with_tokens(token, clock=None, *, audiences="billing", own=(), **rules):
+async def vault_with_tokens(token, clock=None, *, audiences="billing", own=()):
     ticking = clock or fakeclock.FakeClock()
 
     async def look(namespace, key):
@@ -238,7 +238,7 @@ async def vault_with_tokens(token, clock=None, *, audiences="billing", own=(), *
         references.objects_of(api, ticking),
         memories.Memory(look, ticking),
         ticking,
-        credentials.CredentialRules(**rules),
+        credentials.CredentialRules(),
         lambda: own,
     )
 
@@ -252,7 +252,6 @@ async def vault_with_tokens(token, clock=None, *, audiences="billing", own=(), *
         "kubernetes.default.svc",
         "kubernetes",
         "https://issuer.example",
-        "corp-api",
         "as-in-our-own-token",
     ],
 )
@@ -262,7 +261,6 @@ async def test_no_token_is_sent_that_would_open_the_api_server(audience):
         token_with(iss="https://issuer.example"),
         audiences=audience,
         own=credentials.audiences_of(token_with(aud=["as-in-our-own-token", "other"])),
-        api_audiences=("corp-api",),
     )
     auth = actions.AccountToken(account="caller", audience=audience)
     refused = await source.of("default", firings.a_webhook(auth=auth))
