@@ -18,7 +18,7 @@ import pytest
 import tzdata
 
 from duepoint import errors, expressions
-from duepoint.cli.cronjob import cronjobtimes, differences
+from duepoint.cli.cronjob import differences
 from duepoint.expressions import expression, syntax, timezones
 from tests.property.expressions import generators
 
@@ -76,7 +76,7 @@ def test_the_search_of_the_library_is_followed_around_every_change(cronjob):
     asked = samples(generators.chance("searches"))
     answers = library(cronjob, [(*question, 3) for question in asked])
     for (zone, text, start), theirs in zip(asked, answers, strict=True):
-        times = cronjobtimes.CronJobTimes(syntax.parse(text, identity=""), timezones.load(zone))
+        times = differences.CronJobTimes(syntax.parse(text, identity=""), timezones.load(zone))
         found, second = [], start
         while len(found) < 3 and (second := times.next_after(second)) is not None:
             found.append(second)

@@ -178,13 +178,11 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
 def test_a_webhook_is_received_and_a_stream_entry_appended(tmp_path, received):
     address, got = received
     hook = a_schedule("hook", payload={"report": "daily"}, webhook={"url": f"http://{address}/a"})
-    by_service = a_schedule("shop", webhook={"service": {"name": "billing", "port": 80}})
-    write(tmp_path / "all.json", hook, by_service, a_schedule("ticks", stream={"name": "ticks"}))
-    with running("-f", tmp_path, "--service", f"billing:80={address}") as command:
+    write(tmp_path / "all.json", hook, a_schedule("ticks", stream={"name": "ticks"}))
+    with running("-f", tmp_path) as command:
         ready = command.wait_for("ready")
         record = command.wait_for_run("hook", "Succeeded")
         command.wait_for_run("ticks", "Succeeded")
-        command.wait_for_run("shop", "Succeeded")
         with redis.Redis.from_url(ready["redisUrl"], decode_responses=True, protocol=2) as server:
             entries = server.xrange("dp:stream:default:ticks")
         assert command.end() == 0
@@ -199,6 +197,20 @@ def test_a_webhook_is_received_and_a_stream_entry_appended(tmp_path, received):
         "CatchUp",
     )  # more than 10 s late on a busy machine
     assert not valkey_runs(port_of(ready))
+
+
+def test_the_receiver_takes_what_is_for_a_service(tmp_path):
+    write(
+        tmp_path / "all.json",
+        a_schedule("number", webhook={"service": {"name": "billing", "port": 80}}),
+        a_schedule("named", webhook={"service": {"name": "shop", "port": "web"}}),
+    )
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with running("-f", tmp_path, "--receive", str(port)) as command:
+        for name in ("number", "named"):
+            command.wait_for_run(name, "Succeeded")
+        assert command.end() == 0
 
 
 def test_the_exit_code_of_a_command_is_the_result_of_its_job(tmp_path):
@@ -441,11 +453,10 @@ def test_once_ends_with_the_first_failure_and_not_with_the_last_retry(tmp_path):
     [
         (["-f", "nowhere.yaml"], "--filename: 'nowhere.yaml': there is no such file or folder"),
         (["-f", "EMPTY"], "has no file that ends in .yaml, .yml or .json"),
-        (["-f", "EMPTY", "--service", "billing=127.0.0.1:80"], "--service: 'billing=127.0.0.1:80'"),
         (["-f", "EMPTY", "--for", "soon"], "--for"),
         (["-f", "EMPTY", "--receive", "70000"], "--receive"),
     ],
-    ids=["no file", "empty folder", "service", "duration", "port"],
+    ids=["no file", "empty folder", "duration", "port"],
 )
 def test_a_wrong_option_is_one_line_and_code_2(tmp_path, arguments, said):
     given = [str(tmp_path) if each == "EMPTY" else each for each in arguments]

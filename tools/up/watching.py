@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from duepoint.cli.local import keys, rows, view
+from duepoint.cli.local import presenting, rows, view
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
@@ -78,7 +78,7 @@ class Watcher:
         """Draw the live screen until q or Ctrl-C; ``end`` says what these do."""
         console = Console()
         with (
-            keys.quitting() as is_quitting,
+            presenting.quitting() as is_quitting,
             Live(console=console, screen=True, auto_refresh=False) as live,
         ):
             while not is_quitting():

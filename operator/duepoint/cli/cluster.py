@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from duepoint import errors
-from duepoint.cli import options, output
+from duepoint.cli import grouping, options, output
 from duepoint.kube import api as kubeapi
-from duepoint.kube import credentials, port
+from duepoint.kube import credentials, port, schedules
 from duepoint.kube import errors as kube_errors
 
 
@@ -73,3 +73,31 @@ def _ask_for_rights(place: options.Place, namespace: str) -> str:
     if place.everywhere:
         return "ask for the ClusterRole view (edit for changes) in every namespace, or write -n"
     return f"ask an admin of {namespace} for the role view, or edit for changes"
+
+
+# -- what is not there -----------------------------------------------------------------------------
+
+
+async def unknown_name(server: ClusterSession, name: str) -> errors.InvalidSetting:
+    """The mistake of a name that no Schedule of the namespace has."""
+    message = f"there is no Schedule {server.namespace}/{name}"
+    hint = f"kubectl duepoint list -n {server.namespace} shows those there are"
+    try:
+        path = schedules.collection(server.namespace)
+        listed = await port.listed(server.api, path, schedules.Schedule)
+    except kube_errors.NotFound:
+        return no_crd()
+    except kube_errors.ApiError:
+        return errors.InvalidSetting("NAME", f"{message}; {hint}")
+    if near := grouping.nearest(name, [item.metadata.name for item in listed]):
+        hint = f'did you mean "{near}"?'
+    return errors.InvalidSetting("NAME", f"{message}; {hint}")
+
+
+def no_crd() -> errors.InvalidSetting:
+    """The mistake of a cluster without our CRDs."""
+    return errors.InvalidSetting(
+        "cluster",
+        "it has no Schedules (the CRD schedules.duepoint.dev is missing): install Duepoint, or"
+        " write another --context",
+    )

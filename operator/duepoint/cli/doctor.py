@@ -1,8 +1,8 @@
 """``duepoint doctor``: whether an installation is in order, and what to do where it is not.
 
 Everything is read from the API server with the rights of the person who asks: the CRDs, the
-operator's Lease and what it says of Redis, workers, lag and clocks, rights of this person and of
-Duepoint's own accounts, the settings of the worker's Deployment, and the Schedules. What may not be
+operator's Lease and what it says of Redis, workers, lag and clocks, rights of this person, the
+settings of the worker's Deployment, and the Schedules. What may not be
 read is ``unknown`` and no trouble. Exit code 1: something is wrong.
 """
 
@@ -12,19 +12,21 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
-from duepoint import __version__, settings
-from duepoint.cli import instants, options, output
-
-if TYPE_CHECKING:
-    from duepoint.cli.cluster import ClusterSession
-    from duepoint.cli.schedules.facts import LeaseFacts
+from duepoint import __version__, errors, settings
+from duepoint.cli import cluster, instants, options, output
+from duepoint.cli.cluster import ClusterSession
+from duepoint.cli.schedules import facts, gathering, listing
+from duepoint.cli.schedules.facts import LeaseFacts
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port
 
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.duepoint.dev"
-_REVIEWS = "/apis/authorization.k8s.io/v1/"
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: Of this person: verb, group, resource.
 _OWN_RIGHTS = (
     ("list", "duepoint.dev", "schedules"),
@@ -34,18 +36,6 @@ _OWN_RIGHTS = (
 )
 #: The Schedules as they were listed, or why they were not.
 _Listed = list[dict[str, Any]] | Exception
-_Rights = tuple[tuple[str, str, str, str], ...]
-#: Of Duepoint's accounts, by component: verb, group, resource, subresource.
-_ACCOUNT_RIGHTS: dict[str, _Rights] = {
-    "operator": (
-        ("list", "duepoint.dev", "schedules", ""),
-        ("patch", "duepoint.dev", "schedules", "status"),
-        ("list", "batch", "jobs", ""),
-    ),
-    "worker": (("create", "batch", "jobs", ""), ("get", "batch", "jobs", "")),
-}
-#: In so many an account's rights are asked for, where it has none for the whole cluster.
-_MOST_NAMESPACES = 50
 _LONG_LAG_SECONDS = 5.0
 _SKEW_SECONDS = 0.5
 _FULL = 0.9
@@ -104,8 +94,6 @@ def doctor(*, lease: str, form: str, place: options.Place) -> None:
 
 
 async def _checked(place: options.Place, lease: str) -> list[Check]:
-    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - the same
 
     namespace, _, name = lease.partition("/")
     async with cluster.session(place) as server:
@@ -117,9 +105,9 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
             *[one async for one in _crds(server)],
             *_of_lease(found, lease),
             *_of_state(found, namespace, release),
-            *[one async for one in _rights(server, place, namespace, release, listed)],
+            await _rights(server, place),
             *[one async for one in _deployments(server, namespace, release)],
-            *[one async for one in _schedules(server, place, listed)],
+            await _schedules(server, place, listed),
         ]
 
 
@@ -127,8 +115,6 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
 
 
 async def _crds(server: ClusterSession) -> AsyncIterator[Check]:
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - see above
-    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
 
     apply = "helm upgrade with this version's chart, or kubectl apply --server-side -f crds/"
     for plural in ("schedules", "scheduleruns", "schedulesets"):
@@ -149,122 +135,41 @@ async def _crds(server: ClusterSession) -> AsyncIterator[Check]:
         ]
         if wrong:
             yield Check(name=f"crd {plural}", state="failed", found="; ".join(wrong), do=apply)
-        elif plural == "schedules" and not _has_recent_runs(found):
-            text = "is of an older version: status.recentRuns is missing"
-            yield Check(name=f"crd {plural}", state="failed", found=text, do=apply)
         else:
             yield Check(name=f"crd {plural}", state="ok", found="installed, of this version")
 
 
-def _has_recent_runs(crd: dict[str, Any]) -> bool:
-    versions = (crd.get("spec") or {}).get("versions") or ()
-    for version in versions:
-        schema = ((version.get("schema") or {}).get("openAPIV3Schema") or {}).get(
-            "properties"
-        ) or {}
-        if "recentRuns" in ((schema.get("status") or {}).get("properties") or {}):
-            return True
-    return False
-
-
-async def _rights(
-    server: ClusterSession, place: options.Place, namespace: str, release: str, listed: _Listed
-) -> AsyncIterator[Check]:
+async def _rights(server: ClusterSession, place: options.Place) -> Check:
     where = "" if place.everywhere else server.namespace
     refused = [
         f"{verb} {resource}"
         for verb, group, resource in _OWN_RIGHTS
-        if not await _may(server, _attributes(where, verb, group, resource))
+        if not await _may(server, where, verb, group, resource)
     ]
     found = f"you may not {', '.join(refused)}" if refused else "you may do all that this needs"
     do = f"ask for the role edit in {_named(where)}" if refused else ""
     state = "warning" if refused else "ok"
-    yield Check(name="your rights", state=state, found=f"in {_named(where)}: {found}", do=do)
-    known = listed if isinstance(listed, list) else []
-    namespaces = sorted({one["metadata"]["namespace"] for one in known}) or [server.namespace]
-    for component in _ACCOUNT_RIGHTS:
-        user = f"system:serviceaccount:{namespace}:{release}-{component}"
-        yield await _account_rights(server, component, user, where, namespaces)
-
-
-async def _account_rights(
-    server: ClusterSession, component: str, user: str, where: str, namespaces: list[str]
-) -> Check:
-    """There; of an account that has them not in every one, in the namespaces with Schedules."""
-    name, rights = f"rights of the {component}", _ACCOUNT_RIGHTS[component]
-    there, found = where, f"complete in {_named(where)}"
-    lacking = await _lacking(server, where, user, rights)
-    if lacking and not where:
-        asked = namespaces[:_MOST_NAMESPACES]
-        some = "the " if asked == namespaces else f"{len(asked)} of "
-        found = f"complete in {some}{len(namespaces)} namespaces with Schedules"
-        for there in asked:
-            lacking = await _lacking(server, there, user, rights)
-            if lacking != []:
-                break
-    if lacking is None:
-        return Check(name=name, state="unknown", found="you may not ask what others may do")
-    if lacking:
-        text = f"in {there} it may not {', '.join(lacking)}"
-        do = f"install the chart's roles; with watchNamespaces, add {there}"
-        return Check(name=name, state="failed", found=text, do=do)
-    return Check(name=name, state="ok", found=found)
-
-
-async def _lacking(
-    server: ClusterSession, namespace: str, user: str, rights: _Rights
-) -> list[str] | None:
-    """What the account may not do there; None: who asks may not ask."""
-    answers = [
-        await _review(
-            server,
-            "SubjectAccessReview",
-            {"resourceAttributes": _attributes(namespace, *right), "user": user},
-        )
-        for right in rights
-    ]
-    if None in answers:
-        return None
-    return [
-        f"{verb} {resource}{'/' * bool(sub)}{sub}"
-        for (verb, _, resource, sub), may in zip(rights, answers, strict=True)
-        if not may
-    ]
+    return Check(name="your rights", state=state, found=f"in {_named(where)}: {found}", do=do)
 
 
 def _named(namespace: str) -> str:
     return namespace or "every namespace"
 
 
-def _attributes(
-    namespace: str, verb: str, group: str, resource: str, subresource: str = ""
-) -> dict[str, str]:
-    """The question; in no namespace = in every one."""
-    return {
-        "namespace": namespace,
-        "verb": verb,
-        "group": group,
-        "resource": resource,
-        "subresource": subresource,
+async def _may(
+    server: ClusterSession, namespace: str, verb: str, group: str, resource: str
+) -> bool:
+    """Whether who asks may do that there; in no namespace = in every one."""
+    wanted = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": wanted},
     }
-
-
-async def _may(server: ClusterSession, attributes: dict[str, str]) -> bool:
-    return bool(
-        await _review(server, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
-    )
-
-
-async def _review(server: ClusterSession, kind: str, spec: dict[str, Any]) -> bool | None:
-    import msgspec  # noqa: PLC0415 - see above
-
-    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
-
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
     try:
-        answer = await server.api.request("POST", f"{_REVIEWS}{kind.lower()}s", body)
+        answer = await server.api.request("POST", _REVIEWS, body)
     except kube_errors.ApiError:
-        return None
+        return False
     return bool((msgspec.json.decode(answer).get("status") or {}).get("allowed"))
 
 
@@ -361,9 +266,6 @@ def _clocks(skew: float | None) -> Check:
 async def _deployments(
     server: ClusterSession, namespace: str, release: str
 ) -> AsyncIterator[Check]:
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - see above
-    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
-    from duepoint.kube import port  # noqa: PLC0415 - see above
 
     path = port.path("/apis/apps/v1", namespace, "deployments", f"{release}-worker")
     try:
@@ -402,10 +304,6 @@ async def _deployments(
 
 async def _is_missing(server: ClusterSession) -> bool:
     """Whether the namespace certainly does not exist."""
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - see above
-    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
-    from duepoint.kube import port  # noqa: PLC0415 - see above
-
     try:
         await gathering.get(server, port.path("/api/v1", None, "namespaces", server.namespace))
     except kube_errors.NotFound:
@@ -416,8 +314,6 @@ async def _is_missing(server: ClusterSession) -> bool:
 
 
 async def _listed(server: ClusterSession, place: options.Place) -> _Listed:
-    from duepoint import errors  # noqa: PLC0415 - beside the others
-    from duepoint.cli.schedules import listing  # noqa: PLC0415 - see above
 
     try:
         return await listing.listed(server, place, None)
@@ -425,20 +321,15 @@ async def _listed(server: ClusterSession, place: options.Place) -> _Listed:
         return refused
 
 
-async def _schedules(
-    server: ClusterSession, place: options.Place, listed: _Listed
-) -> AsyncIterator[Check]:
-    from duepoint.cli.schedules import facts  # noqa: PLC0415 - see above
+async def _schedules(server: ClusterSession, place: options.Place, listed: _Listed) -> Check:
 
     if not isinstance(listed, list):
-        yield Check(name="schedules", state="unknown", found=str(listed))
-        return
+        return Check(name="schedules", state="unknown", found=str(listed))
     found = [facts.of_object(one) for one in listed]
     if not (found or place.everywhere) and await _is_missing(server):
         text = f"there is no namespace {server.namespace}"
         do = "write another -n; kubectl get namespaces shows those there are"
-        yield Check(name="schedules", state="failed", found=text, do=do)
-        return
+        return Check(name="schedules", state="failed", found=text, do=do)
     now_us = instants.now_us()
     troubled = [one.identity for one in found if one.diagnosis(now_us).is_troubled]
     where = "all namespaces" if place.everywhere else f"namespace {server.namespace}"
@@ -448,7 +339,6 @@ async def _schedules(
         text += ", ..." if len(troubled) > 3 else ""
         chosen = "-A" if place.everywhere else f"-n {server.namespace}"
         do = f"kubectl duepoint list --failing {chosen}; kubectl duepoint why NAME says more"
-        yield Check(name="schedules", state="warning", found=text, do=do)
-    else:
-        text += ", none in trouble" + (" (-A looks at all)" if not place.everywhere else "")
-        yield Check(name="schedules", state="ok", found=text)
+        return Check(name="schedules", state="warning", found=text, do=do)
+    text += ", none in trouble" + (" (-A looks at all)" if not place.everywhere else "")
+    return Check(name="schedules", state="ok", found=text)

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from duepoint import client, errors
-from duepoint.cli import apisession, options, output, progress, receiver
+from duepoint.cli import apisession, options, output, receiver
 from duepoint.expressions import durations
 
 _MOST = 1_000_000
@@ -87,7 +87,7 @@ async def load(
     """
     run = _Load(asked, count, within_us)
     async with receiver.receiving(*address, run.on_request):
-        with progress.bar("load", count) as advance:
+        with output.bar("load", count) as advance:
             try:
                 await run.submit(advance)
                 await run.wait(advance, wait_us)
@@ -142,7 +142,7 @@ class _Load:
         else:
             self.arrived_us[int(number)] = (request["arrived"] - _EPOCH) // _MICROSECOND
 
-    async def submit(self, advance: progress.Advance) -> None:
+    async def submit(self, advance: output.Advance) -> None:
         """Send all of them in bulk, the earliest first; raises client.ClientError."""
         began = time.monotonic()
         rows = (
@@ -166,7 +166,7 @@ class _Load:
                 advance(0, f"{number:,} submitted")
         self._submitted_seconds = time.monotonic() - began
 
-    async def wait(self, advance: progress.Advance, wait_us: int) -> None:
+    async def wait(self, advance: output.Advance, wait_us: int) -> None:
         """Until all that was accepted has arrived, or has had its time."""
         until_us = self._due_us[-1] + wait_us
         while len(self.arrived_us) < len(self._accepted) and time.time_ns() // 1_000 < until_us:

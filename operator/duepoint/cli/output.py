@@ -264,3 +264,40 @@ def name(row: Row) -> str:
     if not row["namespace"] and not row["schedule"]:
         return "?"
     return f"{row['namespace'] or '?'}/{row['schedule'] or '?'}"
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+#: Shows how far it is, a few words and, once it is known, the whole.
+Advance = Callable[..., None]
+
+
+@contextlib.contextmanager
+def bar(name: str, total: float | None) -> Iterator[Advance]:
+    """A bar for as long as the context lasts; ``total`` None = unknown."""
+    if not _is_watched():
+        yield lambda _done, _text, _total=None: None
+        return
+    from rich import console, progress  # noqa: PLC0415 - only on a terminal
+
+    shown = progress.Progress(
+        progress.TextColumn("{task.fields[name]}", markup=False),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[text]}", markup=False),
+        console=console.Console(stderr=True),
+    )
+    with shown:
+        task = shown.add_task("", name=name, text="", total=total)
+
+        def advance(done: float, text: str, whole: float | None = None) -> None:
+            shown.update(task, completed=done, text=one_line(text), total=whole or total)
+
+        yield advance
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty()

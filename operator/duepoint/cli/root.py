@@ -20,7 +20,9 @@ from typing import Any
 import click
 
 from duepoint import __version__, errors
-from duepoint.cli import grouping, kubectlflags, mistakes, output
+from duepoint.cli import grouping, output
+
+#: Of each subcommand its module below ``duepoint.cli``, its name there, and what the list of all
 
 #: Of each subcommand its module below ``duepoint.cli``, its name there, and what the list of all
 #: says of it, which is its first sentence: the list imports none of them.
@@ -49,7 +51,7 @@ _HOMES = {
         "cronjob.importing", "importing",
         "Print Schedules made of what another scheduler runs.",
     ),
-    "trigger": ("run.trigger", "trigger", "Run the Schedule NAME once, now."),
+    "trigger": ("run.scheduleruns", "trigger", "Run the Schedule NAME once, now."),
     "backfill": (
         "run.backfill", "backfill",
         "Run the slots of the Schedule NAME in a range again.",
@@ -125,7 +127,7 @@ class Commands(grouping.CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _HOMES:
-            raise click.UsageError(mistakes.unknown_command(cmd_name, _HOMES), ctx)
+            raise click.UsageError(grouping.unknown_command(cmd_name, _HOMES), ctx)
         module, name, _ = _HOMES[cmd_name]
         found = getattr(importlib.import_module(f"duepoint.cli.{module}"), name)
         assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
@@ -139,12 +141,6 @@ class Commands(grouping.CommandGroup):
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         with output.open_streams():
             sys.exit(self._exit_code(given, kept.get("prog_name") or self.name or ""))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, rest if command is None else kubectlflags.plain(command, rest)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _while_it_is_read():  # --help and --version are printed here
@@ -163,7 +159,7 @@ class Commands(grouping.CommandGroup):
         except errors.DuepointError as error:
             return _refused(str(error), program)
         except click.ClickException as error:
-            return _refused(mistakes.of_click(error), program)
+            return _refused(grouping.of_click(error), program)
         except OSError as error:
             if error.errno not in _FULL:
                 raise

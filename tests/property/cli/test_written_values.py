@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.cli.check import yamltext
+from duepoint.cli.check import manifests
 from duepoint.cli.cronjob import importing
 
 _TEXTS = st.one_of(
@@ -29,7 +29,7 @@ _VALUES = st.recursive(
 @given(st.dictionaries(_TEXTS, _VALUES, min_size=1))
 def test_every_value_survives_being_written(value):
     text = importing.text_of(value)
-    (document,) = yamltext.documents(text.encode())
-    assert not isinstance(document, yamltext.InvalidText)
+    (document,) = manifests.documents(text.encode())
+    assert not isinstance(document, manifests.InvalidText)
     assert document == value
     assert yaml.safe_load(text) == value

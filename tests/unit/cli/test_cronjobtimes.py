@@ -9,7 +9,7 @@ import pytest
 from duepoint import expressions
 from duepoint.cli import instants
 from duepoint.cli.cronjob import differences
-from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
+from duepoint.cli.cronjob.differences import CronJobTimes
 from duepoint.expressions import syntax, timezones
 
 # Zone, expression, where the search begins, and the next times; all in UTC. Recorded from

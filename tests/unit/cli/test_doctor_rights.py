@@ -1,4 +1,4 @@
-"""Whose rights ``duepoint doctor`` asks for, and where: reviews as an API server answers them."""
+"""Which rights ``duepoint doctor`` asks for, and where: reviews as an API server answers them."""
 
 from __future__ import annotations
 
@@ -14,36 +14,25 @@ from duepoint import settings
 from tests.support import background, scriptedapi
 from tests.unit.cli.test_words import write_kubeconfig
 
-ANN, OPERATOR, WORKER = (
-    "",
-    "system:serviceaccount:duepoint-system:duepoint-operator",
-    "system:serviceaccount:duepoint-system:duepoint-worker",
-)
 EVERYWHERE = ""
 
 
 class Rights:
-    """Who may do everything where, and where Schedules are; the rest of the cluster is empty."""
+    """Where who asks may do everything; the rest of the cluster is empty."""
 
     def __init__(self) -> None:
-        self.granted: set[tuple[str, str]] = set()
-        self.namespaces: list[str] = []
-        self.may_ask = True
+        self.granted: set[str] = set()
         self.variables: dict[str, str] | None = None
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method == "POST":
             spec = json.loads(await request.read())["spec"]
-            user, namespace = spec.get("user", ANN), spec["resourceAttributes"]["namespace"]
-            if user and not self.may_ask:
-                return web.json_response({"message": "forbidden"}, status=403)
-            allowed = not {(user, namespace), (user, EVERYWHERE)}.isdisjoint(self.granted)
+            allowed = spec["resourceAttributes"]["namespace"] in self.granted
             return web.json_response({"status": {"allowed": allowed}}, status=201)
         if request.path == "/version":
             return web.json_response({})
         if request.path.endswith("/schedules"):
-            items = [{"metadata": {"name": "a", "namespace": each}} for each in self.namespaces]
-            return web.json_response({"items": items})
+            return web.json_response({"items": []})
         if request.path.endswith("/deployments/duepoint-worker") and self.variables is not None:
             env = [{"name": name, "value": value} for name, value in self.variables.items()]
             pod = {"containers": [{"name": "worker", "env": env}]}
@@ -76,32 +65,18 @@ def checks(duepoint):
 
 
 def test_in_one_namespace_the_rights_there_are_asked_for(rights, checks):
-    rights.granted = {(ANN, "shop"), (OPERATOR, "shop")}
-    found = checks()
-    assert found["your rights"] == ("ok", "in shop: you may do all that this needs")
-    assert found["rights of the operator"] == ("ok", "complete in shop")
-    lacking = "in shop it may not create jobs, get jobs"
-    assert found["rights of the worker"] == ("failed", lacking)
+    rights.granted = {"shop"}
+    assert checks()["your rights"] == ("ok", "in shop: you may do all that this needs")
 
 
 def test_in_every_namespace_rights_for_the_cluster_are_asked_for(rights, checks):
-    rights.granted = {(user, EVERYWHERE) for user in (ANN, OPERATOR, WORKER)}
-    found = checks("-A")
-    assert found["your rights"] == ("ok", "in every namespace: you may do all that this needs")
-    assert found["rights of the operator"] == ("ok", "complete in every namespace")
-    rights.granted = {(ANN, "shop")}
+    rights.granted = {EVERYWHERE}
+    expected = ("ok", "in every namespace: you may do all that this needs")
+    assert checks("-A")["your rights"] == expected
+    rights.granted = {"shop"}
     state, text = checks("-A")["your rights"]
     assert state == "warning"
     assert text.startswith("in every namespace: you may not list schedules, ")
-
-
-@pytest.mark.parametrize("words", [(), ("-A",)])
-def test_who_may_not_ask_for_others_learns_their_own(rights, checks, words):
-    rights.may_ask = False
-    rights.granted = {(ANN, EVERYWHERE)}
-    found = checks(*words)
-    assert found["your rights"][0] == "ok"
-    assert found["rights of the worker"] == ("unknown", "you may not ask what others may do")
 
 
 def test_the_mode_of_egress_that_is_found_and_advised_is_one_that_a_worker_takes(

@@ -11,7 +11,7 @@ import yaml
 from duepoint.cli.check import checks
 from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion, importing
-from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
+from duepoint.cli.cronjob.differences import CronJobTimes
 from duepoint.expressions import compile_expression, syntax, timezones
 
 NOW_US = 1_795_000_000_000_000

@@ -566,9 +566,9 @@ def test_files_that_are_none_are_told(duepoint, tmp_path):
     ],
 )
 def test_a_value_is_read_as_kubectl_reads_it(text, value):
-    from duepoint.cli.check import yamltext
+    from duepoint.cli.check import manifests
 
-    [document] = yamltext.documents(f"value: {text}\n".encode())
+    [document] = manifests.documents(f"value: {text}\n".encode())
     assert document == {"value": value}
     assert type(document["value"]) is type(value)
 

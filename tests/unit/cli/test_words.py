@@ -97,21 +97,6 @@ def test_an_unknown_option_is_named_with_the_nearest(refused, arguments, hint):
     assert hint in message
 
 
-@pytest.mark.parametrize(
-    ("flags", "result"),
-    [
-        (("--dry-run=client",), "would be suspended"),
-        (("--dry-run=server",), "would be suspended"),
-        (("--dry-run=true",), "would be suspended"),
-        (("--dry-run=none",), "suspended"),
-    ],
-)
-def test_flags_take_the_values_that_kubectl_gives_them(duepoint, cluster, flags, result):
-    answer = duepoint("suspend", "nightly", "-o", "json", *flags)
-    assert answer.column("result") == [result]
-    assert bool(cluster.changes) == (result == "suspended")
-
-
 @pytest.mark.parametrize("command", [("dlq", "list"), ("queue", "stats"), ("queue", "peek")])
 def test_a_command_without_redis_says_where_there_is_one(refused, monkeypatch, command):
     monkeypatch.delenv("DUEPOINT_REDIS_URL", raising=False)

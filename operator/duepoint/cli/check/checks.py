@@ -1,9 +1,9 @@
 """A manifest to what is wrong with it, and to the spec that operator and worker would act on.
 
-Three judges in the order in which a cluster has them: the object around the spec (metadata.py), the
-schema of the CRD (structure.py), and the very function with which the operator accepts a spec
-(``parse`` of ``schedules.spec`` and of ``schedules.sets.setspec``). What one of them has reported
-is not reported again, and nothing else is kept quiet.
+Three judges in the order in which a cluster has them: the object around the spec (by the rules of
+``k8s.io/apimachinery``), the schema of the CRD (structure.py), and the very function with which the
+operator accepts a spec (``parse`` of ``schedules.spec`` and of ``schedules.sets.setspec``). What
+one of them has reported is not reported again, and nothing else is kept quiet.
 A CronJob is judged as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
 """
 
@@ -21,7 +21,6 @@ import msgspec
 from duepoint import errors, expressions
 from duepoint.cli import instants
 from duepoint.cli.check import manifests, structure
-from duepoint.cli.check import metadata as metadata_rules
 from duepoint.cli.check.manifests import Manifest, Problem
 from duepoint.expressions import timezones
 from duepoint.kube import schedules
@@ -109,7 +108,7 @@ def check(
         and not (problem.message == MISSING and problem.path.rpartition(".")[0] in misspelt_in)
         and not _is_known(problem.path, found)
     ]
-    for judge in (texts, problems(content["spec"])):
+    for judge in (texts, _of_job(content["spec"])):
         known = {problem.path for problem in found if not problem.is_note}
         found += [problem for problem in judge if problem.path not in known]
     if any(not problem.is_note for problem in found):
@@ -153,7 +152,7 @@ def _around(kind: str, content: dict[str, Any]) -> Iterator[Problem]:
     if not isinstance(metadata, dict):
         yield Problem("metadata", "is missing; write a mapping with a name")
         return
-    yield from metadata_rules.problems(kind, metadata)
+    yield from _of_metadata(kind, metadata)
 
 
 # -- as the operator reads it ----------------------------------------------------------------
@@ -251,16 +250,14 @@ _UNITS = {
 }  # fmt: skip
 
 
-def problems(spec: dict[str, Any]) -> Iterator[Problem]:
+def _of_job(spec: dict[str, Any]) -> Iterator[Problem]:
     """What is wrong with the jobTemplate of a Schedule's spec; nothing where it has none."""
     template = _mapping(spec.get("jobTemplate"))
     job = _mapping(template.get("spec"))
     pod_template = _mapping(job.get("template"))
     pod = _mapping(pod_template.get("spec"))
     for path, each in (("spec.jobTemplate", template), (f"{structure.JOB}.template", pod_template)):
-        yield from metadata_rules.labels_and_annotations(
-            _mapping(each.get("metadata")), f"{path}.metadata"
-        )
+        yield from _labels_and_annotations(_mapping(each.get("metadata")), f"{path}.metadata")
     if job.get("podFailurePolicy") is not None and pod.get("restartPolicy") == "OnFailure":
         message = "needs restartPolicy: Never in the Pod's spec"
         yield Problem(f"{structure.JOB}.podFailurePolicy", message)
@@ -309,3 +306,95 @@ def _mapping(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
 
 def _mappings(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON
     return [_mapping(each) for each in value] if isinstance(value, list) else []
+
+
+# -- metadata, by ValidateObjectMeta, IsQualifiedName and IsValidLabelValue ----------
+
+
+_DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_NAME = re.compile(_DNS_NAME)
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_VALUE = re.compile(f"({_WORD})?")
+_QUALIFIED_NAME = re.compile(rf"((?=[^/]{{1,253}}/){_DNS_NAME}/)?{_WORD}")
+
+#: A Job's name carries eleven more characters for its slot and ends at 63.
+_LONGEST_NAME = (
+    52,
+    "because each Job's name carries 11 more for its slot and ends at 63",
+)
+#: Of kinds whose objects create no Jobs under their own name.
+_LONGEST_NAMES = {"ScheduleSet": (63, "because the name is the value of a label")}
+#: Keys and values of all annotations together.
+_MOST_ANNOTATION_BYTES = 256 * 1024
+
+_LETTERS = "at most 63 letters, digits, -, _ and ., the first and the last a letter or digit"
+
+
+def _of_metadata(kind: str, metadata: dict[str, Any]) -> Iterator[Problem]:
+    """What the API server would refuse of the metadata of an object of this kind."""
+    yield from structure.problems_of_metadata(metadata)
+    prefix, namespace = metadata.get("generateName"), metadata.get("namespace")
+    if wrong := _wrong_name(kind, metadata.get("name"), prefix):
+        yield Problem("metadata.name", wrong)
+    if isinstance(prefix, str) and not _NAME.fullmatch(f"{prefix}a"):
+        message = f"{errors.quoted(prefix)}: write lower-case letters, digits, - and ."
+        yield Problem("metadata.generateName", message)
+    if namespace not in (None, "") and not (
+        isinstance(namespace, str) and _NAMESPACE.fullmatch(namespace)
+    ):
+        message = f"{errors.quoted(namespace)}: write lower-case letters, digits and -"
+        yield Problem("metadata.namespace", message)
+    yield from _labels_and_annotations(metadata, "metadata")
+    yield from _of_finalizers(metadata.get("finalizers"))
+
+
+def _labels_and_annotations(metadata: dict[str, Any], path: str) -> Iterator[Problem]:
+    """Wrong keys and values of the metadata at this path, an object's or a template's."""
+    labels = metadata.get("labels")
+    for key, value in labels.items() if isinstance(labels, dict) else ():
+        yield from _of_key(key, f"{path}.labels", is_wrong=not _QUALIFIED_NAME.fullmatch(key))
+        if isinstance(value, str) and not _LABEL_VALUE.fullmatch(value):
+            message = f"{errors.quoted(value)} is no value of a label; write {_LETTERS}"
+            yield Problem(f"{path}.labels.{key[:64]}", message)
+    annotations = metadata.get("annotations")
+    if not isinstance(annotations, dict):
+        return
+    for key in annotations:
+        # The API server takes capitals in the prefix of an annotation.
+        is_wrong = not _QUALIFIED_NAME.fullmatch(key.lower())
+        yield from _of_key(key, f"{path}.annotations", is_wrong=is_wrong)
+    texts = (text for pair in annotations.items() for text in pair if isinstance(text, str))
+    if (
+        size := sum(len(text.encode("utf-8", "replace")) for text in texts)
+    ) > _MOST_ANNOTATION_BYTES:
+        message = f"have {size} bytes in all; at most {_MOST_ANNOTATION_BYTES} are taken"
+        yield Problem(f"{path}.annotations", message)
+
+
+def _of_key(key: str, path: str, *, is_wrong: bool) -> Iterator[Problem]:
+    if is_wrong:
+        message = f"the key {errors.quoted(key)} is no qualified name; write {_LETTERS}, such as "
+        yield Problem(path, f"{message}app or example.com/app")
+
+
+def _of_finalizers(finalizers: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
+    listed = finalizers if isinstance(finalizers, list) else []
+    for index, name in enumerate(listed):
+        if isinstance(name, str) and not _QUALIFIED_NAME.fullmatch(name):
+            message = f"{errors.quoted(name)} is no qualified name; write {_LETTERS}, such as "
+            yield Problem(f"metadata.finalizers[{index}]", f"{message}example.com/cleanup")
+    if "orphan" in listed and "foregroundDeletion" in listed:
+        message = "orphan and foregroundDeletion exclude each other; write one of them"
+        yield Problem("metadata.finalizers", message)
+
+
+def _wrong_name(kind: str, name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON
+    if name in (None, ""):
+        return "" if isinstance(prefix, str) and prefix else "is missing; write a name"
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"{errors.quoted(name)}: write lower-case letters, digits, - and ."
+    longest, why = _LONGEST_NAMES.get(kind, _LONGEST_NAME)
+    if len(name) > longest:
+        return f"has {len(name)} characters; write at most {longest}, {why}"
+    return ""

@@ -8,14 +8,308 @@ the file, like any other.
 
 from __future__ import annotations
 
+import base64
+import codecs
 import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
+from duepoint import errors
 from duepoint.cli import options
-from duepoint.cli.check import yamltext
 from duepoint.schedules import nesting
+
+#: Values in one document: 10,000 Schedules with a hundred fields each.
+LARGEST = 1_000_000
+#: Levels of one document; a Pod's template takes about a dozen.
+DEEPEST = 100
+#: Characters of the longest number that means something; a longer one is a text.
+_LONGEST_NUMBER = 40
+
+_BORDER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
+_TAG = "tag:yaml.org,2002:"
+#: Of Helm and its like, outside of quotes.
+_TEMPLATE = re.compile(r"""^[^'"#\n]*\{\{""", re.MULTILINE)
+#: Plain scalars by their tag, and the characters that each begins with; tried in this order.
+_PLAIN = (
+    ("null", r"~|null|Null|NULL", "~nN"),
+    ("bool", r"true|True|TRUE|yes|Yes|YES|y|Y|on|On|ON", "tTyYoO"),
+    ("bool", r"false|False|FALSE|no|No|NO|n|N|off|Off|OFF", "fFnNoO"),
+    ("merge", r"<<", "<"),
+    (
+        "int",
+        r"[-+]?(?:0[bB]_*[01][01_]*|0[oO]?_*[0-7][0-7_]*|0[xX]_*[0-9a-fA-F][0-9a-fA-F_]*|0|[1-9][0-9_]*)",
+        "-+0123456789",
+    ),
+    (
+        "float",
+        r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+)
+
+
+class InvalidText(errors.DuepointError):
+    """The text is no YAML that kubectl would take; the message names the line."""
+
+
+def documents(data: bytes) -> Iterator[Any]:
+    """The value of each document, in order; empty ones are left out.
+
+    A document that cannot be read stands in its place as an InvalidText, and those after it are
+    read all the same: ``---`` at the start of a line is always a border.
+    """
+    try:
+        text = _decoded(data)
+    except UnicodeError:
+        yield InvalidText("is no text in UTF-8")
+        return
+    line = 0
+    for piece in _BORDER.split(text):
+        try:
+            yield from _documents_of(piece, line)
+        except InvalidText as error:
+            yield _of_template(piece, line) or error
+        line += piece.count("\n")
+
+
+def _documents_of(piece: str, line: int) -> Iterator[Any]:
+    # A directive belongs to the border after it, which is cut off here.
+    text = _DIRECTIVE.sub(lambda found: "#" + found.group(), piece)
+    try:
+        _check(text, line)
+        loader = _Loader(text)
+        loader.before = line
+        while loader.check_data():
+            value = loader.get_data()
+            if value is not None:
+                yield value
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        if mark is not None and (opened := _open_quote(text, mark.line)) is not None:
+            raise InvalidText(
+                f"line {line + opened.line + 1}, column {opened.column + 1}: the quote that is"
+                " opened here is not closed on its line"
+            ) from None
+        if mark is None:
+            raise InvalidText(str(error.problem)) from None
+        problem = _hint(text, mark, error.problem or "") or error.problem or error.context
+        raise InvalidText(
+            f"line {line + mark.line + 1}, column {mark.column + 1}: {problem}"
+        ) from None
+    except yaml.YAMLError as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise InvalidText(f"is no text in UTF-8: {first}") from None
+
+
+def _of_template(piece: str, line: int) -> InvalidText | None:
+    """What is wrong with a text that cannot be read, if it was to be rendered first."""
+    found = _TEMPLATE.search(piece)
+    if found is None:
+        return None
+    number = line + piece.count("\n", 0, found.end()) + 1
+    return InvalidText(
+        f"line {number}: {{{{ ... }}}} is a template that was never rendered; render it first, "
+        "such as with helm template"
+    )
+
+
+def _decoded(data: bytes) -> str:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16")
+    return data.decode("utf-8-sig")
+
+
+def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
+    """Where a quote begins that ends on this line and not on its own, or nowhere; None: none does.
+
+    Where a text cannot be read behind such a quote, its missing end is the cause nearly always.
+    """
+    try:
+        for token in yaml.scan(text, Loader=_Base):
+            if not isinstance(token, yaml.ScalarToken) or token.style not in ("'", '"'):
+                continue
+            if token.start_mark.line < line == token.end_mark.line:
+                return token.start_mark
+    except yaml.MarkedYAMLError as error:
+        if "quoted scalar" in (error.context or ""):
+            return error.context_mark
+    return None
+
+
+def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's marks
+    """What libyaml says in words that only its authors understand."""
+    lines = text.splitlines()
+    if "mapping values are not allowed" in problem:
+        return _of_colon(lines[max(mark.line - 1, 0) : mark.line + 1])
+    for words, hint in _HINTS.items():
+        if words in problem:
+            return hint
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    character = line[mark.column : mark.column + 1]
+    if character == "\t":
+        return "a tab; YAML is indented with blanks"
+    if character in "@%`" and character:
+        return f'a text cannot begin with {character}; put it into quotes, such as "@daily"'
+    return ""
+
+
+def _of_colon(lines: list[str]) -> str:
+    """Why a colon stands where none may; the text may have begun in the line before."""
+    for found in map(_GLUED.match, reversed(lines)):
+        if found:
+            return f'a blank is missing behind "{found["key"]}:", here or in the line before'
+    return "there is a second colon in one text; quote it, or check the column of this line"
+
+
+def _check(text: str, before: int) -> None:
+    """Refuse what is too deep or too large to be built, and aliases without their anchor."""
+    sizes: dict[str, int] = {}
+    opened: list[tuple[str | None, int]] = []
+    used = 0
+    event: Any
+    for event in yaml.parse(text, Loader=_Base):
+        line = f"line {before + event.start_mark.line + 1}"
+        anchor = getattr(event, "anchor", None)
+        match event:
+            case yaml.DocumentStartEvent():
+                sizes, used = {}, 0
+            case yaml.CollectionStartEvent():
+                if len(opened) >= DEEPEST:
+                    raise InvalidText(f"{line}: is nested deeper than {DEEPEST} levels")
+                opened.append((anchor, used))
+            case yaml.CollectionEndEvent():
+                anchor, begun = opened.pop()
+                used += 1
+                sizes |= {anchor: used - begun} if anchor else {}
+            case yaml.AliasEvent():
+                if anchor not in sizes:
+                    raise InvalidText(f"{line}: *{anchor} is not defined before it")
+                used += sizes[anchor]
+            case yaml.ScalarEvent():
+                used += 1
+                sizes |= {anchor: 1} if anchor else {}
+        if used > LARGEST:
+            raise InvalidText(f"{line}: has more than {LARGEST} values, aliases included")
+
+
+#: What libyaml says, and what it means.
+_HINTS = {
+    "alphabetic or numeric character": (
+        'a text that begins with * or & needs quotes, such as "*/5 * * * *"'
+    ),
+    "did not find expected key": "this line does not begin in the column of the fields beside it",
+}
+#: A key whose value follows without a blank, which makes both one text.
+_GLUED = re.compile(r"\s*(?:- )?(?P<key>[A-Za-z]\w*):(?=[^\s/])")
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Builds what JSON can hold, and nothing else."""
+
+    #: Lines of the text before the piece that is read.
+    before = 0
+    yaml_constructors: dict[str | None, Any] = {}  # noqa: RUF012 - yaml's own registry
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - yaml's own registry
+
+    def construct_mapping(self, node: Any, deep: bool = True) -> dict[str, Any]:  # noqa: ANN401, FBT001, FBT002 - yaml's signature
+        names: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != f"{_TAG}merge":
+                name = self.name_of(key)
+                if name in names:
+                    why = f"the key {errors.quoted(name)} is there twice"
+                    if name == "apiVersion":
+                        why += "; another object begins behind a line of three dashes"
+                    raise self.refused(key, why)
+                names.add(name)
+        try:
+            self.flatten_mapping(node)
+        except yaml.constructor.ConstructorError:
+            raise self.refused(node, "<< takes a mapping, or a list of them") from None
+        return {
+            self.name_of(key): self.construct_object(value, deep=deep) for key, value in node.value
+        }
+
+    def name_of(self, node: Any) -> str:  # noqa: ANN401 - yaml's nodes
+        """A key as a text."""
+        key = self.construct_object(node, deep=True)
+        if key is None or isinstance(key, (dict, list)):
+            raise self.refused(node, "a mapping's key must be a text")
+        return str(key).lower() if isinstance(key, bool) else str(key)
+
+    def plain(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes, any value
+        """A scalar by what is written, as its tag may promise too much."""
+        text = node.value
+        tag = self.resolve(yaml.ScalarNode, text, (True, False)).removeprefix(_TAG)
+        if tag == "null":
+            return None
+        if tag == "bool":
+            return text.lower() in ("true", "yes", "y", "on")
+        if tag not in ("int", "float") or len(text) > _LONGEST_NUMBER:
+            return text
+        if text.lower().lstrip("+-.") in ("inf", "nan"):
+            raise self.refused(node, f"{text} is no number in JSON")
+        if tag == "int":
+            # libyaml's rules know one spelling of each prefix
+            return self.construct_yaml_int(yaml.ScalarNode(node.tag, _with_known_prefix(text)))
+        return whole(self.construct_yaml_float(node), text)
+
+    def binary(self, node: Any) -> str:  # noqa: ANN401 - yaml's nodes
+        try:
+            return base64.b64decode(node.value, validate=True).decode()
+        except ValueError:
+            raise self.refused(node, "!!binary takes a text in base64") from None
+
+    def untagged(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes
+        """As if the tag were not there; a scalar is a text then."""
+        if isinstance(node, yaml.MappingNode):
+            return self.construct_mapping(node)
+        if isinstance(node, yaml.SequenceNode):
+            return self.construct_sequence(node, deep=True)
+        return node.value
+
+    def refused(self, node: Any, why: str) -> InvalidText:  # noqa: ANN401 - yaml's nodes
+        return InvalidText(f"line {self.before + node.start_mark.line + 1}: {why}")
+
+
+def _with_known_prefix(text: str) -> str:
+    lower = text.lower()
+    return lower.replace("0o", "0", 1)
+
+
+def whole(number: float, text: str) -> int | float | str:
+    """The number as an integer where it is one; the text where it is too large for any number."""
+    if math.isinf(number):
+        return text
+    return int(number) if number.is_integer() else number
+
+
+for _tag, _pattern, _first in _PLAIN:
+    _Loader.add_implicit_resolver(
+        f"{_TAG}{_tag}", re.compile(rf"(?:{_pattern})\Z", re.ASCII), list(_first)
+    )
+_Loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"\Z"), [""])
+for _tag in ("int", "float", "bool", "null"):
+    _Loader.add_constructor(f"{_TAG}{_tag}", _Loader.plain)
+_Loader.add_constructor(f"{_TAG}binary", _Loader.binary)
+for _tag in ("str", "merge"):
+    _Loader.add_constructor(f"{_TAG}{_tag}", _Loader.construct_scalar)
+_Loader.add_constructor(f"{_TAG}map", _Loader.construct_mapping)
+_Loader.add_constructor(
+    f"{_TAG}seq", lambda loader, node: loader.construct_sequence(node, deep=True)
+)
+_Loader.add_constructor(None, _Loader.untagged)
+
+
+# -- YAML ------------------------------------------------------------------------------------------
+
 
 API_VERSION = "duepoint.dev/v1alpha1"
 GROUP = "duepoint.dev/"
@@ -110,7 +404,7 @@ def read(file: str) -> Iterator[Manifest]:
         yield Manifest(file=shown, document=0, trouble=message)
         return
     for number, found in enumerate(_documents(data), start=1):
-        if isinstance(found, yamltext.InvalidText):
+        if isinstance(found, InvalidText):
             yield Manifest(file=shown, document=number, trouble=str(found))
         else:
             yield from _objects(shown, number, found)
@@ -125,11 +419,11 @@ def _documents(data: bytes) -> Iterator[Any]:
     if data[:1] == b"{":
         try:
             return iter(_of_json(nesting.clipped(data).decode()))
-        except yamltext.InvalidText as error:
+        except InvalidText as error:
             return iter([error])
         except ValueError:
             pass
-    return yamltext.documents(data)
+    return documents(data)
 
 
 def _of_json(text: str) -> list[Any]:
@@ -154,9 +448,9 @@ def _refuse(word: str) -> Any:  # noqa: ANN401 - json's signature
 
 
 def _number(text: str) -> Any:  # noqa: ANN401 - json's signature
-    number = yamltext.whole(float(text), text)
+    number = whole(float(text), text)
     if number is text:
-        raise yamltext.InvalidText(f"the number {text[:40]} is too large")
+        raise InvalidText(f"the number {text[:40]} is too large")
     return number
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -36,25 +35,7 @@ SYSTEM_NAMESPACE = "duepoint-system"
 #: How long deliveries under way may go on at the end.
 GRACE_SECONDS = 5.0
 
-_LOOPBACK = ("127.0.0.1/32", "::1/128")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalService:
-    """A port of a Service of the cluster, played by an address of this machine or its network.
-
-    Attributes:
-        namespace: of the Schedules that call it.
-        service_port: number or name, as ``webhook.service.port`` has it.
-        address: an IP address.
-        port: where it listens.
-    """
-
-    namespace: str
-    name: str
-    service_port: str
-    address: str
-    port: int
+_LOOPBACK = "127.0.0.1/32,::1/128"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +68,32 @@ class Engine:
         self.api = api
         self.healths = healths
         self._parts = parts
+        self._services: set[tuple[str, str]] = set()
+
+    async def stand_in(self, namespace: str, name: str, service_port: int | str, at: int) -> None:
+        """Let a port of this machine stand for a Service, which has no Pods here."""
+        if (namespace, name) in self._services:
+            return
+        self._services.add((namespace, name))
+        self.api.add_namespace(namespace)
+        number = service_port if isinstance(service_port, int) else at
+        named = "http" if isinstance(service_port, int) else service_port
+        service = {
+            "metadata": {"name": name},
+            "spec": {"clusterIP": "None", "ports": [{"name": named, "port": number}]},
+        }
+        await self.api.request("POST", port.path("/api/v1", namespace, "services"), service)
+        slice_ = {
+            "metadata": {
+                "generateName": f"{name}-",
+                "labels": {"kubernetes.io/service-name": name},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["127.0.0.1"]}],
+            "ports": [{"name": named, "port": at}],
+        }
+        slices = port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices")
+        await self.api.request("POST", slices, slice_)
 
     def raise_for_ended(self) -> None:
         """Raise what has ended a part that should run; it is a bug."""
@@ -115,7 +122,6 @@ async def running(
     folder: Path,
     *,
     executes: bool,
-    local_services: tuple[LocalService, ...],
     callbacks: Callbacks,
 ) -> AsyncIterator[Engine]:
     """Operator, worker and Jobs run inside; they are drained at the end.
@@ -136,14 +142,13 @@ async def running(
     }
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     api = LocalApi(clock.now_us, namespaces=("default", SYSTEM_NAMESPACE))
-    await _add_services(api, local_services)
     healths = services.Health(), services.Health()
     of_operator = {"identity": "operator"}
     of_worker = {
         "identity": "worker",
         "grace_seconds": str(GRACE_SECONDS),
         "egress_mode": "open",
-        "egress_allowed_cidrs": _allowed(local_services),
+        "egress_allowed_cidrs": _LOOPBACK,
         "egress_allow_http": "true",
     }
     # The environment is the person's, and may hold the settings of another installation.
@@ -177,46 +182,3 @@ async def running(
             await asyncio.gather(claiming, return_exceptions=True)
             running_jobs.cancel()
             await asyncio.gather(running_jobs, return_exceptions=True)
-
-
-def _allowed(local_services: tuple[LocalService, ...]) -> str:
-    """The loopback addresses and those of Services, each by itself."""
-    named = (str(ipaddress.ip_network(each.address)) for each in local_services)
-    return ",".join(dict.fromkeys((*_LOOPBACK, *named)))
-
-
-async def _add_services(api: LocalApi, wanted: tuple[LocalService, ...]) -> None:
-    """Services without a selector, each port with an endpoint of its own."""
-    by_name: dict[tuple[str, str], list[LocalService]] = {}
-    for each in wanted:
-        by_name.setdefault((each.namespace, each.name), []).append(each)
-    for (namespace, name), ports in by_name.items():
-        api.add_namespace(namespace)
-        service = {
-            "metadata": {"name": name},
-            "spec": {"clusterIP": "None", "ports": [_service_port(each) for each in ports]},
-        }
-        await api.request("POST", port.path("/api/v1", namespace, "services"), service)
-        slices = port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices")
-        for each in ports:
-            await api.request("POST", slices, _endpoints(each))
-
-
-def _service_port(of: LocalService) -> dict[str, Any]:
-    is_number = of.service_port.isdecimal()
-    number = int(of.service_port) if is_number else of.port
-    return {"name": _port_name(of), "port": number}
-
-
-def _port_name(of: LocalService) -> str:
-    return f"port-{of.service_port}" if of.service_port.isdecimal() else of.service_port
-
-
-def _endpoints(of: LocalService) -> dict[str, Any]:
-    labels = {"kubernetes.io/service-name": of.name}
-    return {
-        "metadata": {"generateName": f"{of.name}-", "labels": labels},
-        "addressType": "IPv6" if ":" in of.address else "IPv4",
-        "endpoints": [{"addresses": [of.address]}],
-        "ports": [{"name": _port_name(of), "port": of.port}],
-    }

@@ -17,15 +17,16 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.cli.local import localprocess
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs as kubejobs
 from duepoint.kube import port, times
@@ -183,10 +184,8 @@ class JobRunner:
 
         try:
             words, environment = command_of(container, metadata)
-            code = await localprocess.run(
-                words, environment, folder=container.get("workingDir"), on_line=take
-            )
-        except localprocess.CannotRun as trouble:
+            code = await run(words, environment, folder=container.get("workingDir"), on_line=take)
+        except CannotRun as trouble:
             message = f"container {name}: {trouble}"
             return JobEnd(succeeded=False, reason="CannotRun", message=message)
         if code == 0:
@@ -199,7 +198,7 @@ class JobRunner:
 def command_of(
     container: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, str]]:
-    """The words to run and the variables of a container; raises localprocess.CannotRun.
+    """The words to run and the variables of a container; raises CannotRun.
 
     Args:
         metadata: of the Pod's template, to which variables may refer.
@@ -207,7 +206,7 @@ def command_of(
     if not container.get("command"):
         image = errors.quoted(str(container.get("image")))
         message = f"command is missing, and the image {image} is not run here; write command"
-        raise localprocess.CannotRun(message)
+        raise CannotRun(message)
     environment: dict[str, str] = {}
     for entry in container.get("env") or ():
         source = entry.get("valueFrom")
@@ -221,7 +220,7 @@ def command_of(
                 "write value, or set it in the shell that starts duepoint run"
             )
             if entry["name"] not in os.environ:
-                raise localprocess.CannotRun(message)
+                raise CannotRun(message)
     words = [*container["command"], *(container.get("args") or ())]
     return [_expanded(str(word), environment) for word in words], environment
 
@@ -254,3 +253,100 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
         return environment.get(found[2], found[0])
 
     return _REFERENCE.sub(value, text)
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+#: From SIGTERM to SIGKILL.
+GRACE_SECONDS = 3.0
+#: Of a line, in characters; the rest of a longer one is not shown.
+LONGEST_LINE = 2_000
+_LONGEST_BYTES = 1 << 20
+#: What is still in the pipe after the end.
+_LAST_WORDS_SECONDS = 1.0
+
+
+class CannotRun(Exception):
+    """This machine cannot run the command; the message says what to write."""
+
+
+async def run(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: str | None,
+    on_line: Callable[[str], None],
+) -> int:
+    """Run to the end; the exit code, or minus the number of the signal that ended it.
+
+    Args:
+        words: the program and its arguments.
+        environment: added to ours.
+        folder: to run in; None = ours.
+        on_line: takes each line of standard output and standard error.
+
+    Raises:
+        CannotRun: there is no such program or folder.
+    """
+    if folder is not None and not Path(folder).is_dir():  # noqa: ASYNC240 - a folder of the machine
+        raise CannotRun(f"workingDir {errors.quoted(folder)} is no folder of this machine")
+    reading, writing = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        os.close(reading)
+        why = getattr(error, "strerror", None) or str(error)
+        raise CannotRun(f"{errors.quoted(words[0])} cannot be run here: {why}") from None
+    finally:
+        os.close(writing)
+    output = asyncio.create_task(_read(reading, on_line))
+    try:
+        return await process.wait()
+    finally:
+        await _end(process)
+        await asyncio.wait({output}, timeout=_LAST_WORDS_SECONDS)
+        output.cancel()
+
+
+async def _read(reading: int, on_line: Callable[[str], None]) -> None:
+    stream = asyncio.StreamReader(limit=_LONGEST_BYTES)
+    pipe = os.fdopen(reading, "rb")
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), pipe
+    )
+    try:
+        while True:
+            try:
+                line = await stream.readline()
+            except ValueError:  # no line break within the limit: that part is dropped
+                continue
+            if not line:
+                return
+            on_line(line.decode(errors="replace").rstrip("\r\n")[:LONGEST_LINE])
+    finally:
+        transport.close()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Nothing of the session is left afterwards."""
+    if process.returncode is None:
+        _signal(process, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+    _signal(process, signal.SIGKILL)
+    if process.returncode is None:
+        await process.wait()
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

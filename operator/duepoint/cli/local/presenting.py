@@ -10,8 +10,12 @@ import asyncio
 import contextlib
 import datetime as dt
 import io
+import os
+import select
 import sys
-from collections.abc import AsyncIterator, Iterator
+import termios
+import tty
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import uvloop
 from rich.console import Console
@@ -19,7 +23,7 @@ from rich.live import Live
 
 from duepoint import telemetry
 from duepoint.cli import output, receiver
-from duepoint.cli.local import keys, reports, view
+from duepoint.cli.local import reports, view
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.session import RunRequest, RunSession
 
@@ -32,22 +36,22 @@ _NO_CONTAINER = "Jobs complete after a second: NO CONTAINER RUNS (--exec runs th
 _NO_CONTAINER_EXEC = "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
 
 
-def present(request: RunRequest, form: str, receive_port: int | None) -> int:
+def present(request: RunRequest, form: str) -> int:
     """Run it and show it; the exit code."""
-    return uvloop.run(_present(request, form, receive_port))
+    return uvloop.run(_present(request, form))
 
 
-async def _present(request: RunRequest, form: str, receive_port: int | None) -> int:
+async def _present(request: RunRequest, form: str) -> int:
     writer = {"json": _write_json, "text": _write_text, "view": _write_nothing}[form]
     if form == "text":
         session = RunSession(request, writer, lambda: output.say(_jobs_note(request)))
     else:
         session = RunSession(request, writer)
     with _logging(form):
-        async with _receiving(session, receive_port):
+        async with _receiving(session, request.receive_port):
             if form != "view":
                 return await session.run()
-            return await _in_view(session, request, receive_port)
+            return await _in_view(session, request)
 
 
 def _write_json(record: Record) -> None:
@@ -84,11 +88,11 @@ async def _receiving(session: RunSession, port: int | None) -> AsyncIterator[Non
         yield
 
 
-async def _in_view(session: RunSession, request: RunRequest, receive_port: int | None) -> int:
+async def _in_view(session: RunSession, request: RunRequest) -> int:
     console = Console()
     running = asyncio.create_task(session.run())
     with (
-        keys.quitting() as is_quitting,
+        quitting() as is_quitting,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while not running.done():
@@ -96,9 +100,11 @@ async def _in_view(session: RunSession, request: RunRequest, receive_port: int |
                 session.stop()
             notices = session.notices[:_MOST_NOTICES]
             notices.append(_jobs_note(request))
-            if receive_port is not None:
+            if request.receive_port is not None:
                 taken = "1 webhook" if session.received == 1 else f"{session.received} webhooks"
-                notices.append(f"The receiver at http://127.0.0.1:{receive_port} took {taken}")
+                notices.append(
+                    f"The receiver at http://127.0.0.1:{request.receive_port} took {taken}"
+                )
             shown = view.screen(
                 session.schedules,
                 session.arrivals,
@@ -119,3 +125,31 @@ async def _in_view(session: RunSession, request: RunRequest, receive_port: int |
 
 def _jobs_note(request: RunRequest) -> str:
     return _NO_CONTAINER_EXEC if request.executes else _NO_CONTAINER
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def quitting() -> Iterator[Callable[[], bool]]:
+    """Whether q was pressed since the last question; without a terminal of our own never.
+
+    A process in the background would be stopped by the terminal if it changed its settings.
+    """
+    descriptor = sys.stdin.fileno() if sys.stdin.isatty() else -1
+    if descriptor < 0 or os.tcgetpgrp(descriptor) != os.getpgrp():
+        yield lambda: False
+        return
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield lambda: b"q" in _typed(descriptor).lower()
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _typed(descriptor: int) -> bytes:
+    typed = b""
+    while select.select([descriptor], [], [], 0)[0] and (more := os.read(descriptor, 1_024)):
+        typed += more
+    return typed

@@ -12,19 +12,21 @@ import asyncio
 import datetime as dt
 import signal
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from duepoint import errors
 from duepoint.cli import instants, output
-from duepoint.cli.local import applying, engine, jobs, manifestfiles, reports, rows, valkey, view
+from duepoint.cli.local import engine, jobs, manifestfiles, reports, rows, valkey, view
 from duepoint.cli.local.manifestfiles import LocalObject, ObjectName, Wrong
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
+from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs as kubejobs
-from duepoint.kube import schedules, schedulespecs
+from duepoint.kube import port, schedules, schedulespecs
+from duepoint.kube.local.api import LocalApi
 from duepoint.schedules import slots
 
 LOOK_SECONDS = 0.25
@@ -43,6 +45,7 @@ class RunRequest:
     Attributes:
         seconds: how long to run; None = until Ctrl-C.
         once: run each Schedule once, now, and end.
+        receive_port: of this machine, where a receiver also stands for each Service.
     """
 
     files: tuple[str, ...]
@@ -50,7 +53,7 @@ class RunRequest:
     executes: bool
     seconds: float | None
     once: bool
-    local_services: tuple[engine.LocalService, ...]
+    receive_port: int | None
 
 
 class RunSession:
@@ -135,12 +138,11 @@ class RunSession:
             self._valkey.url,
             folder,
             executes=self._request.executes,
-            local_services=self._request.local_services,
             callbacks=callbacks,
         ) as running:
             self._say("ready", redisUrl=self._valkey.url)
-            applier = applying.Applier(running.api)
-            await self._apply(applier, self._files.contents)
+            applier = Applier(running.api)
+            await self._apply(running, applier, self._files.contents)
             watching = asyncio.create_task(self._watch_jobs(running))
             try:
                 ended = await self._look_on(running, applier)
@@ -166,7 +168,7 @@ class RunSession:
         how, which = self._log.summary()
         return (f"{how}, a manifest was refused" if self._refused else how), which
 
-    async def _look_on(self, running: engine.Engine, applier: applying.Applier) -> bool:
+    async def _look_on(self, running: engine.Engine, applier: Applier) -> bool:
         """Until it is time to end; whether everything that was to run once has ended."""
         loop = asyncio.get_running_loop()
         seconds = self._request.seconds
@@ -177,7 +179,7 @@ class RunSession:
             if self._request.once and await self._all_ended(running):
                 return True
             if not self._request.once and (changed := self._files.look()):
-                await self._apply(applier, changed)
+                await self._apply(running, applier, changed)
             if self._valkey.has_ended:
                 raise errors.InvalidSetting("run", "the Valkey server has ended; start again")
             now = loop.time()
@@ -192,7 +194,7 @@ class RunSession:
 
     # -- manifests -----------------------------------------------------------------------------
 
-    async def _apply(self, applier: applying.Applier, files: Iterable[str]) -> None:
+    async def _apply(self, running: engine.Engine, applier: Applier, files: Iterable[str]) -> None:
         """Write what the files say now, and report what changed and what is wrong."""
         wanted, twice = self._files.objects()
         self._kinds = {
@@ -200,6 +202,11 @@ class RunSession:
             for key, each in wanted.items()
             if key[0] == schedules.KIND
         }
+        for (_, namespace, _), each in wanted.items():
+            service = (each.document.get("spec", {}).get("webhook") or {}).get("service")
+            if service and self._request.receive_port is not None:
+                name, at = service["name"], self._request.receive_port
+                await running.stand_in(namespace, name, service.get("port", 80), at)
         if self._request.once:
             wanted = _run_once(wanted)
         changes, refused = await applier.apply(wanted, self._stop)
@@ -347,3 +354,99 @@ def _run_once(wanted: dict[ObjectName, LocalObject]) -> dict[ObjectName, LocalOb
         }
         made[schedules.RUN_KIND, key[1], key[2] + _ONCE_SUFFIX] = replace(each, document=run)
     return made
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+_OURS = f"/apis/{schedules.API_VERSION}"
+#: Group and plural of each kind, in the order of writing.
+_KINDS = {
+    "Secret": ("/api/v1", "secrets"),
+    "ConfigMap": ("/api/v1", "configmaps"),
+    "Schedule": (_OURS, schedules.PLURAL),
+    "ScheduleRun": (_OURS, schedules.RUN_PLURAL),
+}
+_ORDER = {kind: place for place, kind in enumerate(_KINDS)}
+
+
+class AppliedChange(NamedTuple):
+    """One object that was written."""
+
+    what: Literal["created", "changed", "deleted"]
+    key: ObjectName
+    file: str
+
+
+class Applier:
+    """Remembers what was written last."""
+
+    def __init__(self, api: LocalApi) -> None:
+        self._api = api
+        self._applied: dict[ObjectName, LocalObject] = {}
+
+    async def apply(
+        self, wanted: Mapping[ObjectName, LocalObject], stop: asyncio.Event
+    ) -> tuple[list[AppliedChange], list[Wrong]]:
+        """Write what has changed since the last call; thousands take a while, so until ``stop``."""
+        changes: list[AppliedChange] = []
+        wrong: list[Wrong] = []
+        for key in sorted(self._applied.keys() - wanted.keys(), key=_order, reverse=True):
+            gone = self._applied.pop(key)
+            if await self._delete(key):
+                changes.append(AppliedChange("deleted", key, gone.file))
+        for key in sorted(wanted, key=_order):
+            if stop.is_set():
+                break
+            before, new = self._applied.get(key), wanted[key]
+            if before is not None and before.document == new.document:
+                continue
+            if before is not None and key[0] == "ScheduleRun" and _spec(before) != _spec(new):
+                message = "a ScheduleRun does not change; write another metadata.name for a new run"
+                wrong.append(Wrong(where=new.where, file=new.file, field="spec", message=message))
+                continue
+            try:
+                change = await self._write(key, new, is_new=before is None)
+            except kube_errors.ApiError as refused:
+                message = refused.server_message or str(refused)
+                former = () if before is None else (key,)
+                refusal = Wrong(
+                    where=new.where, file=new.file, field="", message=message, former=former
+                )
+                wrong.append(refusal)
+            else:
+                self._applied[key] = new
+                changes.append(change)
+        return changes, wrong
+
+    async def _write(self, key: ObjectName, new: LocalObject, *, is_new: bool) -> AppliedChange:
+        self._api.add_namespace(key[1])
+        if not is_new:
+            try:
+                await self._api.request("PUT", _path(key, key[2]), new.document)
+            except kube_errors.NotFound:
+                pass
+            else:
+                return AppliedChange("changed", key, new.file)
+        await self._api.request("POST", _path(key), new.document)
+        return AppliedChange("created", key, new.file)
+
+    async def _delete(self, key: ObjectName) -> bool:
+        try:
+            await self._api.request("DELETE", _path(key, key[2]))
+        except kube_errors.NotFound:
+            return False
+        return True
+
+
+def _order(key: ObjectName) -> tuple[int, str, str]:
+    return _ORDER[key[0]], key[1], key[2]
+
+
+def _path(key: ObjectName, name: str = "") -> str:
+    group, plural = _KINDS[key[0]]
+    return port.path(group, key[1], plural, name)
+
+
+def _spec(of: LocalObject) -> Any:  # noqa: ANN401 - any JSON
+    return of.document.get("spec")

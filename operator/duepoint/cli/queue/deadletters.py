@@ -25,7 +25,7 @@ import click
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.cli import grouping, mistakes, options, output
+from duepoint.cli import grouping, options, output
 from duepoint.cli.queue import connection, views
 from duepoint.expressions import durations
 
@@ -102,7 +102,7 @@ def _no_letter(reason: str | None) -> str:
     known = [each.value for each in conditions.Reason]
     if reason is None or reason in known:
         return message
-    near = mistakes.nearest(reason, known)
+    near = grouping.nearest(reason, known)
     meant = f'; did you mean "{near}"?' if near else "; dlq list shows the reasons"
     return f"{message}, and this version has no reason {errors.quoted(reason)}{meant}"
 

@@ -1,8 +1,7 @@
 """``duepoint backfill``: run the slots of a range again.
 
 Shows first what would run, computed with the same code as the operator's, and asks; then makes a
-ScheduleRun and follows it with a bar. Nothing is made for a range without slots, or with more than
-``--limit``.
+ScheduleRun and follows it with a bar. Nothing is made for a range without slots, or with too many.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from duepoint.schedules.spec import ScheduleSpec
 
 #: Slots shown at each end of a range that holds more.
 _SHOWN = 5
-_ORDERS = ("OldestFirst", "NewestFirst")
+#: A range with more slots is refused, as the API does.
+_LIMIT = 10_000
 
 
 @click.command()
@@ -47,22 +47,6 @@ _ORDERS = ("OldestFirst", "NewestFirst")
     show_default=True,
     help="Runs that may be active at once.",
 )
-@click.option(
-    "--limit",
-    default=str(manualruns.LIMIT),
-    metavar="N",
-    type=options.whole(10_000),
-    show_default=True,
-    help="A range with more slots is refused.",
-)
-@click.option(
-    "--order",
-    default=_ORDERS[0],
-    metavar="|".join(_ORDERS),
-    type=options.words(*_ORDERS),
-    show_default=True,
-    help="Which slots go first.",
-)
 @click.option("--dry-run", is_flag=True, help="Show what would run, and run nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @scheduleruns.options_of_run(wait=True)
@@ -72,8 +56,6 @@ def backfill(
     from_: str,
     to: str,
     parallel: int,
-    limit: int,
-    order: str,
     dry_run: bool,
     yes: bool,
     run_options: scheduleruns.RunOptions,
@@ -88,8 +70,7 @@ def backfill(
             to_us=to_us,
             asked_us=instants.now_us(),
             max_parallel=parallel,
-            limit=limit,
-            newest_first=order == "NewestFirst",
+            limit=_LIMIT,
         )
         count = _previewed(known, asked, run_options.form, dry_run=dry_run)
         if dry_run or not count or not (yes or _agreed(count)):
@@ -98,8 +79,7 @@ def backfill(
             "from": instants.utc_text(from_us),
             "to": instants.utc_text(to_us),
             "maxParallel": parallel,
-            "limit": limit,
-            "order": order,
+            "limit": _LIMIT,
         }
         shown = f"{count} slots of {known.identity}"
         return await scheduleruns.create(server, name, {"backfill": what}, run_options, shown)
@@ -129,12 +109,10 @@ def _previewed(known: ScheduleSpec, asked: Backfill, form: str, *, dry_run: bool
     count = line.count(after_us, through_us)
     if count > asked.limit:
         raise errors.InvalidSetting(
-            "--limit",
-            f"the range holds {count} slots and the limit is {asked.limit}; write a "
-            "shorter range, or a limit of up to 10000",
+            "--to",
+            f"the range holds {count} slots, and {_LIMIT} may be run at once; write shorter ones",
         )
-    ends = [line.walk(after_us, through_us), line.walk_back(through_us, after_us)]
-    first_, last_ = reversed(ends) if asked.newest_first else ends
+    first_, last_ = line.walk(after_us, through_us), line.walk_back(through_us, after_us)
     if count <= 2 * _SHOWN:
         first, last = list(first_), list[int]()
     else:
@@ -162,10 +140,9 @@ def _show(
 ) -> None:
     """The preview for people."""
     slots = "no slot" if count == 0 else "1 slot" if count == 1 else f"{count} slots"
-    order = "newest first" if asked.newest_first else "oldest first"
     output.say(
         f"{known.identity}: {slots} from {instants.utc_text(asked.from_us)} until "
-        f"{instants.utc_text(asked.to_us)}, {order}, at most {asked.max_parallel} at once"
+        f"{instants.utc_text(asked.to_us)}, at most {asked.max_parallel} at once"
     )
     zone = instants.LocalTime(known.rule.timing.time_zone)
     first, last = ends

@@ -1,4 +1,4 @@
-"""ScheduleRuns of ``trigger`` and ``backfill``: made in a cluster, and followed to their end.
+"""``duepoint trigger``, and what it shares with ``backfill``: a ScheduleRun, followed to its end.
 
 A ScheduleRun gets its name here and not from the API server, so that a creation whose answer was
 lost can be asked for again without making two. While it runs a progress bar is shown on a
@@ -10,10 +10,8 @@ depend on the command that follows it: interrupted, the command says how to end 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +19,12 @@ import click
 import msgspec
 
 from duepoint import errors
-from duepoint.cli import absent, options, output
 from duepoint.cli import cluster as clusters
+from duepoint.cli import instants, options, output
 from duepoint.cli.cluster import ClusterSession
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, schedulespecs
+from duepoint.schedules import manualruns
 from duepoint.schedules.spec import ScheduleSpec
 
 FAILED = 1
@@ -34,32 +33,17 @@ NOT_ENDED = 3
 #: After so long without the operator, a line says what may be missing.
 _PATIENCE_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0
-#: ScheduleRuns are deleted so long after they have ended, unless asked otherwise.
+#: ScheduleRuns are deleted so long after they have ended.
 _TTL_SECONDS = 3600
-#: The longest time to live that the API takes, in seconds.
-_MOST_SECONDS = 2**31 - 1
-
-#: Shows how far it is: planned, ended, and a sentence.
-Show = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(options.Place):
     """What ``trigger`` and ``backfill`` share."""
 
-    ttl_seconds: int | None
     timeout_seconds: float | None
     wait: bool
     form: str
-
-
-def _ttl_seconds(text: str) -> int | None:
-    if text.lower() == "never":
-        return None
-    if text.isascii() and text.isdecimal() and int(text[:18]) <= _MOST_SECONDS:
-        return int(text)
-    most = f"write a whole number of seconds up to {_MOST_SECONDS}, or never"
-    raise ValueError(f"{errors.quoted(text)}: {most}")
 
 
 def options_of_run(*, wait: bool) -> Callable[..., Any]:
@@ -68,15 +52,6 @@ def options_of_run(*, wait: bool) -> Callable[..., Any]:
         "run_options",
         RunOptions,
         options.namespace_of_cluster,
-        click.option(
-            "--ttl",
-            "ttl_seconds",
-            default=str(_TTL_SECONDS),
-            metavar="SECONDS|never",
-            type=options.Converted(_ttl_seconds),
-            show_default=True,
-            help="Delete the ScheduleRun so long after it has ended.",
-        ),
         click.option(
             "--timeout",
             "timeout_seconds",
@@ -101,7 +76,7 @@ async def schedule(cluster: ClusterSession, name: str) -> ScheduleSpec:
     try:
         body = await cluster.api.request("GET", schedules.path(cluster.namespace, name))
     except kube_errors.NotFound:
-        raise await absent.unknown_name(cluster, name) from None
+        raise await clusters.unknown_name(cluster, name) from None
     found = msgspec.json.decode(body, type=schedules.Schedule)
     try:
         return schedulespecs.of_item(found)
@@ -126,9 +101,7 @@ async def create(
     Raises:
         kube_errors.ApiError: it was refused, or the API server does not answer.
     """
-    spec = dict(what)
-    if run_options.ttl_seconds is not None:
-        spec["ttlSecondsAfterFinished"] = run_options.ttl_seconds
+    spec = {**what, "ttlSecondsAfterFinished": _TTL_SECONDS}
     run = schedules.new_run(cluster.namespace, schedule_name, spec)
     made = await schedules.create_run(cluster.api, run)
     if not output.is_data(run_options.form):  # JSON says it with the end
@@ -205,12 +178,12 @@ async def to_the_end(
 
     timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, complain)
     try:
-        with _bar(run) as show:
+        with output.bar(run.metadata.name, None) as advance:
             async with asyncio.timeout(timeout_seconds):
                 async for newest in _states(cluster, run):
                     read = status_of(newest)
                     counts = read.runs or _Counts()
-                    show(counts.planned, counts.ended, read.message)
+                    advance(counts.ended, read.message, counts.planned)
                     if read.state in ("Complete", "Failed"):
                         break
     except TimeoutError:
@@ -255,34 +228,6 @@ def _deleted(run: schedules.ScheduleRun) -> errors.InvalidSetting:
 
 
 # -- showing -------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _bar(run: schedules.ScheduleRun) -> Iterator[Show]:
-    if not _is_watched():
-        yield lambda _planned, _ended, _message: None
-        return
-    from rich import console, progress  # noqa: PLC0415 - only on a terminal
-
-    bar = progress.Progress(
-        progress.TextColumn("{task.fields[name]}", markup=False),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("{task.fields[message]}", markup=False),
-        console=console.Console(stderr=True),
-    )
-    with bar:
-        task = bar.add_task("", name=run.metadata.name, message="", total=None)
-
-        def show(planned: int, ended: int, message: str) -> None:
-            bar.update(task, total=planned, completed=ended, message=output.one_line(message))
-
-        yield show
-
-
-def _is_watched() -> bool:
-    return sys.stderr.isatty()
 
 
 def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
@@ -350,3 +295,61 @@ def finish(
         raise errors.InvalidSetting("cluster", str(trouble)) from trouble
     if known:
         _show_end(known[-1], run_options.form, waited=wait)
+
+
+# -- trigger ---------------------------------------------------------------------------------------
+
+
+def _payload(given: str) -> bytes:
+    """JSON text, or that of a file."""
+    text = options.content("--payload", given[1:]) if given.startswith("@") else given.encode()
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        example = "write it in quotes, such as '{\"day\": 1}'"
+        raise ValueError(f"is not JSON ({error}); {example}") from None
+    if text.strip() == b"null":
+        raise ValueError("null would be the Schedule's own; leave it out")
+    if len(text) > manualruns.PAYLOAD_LIMIT_BYTES:
+        raise ValueError(f"{len(text)} bytes; write at most {manualruns.PAYLOAD_LIMIT_BYTES}")
+    return text
+
+
+@click.command()
+@options.schedule_name
+@click.option(
+    "--at",
+    metavar="TIME",
+    type=options.SLOT_TIME,
+    help="Slot that the run carries, or HH:MM for the last one. Unset: the creation.",
+)
+@click.option(
+    "--payload",
+    metavar="JSON|@FILE",
+    type=options.Converted(_payload),
+    help="In place of the Schedule's; @- is standard input.",
+)
+@options_of_run(wait=False)
+def trigger(
+    name: str,
+    *,
+    at: str | None,
+    payload: bytes | None,
+    run_options: RunOptions,
+) -> None:
+    """Run the Schedule NAME once, now."""
+    what: dict[str, Any] = {}
+    if payload is not None:
+        what["payload"] = msgspec.Raw(payload)
+
+    async def asked(server: ClusterSession) -> schedules.ScheduleRun:
+        known = await schedule(server, name)
+        slot = "now"
+        if at is not None:
+            slot_us = instants.parse_last_us(at, zone=known.rule.timing.time_zone, name="--at")
+            slot_us = manualruns.fitted(slot_us, whole_seconds=known.rule.whole_seconds)
+            slot = what["scheduledTime"] = instants.utc_text(slot_us)
+        shown = f"{known.identity} runs with the slot {slot}"
+        return await create(server, name, {"trigger": what}, run_options, shown)
+
+    finish(run_options, asked)

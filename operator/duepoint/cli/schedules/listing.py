@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options, output, slotrows
-from duepoint.cli.schedules import causes, facts, why
+from duepoint.cli import cluster, instants, options, output
+from duepoint.cli.cluster import ClusterSession
+from duepoint.cli.schedules import causes, facts, gathering, why
 from duepoint.cli.schedules.facts import ScheduleFacts
-from duepoint.schedules import diagnosis
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import schedules
+from duepoint.runs.history import PastSlot
+from duepoint.schedules import diagnosis, manualruns
 from duepoint.schedules.conditions import ConditionType
-
-if TYPE_CHECKING:
-    from duepoint.cli.cluster import ClusterSession
 
 _UPCOMING = 5
 _PAGE = "500"
@@ -53,7 +54,6 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None, fai
 
 
 async def _listed(place: options.Place, selector: str | None) -> list[dict[str, Any]]:
-    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
 
     async with cluster.session(place) as server:
         found = await listed(server, place, selector)
@@ -78,11 +78,6 @@ async def listed(
         errors.InvalidSetting: there is no CRD, or the selector is wrong.
         kube_errors.ApiError: they may not be listed, or the API server does not answer.
     """
-    from duepoint.cli import absent  # noqa: PLC0415 - libraries that --help needs not
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - the same
-    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - the same
-    from duepoint.kube import schedules  # noqa: PLC0415 - the same
-
     path = schedules.collection(None if place.everywhere else server.namespace)
     found: list[dict[str, Any]] = []
     query = {"limit": _PAGE} | ({"labelSelector": selector} if selector else {})
@@ -90,7 +85,7 @@ async def listed(
         try:
             page = await gathering.get(server, path, **query)
         except kube_errors.NotFound:
-            raise absent.no_crd() from None
+            raise cluster.no_crd() from None
         except kube_errors.Invalid as refused:
             if not selector:
                 raise
@@ -157,10 +152,10 @@ _WIDE: output.Columns = {"time zone": "timeZone", "target": "target", "message":
 @options.of_one
 def describe(name: str, *, form: str, place: options.Place) -> None:
     """Show the Schedule NAME: how it stands, its last slots and its next five times."""
-    known = asyncio.run(why.gathered(place, name, None))
+    known = asyncio.run(why.gathered(place, name))
     now_us = instants.now_us()
     answer = causes.now(known, now_us)
-    slots = [slotrows.row(slot) for slot in known.recent]
+    slots = [row(slot) for slot in known.recent]
     if output.is_data(form):
         output.write(
             [
@@ -178,7 +173,7 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
         return
     _show(known, answer, now_us)
     output.say("last slots" if slots else "last slots: none")
-    output.show_rows(slots, "table", slotrows.columns(known.zone), spare=("took",), may_cut="why")
+    output.show_rows(slots, "table", columns(known.zone), spare=("took",), may_cut="why")
 
 
 def _show(known: ScheduleFacts, answer: causes.Explanation, now_us: int) -> None:
@@ -212,3 +207,61 @@ def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
             return []
         from_us = max(now_us, timing.suspend_until_us - 1)
     return timeline.upcoming(from_us, _UPCOMING)
+
+
+# -- slots -----------------------------------------------------------------------------------------
+
+
+_SECOND_US = 1_000_000
+#: How a run that no due time has started is named beside its slot.
+_BY_HAND = {manualruns.TRIGGER_MANUAL: "by hand", manualruns.TRIGGER_BACKFILL: "run again"}
+
+
+def row(slot: PastSlot) -> output.Row:
+    """A slot under the names of the JSON output."""
+    late_us = slot.started_us - slot.slot_us if slot.started_us else None
+    return {
+        "scheduledTime": output.time(slot.slot_us),
+        "since": output.time(slot.since_us or None),
+        "count": slot.count,
+        "trigger": slot.trigger,
+        "outcome": slot.outcome,
+        "reason": slot.reason,
+        "message": slot.message,
+        "lateSeconds": None if late_us is None else max(0, late_us) / _SECOND_US,
+        "tookSeconds": _took(slot),
+        "attempts": slot.attempts,
+        "jobName": slot.job_name,
+        "httpStatus": slot.http_status,
+    }
+
+
+def _took(slot: PastSlot) -> float | None:
+    if not (slot.started_us and slot.finished_us):
+        return None
+    return max(0, slot.finished_us - slot.started_us) / _SECOND_US
+
+
+def columns(zone: str) -> output.Columns:
+    """Of a table of slots, in the Schedule's zone."""
+    local = instants.LocalTime(zone)
+
+    def when(row: output.Row) -> str:
+        slot = local.text(instants.strict_us(str(row["scheduledTime"])))
+        if row["count"] > 1:
+            return f"{slot} (and {row['count'] - 1} before)"
+        how = _BY_HAND.get(row["trigger"], "")
+        return f"{slot} ({how})" if how else slot
+
+    return {
+        "slot": when,
+        "outcome": "outcome",
+        "late": lambda row: _span(row["lateSeconds"]),
+        "took": lambda row: _span(row["tookSeconds"]),
+        "attempts": lambda row: str(row["attempts"] or ""),
+        "why": lambda row: ": ".join(filter(None, (row["reason"], row["message"]))),
+    }
+
+
+def _span(seconds: float | None) -> str:
+    return "" if seconds is None else output.span(seconds)

@@ -8,16 +8,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options
-
-if TYPE_CHECKING:
-    from duepoint.cli.cluster import ClusterSession
-    from duepoint.cli.schedules.facts import ScheduleFacts
+from duepoint.cli import cluster, instants, options
+from duepoint.cli.cluster import ClusterSession
+from duepoint.cli.schedules import facts, gathering
+from duepoint.cli.schedules.facts import ScheduleFacts
 
 #: A Pod that is being created is waited for so long, though the log is not followed.
 _STARTS_WITHIN_SECONDS = 10.0
@@ -68,9 +67,6 @@ async def _job_to_read(
     place: options.Place, name: str, at: str | None, *, follows: bool
 ) -> tuple[str, str]:
     """The name of the Job that is meant and its namespace, once a Pod of it has a log."""
-    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import facts, gathering  # noqa: PLC0415 - the same
-
     async with cluster.session(place) as server:
         known = facts.of_object(await gathering.schedule(server, name))
         job = _chosen(known, await gathering.job_objects(server, known), at)
@@ -91,8 +87,6 @@ async def _job_to_read(
 
 async def _wait_for_pod(server: ClusterSession, job_name: str, *, is_over: bool) -> bool:
     """Wait for a Pod that has started or cannot start; return whether there is one."""
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries of the cluster
-
     while True:
         pods = await gathering.pods(server, job_name)
         if is_over or any(map(gathering.has_log, pods)):
@@ -102,8 +96,6 @@ async def _wait_for_pod(server: ClusterSession, job_name: str, *, is_over: bool)
 
 def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # noqa: ANN401 - JSON
     """The Job of the run that is meant; raises errors.InvalidSetting."""
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries of the cluster
-
     if at is not None:
         at_us = instants.parse_last_us(at, zone=known.zone, name="--at")
         jobs = [job for job in jobs if gathering.slot_us(job) == at_us]

@@ -18,8 +18,10 @@ from typing import Any
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options, output
+from duepoint.cli import cluster, instants, options, output
+from duepoint.cli.schedules import gathering, listing
 from duepoint.expressions import durations
+from duepoint.kube import port, schedules, schedulespecs
 
 _MANAGER = "duepoint-cli"
 #: A number with a unit, and no date.
@@ -165,9 +167,6 @@ def _result(row: output.Row) -> str:
 async def _changed(
     change: _Change, place: options.Place, names: tuple[str, ...], selector: str | None
 ) -> list[output.Row]:
-    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import gathering, listing  # noqa: PLC0415 - the same
-    from duepoint.kube import port, schedules, schedulespecs  # noqa: PLC0415 - the same
 
     async with cluster.session(place) as server:
         if names:  # all are looked up before the first is changed

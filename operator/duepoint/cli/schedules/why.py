@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options, output
-from duepoint.cli.schedules import causes, kept
+from duepoint.cli import cluster, instants, options, output
+from duepoint.cli.schedules import causes, gathering
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.schedules import advice
 
@@ -29,12 +29,6 @@ from duepoint.schedules import advice
     " without an offset in the Schedule's zone. Unset: how it stands now.",
 )
 @click.option(
-    "--lease",
-    metavar="NAMESPACE/NAME",
-    type=options.Converted(options.namespaced),
-    help="Lease of the operator. Unset: the one that the status names.",
-)
-@click.option(
     "--redis-url",
     metavar="URL",
     help="With --at: ask this Redis for slots that the status does not show any more."
@@ -46,7 +40,6 @@ def why(
     name: str,
     *,
     at: str | None,
-    lease: str | None,
     redis_url: str | None,
     form: str,
     place: options.Place,
@@ -56,9 +49,9 @@ def why(
         raise errors.InvalidSetting(
             "--redis-url", "is read for a slot only; add --at TIME, or leave it out"
         )
-    facts = asyncio.run(gathered(place, name, lease))
+    facts = asyncio.run(gathered(place, name))
     if at is not None:
-        facts = asyncio.run(kept.with_kept(facts, redis_url))
+        facts = asyncio.run(gathering.with_kept(facts, redis_url))
     now_us = instants.now_us()
     if at is None:
         answer = causes.now(facts, now_us)
@@ -69,13 +62,10 @@ def why(
     show(facts, answer, form)
 
 
-async def gathered(place: options.Place, name: str, lease: str | None) -> ScheduleFacts:
+async def gathered(place: options.Place, name: str) -> ScheduleFacts:
     """The facts of a Schedule."""
-    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - the same
-
     async with cluster.session(place) as server:
-        return await gathering.facts(server, name, lease=lease)
+        return await gathering.facts(server, name)
 
 
 # -- showing -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import click
 import msgspec
 
 from duepoint import client, errors
-from duepoint.cli import apisession, options, output, progress
+from duepoint.cli import apisession, options, output
 from duepoint.client import batches
 
 _PAGE = 1_000
@@ -81,7 +81,7 @@ async def export(asked: client.AsyncSetClient, *, file: Path, form: str) -> int:
 async def _write_rows(asked: client.AsyncSetClient, data: BinaryIO) -> tuple[int, int]:
     """Write all members; return how many they were, and how many bytes."""
     rows, size, cursor = 0, 0, ""
-    with progress.bar("export", (await asked.info()).members) as advance:
+    with output.bar("export", (await asked.info()).members) as advance:
         while True:
             page = await asked.export(cursor, limit=_PAGE)
             lines = b"".join(client.row_of(member) + b"\n" for member in page.items)
@@ -164,7 +164,7 @@ class _Import:
         """Send all rows."""
         under_way: collections.deque[tuple[_Part, asyncio.Task[list[client.RowAnswer]]]]
         under_way = collections.deque()
-        with progress.bar("import", None) as advance:
+        with output.bar("import", None) as advance:
             try:
                 while part := await asyncio.to_thread(self._next_part):
                     sending = self._asked.send_rows(part.lines)
@@ -200,7 +200,7 @@ class _Import:
         return _Part(lines=lines, numbers=numbers, end=self._offset) if lines else None
 
     async def _note(
-        self, part: _Part, sent: asyncio.Task[list[client.RowAnswer]], advance: progress.Advance
+        self, part: _Part, sent: asyncio.Task[list[client.RowAnswer]], advance: output.Advance
     ) -> None:
         """Count what became of rows."""
         for number, line, answer in zip(part.numbers, part.lines, await sent, strict=True):
