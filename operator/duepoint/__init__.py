@@ -8,7 +8,7 @@ once, with an id that is the same for every attempt. Each arrow names the module
              delayqueue.definitions.upsert --> index in Redis
 
     index --wakeups, claims.claiming--> worker.claimer --> worker.firing
-          --planner, planning, batching--> worker.firing
+          --planner, planning--> worker.firing
           --targets.job | webhook | stream | kafka--> API server, receiver, stream, topic
           --settler, claims.settling--> index: next due, retry, dead letter, outcome
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
@@ -26,23 +25,6 @@ from duepoint.tracing import spans
 _LONGEST_WAIT_US = 3_600_000_000
 
 _PRODUCED = (actions.StreamAction, actions.KafkaAction)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """An attempt that has ended, as far as it is traced.
-
-    Attributes:
-        first_try_us: when the first attempt of the slot began; 0 = with this one.
-        is_over: no further attempt follows.
-    """
-
-    firing: targets.Firing
-    answer: outcomes.Outcome
-    started_us: int
-    ended_us: int
-    first_try_us: int
-    is_over: bool
 
 
 class AttemptTraces:
@@ -62,16 +44,29 @@ class AttemptTraces:
         header = spans.traceparent(self._trace(firing), spans.new_span_id())
         return dataclasses.replace(firing, traceparent=header)
 
-    def end(self, ended: Ended) -> None:
-        """Report an attempt that was made, and its slot where it is over."""
-        firing = ended.firing
+    def end(
+        self,
+        firing: targets.Firing,
+        answer: outcomes.Outcome,
+        *,
+        started_us: int,
+        ended_us: int,
+        first_try_us: int,
+        is_over: bool,
+    ) -> None:
+        """Report an attempt that was made, and its slot where it is over.
+
+        Args:
+            first_try_us: when the first attempt of the slot began; 0 = with this one.
+            is_over: no further attempt follows.
+        """
         trace = self._trace(firing)
         if not trace.is_sampled or ownstreams.own(firing.action.target) is not None:
             return
-        attributes = {**_slot_attributes(firing), **_answer_attributes(ended.answer)}
-        error = _error(ended.answer)
+        attributes = {**_slot_attributes(firing), **_answer_attributes(answer)}
+        error = _error(answer)
         if firing.traceparent:
-            late_us = max(0, ended.started_us - firing.due_us)
+            late_us = max(0, started_us - firing.due_us)
             attempt = {
                 "duepoint.attempt": firing.attempt,
                 "duepoint.lateness_seconds": late_us / 1_000_000,
@@ -85,14 +80,14 @@ class AttemptTraces:
                     kind=spans.PRODUCER
                     if isinstance(firing.action.target, _PRODUCED)
                     else spans.CLIENT,
-                    start_us=ended.started_us,
-                    end_us=ended.ended_us,
+                    start_us=started_us,
+                    end_us=ended_us,
                     attributes=attributes | attempt,
                     error=error,
                 )
             )
-        if ended.is_over:
-            first_us = ended.first_try_us or ended.started_us
+        if is_over:
+            first_us = first_try_us or started_us
             was_soon = first_us - firing.due_us <= _LONGEST_WAIT_US
             late_us = max(0, first_us - firing.due_us)
             self._record(
@@ -103,7 +98,7 @@ class AttemptTraces:
                     parent_id=None,
                     kind=spans.INTERNAL,
                     start_us=min(firing.due_us, first_us) if was_soon else first_us,
-                    end_us=ended.ended_us,
+                    end_us=ended_us,
                     attributes=attributes
                     | {
                         "duepoint.attempts": firing.attempt,

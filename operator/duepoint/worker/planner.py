@@ -1,10 +1,18 @@
 """Plans a claim: what is read for it, and what is decided about each of its points.
 
-The chains of a fresh claim are read by column and become batches. What is not ordinary is planned
-point by point from whole definitions, and so is a small claim that brings them. Which actions the
-targets are to carry out is known afterwards, in outline at least, so that nothing is read between
-the plan and its attempts unless an action is too large to be kept. The decisions are pure:
-``batching``, ``planning``.
+The chains of a fresh claim are read by column and become batches of what is fired alike. What is
+not ordinary is planned point by point from whole definitions (``planning``), and so is a small
+claim that brings them. Which actions the targets are to carry out is known afterwards, in outline
+at least, so that nothing is read between the plan and its attempts unless an action is too large to
+be kept.
+
+Most points ask for the same: an armed chain of the right version, one slot due, the next one far
+enough away, nothing that depends on the schedule's name. So do, behind an outage, chains of which
+several slots are overdue and all run, where the queue appends their entries: such a chain has a
+row for each of its oldest slots, and is due again at once if there are more. Their decision is that
+of every chain (``policies``), made once for each kind and due instead of once for each point.
+Columns of a claim's chains come in; a ``Batch`` by column goes out for each namespace, target and
+trigger.
 """
 
 from __future__ import annotations
@@ -13,19 +21,31 @@ import asyncio
 import dataclasses
 import functools
 import hmac
-from collections.abc import Iterable
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from duepoint import telemetry
+from duepoint import errors, telemetry
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import columns
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.schedules import actions
+from duepoint.schedules import actions, policies, slots
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import identity as setidentity
 from duepoint.targets import target as targets
-from duepoint.worker import batching, planning, results, runlimits
+from duepoint.worker import plan as plans
+from duepoint.worker import planning, results, runlimits
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
-from duepoint.worker.plan import Batch, Plan
+from duepoint.worker.plan import Batch, Plan, picked
 from duepoint.worker.settler import Settler
+
+#: Kinds, and dues of theirs, of which it is kept what they mean; they come back with each claim.
+_MOST_KEPT = 16_384
+#: Rows that the overdue slots of one claim become, all together. More of them would keep other
+#: claims waiting; with fewer, reading and settling the claim again costs more than its entries.
+_MOST_OVERDUE = 2_000
 
 
 class Planner:
@@ -43,7 +63,7 @@ class Planner:
         batches = await self._batches(settler, claim)
         if batches is None:
             return None
-        rows = batching.left(len(claim.points), batches)
+        rows = left(len(claim.points), batches)
         made = Plan()
         if rows or claim.unknown_members:
             alone = claim
@@ -79,8 +99,8 @@ class Planner:
             claim.shard, ((kind.namespace, kind.target) for kind in found.kind_of.values())
         )
         found = self._with_proven_payloads(found)
-        kinds = batching.kind_rules(found.kind_of, self._limit_us)
-        return batching.batches(found, chains.members, chains.dues, kinds, claim.now_us)
+        kinds = kind_rules(found.kind_of, self._limit_us)
+        return batches(found, chains.members, chains.dues, kinds, claim.now_us)
 
     def _with_proven_payloads(self, found: columns.Columns) -> columns.Columns:
         """Without the rows whose payload is not ours: planned alone, they are reported.
@@ -179,3 +199,266 @@ def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
     if claim.reclaimed or claim.unknown_members or claim.judged_us != claim.now_us:
         return None
     return chaincolumns.of(claim.points)
+
+
+# -- ordinary points -----------------------------------------------------------------------------
+
+
+class KindRule(NamedTuple):
+    """What decides about points of one kind.
+
+    Attributes:
+        limit_us: how long an attempt may take; 0 of an entry that the queue appends.
+        is_anchored: its slots depend on when a schedule was created.
+        is_once: it has no slots of its own: each member has one instant.
+    """
+
+    kind: columns.DefinitionKind
+    limit_us: int
+    is_anchored: bool
+    is_once: bool
+
+
+class _Row(NamedTuple):
+    """A slot, the due of the next one, and the slot before.
+
+    No slot follows that of a member that fires once.
+    """
+
+    slot_us: int
+    following_us: int | None
+    previous_us: int | None
+
+
+class _Step(NamedTuple):
+    """The slots of a chain that run now, oldest first, and the rows of the claim alike."""
+
+    slots: tuple[_Row, ...]
+    rule: rules.Rule
+    rows: list[int]
+
+
+#: Kind, due, time of creation (0 where it has no say), instant of a member that fires once.
+_StepKey = tuple[Hashable, int, int, "int | None"]
+#: Namespace, target, set, trigger, and whether its chains have several rows each.
+_BatchKey = tuple[str, str, "setidentity.SetIdentity | None", str, bool]
+
+
+class _Steps(dict[_StepKey, "_Step | None"]):
+    """The steps of one moment, each decided when it is first asked for.
+
+    Args:
+        share: slots of one chain, of those that a claim becomes.
+    """
+
+    def __init__(self, kinds: Mapping[Hashable, KindRule], now_us: int, share: int) -> None:
+        super().__init__()
+        self._kinds = kinds
+        self._now_us = now_us
+        self._share = share
+        #: The rows of the claim in each batch.
+        self.batches: defaultdict[_BatchKey, list[int]] = defaultdict(list)
+
+    def __missing__(self, key: _StepKey) -> _Step | None:
+        kind, due_us, created_us, once_us = key
+        known = self._kinds.get(kind)
+        found = None
+        if known is not None and known.is_once:
+            found = self._decide_once(known, due_us, once_us)
+        elif known is not None and once_us is None:
+            found = self._decide(known, due_us, created_us)
+        self[key] = found
+        return found
+
+    def _decide(self, known: KindRule, due_us: int, created_us: int) -> _Step | None:
+        """The step of a chain with this due; None where it is not an ordinary one."""
+        kind, now_us = known.kind, self._now_us
+        around = (_row if kind.is_large else _kept_row)(kind, due_us, created_us)
+        if around is None or around.following_us is None:
+            return None
+        if around.following_us <= now_us:
+            return None if known.limit_us else self._decide_several(kind, due_us, created_us)
+        if around.following_us < now_us + known.limit_us:
+            return None  # it will be overdue before an attempt ends
+        due = slots.DueSlot(around.slot_us, around.slot_us)
+        chosen = policies.lone(kind.rule.policy, due, now_us)
+        return None if chosen is None else self._step(kind, (around,), chosen)
+
+    def _decide_several(
+        self, kind: columns.DefinitionKind, due_us: int, created_us: int
+    ) -> _Step | None:
+        """The step of a chain with several overdue slots; None where not all of them run."""
+        timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
+        decision = policies.decide(
+            timeline,
+            kind.rule.policy,
+            chain_due_us=due_us,
+            now_us=self._now_us,
+            most=self._share,
+        )
+        run, following = decision.run, decision.following
+        if decision.missed or following is None:
+            return None
+        previous_us = timeline.previous_before(run[0].slot_us)
+        instants = [previous_us, *(one.slot_us for one in run), following.due_us]
+        chosen = tuple(
+            _Row(one.slot_us, instants[number + 2], instants[number])
+            for number, one in enumerate(run)
+        )
+        return self._step(kind, chosen, run[0], has_several=True)
+
+    def _decide_once(self, known: KindRule, due_us: int, once_us: int | None) -> _Step | None:
+        """The same of a member that fires once, at this instant."""
+        if due_us != once_us:
+            return None
+        chosen = policies.lone(known.kind.rule.policy, slots.DueSlot(due_us, due_us), self._now_us)
+        if chosen is None:
+            return None
+        return self._step(known.kind, (_Row(due_us, None, None),), chosen)
+
+    def _step(
+        self,
+        kind: columns.DefinitionKind,
+        chosen: tuple[_Row, ...],
+        oldest: policies.Chosen,
+        *,
+        has_several: bool = False,
+    ) -> _Step:
+        trigger = plans.TRIGGER_CATCH_UP if oldest.catch_up else plans.TRIGGER_SCHEDULE
+        key = kind.namespace, kind.target, kind.owner, trigger, has_several
+        return _Step(chosen, kind.rule, self.batches[key])
+
+
+def _row(kind: columns.DefinitionKind, due_us: int, created_us: int) -> _Row | None:
+    """The slot of a due with its neighbours; None where it has no slot or none follows."""
+    try:
+        timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
+    except errors.DuepointError:  # reported where the point is planned alone
+        return None
+    slot_us = timeline.at_or_before(due_us)
+    following = None if slot_us is None else timeline.next_after(slot_us)
+    if slot_us is None or following is None:
+        return None
+    if slot_us != due_us and kind.rule.timing.zone_data:
+        return None  # its due was computed with other zone data
+    return _Row(slot_us, following.due_us, timeline.previous_before(slot_us))
+
+
+_kept_row = functools.lru_cache(maxsize=_MOST_KEPT)(_row)
+
+
+def batches(
+    found: columns.Columns,
+    members: Sequence[bytes],
+    dues: Sequence[int],
+    kinds: Mapping[Hashable, KindRule],
+    now_us: int,
+) -> list[Batch]:
+    """The ordinary points among the chains of a fresh claim.
+
+    Args:
+        members, dues: of all chains of the claim, also of those without a row.
+        kinds: the kinds whose points may be ordinary.
+    """
+    known = _Steps(kinds, now_us, share=_MOST_OVERDUE // max(1, len(members)) or 1)
+    created_us: Iterable[int] = itertools.repeat(0)
+    if anchored := {key for key, kind in kinds.items() if kind.is_anchored}:
+        rows = zip(found.kinds, found.created_us, strict=True)
+        created_us = [instant if kind in anchored else 0 for kind, instant in rows]
+    own = [dues[index] for index in found.indexes]
+    once_us: Iterable[int | None] = found.once_us or itertools.repeat(None)
+    steps = [known[key] for key in zip(found.kinds, own, created_us, once_us, strict=False)]
+    for row, step in enumerate(steps):
+        if step is not None:
+            step.rows.append(row)
+    return [_batch(key, rows, found, members, steps) for key, rows in known.batches.items()]
+
+
+def _batch(
+    key: _BatchKey,
+    rows: Sequence[int],
+    found: columns.Columns,
+    members: Sequence[bytes],
+    steps: Sequence[_Step | None],
+) -> Batch:
+    namespace, target, owner, trigger, has_several = key
+    if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
+        rows = range(rows[0], rows[-1] + 1)
+    own = [step for step in picked(steps, rows) if step is not None]
+    if has_several:
+        repeated = list(zip(rows, own, strict=True))
+        rows = [row for row, step in repeated for _ in step.slots]
+        rules_of = [step.rule for _, step in repeated for _ in step.slots]
+        chosen = [one for step in own for one in step.slots]
+    else:
+        rules_of = [step.rule for step in own]
+        chosen = [step.slots[0] for step in own]
+    indexes = picked(found.indexes, rows)
+    return Batch(
+        namespace=namespace,
+        target=target,
+        owner=owner,
+        trigger=trigger,
+        members=[members[index] for index in indexes],
+        names=picked(found.names, rows),
+        uids=picked(found.uids, rows),
+        generations=picked(found.generations, rows),
+        slots_us=[one.slot_us for one in chosen],
+        payloads=picked(found.payloads, rows) if found.payloads else (),
+        indexes=indexes,
+        created_us=picked(found.created_us, rows),
+        following=[one.following_us for one in chosen],
+        previous_us=[one.previous_us for one in chosen],
+        rules=rules_of,
+        has_several=has_several,
+    )
+
+
+def is_ordinary(rule: rules.Rule) -> bool:
+    """Whether nothing about its slots depends on a schedule's own name or count of runs."""
+    timing = rule.timing
+    is_counted = timing.max_runs is not None or rule.policy.concurrency != "Allow"
+    return slots.is_alike(timing) and not is_counted
+
+
+def kind_rules(
+    found: Mapping[Hashable, columns.DefinitionKind], limit_us: Callable[[str, str], int | None]
+) -> dict[Hashable, KindRule]:
+    """The kinds whose points may be ordinary.
+
+    Args:
+        limit_us: how long an attempt at a target (namespace, digest) may take; None where that is
+            not known.
+    """
+    limits: dict[tuple[str, str], int | None] = {}
+    chosen: dict[Hashable, KindRule] = {}
+    for key, kind in found.items():
+        nature = (_nature if kind.is_large else _kept_nature)(kind)
+        if nature is None:
+            continue
+        target = kind.namespace, kind.target
+        if target not in limits:
+            limits[target] = limit_us(*target)
+        if (limit := limits[target]) is not None:
+            chosen[key] = KindRule(kind, limit, *nature)
+    return chosen
+
+
+def _nature(kind: columns.DefinitionKind) -> tuple[bool, bool] | None:
+    """Whether it is anchored, and whether members of it fire once; None = it is not ordinary."""
+    timing = kind.rule.timing
+    if not is_ordinary(kind.rule):
+        return None
+    is_once = timing.schedules == rules.ONCE
+    if is_once and (timing.start_us, timing.end_us) != (None, None):
+        return None
+    return slots.is_anchored(timing), is_once
+
+
+_kept_nature = functools.lru_cache(maxsize=_MOST_KEPT)(_nature)
+
+
+def left(count: int, found: Iterable[Batch]) -> list[int]:
+    """The rows of a claim of so many points that are in no batch, ascending."""
+    taken = set(itertools.chain.from_iterable(one.indexes for one in found))
+    return [] if len(taken) == count else [row for row in range(count) if row not in taken]

@@ -2,7 +2,7 @@
 
 Definitions and the claim come in, a Plan goes out. Catch-up and deadline judge a chain as of its
 first claim, however often it was taken over since: the slots that a former owner may have started
-are then those that run, and no others. Ordinary points go in batches (``batching``).
+are then those that run, and no others. Ordinary points go in batches (``planner``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from duepoint import telemetry
 from duepoint.clock import Clock
@@ -22,12 +21,13 @@ from duepoint.worker.settler import Settler
 
 #: Seconds between two lines of one schedule and reason.
 WINDOW_SECONDS = 60.0
-#: Schedules remembered at a time; beyond, all is logged and forgotten.
-MOST_KNOWN = 10_000
 #: Schedules and reasons of a namespace with lines of their own; the others share one.
 MOST_OF_NAMESPACE = 100
 #: Stands for these; no Schedule or member has this name.
 OTHERS = "(others)"
+
+#: Namespace, schedule and reason.
+_Line = tuple[str, str, str]
 
 
 class Results:
@@ -63,14 +63,12 @@ class Results:
         settlement = self.settlement(settler, attempt, firing, answer, started_us)
         if self._traces is not None:
             self._traces.end(
-                attempttraces.Ended(
-                    firing=firing,
-                    answer=answer,
-                    started_us=started_us,
-                    ended_us=settler.now_us(),
-                    first_try_us=attempt.first_try_us,
-                    is_over=not settlement.occurrences,
-                )
+                firing,
+                answer,
+                started_us=started_us,
+                ended_us=settler.now_us(),
+                first_try_us=attempt.first_try_us,
+                is_over=not settlement.occurrences,
             )
         count_ended(settlement.events)
         for event in settlement.events:
@@ -163,69 +161,50 @@ def deadline_us(attempt: Attempt) -> int | None:
     return None if limit_us is None else attempt.due_us + limit_us
 
 
-@dataclass(slots=True)
-class _Failing:
-    """A line that was written, and what has come since."""
-
-    logged_at: float
-    unlogged: int = 0
-    fields: dict[str, object] = field(default_factory=dict)
-
-
 class FailureLog:
     """Writes ``attempt failed`` lines, a bounded number of them.
 
     A receiver that is down fails a thousand attempts a minute, and a line for each would bury the
     one that matters. Per schedule and reason the first failure is logged at once and the others
-    once a minute, with their number; a schedule that has stopped failing is forgotten after a last
-    line for the failures that were not logged. Where very many of a namespace fail, such as the
-    members of a set, all but the first share a line for each reason. Every failure is counted in
-    exactly one line. Times are monotonic seconds.
+    once a minute, with their number. Where very many of a namespace fail, such as the members of a
+    set, all but the first share a line for each reason. Times are monotonic seconds.
     """
 
     def __init__(self) -> None:
-        self._failing: dict[tuple[str, str, str], _Failing] = {}
+        self._begun = float("-inf")
+        #: Failures of this minute that no line has, with the fields of the newest; those before.
+        self._unlogged: dict[_Line, tuple[int, dict[str, object]]] = {}
+        self._before: set[_Line] = set()
         self._of_namespace: collections.Counter[str] = collections.Counter()
-        self._pruned_at = float("-inf")
-
-    def __len__(self) -> int:
-        return len(self._failing)
 
     def record(
         self, schedule: str, *, now: float, namespace: str, reason: str, **fields: object
     ) -> bool:
         """One more failure; True where it was logged, so that more may be said beside it."""
-        self._forget_old(now)
+        if now - self._begun >= WINDOW_SECONDS:
+            self._end_minute(now)
         key = (namespace, schedule, reason)
-        if key not in self._failing and self._of_namespace[namespace] >= MOST_OF_NAMESPACE:
-            key = (namespace, OTHERS, reason)
-        failing = self._failing.get(key)
-        if failing is not None and now - failing.logged_at < WINDOW_SECONDS:
-            failing.unlogged += 1
-            failing.fields = fields
+        if key not in self._unlogged:
+            if self._of_namespace[namespace] >= MOST_OF_NAMESPACE:
+                key = (namespace, OTHERS, reason)
+            self._of_namespace[namespace] += 1
+        if key in self._unlogged or key in self._before:
+            count, _ = self._unlogged.get(key, (0, {}))
+            self._unlogged[key] = count + 1, fields
             return False
-        count = 1 if failing is None else failing.unlogged + 1
-        self._of_namespace[namespace] += failing is None
-        self._failing[key] = _Failing(logged_at=now)
-        _log(key, count, fields)
+        self._unlogged[key] = 0, {}
+        _log(key, 1, fields)
         return True
 
-    def _forget_old(self, now: float) -> None:
-        """Once in a window; a schedule that went on failing since then has a window of its own."""
-        full = len(self._failing) >= MOST_KNOWN
-        if now - self._pruned_at < WINDOW_SECONDS and not full:
-            return
-        self._pruned_at = now
-        for key, failing in list(self._failing.items()):
-            if full or now - failing.logged_at >= 2 * WINDOW_SECONDS:
-                del self._failing[key]
-                self._of_namespace[key[0]] -= 1
-                if failing.unlogged:
-                    _log(key, failing.unlogged, failing.fields)
-        self._of_namespace = +self._of_namespace  # without those of which nothing is left
+    def _end_minute(self, now: float) -> None:
+        for key, (count, fields) in self._unlogged.items():
+            if count:
+                _log(key, count, fields)
+        self._begun, self._before, self._unlogged = now, set(self._unlogged), {}
+        self._of_namespace.clear()
 
 
-def _log(key: tuple[str, str, str], count: int, fields: dict[str, object]) -> None:
+def _log(key: _Line, count: int, fields: dict[str, object]) -> None:
     namespace, schedule, reason = key
     telemetry.logger.info(
         "attempt failed",

@@ -9,7 +9,7 @@ from duepoint.delayqueue.definitions import columns
 from duepoint.schedules import points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import identity
-from duepoint.worker import batching, planning
+from duepoint.worker import planner, planning
 from tests.support.builders import UID, a_definition, a_rule, at
 
 SECOND = 1_000_000
@@ -86,8 +86,8 @@ def _batches(known, chains, now_us, limit_us=LIMIT_US):
         else (),
     )
     members, dues = [one.member for one in chains], [one.due_us for one in chains]
-    decided = batching.kind_rules(found.kind_of, lambda *_: limit_us)
-    return batching.batches(found, members, dues, decided, now_us)
+    decided = planner.kind_rules(found.kind_of, lambda *_: limit_us)
+    return planner.batches(found, members, dues, decided, now_us)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -135,7 +135,7 @@ def test_overdue_slots_that_are_appended_together_are_those_that_would_be_alone(
         assert batch.members == [chain.member] * len(attempts)
         assert set(batch.indexes) == {0}
         assert batch.points == 1
-        assert batching.left(1, batches) == []
+        assert planner.left(1, batches) == []
         (first,) = batch.attempts()
         assert (first.slot_us, first.following.due_us) == (due_us, batch.following[0])
 

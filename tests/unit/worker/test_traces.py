@@ -8,7 +8,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import eventids
 from duepoint.tracing import spans
-from duepoint.worker.attempttraces import AttemptTraces, Ended
+from duepoint.worker.attempttraces import AttemptTraces
 from tests.support import builders, firings
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace
@@ -75,14 +75,14 @@ async def test_without_traces_nothing_is_handed_on(place):
     assert [firing.traceparent for firing in place.target.fired] == [""]
 
 
-def ended(firing, answer=GONE, **changes) -> Ended:
+def end(traces, firing, answer=GONE, **changes) -> None:
     values = {"started_us": SLOT, "ended_us": SLOT + 5, "first_try_us": 0, "is_over": True}
-    return Ended(firing=firing, answer=answer, **{**values, **changes})
+    traces.end(firing, answer, **{**values, **changes})
 
 
 def test_a_slot_that_is_given_up_has_an_error_and_the_receivers_status(kept):
     traces = AttemptTraces(kept.append)
-    traces.end(ended(traces.begin(firings.a_firing(slot_us=SLOT))))
+    end(traces, traces.begin(firings.a_firing(slot_us=SLOT)))
     for span in kept:
         assert (span.error, span.attributes["http.response.status_code"]) == ("410 Gone", 410)
         assert span.attributes["duepoint.outcome"] == "rejected"
@@ -92,6 +92,6 @@ def test_no_span_holds_where_it_went_or_what_was_sent(kept):
     traces = AttemptTraces(kept.append)
     webhook = firings.a_webhook("https://user:canary@hooks.example.com/canary")
     firing = traces.begin(firings.a_firing(webhook, slot_us=SLOT, payload={"a": "canary"}))
-    traces.end(ended(firing))
+    end(traces, firing)
     assert "canary" not in repr(kept)
     assert builders.UID in repr(kept)
