@@ -9,7 +9,7 @@ import contextlib
 import pytest
 
 from duepoint.controller import inventory
-from duepoint.controller.status import openslots
+from duepoint.controller.status import outcomes as reading
 from duepoint.delayqueue import messages
 from duepoint.kube import jobs, port
 from duepoint.runs import outcome as outcomes
@@ -373,15 +373,15 @@ async def test_a_slot_that_has_ended_is_not_open_where_redis_goes_back_while_a_l
             read = inventory.occurrences
 
             def read_older(*args):
-                monkeypatch.setattr(openslots.inventory, "occurrences", read)
+                monkeypatch.setattr(reading.inventory, "occurrences", read)
                 world.queue.fall_back(before)
                 return read(*args)
 
-            monkeypatch.setattr(openslots.inventory, "occurrences", read_older)
+            monkeypatch.setattr(reading.inventory, "occurrences", read_older)
             await lead.enter_async_context(world.leader(epoch=2))
             await world.clock.advance(60)
         assert has_settled(world)
-        assert openslots.inventory.occurrences is read
+        assert reading.inventory.occurrences is read
         assert [name for name, count in cluster.made.items() if count > 1] == []
 
 

@@ -93,7 +93,6 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         since_us: of several missed slots, the oldest; 0 = ``slot_us`` alone is meant.
         more_us: further slots for which a pending event says the same.
         run_uid: uid of the ScheduleRun that wanted it; empty for regular slots.
-        again: an earlier event has said that it started.
         job_uid: uid of the Job, where the event comes from having seen it; never stored.
         may_come_again: a request for this Job that got no answer may be under way; stored behind
             an empty ``job_uid``.
@@ -123,7 +122,6 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     since_us: int = 0
     more_us: tuple[int, ...] = ()
     run_uid: str = ""
-    again: bool = False
     job_uid: str = ""
     may_come_again: bool = False
     owner: setidentity.SetIdentity | None = None
@@ -248,9 +246,7 @@ def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as th
     if event.may_come_again:
         return msgspec.structs.astuple(msgspec.structs.replace(event, job_uid=""))[:-2]
     stored = msgspec.structs.astuple(event)[:-4]
-    if event.again:
-        return stored
-    return stored[:-1] if event.run_uid else stored[:-2]
+    return stored if event.run_uid else stored[:-1]
 
 
 def pack(events: Iterable[RunEvent | Together]) -> bytes:

@@ -13,16 +13,20 @@ microseconds since the epoch, 0 = never.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from duepoint.runs import history as histories
 from duepoint.runs import receiver as receivers
-from duepoint.runs import running as runnings
 from duepoint.runs.floors import UNKNOWN, Floors
 from duepoint.runs.run import ENDED, REGULAR, STARTED, RunEvent, RunState
-from duepoint.runs.running import Key, Running
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
+
+#: What identifies a run: its slot, and what wanted it ("" = its schedule).
+Key = tuple[int, str]
+#: Runs that have started and have not ended, with the names of their Jobs; "" = a delivery.
+Running = Mapping[Key, str]
 
 #: Slots remembered by name; the floors cover older ones.
 REMEMBERED = 32
@@ -113,7 +117,7 @@ class Summary:
 
     Attributes:
         last_slot_us: newest slot of a started regular run.
-        settled_us: the watermark; the open slots at or below it stand in ``openslots``.
+        settled_us: the watermark; the open slots at or below it stand in ``openSlots``.
         counted_us: the events of every slot up to here were folded, but for those of the open ones;
             None = of every slot up to the watermark.
         reached_us: where the watermark would be if every open slot could be listed.
@@ -122,7 +126,8 @@ class Summary:
             only where its Job's name belongs to something else.
         retried: the newest such run, succeeded runs or not; ``failure`` says whether it counts.
         receiver: what is wrong with a webhook's receiver.
-        running: the runs that have started and have not ended.
+        running: a run joins these in the step that counts its start, and leaves them in the step
+            that counts its end.
         recent: newest slots that have ended, and how, oldest first.
         history: the last slots as a status shows them, newest first.
     """
@@ -142,7 +147,7 @@ class Summary:
     retried: FailingRun | None = None
     receiver: receivers.ReceiverState = receivers.WELL
     floors: Floors = UNKNOWN
-    running: Running = runnings.NONE
+    running: Running = field(default_factory=dict)
     recent: tuple[tuple[Key, RunState], ...] = ()
     history: histories.History = ()
 
@@ -242,7 +247,7 @@ def _apart(counted_us: int, settled_us: int) -> int | None:
 
 def has_ended(summary: Summary, slot_us: int) -> bool:
     """Whether a regular slot is remembered as ended; that of a Job ends with its creation."""
-    return bool(summary.running.jobs.get((slot_us, ""))) or any(
+    return bool(summary.running.get((slot_us, ""))) or any(
         key[0] == slot_us and (not key[1] or key[1].startswith(_UNRUN)) for key, _ in summary.recent
     )
 
@@ -335,7 +340,18 @@ def _key(event: RunEvent) -> Key:
 
 
 def _run_key(slot_us: int, trigger: str, job_name: str) -> Key:
-    return runnings.key_of(slot_us, is_regular=trigger in REGULAR, wanted_by=job_name)
+    return key_of(slot_us, is_regular=trigger in REGULAR, wanted_by=job_name)
+
+
+def key_of(slot_us: int, *, is_regular: bool, wanted_by: str) -> Key:
+    """The key of a run.
+
+    Args:
+        slot_us: its slot.
+        is_regular: whether the schedule itself wanted it: it runs each slot once.
+        wanted_by: otherwise the name of its Job, or the uid of the ScheduleRun.
+    """
+    return (slot_us, "" if is_regular else f"run {wanted_by}")
 
 
 # -- runs --------------------------------------------------------------------------------------
@@ -350,17 +366,12 @@ def _fold_run(
     if key not in running:
         if _is_old(summary, event, replayed=replayed, is_over=is_over):
             return summary
-        if running.unlisted and (
-            event.again or (replayed and summary.floors.may_have_counted_start(event))
-        ):
-            running = runnings.recognised(running)
-        else:
-            manual = counts.manual + (not event.is_regular)
-            counts = replace(counts, started=counts.started + 1, manual=manual)
+        manual = counts.manual + (not event.is_regular)
+        counts = replace(counts, started=counts.started + 1, manual=manual)
     after = replace(
         summary,
         counts=counts,
-        running=runnings.begun(running, key, event.job_name),
+        running={**running, key: event.job_name or running.get(key, "")},
         last_run=_newest(summary.last_run, event),
         last_slot_us=max(summary.last_slot_us, event.slot_us if event.is_regular else 0),
     )
@@ -369,11 +380,9 @@ def _fold_run(
 
 def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool) -> bool:
     """Whether the event is of a run that was counted, and has ended, before."""
-    floors, is_unlisted = summary.floors, bool(summary.running.unlisted)
+    floors = summary.floors
     if event.state in ENDED:
-        if floors.has_ended(event) and not is_unlisted:
-            return True
-        return floors.may_have_counted_end(event, replayed=replayed)
+        return floors.has_ended(event) or floors.may_have_counted_end(event, replayed=replayed)
     if is_over:
         return True
     # A Job that is seen to run has not ended: it is a new one, or one that was not listed. The
@@ -381,13 +390,14 @@ def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool)
     may_be_counted = not event.job_uid and (
         replayed or bool(event.job_name) or floors.has_ended(event)
     )
-    return may_be_counted and floors.may_have_counted_start(event) and not is_unlisted
+    return may_be_counted and floors.may_have_counted_start(event)
 
 
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:
     """The run, which is running, has ended."""
-    at_us, counts = event.ended_us, summary.counts
-    summary = replace(summary, running=runnings.over(summary.running, _key(event)))
+    at_us, counts, ended = event.ended_us, summary.counts, _key(event)
+    running = {key: job for key, job in summary.running.items() if key != ended}
+    summary = replace(summary, running=running)
     match event.state:
         case RunState.SUCCEEDED:
             counts = replace(counts, succeeded=counts.succeeded + 1)
@@ -402,13 +412,6 @@ def _fold_end(summary: Summary, event: RunEvent) -> Summary:
     return replace(
         summary, counts=counts, last_result=_newest_result(summary.last_result, event, at_us)
     )
-
-
-def without_unlisted(summary: Summary) -> Summary:
-    """The runs of which only their number was known are gone; how they ended is not known."""
-    gone = summary.running.unlisted
-    counts = replace(summary.counts, failed=summary.counts.failed + gone)
-    return replace(summary, counts=counts, running=replace(summary.running, unlisted=0))
 
 
 def _newest_result(shown: LastResult | None, event: RunEvent, at_us: int) -> LastResult:

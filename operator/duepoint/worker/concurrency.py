@@ -104,7 +104,6 @@ def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Settlemen
         started_us=attempt.first_try_us,
         finished_us=now_us if is_run else 0,
         attempts=attempt.number - 1,
-        again=attempt.first_try_us > 0 and is_run,
         settled_us=attempt.slot_us if attempt.is_regular else 0,
         completed=attempt.completes and attempt.is_regular,
     )

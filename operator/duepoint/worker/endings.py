@@ -484,7 +484,6 @@ def _event(
         http_status=http_status,
         settled_us=attempt.slot_us if attempt.is_regular and settled else 0,
         completed=attempt.is_regular and (attempt.completes or is_last),
-        again=_has_started(tried),
     )
 
 

@@ -42,7 +42,7 @@ class History:
         self.made: dict[str, dict] = {}
         self.slot_us = dict.fromkeys(NAMES, FIRST - 300 * S)
         self.active: dict[str, int] = {}
-        self.open: dict[int, bool] = {}
+        self.open: set[int] = set()
         self.expected = {name: {"started": 0, "succeeded": 0, "failed": 0} for name in NAMES}
         self.written: list[tuple[str, dict]] = []
         self.epoch = 0
@@ -153,7 +153,7 @@ class History:
         """Its first request takes long, or has failed."""
         slot_us = await self._next("by-webhooks")
         has_failed = self.dice.random() < 0.5
-        self.open[slot_us] = has_failed
+        self.open.add(slot_us)
         self.expected["by-webhooks"]["started"] += 1
         settled_us = slot_us if has_failed else 0
         running = event(
@@ -164,20 +164,17 @@ class History:
     async def _retry(self) -> None:
         if self.open:
             slot_us = self.dice.choice(sorted(self.open))
-            again, self.open[slot_us] = self.open[slot_us], True
-            running = event(self.made["by-webhooks"], slot_us, RunState.RUNNING, again=again)
+            running = event(self.made["by-webhooks"], slot_us, RunState.RUNNING)
             await self._tell("by-webhooks", running)
 
     async def _end_request(self) -> None:
         if self.open:
             slot_us = self.dice.choice(sorted(self.open))
-            again = self.open.pop(slot_us)
+            self.open.remove(slot_us)
             state = self.dice.choice((RunState.SUCCEEDED, RunState.FAILED))
             self.expected["by-webhooks"][state.lower()] += 1
             finished_us = self.world.clock.now_us()
-            ended = event(
-                self.made["by-webhooks"], slot_us, state, again=again, finished_us=finished_us
-            )
+            ended = event(self.made["by-webhooks"], slot_us, state, finished_us=finished_us)
             await self._tell("by-webhooks", ended)
 
     async def _miss(self) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from duepoint.controller.status import recent
+from duepoint.controller.status import texts
 from duepoint.runs import history
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot, OpenSlots
@@ -39,7 +39,7 @@ def folded(*events):
 
 
 def rows(kept, open_slots=None, last=None):
-    return recent.fields(kept, open_slots or OpenSlots(), last or {}).get("recentRuns", [])
+    return texts.recent_runs(kept, open_slots or OpenSlots(), last or {}).get("recentRuns", [])
 
 
 def test_only_the_newest_ten_slots_are_kept_newest_first():
@@ -120,7 +120,7 @@ def test_a_slot_run_again_by_hand_is_an_entry_of_its_own_and_as_new_as_its_start
 )
 def test_what_a_status_shows_is_read_back_to_the_same_rows(event):
     shown = rows(folded(event))
-    again = recent.history({"recentRuns": shown})
+    again = texts.history({"recentRuns": shown})
     assert rows(again) == shown
     assert history.fold(again, event) == again or not again[0].is_over
 
@@ -138,4 +138,4 @@ def test_a_slot_that_was_put_off_waits_with_its_reason_and_is_not_history():
     shown = rows(folded(an_event(0)), waiting(1))
     assert [row["outcome"] for row in shown] == ["Waiting", "Succeeded"]
     assert (shown[0]["reason"], shown[0]["message"]) == ("QuotaExceeded", "quota: pods 1 of 1")
-    assert len(recent.history({"recentRuns": shown})) == 1
+    assert len(texts.history({"recentRuns": shown})) == 1

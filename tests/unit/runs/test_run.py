@@ -57,9 +57,8 @@ def test_an_entry_that_cannot_be_read_is_said_to_be_so(entry):
 
 
 @pytest.mark.parametrize("run_uid", ["", UIDS[1]])
-@pytest.mark.parametrize("again", [False, True])
-def test_an_entry_keeps_whose_run_it_was_and_whether_it_had_started(run_uid, again):
-    event = msgspec.structs.replace(_alone(0), run_uid=run_uid, again=again)
+def test_an_entry_keeps_whose_run_it_was(run_uid):
+    event = msgspec.structs.replace(_alone(0), run_uid=run_uid)
     assert run.unpack(run.pack([event])) == [event]
 
 

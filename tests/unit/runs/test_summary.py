@@ -149,9 +149,9 @@ def test_a_hundred_deliveries_that_are_tried_again_and_again_are_a_hundred_start
     slots = range(1000, 2000, 10)
     after = folded(*(event(slot, RunState.RUNNING, attempts=1) for slot in slots))
     for attempt in range(2, 5):
-        tries = (event(slot, RunState.RUNNING, attempts=attempt, again=True) for slot in slots)
+        tries = (event(slot, RunState.RUNNING, attempts=attempt) for slot in slots)
         after = folded(*tries, into=after)
-    after = folded(*(event(slot, again=True) for slot in slots), into=after)
+    after = folded(*(event(slot) for slot in slots), into=after)
     assert after.counts == RunTotals(started=100, succeeded=100)
 
 
@@ -165,6 +165,6 @@ def test_a_job_seen_again_after_a_restart_is_not_another_start():
 @pytest.mark.parametrize("trigger", ["Schedule", "Manual"])
 def test_no_more_runs_have_ended_than_started(trigger):
     """News of starts went with a lost Redis; the ends are told all the same."""
-    after = folded(*(event(slot, again=True, trigger=trigger) for slot in (100, 200, 300)))
+    after = folded(*(event(slot, trigger=trigger) for slot in (100, 200, 300)))
     assert (after.counts.started, after.counts.succeeded) == (3, 3)
     assert after.counts.manual == (3 if trigger == "Manual" else 0)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from duepoint import errors
-from duepoint.controller.status import recent, texts
+from duepoint.controller.status import texts
 from duepoint.kube import installation, schedulespecs
 from duepoint.runs.history import PastSlot
 from duepoint.runs.watermark import Watermark
@@ -154,7 +154,7 @@ def of_object(found: Object) -> ScheduleFacts:
         spec=spec,
         invalid=invalid,
         conditions={condition.type: condition for condition in _conditions(status)},
-        recent=tuple(recent.shown(status)),
+        recent=tuple(texts.shown(status)),
         settled=texts.watermark(status),
         last_us=texts.instant_us(status.get("lastScheduleTime")),
         next_us=texts.instant_us(status.get("nextScheduleTime")),

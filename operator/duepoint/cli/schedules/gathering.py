@@ -19,7 +19,7 @@ from duepoint.cli import cluster as clusters
 from duepoint.cli import output
 from duepoint.cli.schedules import facts as facts_
 from duepoint.cli.schedules.facts import JobFacts, LeaseFacts, ScheduleFacts
-from duepoint.controller.status import recent, texts
+from duepoint.controller.status import texts
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 
@@ -232,4 +232,4 @@ async def with_kept(facts: ScheduleFacts, redis_url: str | None) -> ScheduleFact
         return facts
     finally:
         await queue.close()
-    return facts.known(kept=tuple(map(recent.as_shown, slots)))
+    return facts.known(kept=tuple(map(texts.as_shown, slots)))

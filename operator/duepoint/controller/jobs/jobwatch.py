@@ -120,7 +120,6 @@ class JobWatch:
         self._unlisted.discard(namespace)
         if not self._unlisted:
             self.listed.set()
-            self._reporter.jobs_listed()
         self._term.health.well("jobs")
         changes = self._term.api.watch(
             jobs.collection(namespace), jobs.Job, version, query=_LABELLED

@@ -137,7 +137,7 @@ def end_refused(state: ScheduleState, now_us: int) -> None:
 
 def _running_deliveries(state: ScheduleState) -> list[int]:
     """The regular slots whose deliveries are active."""
-    running = state.runs().running.jobs.items()
+    running = state.runs().running.items()
     return [slot_us for (slot_us, wanted_by), job in running if not (job or wanted_by)]
 
 
@@ -158,18 +158,6 @@ def _end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: st
         finished_us=now_us,
     )
     state.summary = summaries.fold(state.runs(), ended, ceiling_us=state.ceiling_us())
-
-
-def end_unlisted(state: ScheduleState) -> bool:
-    """All Jobs have been observed: runs that were known by their number alone are over.
-
-    Where deliveries are active beside them, these may be deliveries too; the queue reports those.
-    """
-    runs = state.runs()
-    if not runs.running.unlisted or not all(runs.running.jobs.values()):
-        return False
-    state.summary = summaries.without_unlisted(runs)
-    return True
 
 
 def settle_through(state: ScheduleState, through_us: int, *, completed: bool) -> None:

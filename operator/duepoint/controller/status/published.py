@@ -5,10 +5,8 @@ functions on JSON text decode only the fields that a decision needs. ``summary``
 that counting needs from a decoded status, so a new leader continues where the last one stopped.
 A text or a field that Duepoint did not write counts as absent.
 
-The published statuses are most of what an operator keeps in memory, and all of them are alike.
-Compressed with a dictionary of their common words, a kilobyte becomes 100 to 250 bytes; that takes
-5 to 10 us, and decompressing 2 us. The compressed form never leaves the process, so the dictionary
-may change with any version. Pure.
+The published statuses are most of what an operator keeps in memory, and a compressed one is half as
+long. Pure.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from duepoint.controller.plan import PublishedStatus
-from duepoint.controller.status import recent, texts
+from duepoint.controller.status import texts
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import Note, ReceiverState
@@ -30,7 +28,7 @@ from duepoint.runs.run import REGULAR, STARTED, RunState
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
 
-RETRYING = recent.RETRYING
+RETRYING = texts.RETRYING
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -55,6 +53,12 @@ class _OpenSlots(msgspec.Struct):
     waiting: str = ""
 
 
+class _RecentRun(msgspec.Struct, rename="camel"):
+    scheduled_time: str = ""
+    trigger: str = "Schedule"
+    outcome: str = ""
+
+
 class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
     settled_through: str | None = None
@@ -62,49 +66,26 @@ class _Status(msgspec.Struct, rename="camel"):
     timing_hash: str = ""
     conditions: list[_Condition] | None = None
     runs: _Runs | None = None
-
-
-class _RecentRun(msgspec.Struct, rename="camel"):
-    scheduled_time: str = ""
-    trigger: str = "Schedule"
-    outcome: str = ""
-
-
-class _RecentRuns(msgspec.Struct, rename="camel"):
     recent_runs: list[_RecentRun] | None = None
-
-
-class _Acceptance(msgspec.Struct, rename="camel"):
-    """The part of a condition that says whether a generation was accepted."""
-
-    type: str = ""
-    status: str = ""
-    observed_generation: int = -1
-
-
-class _Acceptances(msgspec.Struct):
-    conditions: list[_Acceptance] | None = None
-
-
-class _Head(msgspec.Struct, rename="camel"):
-    """The fields that are read from the status of every object."""
-
-    observed_generation: int = -1
     next_schedule_time: str | None = None
     managed_by: str = ""
 
+    @property
+    def ready(self) -> _Condition | None:
+        return next((one for one in self.conditions or () if one.type == ConditionType.READY), None)
+
 
 _NONE_OPEN = _OpenSlots()
-#: Stands in the text of a status whose generation waits for something; few do.
-_UNKNOWN = b'"Unknown"'
-#: Stands in that of one whose delivery failed and is repeated; few do.
-_RETRYING = f'"{RETRYING}"'.encode()
-#: Stands in that of one with a watermark.
-_SETTLED = b'"settledThrough"'
 _decoder = msgspec.json.Decoder(_Status)
-_recent_decoder = msgspec.json.Decoder(_RecentRuns)
-_acceptances_decoder = msgspec.json.Decoder(_Acceptances)
-_head_decoder = msgspec.json.Decoder(_Head)
+
+
+@functools.lru_cache(maxsize=4)  # a takeover asks several things of each status
+def _read(status: bytes) -> _Status:
+    """The status; empty where it is not ours."""
+    try:
+        return _decoder.decode(status)
+    except msgspec.DecodeError:
+        return _Status()
 
 
 # -- for decisions -----------------------------------------------------------------------------
@@ -112,50 +93,34 @@ _head_decoder = msgspec.json.Decoder(_Head)
 
 def of(status: bytes) -> PublishedStatus:
     """The published status as a reconcile decision takes it; empty where it is not ours."""
+    fields = _read(status)
     try:
-        fields = _decoder.decode(status)
         settled_us = times.parse_us(fields.settled_through) if fields.settled_through else None
-    except (msgspec.DecodeError, ValueError):
+    except ValueError:
         return PublishedStatus()
-    slots = fields.open_slots or _NONE_OPEN
-    accepted = armed = suspended = waits = False
-    stalled = ""
-    for condition in fields.conditions or ():
-        if condition.type == ConditionType.READY:
-            is_current = condition.observed_generation == fields.observed_generation
-            accepted = condition.status == "True" and is_current
-            waits = condition.status == "Unknown"
-            armed, suspended = (
-                condition.reason == Reason.ARMED,
-                condition.reason == Reason.SUSPENDED,
-            )
-        elif condition.type == ConditionType.STALLED:
-            stalled = condition.message
+    slots, ready = fields.open_slots or _NONE_OPEN, fields.ready or _Condition()
+    stalled = [one for one in fields.conditions or () if one.type == ConditionType.STALLED]
     return PublishedStatus(
         observed_generation=fields.observed_generation,
-        accepted=accepted,
+        accepted=has_accepted(status, fields.observed_generation),
         settled_us=settled_us,
         timing_hash=fields.timing_hash,
         started_us=texts.parse_slots(slots.started),
         waiting_us=texts.parse_slots(slots.waiting),
-        retried_us=_retried_us(status, settled_us or 0) if _RETRYING in status else (),
-        armed=armed,
-        suspended=suspended,
-        stalled=stalled,
-        waits=waits,
+        retried_us=_retried_us(fields.recent_runs or (), settled_us or 0),
+        armed=ready.reason == Reason.ARMED,
+        suspended=ready.reason == Reason.SUSPENDED,
+        stalled=stalled[0].message if stalled else "",
+        waits=ready.status == "Unknown",
         started=0 if fields.runs is None else max(0, fields.runs.started - fields.runs.manual),
     )
 
 
-def _retried_us(status: bytes, settled_us: int) -> tuple[int, ...]:
+def _retried_us(recent: Iterable[_RecentRun], settled_us: int) -> tuple[int, ...]:
     """Regular slots above the watermark whose delivery failed and is repeated, oldest first."""
-    try:
-        runs = _recent_decoder.decode(status).recent_runs or ()
-    except msgspec.DecodeError:
-        return ()
     found = {
         texts.instant_us(run.scheduled_time)
-        for run in runs
+        for run in recent
         if run.outcome == RETRYING and run.trigger in REGULAR
     }
     return tuple(sorted(slot_us for slot_us in found if slot_us > settled_us))
@@ -167,43 +132,29 @@ def answered_generation(status: bytes) -> int:
     A generation that was observed and waits for something was neither; nor were those before it,
     where the status has no watermark.
     """
-    observed = observed_generation(status)
-    if _UNKNOWN not in status or (ready := _ready(status)) is None or ready.status != "Unknown":
+    fields = _read(status)
+    observed = fields.observed_generation
+    if fields.ready is None or fields.ready.status != "Unknown":
         return observed
-    return observed - 1 if observed > 1 and _SETTLED in status else -1
+    return observed - 1 if observed > 1 and fields.settled_through else -1
 
 
 def has_accepted(status: bytes, generation: int) -> bool:
-    """``of(status).has_accepted(generation)``, without decoding the rest of the status."""
-    ready = _ready(status)
-    if ready is None or ready.status != "True":
+    """Whether the published status says that this very generation is accepted."""
+    fields = _read(status)
+    if fields.ready is None or fields.ready.status != "True":
         return False
-    return ready.observed_generation == observed_generation(status) == generation
-
-
-def _ready(status: bytes) -> _Acceptance | None:
-    try:
-        listed = _acceptances_decoder.decode(status).conditions or ()
-    except msgspec.DecodeError:
-        return None
-    return next((one for one in listed if one.type == ConditionType.READY), None)
-
-
-def _head(status: bytes) -> _Head:
-    try:
-        return _head_decoder.decode(status)
-    except msgspec.DecodeError:
-        return _Head()
+    return fields.ready.observed_generation == fields.observed_generation == generation
 
 
 def observed_generation(status: bytes) -> int:
     """``observedGeneration``; -1 = none."""
-    return _head(status).observed_generation
+    return _read(status).observed_generation
 
 
 def next_us(status: bytes) -> int:
     """``nextScheduleTime`` in microseconds; 0 = none."""
-    return texts.instant_us(_head(status).next_schedule_time)
+    return texts.instant_us(_read(status).next_schedule_time)
 
 
 def may_show_running(status: bytes) -> bool:
@@ -218,7 +169,7 @@ def mark(managed_by: str) -> bytes:
 
 def managed_by(status: bytes) -> str:
     """The installation that wrote a status; empty where the status does not say."""
-    return _head(status).managed_by
+    return _read(status).managed_by
 
 
 # -- for counting ------------------------------------------------------------------------------
@@ -228,7 +179,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     """The summary of runs that a status of this Schedule was rendered from."""
     runs = _mapping(status.get("runs"))
     counts = summaries.RunTotals(**{name: _count(runs, name) for name in _COUNTS})
-    running = texts.running(status, schedule_name, counts.started - counts.ended)
+    running = texts.running(status, schedule_name)
     success_us = texts.instant_us(status.get("lastSuccessfulTime"))
     failure_us = texts.instant_us(status.get("lastFailureTime"))
     # Of two conditions of one type the first.
@@ -253,10 +204,10 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     return summaries.loaded(
         summaries.Summary(
             # A status of another writer may not add up.
-            counts=dataclasses.replace(counts, started=counts.ended + running.count),
+            counts=dataclasses.replace(counts, started=counts.ended + len(running)),
             running=running,
             last_run=_last_run(_mapping(status.get("lastRun"))),
-            history=recent.history(status),
+            history=texts.history(status),
             last_slot_us=last_slot_us,
             last_success_us=success_us,
             last_failure_us=failure_us,
@@ -357,55 +308,11 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-_WINDOW_BITS = -12  # statuses are short: a window of 4 KiB, no header, no checksum
-_MEMORY_LEVEL = 5
-_LEVEL = 2  # half the time of the best level, for a tenth more bytes
-
-#: The dictionary, rarest words first: short distances to its end cost the fewest bits.
-_WORDS = b"""
-"Stalled","status":"False","reason":"InvalidSchedule","message":"Suspended"NameConflict"Overdue"
-"replaced":1,"lastReplacedTime":"Replaced"CircuitOpen"EndpointGone"PodsRefused"Manual"Backfill"CatchUp"httpStatus":200,"Skipped"Missed"
-"openSlots":{"count":1,"oldest":"","started":"","waiting":""},"active":[{"apiVersion":"batch/v1","kind":"Job","namespace":"default","name":"","uid":""}],
-"Failed","reason":"JobFailed","lastFailure":{"slot":"
-"recentRuns":[{"scheduledTime":"2026-01-01T00:00:00Z","startTime":"2026-01-01T00:00:00.0","finishTime":"2026-01-01T00:00:00.0","outcome":"Succeeded","jobName":""},
-"lastTransitionTime":"2026-01-01T00:00:00Z","message":"","observedGeneration":1,"reason":"Scheduled",
-"status":"True","type":"Ready"},{"type":"Reconciling","status":"False"},{"type":"LastRunSucceeded"}],
-"runs":{"started":1,"succeeded":1,"failed":0,"skipped":0,"missed":0},"lastRun":{"slot":"2026-01-01T
-00:00:00Z","trigger":"Schedule","state":"Succeeded","reason":"Succeeded","startedAt":"2026-01-01T00:
-00:00.000000Z","finishedAt":"2026-01-01T00:00:00Z","attempts":1,"jobName":""},"lastScheduleTime":"20
-26-01-01T00:00:00Z","lastSuccessfulTime":"2026-01-01T00:00:00Z","settledThrough":"2026-01-01T00:00:0
-0Z","nextScheduleTime":"2026-01-01T00:00:00Z","upcomingTimes":["2026-01-01T00:00:00Z","2026-01-02T00
-:00:00Z","2026-01-03T00:00:00Z"],"target":"Job ","timingHash":"","managedBy":"duepoint/duepoint"}
-{"observedGeneration":1,"conditions":[{"type":"Ready","status":"True","reason":"","message":"",
-""".replace(b"\n", b"")
-
-
-#: A compressor with the dictionary loaded; loading it takes longer than compressing a status.
-_PRIMED = zlib.compressobj(
-    _LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY, _WORDS
-)
-
-
-def compress(text: bytes) -> bytes:
-    """The compressed form of a JSON text."""
-    compressor = _PRIMED.copy()
-    return compressor.compress(text) + compressor.flush()
-
-
-def decompress(status: bytes) -> bytes:
-    """The JSON text of a compressed form."""
-    return zlib.decompressobj(_WINDOW_BITS, _WORDS).decompress(status)
-
-
 @functools.lru_cache(maxsize=2)  # one rendering reads the same status several times
 def read(status: bytes) -> dict[str, Any]:
     """The status of a compressed form, read-only; empty where the text is no JSON object."""
     try:
-        fields = msgspec.json.decode(decompress(status))
+        fields = msgspec.json.decode(zlib.decompress(status))
     except msgspec.DecodeError:
         return {}
     return fields if isinstance(fields, dict) else {}
-
-
-#: The compressed form of an empty status.
-EMPTY = compress(b"{}")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.status import published, recent, texts
+from duepoint.controller.status import published, texts
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant
 from duepoint.controller.statusconditions import known_reason
@@ -40,7 +40,7 @@ def status_at(state: ScheduleState, now_us: int) -> dict[str, Any]:
         "observedGeneration": state.observed,
         "conditions": _conditions(state, runs, last, now_us),
         **_runs(runs, state.open),
-        **recent.fields(runs.history, state.open, last),
+        **texts.recent_runs(runs.history, state.open, last),
         **_upcoming(state, runs, last, now_us),
         **_active(state, runs, last),
     }
@@ -121,8 +121,8 @@ def _upcoming(
     most = known.rule.timing.max_runs
     count = UPCOMING if most is None else max(0, min(UPCOMING, most - runs.counts.regular))
     slots_us = plan.slots_of(known).upcoming(max(now_us, known.not_before_us), count)
-    texts = [instant(slot_us) for slot_us in slots_us]
-    return {"nextScheduleTime": texts[0], "upcomingTimes": texts} if texts else {}
+    upcoming = [instant(slot_us) for slot_us in slots_us]
+    return {"nextScheduleTime": upcoming[0], "upcomingTimes": upcoming} if upcoming else {}
 
 
 def _active(state: ScheduleState, runs: summaries.Summary, last: dict[str, Any]) -> dict[str, Any]:

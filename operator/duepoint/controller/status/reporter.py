@@ -292,15 +292,6 @@ class Reporter:
         if is_shown:
             self._changed_soon(uid)
 
-    def jobs_listed(self) -> None:
-        """Every Job that exists has been observed."""
-        for schedule in self.states:
-            may_run = schedule.summary is not None or schedule.may_show_running
-            if may_run and folding.end_unlisted(schedule):
-                end = functools.partial(folding.end_unlisted, schedule)
-                self._writer.remember(schedule.uid, end)
-                self._changed_by_run(schedule.uid)
-
     def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
         """A Job says that this Schedule controls it, and names no slot."""
         if (schedule := self.states.get(uid)) is not None:

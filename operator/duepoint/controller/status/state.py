@@ -9,6 +9,7 @@ status, lazily, because a takeover creates one state for every object. No I/O, n
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -111,7 +112,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     #: Reports applied before the runs were needed: a takeover applies one to every object.
     unread: tuple[Report, ...] = ()
     _settled_published: Watermark | None = None
-    _compressed: bytes = published.EMPTY
+    _compressed: bytes = zlib.compress(b"{}")
 
     @property
     def object(self) -> events.ObjectReference:
@@ -122,11 +123,11 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     @property
     def published(self) -> bytes:
         """JSON text of the status as the API server has it, as far as is known."""
-        return published.decompress(self._compressed)
+        return zlib.decompress(self._compressed)
 
     @published.setter
     def published(self, status: bytes) -> None:
-        self._compressed = published.compress(status)
+        self._compressed = zlib.compress(status, 1)
         self._settled_published = None
         self.lists_open = texts.MARK in status
         self.shows_overdue = _OVERDUE_TEXT in status
@@ -209,7 +210,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
             self.unread = ()
             self.summary = summary
             # The slot of an active delivery is open; above the watermark no status lists it.
-            for (slot_us, wanted_by), job in summary.running.jobs.items():
+            for (slot_us, wanted_by), job in summary.running.items():
                 if not (job or wanted_by) and slot_us > summary.settled_us:
                     self.open.put(
                         OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, started=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 
+from duepoint.controller.status import texts
 from duepoint.controller.status.state import ScheduleState, learn
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
@@ -120,7 +121,7 @@ class ScheduleStates:
             may_run = state.summary is not None or state.may_show_running
             if not may_run or namespace not in (None, state.namespace):
                 continue
-            if running := state.runs().running.jobs:
+            if running := state.runs().running:
                 yield (
                     state.uid,
                     tuple(
@@ -145,10 +146,11 @@ class ScheduleStates:
         if state is None or not state.may_show_running:
             return frozenset()
         status = state.last()
-        names = [str(reference.get("name") or "") for reference in status.get("active") or ()]
+        names = set(texts.running(status, state.name).values())
+        names.update(str(reference.get("name") or "") for reference in status.get("active") or ())
         last_run = status.get("lastRun")
         if isinstance(last_run, dict) and last_run.get("outcome") == RunState.RUNNING:
-            names.append(str(last_run.get("jobName") or ""))
+            names.add(str(last_run.get("jobName") or ""))
         return frozenset(names)
 
     def is_over(self, job: RunningJob) -> bool:

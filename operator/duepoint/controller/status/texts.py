@@ -1,4 +1,4 @@
-"""What a status writes of slots and active runs, and the same read back; instants among it.
+"""What a status writes of slots and runs, and the same read back; instants among it.
 
 ``openSlots``: the oldest slot is written as an instant, each further one as its distance in seconds
 from the one before it, with ``*n`` for n equal distances in a row, so that hundreds of slots take
@@ -8,7 +8,13 @@ little space and stay readable::
 
 ``active``: a run of a Job is a reference to that Job. A delivery is no object of its own: its
 reference is to the object that requested it, the Schedule or a ScheduleRun, and ``fieldPath`` names
-the slot. At most ``MOST_LISTED`` runs are listed; ``activeCount`` counts all of them.
+the slot. Runs by hand come first. Of more than ``MOST_LISTED``, ``activeSlots`` has the slots of
+the others, so that a new leader knows every run by name; ``activeCount`` counts all of them.
+
+``recentRuns``: the last slots, newest first. An entry leaves out what is usual (trigger
+``Schedule``, one attempt, the reason of a success), so that ten of them stay small. A slot that was
+put off and has not started is shown as ``Waiting`` with its reason, and a delivery between two
+attempts as ``Retrying``; the first is not history, and is not read back.
 
 An instant is RFC 3339 in UTC; a fraction is written only where there is one, because schedules of
 less than a second and exact replays need it. Pure.
@@ -18,15 +24,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from duepoint.kube import jobbuilder, schedules, times
 from duepoint.kube.jobs import JobOwner
-from duepoint.runs import running as runnings
-from duepoint.runs.running import Key, Running
-from duepoint.runs.summary import MissedSlot
-from duepoint.runs.watermark import NOTHING, Watermark
+from duepoint.runs import history as histories
+from duepoint.runs.history import History, PastSlot
+from duepoint.runs.run import RunState, cut, is_retry
+from duepoint.runs.summary import Key, MissedSlot, Running, key_of
+from duepoint.runs.watermark import NOTHING, OpenSlot, OpenSlots, Watermark
+from duepoint.schedules.conditions import Reason
 
 #: A text with more slots than this was not written by Duepoint.
 _MOST_READ = 10_000
@@ -129,8 +138,10 @@ def _seconds(distance_us: int) -> str:
 
 # -- active runs -------------------------------------------------------------------------------
 
-#: How many references a status holds.
+#: How many references a status holds, but for those of runs by hand.
 MOST_LISTED = 20
+#: The same of runs by hand: a new leader does not know others until it has seen their Jobs.
+_MOST_BY_HAND = 100
 
 #: What follows the Schedule's name in the name of a Job: the slot in seconds and, for a Job of a
 #: ScheduleRun, ten hexadecimal digits. The Schedule's name itself may end in digits.
@@ -149,15 +160,25 @@ def active(
         references: observed Jobs as ObjectReferences; a Job that is not among them is written by
             its name alone.
     """
-    if not runs.count:
+    if not runs:
         return {}
     observed = {str(reference.get("name")): dict(reference) for reference in references}
-    jobs = sorted(job for job in runs.jobs.values() if job)
-    listed = [observed.get(job) or _job(owner, job) for job in jobs[:MOST_LISTED]]
-    keys = sorted(key for key, job in runs.jobs.items() if not job)
-    listed += [_delivery(owner, key) for key in keys[: MOST_LISTED - len(listed)]]
-    fields: dict[str, Any] = {"active": listed} if listed else {}
-    return {**fields, "activeCount": runs.count}
+    by_hand = sorted(key for key in runs if key[1])[:_MOST_BY_HAND]
+    regular = sorted((not job, key) for key, job in runs.items() if not key[1])
+    room = max(0, MOST_LISTED - len(by_hand))
+    listed = [
+        (observed.get(runs[key]) or _job(owner, runs[key])) if runs[key] else _delivery(owner, key)
+        for key in (*by_hand, *(key for _, key in regular[:room]))
+    ]
+    fields = {"active": listed, "activeCount": len(runs)}
+    others = {"jobs": False, "deliveries": True}
+    more = {
+        name: slots_text(slot_us for of_these, (slot_us, _) in regular[room:] if of_these == kind)
+        for name, kind in others.items()
+    }
+    if any(more.values()):
+        fields["activeSlots"] = {name: text for name, text in more.items() if text}
+    return fields
 
 
 def _job(owner: JobOwner, name: str) -> dict[str, Any]:
@@ -174,20 +195,18 @@ def _delivery(owner: JobOwner, key: Key) -> dict[str, Any]:
     return {**reference, "fieldPath": f"slots[{instant(slot_us)}]"}
 
 
-def running(status: Mapping[str, Any], schedule_name: str, counted: int) -> Running:
-    """The active runs of a status.
-
-    Args:
-        status: as it is stored.
-        schedule_name: name of the Schedule whose status it is.
-        counted: how many runs are active by its counters; the list takes precedence.
-    """
-    listed, count = status.get("active"), status.get("activeCount")
+def running(status: Mapping[str, Any], schedule_name: str) -> Running:
+    """The active runs of a status of a Schedule of that name."""
+    listed, more = status.get("active"), status.get("activeSlots")
     references = listed if isinstance(listed, list) else ()
     named = [_run_of(one, schedule_name) for one in references if isinstance(one, Mapping)]
-    jobs = dict(run for run in named if run is not None)
-    most = min(counted, count) if isinstance(count, int) else 0
-    return Running(jobs=jobs, unlisted=max(0, most - len(jobs)))
+    runs = dict(run for run in named if run is not None)
+    if isinstance(more, Mapping):
+        for slot_us in parse_slots(more.get("jobs")):
+            runs[slot_us, ""] = jobbuilder.name_of(schedule_name, slot_us)
+        for slot_us in parse_slots(more.get("deliveries")):
+            runs[slot_us, ""] = ""
+    return runs
 
 
 def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str] | None:
@@ -201,7 +220,7 @@ def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str]
         return None
     is_regular = kind == schedules.KIND
     wanted_by = str(reference.get("uid") or "")
-    return runnings.key_of(slot_us, is_regular=is_regular, wanted_by=wanted_by), ""
+    return key_of(slot_us, is_regular=is_regular, wanted_by=wanted_by), ""
 
 
 def _job_key(schedule_name: str, name: str) -> Key | None:
@@ -210,5 +229,124 @@ def _job_key(schedule_name: str, name: str) -> Key | None:
         match = _SLOT.fullmatch(name, len(begin)) if name.startswith(begin) else None
         if match is not None and is_regular == (not match[2]):
             slot_us = int(match[1]) * 1_000_000
-            return runnings.key_of(slot_us, is_regular=is_regular, wanted_by=name)
+            return key_of(slot_us, is_regular=is_regular, wanted_by=name)
     return None
+
+
+# -- the last slots -----------------------------------------------------------------------------
+
+#: The published outcome of a delivery that failed and waits for its next attempt.
+RETRYING = "Retrying"
+#: The published outcome of a slot that was put off and has not started.
+WAITING = "Waiting"
+#: Waiting slots that are shown beside those that began or ended.
+_MOST_WAITING = 3
+
+_RECENT = "recentRuns"
+_USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
+
+
+def as_shown(slot: PastSlot) -> PastSlot:
+    """A slot that the queue has kept, as a status would have it."""
+    return replace(
+        slot,
+        outcome=str(slot.outcome),
+        reason="" if slot.reason in _USUAL_REASONS else slot.reason,
+        attempts=slot.attempts if slot.started_us else 0,
+    )
+
+
+def recent_runs(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> dict[str, Any]:
+    """The status field; empty where no slot is known.
+
+    Args:
+        last: the published status; a waiting slot keeps its reason until a newer one is known.
+    """
+    begun = {entry.slot_us for entry in history if entry.is_regular}
+    waiting = [slot for slot in open_slots.waiting(_MOST_WAITING) if slot.slot_us not in begun]
+    before = {
+        str(entry.get("scheduledTime")): entry
+        for entry in _listed(last)
+        if entry.get("outcome") == WAITING
+    }
+    rows = [(slot.slot_us, _waiting(slot, before.get(instant(slot.slot_us)))) for slot in waiting]
+    rows = [(slot_us, row) for slot_us, row in rows if "reason" in row]
+    rows += [(max(entry.order), _entry(entry)) for entry in history]
+    rows.sort(key=lambda row: row[0], reverse=True)
+    return {_RECENT: [row for _, row in rows[: histories.MOST]]} if rows else {}
+
+
+def history(status: Mapping[str, Any]) -> History:
+    """The history that a status shows; entries that are not ours are left out."""
+    entries = tuple(filter(None, map(_past, shown(status))))
+    return entries[: histories.MOST]
+
+
+def shown(status: Mapping[str, Any]) -> Iterator[PastSlot]:
+    """The slots that a status shows, as they are written there."""
+    for row in _listed(status):
+        if slot_us := instant_us(row.get("scheduledTime")):
+            yield _shown(row, slot_us)
+
+
+def _entry(entry: PastSlot) -> dict[str, Any]:
+    is_running = entry.outcome == RunState.RUNNING
+    retries = is_running and is_retry(entry.reason, has_job=bool(entry.job_name))
+    row: dict[str, Any] = {
+        "scheduledTime": instant(entry.slot_us),
+        "since": instant(entry.since_us) if entry.since_us else None,
+        "count": entry.count if entry.count > 1 else None,
+        "trigger": entry.trigger if entry.trigger != "Schedule" else None,
+        "startTime": instant(entry.started_us) if entry.started_us else None,
+        "finishTime": instant(entry.finished_us) if entry.finished_us else None,
+        "outcome": RETRYING if retries else str(entry.outcome),
+        "reason": None if entry.reason in _USUAL_REASONS else entry.reason or None,
+        "message": None if entry.outcome == RunState.SUCCEEDED else entry.message or None,
+        "jobName": entry.job_name or None,
+        "httpStatus": None if entry.outcome == RunState.SUCCEEDED else entry.http_status,
+        "attempts": entry.attempts if entry.attempts > 1 else None,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _waiting(slot: OpenSlot, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not slot.reason:
+        return dict(before or {})
+    row = {"scheduledTime": instant(slot.slot_us), "outcome": WAITING, "reason": slot.reason}
+    if slot.message:
+        row["message"] = cut(slot.message, histories.MESSAGE_LIMIT)
+    return row
+
+
+def _listed(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    listed = status.get(_RECENT)
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _past(slot: PastSlot) -> PastSlot | None:
+    """A slot that began or ended; None for one that waits, or an outcome that is unknown here."""
+    outcome = RunState.RUNNING.value if slot.outcome == RETRYING else slot.outcome
+    if outcome not in set(RunState) or outcome == RunState.PENDING:
+        return None
+    return replace(slot, outcome=RunState(outcome))
+
+
+def _shown(row: Mapping[str, Any], slot_us: int) -> PastSlot:
+    return PastSlot(
+        slot_us=slot_us,
+        outcome=str(row.get("outcome") or ""),
+        reason=str(row.get("reason") or ""),
+        message=str(row.get("message") or ""),
+        trigger=str(row.get("trigger") or "Schedule"),
+        started_us=instant_us(row.get("startTime")),
+        finished_us=instant_us(row.get("finishTime")),
+        attempts=_number(row.get("attempts"), 1 if row.get("startTime") else 0),
+        job_name=str(row.get("jobName") or ""),
+        http_status=row.get("httpStatus"),
+        since_us=instant_us(row.get("since")),
+        count=_number(row.get("count"), 1),
+    )
+
+
+def _number(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and value > 0 else otherwise

@@ -137,7 +137,6 @@ def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> byt
         attempts=known.attempt,
         settled_us=point.slot_us if known.trigger in runs.REGULAR else 0,
         run_uid=known.run_uid,
-        again=known.first_try_us > 0,
         owner=_owner(fields.get("set_id", "")),
     )
     return runs.pack([event])

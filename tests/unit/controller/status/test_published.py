@@ -1,4 +1,4 @@
-"""Statuses are kept packed: the same text comes back, whatever it is, and a usual one is small."""
+"""What a decision reads of a published status."""
 
 from __future__ import annotations
 
@@ -7,38 +7,6 @@ import pytest
 
 from duepoint.controller.status import published
 from tests.support.builders import at
-
-USUAL = msgspec.json.encode(
-    {
-        "conditions": [
-            {
-                "lastTransitionTime": "2026-11-22T08:00:01Z",
-                "message": "armed; the next slot is shown in nextScheduleTime",
-                "observedGeneration": 3,
-                "reason": "Scheduled",
-                "status": "True",
-                "type": "Ready",
-            }
-        ],
-        "lastRun": {"jobName": "nightly-29385090", "slot": "2026-11-22T01:30:00Z"},
-        "managedBy": "duepoint-system/duepoint",
-        "nextScheduleTime": "2026-11-23T01:30:00Z",
-        "observedGeneration": 3,
-        "runs": {"failed": 0, "missed": 0, "skipped": 0, "started": 12, "succeeded": 12},
-        "settledThrough": "2026-11-22T08:00:01Z",
-        "target": "Job busybox",
-        "upcomingTimes": ["2026-11-23T01:30:00Z", "2026-11-24T01:30:00Z", "2026-11-25T01:30:00Z"],
-    }
-)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"{}", USUAL, "überfällig".encode() * 1000, bytes(range(256)) * 40, b'{"a":1}' * 5000],
-    ids=["nothing", "empty", "usual", "not ascii", "any bytes", "longer than looked back"],
-)
-def test_what_was_packed_comes_back(text):
-    assert published.decompress(published.compress(text)) == text
 
 
 def test_deliveries_that_failed_above_the_watermark_are_named():

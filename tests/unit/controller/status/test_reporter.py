@@ -302,7 +302,7 @@ async def test_a_delivery_between_retries_is_not_running_and_ready_says_why():
         assert "is tried again: Network: 127.0.0.1: cannot be reached" in message(world)
         assert world.ready() == ("True", "Armed")
     async with world.leader(epoch=2):
-        again = event(made, FIRST, RunState.RUNNING, attempts=4, again=True, **REFUSED)
+        again = event(made, FIRST, RunState.RUNNING, attempts=4, **REFUSED)
         await world.tell(uid, again)
         await world.clock.advance(5)
         assert world.status()["lastRun"]["outcome"] == "Retrying"

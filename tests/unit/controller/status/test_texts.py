@@ -6,8 +6,9 @@ import pytest
 
 from duepoint.controller.status import texts
 from duepoint.kube import jobbuilder
+from duepoint.kube.jobs import JobOwner
 from duepoint.runs import run as runs
-from duepoint.runs import running as runnings
+from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
 from duepoint.runs.watermark import NOTHING
 from tests.support.builders import at
@@ -85,11 +86,24 @@ async def test_a_run_that_a_former_leader_showed_has_ended_when_its_job_has(name
 def test_the_name_of_a_job_tells_its_slot_and_who_wanted_it(name, run_uid):
     job = jobbuilder.name_of(name, FIRST, run_uid)
     status = {"active": [{"kind": "Job", "name": job}], "activeCount": 1}
-    key = runnings.key_of(FIRST, is_regular=not run_uid, wanted_by=job)
-    assert texts.running(status, name, 1).jobs == {key: job}
+    key = summaries.key_of(FIRST, is_regular=not run_uid, wanted_by=job)
+    assert texts.running(status, name) == {key: job}
 
 
-def test_a_job_of_another_name_is_known_by_its_number_alone():
+def test_a_job_of_another_name_is_no_run():
     status = {"active": [{"kind": "Job", "name": "weekly-1772366700"}], "activeCount": 1}
-    read = texts.running(status, "nightly", 1)
-    assert (read.jobs, read.unlisted) == ({}, 1)
+    assert texts.running(status, "nightly") == {}
+
+
+def test_many_runs_are_all_known_to_the_next_leader():
+    jobs = {(NOON + n * 60 * S, ""): f"nightly-{(NOON // S) + n * 60}" for n in range(50)}
+    deliveries = {(NOON + (n * 60 + 30) * S, ""): "" for n in range(50)}
+    by_hand = {
+        summaries.key_of(NOON, is_regular=False, wanted_by=job): job
+        for job in (jobbuilder.name_of("nightly", NOON, f"run-{n}") for n in range(50))
+    }
+    runs = {**jobs, **deliveries, **by_hand}
+    status = texts.active(runs, JobOwner(NAMESPACE, "nightly", "u"), ())
+    assert status["activeCount"] == 150
+    assert len(status["active"]) == 50
+    assert texts.running(status, "nightly") == runs
