@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from duepoint import cli
 from duepoint.cli.forecast import suggestions
-from duepoint.schedules import load, slots
+from duepoint.schedules import load
 from duepoint.schedules import spec as specs
 from tests.support.builders import at
 
@@ -53,17 +53,6 @@ def busy(known):
 )
 def test_each_slot_is_in_its_minute(schedule, wanted):
     assert busy(forecast(a_spec(schedule))) == wanted
-
-
-@pytest.mark.parametrize(
-    "schedule", ["@every 7s", "@every 90s", "H H * * *", "*/7 * * * *", "0 2 29 3 *", "@hourly"]
-)
-def test_it_counts_what_the_engine_counts(schedule):
-    found = a_spec(schedule, timeZone="Europe/Berlin")
-    known = forecast(found, minutes=30 * DAY)
-    line = slots.for_rule(found.rule, identity=found.identity, created_us=found.created_us)
-    end_us = FROM + 30 * DAY * load.MINUTE_US
-    assert known.runs == line.count(FROM - 1, end_us - 1)
 
 
 def test_suspended_ones_have_no_slots_until_they_are_resumed():

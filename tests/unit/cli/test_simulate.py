@@ -41,21 +41,6 @@ def ends(rows):
     ]
 
 
-def test_without_trouble_every_slot_starts_at_its_time(simulate):
-    rows = simulate()
-    assert len(rows) == 6
-    assert rows[0] == {
-        "schedule": "team/nightly",
-        "scheduledTime": hour("00:00"),
-        "local": "2026-12-01T00:00:00+00:00",
-        "outcome": "Started",
-        "reason": "",
-        "firedAt": hour("00:00"),
-        "trigger": "Schedule",
-    }
-    assert all(row["firedAt"] == row["scheduledTime"] for row in rows)
-
-
 def test_after_an_outage_the_newest_slot_runs_and_the_others_are_missed(simulate):
     rows = simulate("--down", window("01:00", "03:30"))
     assert ends(rows) == [
@@ -130,33 +115,6 @@ def test_a_suspension_made_in_an_outage_is_seen_at_its_end_and_fires_nothing_of_
         "04:00 Skipped Suspended",
         "05:00 Started",
     ]
-
-
-def test_suspend_until_holds_slots_up_to_that_time(simulate):
-    rows = simulate(suspend=True, suspendUntil=hour("03:00"))
-    assert ends(rows)[2:4] == ["02:00 Skipped Suspended", "03:00 Started"]
-
-
-def test_the_window_of_a_schedule_bounds_its_slots(simulate):
-    rows = simulate(startTime=hour("02:00"), endTime=hour("04:00"))
-    assert ends(rows) == ["02:00 Started", "03:00 Started"]
-
-
-def test_jitter_is_told_by_when_it_fires_and_never_makes_it_early(simulate):
-    rows = simulate(jitter="10m")
-    again = simulate(jitter="10m")
-    assert rows == again
-    assert all(row["firedAt"] >= row["scheduledTime"] for row in rows)
-    assert any(row["firedAt"] > row["scheduledTime"] for row in rows)
-
-
-def test_slots_of_several_schedules_are_one_time_line(duepoint):
-    things = [a_schedule("one", schedule="0 * * * *"), a_schedule("two", schedule="30 * * * *")]
-    given = "\n---\n".join(json.dumps(thing) for thing in things)
-    answer = duepoint("simulate", "-f", "-", *DAY, given=given)
-    assert answer.column("schedule")[:3] == ["default/one", "default/two", "default/one"]
-    times = answer.column("scheduledTime")
-    assert times == sorted(times)
 
 
 def test_daylight_saving_is_the_schedules_own(duepoint):

@@ -243,19 +243,6 @@ def test_a_field_that_a_newer_kubernetes_may_know_is_a_note_when_one_asks_for_th
     assert "quantumEntanglement: is no field of a Job in Kubernetes 1." in answer.out
 
 
-@pytest.mark.parametrize("policy", ["", None])
-def test_an_empty_concurrency_policy_is_the_default(policy):
-    found = checked(a_schedule("x", concurrencyPolicy=policy))
-    assert found.problems == ()
-    assert found.spec.rule.policy.concurrency == "Allow"
-
-
-def test_a_block_of_yaml_with_a_line_end_is_a_schedule(duepoint):
-    given = GOOD.replace("schedule: '*/5 * * * *'", "schedule: |\n    */5 * * * *")
-    assert "|\n" in given
-    assert duepoint("validate", "-f", "-", given=given).code == 0
-
-
 # -- what is taken with a warning ---------------------------------------------------------------
 
 
@@ -298,18 +285,6 @@ PASSED = "2020-01-01T00:00:00Z has passed and does not run; write a time to come
 )
 def test_an_instant_that_has_passed_is_noted_and_valid(duepoint, fields, notes):
     assert noted(duepoint, **fields) == notes
-
-
-@pytest.mark.parametrize(
-    ("schedule", "scheduler"),
-    [("0 10 * * ? *", "EventBridge"), ("0 0 9 1 * MON", "Spring"), ("0 0 12 ? * 2-6", "Quartz")],
-)
-def test_a_text_that_means_something_else_in_another_scheduler_is_noted(
-    duepoint, schedule, scheduler
-):
-    [(field, message)] = noted(duepoint, schedule=schedule)
-    assert field == "spec.schedule"
-    assert scheduler in message
 
 
 @pytest.mark.parametrize(
@@ -369,20 +344,6 @@ def test_what_differs_from_the_cronjob_is_told(duepoint, fields, says):
     assert says in answer.out
 
 
-@pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"schedule": "*/61 * * * *"}, "spec.schedule"),
-        ({"schedule": "TZ=UTC 0 * * * *"}, "spec.schedule"),
-        ({"concurrencyPolicy": "Sometimes"}, "spec.concurrencyPolicy"),
-    ],
-)
-def test_what_does_not_port_is_a_problem(duepoint, fields, path):
-    answer = duepoint("validate", "-f", "-", given=cronjob(**fields))
-    assert answer.code == 2
-    assert f"(CronJob nightly): {path}: " in answer.err
-
-
 # -- files -----------------------------------------------------------------------------------
 
 GOOD = yaml.safe_dump(a_schedule("good"))
@@ -402,15 +363,6 @@ def test_every_document_is_told_by_file_number_and_name(duepoint, tmp_path):
         "document 4 (Schedule default/bad)",
     ]
     assert all('spec.schedule: minute, column 1: "61" is outside 0-59' in line for line in lines)
-
-
-def test_objects_of_lists_are_told_by_their_place(duepoint):
-    items = [a_schedule("good"), a_schedule("bad", schedule="x")]
-    for kind, version in (("List", "v1"), ("ScheduleList", "duepoint.dev/v1alpha1")):
-        given = json.dumps({"apiVersion": version, "kind": kind, "items": items})
-        answer = duepoint("validate", "-f", "-", given=given)
-        assert "standard input: document 1, items[1] (Schedule default/bad): spec." in answer.err
-        assert "items[0] (Schedule default/good): valid" in answer.out
 
 
 def test_a_broken_document_does_not_hide_the_next_one(duepoint):
@@ -527,11 +479,6 @@ def test_a_text_of_aliases_costs_a_message_and_no_memory(duepoint):
     assert "more than 1000000 values" in answer.err
 
 
-def test_windows_line_ends_and_a_byte_order_mark_are_read(duepoint):
-    given = b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode()
-    assert duepoint("validate", "-f", "-", given=given).code == 0
-
-
 def test_files_that_are_none_are_told(duepoint, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -640,20 +587,6 @@ def test_a_mistake_is_one_message_and_hides_no_other(duepoint, spec, says):
     [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
     found = [f"{each['field']}: {each['message']}" for each in row["problems"]]
     assert [problem[: len(words)] for problem, words in zip(found, says, strict=True)] == says
-
-
-@pytest.mark.parametrize(
-    ("suspension", "says"),
-    [
-        ({"suspendUntil": "2090-01-01T00:00:00Z"}, "does nothing without suspend: true"),
-        ({"suspend": True, "suspendUntil": "2020-01-01T00:00:00Z"}, "has passed"),
-    ],
-)
-def test_a_suspension_that_holds_nothing_is_noted(duepoint, suspension, says):
-    given = json.dumps(a_calling_schedule(schedule="@daily", **suspension))
-    answer = duepoint("validate", "-f", "-", given=given)
-    assert answer.code == 0
-    assert says in next(line for line in answer.out.splitlines() if "suspendUntil" in line)
 
 
 def test_problems_inside_what_has_a_problem_itself_are_listed(duepoint):

@@ -371,13 +371,6 @@ def test_a_kept_job_says_that_its_end_is_not_kept_unless_the_job_is_still_there(
     assert causes.of_slot(kept.known(jobs=(job,)), slot_us, NOW).cause.cause == "Succeeded"
 
 
-def test_where_nothing_is_known_of_a_slot_the_queue_is_named():
-    slot_us = at("2026-03-02 03:00:00")
-    assert "--redis-url" in causes.of_slot(a_schedule(), slot_us, NOW).cause.text
-    asked = a_schedule().known(kept=())
-    assert "--redis-url" not in causes.of_slot(asked, slot_us, NOW).cause.text
-
-
 def test_who_suspended_it_and_since_when_is_read_off_the_managed_fields():
     known, _, _ = SLOT_ROWS["in a suspension"]
     found = causes.now(known, NOW).cause

@@ -24,14 +24,6 @@ def test_a_member_is_put_and_read_back(reminders, api):
     assert got.etag == api.members["order-17"]["etag"]
 
 
-def test_what_is_not_written_is_not_sent(reminders, api):
-    reminders.put("a", MemberSpec(delay="24h"))
-
-    assert set(api.members["a"]) == {
-        "id", "etag", "uid", "at", "state", "createdTime", "nextDueTime", "claimed",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -121,16 +113,6 @@ def test_what_is_exported_can_be_written_again(reminders, api):
         assert {n: member[n] for n in member if n not in ("etag", "uid")} == {
             n: before[id_][n] for n in before[id_] if n not in ("etag", "uid")
         }
-
-
-def test_a_field_of_a_newer_api_survives_an_export_and_disturbs_no_reading(reminders, api):
-    reminders.put("a", DAILY)
-    api.members["a"]["priority"] = 3
-
-    assert reminders.get("a").id == "a"
-    (line,) = [client.row_of(member) for member in reminders.export().items]
-    assert b'"priority":3' in line
-    assert b"etag" not in line
 
 
 def test_a_refused_row_stops_none_of_the_others(reminders, api):

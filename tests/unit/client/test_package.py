@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
-
 import pytest
 
-from duepoint.client import Client, tokens, transport
+from duepoint.client import Client, tokens
 
 # -- the environment -----------------------------------------------------------------------------
 
@@ -36,11 +34,3 @@ def test_without_a_url_the_message_says_what_to_set():
 def test_a_certificate_of_another_authority_is_refused(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         Client("https://api.example.com", ca_file=tmp_path / "none.pem")
-
-
-def test_authorities_are_read_for_tls_only(tmp_path):
-    plain = transport.tls_context("http://api.example.com", None)
-    assert (plain.verify_mode, plain.check_hostname) == (ssl.CERT_REQUIRED, True)
-    assert plain.get_ca_certs() == []
-    with pytest.raises(OSError, match="No such file"):
-        transport.tls_context("http://api.example.com", tmp_path / "none.pem")

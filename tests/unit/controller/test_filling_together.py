@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from duepoint import errors
 from tests.unit.controller.world import World
 
 
@@ -62,24 +61,3 @@ async def test_wrong_and_suspended_ones_among_them_end_as_they_do_alone(monkeypa
             ["asleep", "job", *(f"s{n}" for n in range(5))]
         )
         assert counts["together"] >= 7
-
-
-async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
-    world = World()
-    async with world.leader():
-        for number in range(30):
-            await world.apply(f"s{number}")
-        await world.lose_redis()
-        upsert = world.queue.writer.upsert
-        left = [3]
-
-        async def failing(wanted, epoch):
-            if left[0]:
-                left[0] -= 1
-                raise errors.QueueUnavailable("away")
-            return await upsert(wanted, epoch)
-
-        monkeypatch.setattr(world.queue.writer, "upsert", failing)
-        await world.resync.run()
-        await world.clock.advance(60)
-        assert len(world.definitions()) == 30

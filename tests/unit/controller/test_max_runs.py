@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules.definition import State
-from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
-from tests.unit.controller.status.test_openslots import a_worker
 from tests.unit.controller.world import World
 
 MINUTE = 60_000_000
@@ -35,16 +30,6 @@ def ran(made, slot_us, *, trigger="Schedule", completed=False, name="", run_uid=
 
 
 SLOTS = [at(f"2026-03-01 12:{minute:02}:00") for minute in range(5, 60, 5)]
-
-
-async def test_no_more_slots_are_announced_than_runs_are_left():
-    async with World().leader() as world:
-        made = await world.apply(maxRuns=3)
-        assert len(world.status()["upcomingTimes"]) == 3
-        await world.clock.advance(300)
-        await world.tell(made["metadata"]["uid"], ran(made, SLOTS[0]))
-        await world.clock.advance(5)
-        assert world.status()["upcomingTimes"] == ["2026-03-01T12:10:00Z", "2026-03-01T12:15:00Z"]
 
 
 async def test_the_last_run_completes_the_schedule_and_says_so():
@@ -86,30 +71,3 @@ async def test_a_lost_index_is_rebuilt_with_the_runs_that_have_started():
     async with world.leader(epoch=2) as second:
         stored = second.definition(made["metadata"]["uid"])
         assert (stored.started, stored.runs_left) == (2, 1)
-
-
-async def test_a_limit_that_was_reached_already_completes_at_once():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(600)
-        await world.tell(made["metadata"]["uid"], ran(made, SLOTS[0]), ran(made, SLOTS[1]))
-        await world.clock.advance(5)
-        await world.apply(maxRuns=2)
-        assert world.definition(made["metadata"]["uid"]).state is State.COMPLETED
-        assert world.chain_due_us(made["metadata"]["uid"]) is None
-        assert world.ready() == ("True", "Completed")
-        await world.apply(maxRuns=4)
-        assert world.ready() == ("True", "Armed")
-        assert len(world.status()["upcomingTimes"]) == 2
-        assert world.chain_due_us(made["metadata"]["uid"]) == SLOTS[2]
-
-
-@pytest.mark.parametrize("edit", [{"payload": {"a": 1}}, {"catchUpPolicy": "All"}])
-async def test_another_edit_of_a_schedule_that_is_used_up_leaves_it_completed(edit):
-    async with World().leader() as world:
-        await world.apply(maxRuns=1)
-        async with a_worker(world, RecordingTarget(world.clock)):
-            await world.clock.advance(305)
-        await world.apply(maxRuns=1, **edit)
-        assert world.ready() == ("True", "Completed")
-        assert "nextScheduleTime" not in world.status()

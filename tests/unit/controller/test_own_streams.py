@@ -8,7 +8,6 @@ from tests.unit.controller.world import NAMESPACE, World
 
 OFF = ownstreams.OwnStreams(enabled=False)
 STREAM = {"name": "ticks"}
-ELSEWHERE = {"name": "ticks", "connectionSecretRef": {"name": "other"}}
 
 
 def uid_of(applied) -> str:
@@ -30,15 +29,6 @@ async def test_where_streams_of_our_own_are_off_a_schedule_is_stalled_and_nothin
         assert message.startswith("spec.stream: ")
         assert "connectionSecretRef" in message
         assert world.definition(uid_of(applied)) is None
-
-
-async def test_where_streams_of_our_own_are_off_another_redis_is_taken():
-    world = World(own_streams=OFF)
-    async with world.leader():
-        applied = await world.apply(stream=ELSEWHERE)
-        await world.clock.advance(2)
-        assert stalled(world) == ("", "")
-        assert world.chain_due_us(uid_of(applied)) is not None
 
 
 async def test_a_schedule_that_was_armed_stops_when_streams_are_turned_off_and_goes_on_when_on():
@@ -74,14 +64,6 @@ async def test_a_stream_that_is_to_be_longer_than_allowed_is_refused_with_the_li
         await world.apply(stream={"name": "ticks", "maxLength": 1_000_000})
         await world.clock.advance(2)
         assert world.ready() == ("True", "Armed")
-
-
-async def test_the_length_of_a_stream_in_another_redis_is_nobodys_concern():
-    world = World()
-    async with world.leader():
-        await world.apply(stream={**ELSEWHERE, "maxLength": 5_000_000})
-        await world.clock.advance(2)
-        assert stalled(world) == ("", "")
 
 
 async def test_one_stream_too_many_is_stalled_until_another_one_is_deleted():

@@ -20,17 +20,7 @@ def test_a_note_that_makes_no_sense_is_none(text):
     assert partitioner.layout_of({partitioner.ANNOTATION: text}) is None
 
 
-def test_without_a_note_there_is_none():
-    assert partitioner.layout_of({}) is None
-
-
 def test_a_layout_under_way_is_noted_with_what_it_is_filled_from():
     layout = Layout(number=2, shards=64, former=Layout(number=1, shards=16))
     assert partitioner.note_of(layout) == {partitioner.ANNOTATION: "2/64 1/16"}
     assert partitioner.layout_of(partitioner.note_of(layout)) == layout
-
-
-@pytest.mark.parametrize("text", ["2/64 ", "2/64 x", "2/64 1/3", "/64", "2/64 1/16 1/4"])
-def test_half_a_note_is_no_note(text):
-    found = partitioner.layout_of({partitioner.ANNOTATION: text})
-    assert found is None or (text == "2/64 " and found.former is None)

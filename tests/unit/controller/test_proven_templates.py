@@ -37,11 +37,3 @@ async def test_a_created_job_ends_a_dry_run_that_is_pending():
         assert world.status()["observedGeneration"] == 1
         await world.clock.advance(300)
         assert world.ready() == ("True", "Armed")
-
-
-async def test_a_job_of_an_older_generation_proves_nothing():
-    async with World().leader() as world:
-        made = await quota_keeps_the_verdict_away(world)
-        await create_and_tell(world, made, 0)
-        await world.clock.advance(writer.STALENESS_SECONDS)
-        assert world.ready() == ("Unknown", "DryRunPending")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 
-import msgspec
 import pytest
 
 from duepoint import errors
@@ -15,7 +14,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.schedules import ownstreams, points
 from duepoint.schedules.definition import State
 from tests.support.builders import JOB_TEMPLATE, at
-from tests.unit.controller.world import NAMESPACE, World, seen_of
+from tests.unit.controller.world import World
 
 
 async def test_an_applied_schedule_is_armed_and_ready():
@@ -85,26 +84,6 @@ async def test_a_deleted_schedule_leaves_nothing_in_the_queue():
         assert world.queue.shards[messages.ShardId(0)].members == {}
 
 
-async def test_a_schedule_that_is_being_deleted_leaves_the_queue_at_once():
-    async with World().leader() as world:
-        uid = (await world.apply())["metadata"]["uid"]
-        seen = observation_of(world)
-        world.observations.offer(msgspec.structs.replace(seen, deleted=True))
-        await world.clock.settle()
-        assert world.definition(uid) is None
-
-
-async def test_an_observation_older_than_a_deletion_does_not_bring_the_schedule_back():
-    async with World().leader() as world:
-        await world.apply()
-        old = observation_of(world)
-        await world.delete()
-        world.observations.offer(old)
-        world.observations.offer_known(old, None)
-        await world.clock.settle()
-        assert world.definitions() == []
-
-
 async def test_a_new_schedule_under_an_old_name_is_another_one():
     async with World().leader() as world:
         first = (await world.apply())["metadata"]["uid"]
@@ -157,16 +136,6 @@ async def test_whatever_stalls_an_armed_schedule_nothing_of_it_stays_in_the_queu
         assert world.status()["observedGeneration"] == 2
         assert world.definition(uid) is None
         assert world.chain_due_us(uid) is None
-
-
-async def test_a_mended_spec_starts_from_now():
-    async with World().leader() as world:
-        uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
-        await world.clock.advance(3600)
-        await world.apply(schedule="*/5 * * * *")
-        assert world.ready() == ("True", "Armed")
-        assert world.condition("Stalled") is None
-        assert world.chain_due_us(uid) == at("2026-03-01 13:05:00")
 
 
 # -- trouble -----------------------------------------------------------------------------------
@@ -290,16 +259,6 @@ async def test_a_job_template_is_tried_once_for_many_schedules():
         assert dry_runs(world) == 1
 
 
-async def test_why_a_schedule_is_suspended_is_shown():
-    async with World().leader() as world:
-        await world.apply(suspend=True, suspendReason="INC-42")
-        assert world.condition("Ready")["message"] == "spec.suspend is true: INC-42"
-        await world.apply(suspend=True, suspendReason="INC-42", suspendUntil="2026-03-02T00:00:00Z")
-        assert world.condition("Ready")["message"] == (
-            "suspended until 2026-03-02T00:00:00Z, slots from then on run: INC-42"
-        )
-
-
 async def test_a_template_that_the_api_server_refuses_is_stalled_and_not_armed():
     bad = json.loads(json.dumps(JOB_TEMPLATE))
     bad["spec"]["template"]["spec"]["restartPolicy"] = "Always"
@@ -332,12 +291,6 @@ async def test_without_a_verdict_the_schedule_is_armed_and_asked_about_again(tro
         await world.clock.advance(5)
         assert world.ready() == ("True", "Armed")
         assert world.status()["observedGeneration"] == 1
-
-
-def observation_of(world: World, name: str = "nightly"):
-    body = world.api.stored("schedules", NAMESPACE, name)
-    assert body is not None
-    return seen_of(body)
 
 
 async def test_a_completed_schedule_stays_completed_through_a_restart():

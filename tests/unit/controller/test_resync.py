@@ -56,19 +56,6 @@ async def test_a_restart_with_everything_in_order_writes_and_arms_nothing():
         assert reads == []
 
 
-async def test_a_crash_between_arming_and_status_only_writes_the_status():
-    world = World()
-    async with world.leader():
-        world.api.fail_next(kube_errors.Unavailable("killed"), verb="PATCH")
-        uid = (await world.apply())["metadata"]["uid"]
-        held = world.definition(uid)
-    assert world.status()["observedGeneration"] == -1
-    await world.clock.advance(600)
-    async with world.leader(epoch=2):
-        assert world.definition(uid) == held
-        assert world.ready() == ("True", "Armed")
-
-
 async def test_an_emptied_queue_is_rebuilt_from_the_watermarks():
     world = World()
     async with world.leader():

@@ -6,7 +6,6 @@ import pytest
 
 from duepoint.kube import jobs
 from tests.scenarios.test_completions import workers
-from tests.unit.controller.runworld import RunWorld
 from tests.unit.controller.world import NAMESPACE, World
 
 TWO_SLOTS_SECONDS = 620
@@ -30,21 +29,6 @@ async def test_a_slot_is_missed_with_that_reason_after_one_request(policy):
         told = [one for one in world.news if one.reason == "RunMissed"]
         assert "NamespaceTerminating" in told[0].note
         assert world.condition("LastRunSucceeded") is None
-
-
-async def test_a_backfill_ends_without_asking_again_and_again():
-    async with RunWorld().leader() as world:
-        await world.apply_job(schedule="0 * * * *", suspend=True)
-        await world.backfill(maxParallel=5)
-        world.api.terminating.add(NAMESPACE)
-        before = asked(world)
-        async with world.working():
-            await world.clock.advance(120)
-        assert asked(world) - before == 24
-        found = world.run_object()
-        assert found["status"]["runs"]["started"] == 0
-        ended = {one["type"]: one["status"] for one in found["status"]["conditions"]}
-        assert ended["Failed"] == "True"
 
 
 async def test_deleting_the_schedule_takes_its_points_with_it():

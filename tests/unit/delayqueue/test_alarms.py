@@ -69,18 +69,6 @@ async def test_an_empty_shard_sets_no_alarm(quiet, clock):
     assert await sleeping == ()
 
 
-async def test_a_shard_with_more_is_due_at_once(quiet):
-    quiet.note(_answer(1, 10.0, more=True))
-    assert await quiet.wait_until_due(60) == (1,)
-
-
-async def test_a_failed_look_is_repeated_after_the_wait(quiet, clock):
-    quiet.look_again([messages.ShardId(2)], after_seconds=2.0)
-    sleeping = await _asleep(clock, quiet.wait_until_due(60))
-    await clock.advance(2.0)
-    assert await sleeping == (2,)
-
-
 async def test_a_standby_shard_is_woken_after_the_preferred_worker(quiet, clock):
     quiet.standby = frozenset({messages.ShardId(1)})
     quiet.wake(messages.ShardId(1), 0.0)

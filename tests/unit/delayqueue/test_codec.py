@@ -21,10 +21,6 @@ def _record(number=0, **changed):
     return known, a_record(known, namespace=3, target=300, rule=70_000 + number)
 
 
-def _versions(records):
-    return [record[3:7] for record in records]
-
-
 def test_a_usual_record_stays_within_72_bytes():
     usual = a_definition(name="nightly-report-0123456789", generation=300)
     assert len(a_record(usual, namespace=1000, target=70_000, rule=2_000_000)) <= 72
@@ -49,22 +45,6 @@ def test_a_record_of_a_later_format_is_refused():
     record = a_record(a_definition(), namespace=1, target=1, rule=1)
     with pytest.raises(codec.UnknownRecord):
         codec.unpack(bytes([codec.FORMAT + 1]) + record[1:])
-
-
-def test_columns_say_what_the_records_say():
-    made = [_record(n, name="x" * (1 + n), generation=1 + 50 * n) for n in range(0, 253, 11)]
-    records = [record for _, record in made]
-    found = columns.columns(records, _versions(records))
-    assert list(found.indexes) == list(range(len(made)))
-    for row, (known, record) in enumerate(made):
-        packed = codec.unpack(record)
-        told = (found.uids[row], found.names[row], found.generations[row], found.created_us[row])
-        assert told == (known.uid, known.name, known.generation, packed.created_us)
-        assert codec.kind_numbers(found.kinds[row]) == (
-            packed.namespace,
-            packed.target,
-            packed.rule,
-        )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from duepoint import errors
@@ -12,10 +11,6 @@ from duepoint.schedules import points
 def test_the_stored_form_stays_as_it_was():
     packed = records.pack(messages.OccurrenceRecord(attempt=2, first_try_us=300, last_error="X"))
     assert packed.hex() == "960102cd012ca85363686564756c65a0a158"
-
-
-def test_no_record_is_that_of_a_first_attempt():
-    assert records.unpack(b"") == messages.OccurrenceRecord()
 
 
 def test_a_record_of_another_format_is_no_record():
@@ -33,22 +28,6 @@ def test_a_due_that_could_be_taken_for_a_claim_is_never_stored(due):
 @pytest.mark.parametrize("due", [0, points.DUE_LIMIT_US - 1])
 def test_the_dues_at_the_borders_are_stored(due):
     assert records.checked_due(due) == due
-
-
-def test_the_last_cause_is_kept_in_bounded_length_and_an_older_version_does_without_it():
-    record = messages.OccurrenceRecord(
-        attempt=2, first_try_us=300, last_error="Network", last_cause="c" * 5_000
-    )
-    packed = records.pack(record)
-    assert len(packed) < 300
-    read = records.unpack(packed)
-    assert read.last_cause == "c" * 199 + "…"
-    assert (read.attempt, read.last_error) == (2, "Network")
-    assert not read.unanswered_us
-    assert (
-        records.unpack(records.pack(msgspec.structs.replace(record, last_cause=""))).last_cause
-        == ""
-    )
 
 
 def test_a_request_without_an_answer_is_remembered_beside_everything_else():

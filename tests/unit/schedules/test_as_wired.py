@@ -11,7 +11,6 @@ from duepoint.schedules import definition
 from duepoint.schedules import rule as rules
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace
-from tests.unit.controller.world import World
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -68,23 +67,3 @@ async def test_after_an_outage_the_policy_chooses_and_the_rest_is_told(policy, f
         if event.state.name == "MISSED":
             told[event.reason] = told.get(event.reason, 0) + event.count
     assert told == missed
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason", "told"),
-    [
-        ({"schedule": "*/61 * * * *"}, "InvalidSchedule", 'did you mean "@every 61m"?'),
-        ({"schedule": "0 0 31 2 *"}, "NeverFires", "no time in the next 8 years"),
-        ({"schedule": "@every 1000000000h"}, "OutOfRange", "beyond the year 2112"),
-        ({"timeZone": "Europe/Berln"}, "UnknownTimeZone", 'did you mean "Europe/Berlin"?'),
-        ({"schedule": "@evrey 5m"}, "InvalidSchedule", 'did you mean "@every 5m"'),
-    ],
-    ids=["step", "never", "beyond", "zone", "macro"],
-)
-async def test_a_bad_schedule_is_stalled_with_field_and_hint(fields, reason, told):
-    async with World().leader() as world:
-        await world.apply(**fields)
-        stalled = world.condition("Stalled")
-        assert (stalled["status"], stalled["reason"]) == ("True", reason)
-        assert stalled["message"].startswith("spec.")
-        assert told in stalled["message"]

@@ -11,7 +11,6 @@ import pytest
 
 from duepoint.controller import plan
 from duepoint.schedules import policies, slots
-from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import State
 from tests.support.builders import CREATED_US, a_rule, a_spec, at
@@ -71,16 +70,6 @@ def test_a_period_longer_than_its_deadline_goes_on():
     assert due.slot_us == CREATED_US + 6 * HOUR_US
 
 
-def test_a_slot_over_its_deadline_is_missed_aloud():
-    # k/k#101148: CronJob says nothing.
-    rule = a_rule("0 * * * *", policy={"deadline_seconds": 600})
-    decision = decide(rule, "2026-03-01 12:00", "2026-03-01 12:30")
-    assert not decision.run
-    assert [(each.reason.value, each.count) for each in decision.missed] == [
-        ("DeadlineExceeded", 1)
-    ]
-
-
 def test_an_edit_runs_nothing_of_the_past():
     # k/k#63371, #130838: the new schedule's last slot ran at the old one's next time.
     stored = planned(a_spec(schedule="0 16 * * *")).definition
@@ -100,11 +89,6 @@ def test_resuming_to_the_second_of_a_slot_leaves_that_slot_to_the_suspension():
     stored = planned(a_spec(schedule="0 * * * *", suspend=True)).definition
     made = planned(edited(schedule="0 * * * *"), stored, now="2026-03-01 15:00:00")
     assert (made.skipped, made.arming.due_us) == (4, at("2026-03-01 16:00"))
-
-
-def test_a_new_schedule_does_not_run_at_once():
-    made = planned(a_spec(schedule="@every 1h"), now="2026-03-01 11:59:31")
-    assert made.arming.due_us == CREATED_US + HOUR_US
 
 
 def test_without_a_zone_it_is_utc_and_never_the_machines(monkeypatch):
@@ -162,15 +146,6 @@ def test_periods_below_a_minute_are_slots_of_their_own():
 def test_one_shots_in_the_past(fields, state, missed):
     made = planned(a_spec(**fields))
     assert (made.definition.state, made.missed) == (state, missed)
-
-
-def test_times_that_coincide_run_once():
-    texts = ("0 * * * *", "*/30 * * * *", "@hourly", "@at 2026-03-01T13:00:00Z")
-    rule = rules.Rule(timing=rules.Timing(schedules=texts), policy=rules.Policy(catch_up="All"))
-    decision = decide(rule, "2026-03-01 12:00", "2026-03-01 13:30")
-    assert ran(decision) == [
-        at(f"2026-03-01 {time}") for time in ("12:00", "12:30", "13:00", "13:30")
-    ]
 
 
 def test_start_is_included_and_end_is_not():

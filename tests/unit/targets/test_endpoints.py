@@ -51,13 +51,6 @@ async def test_an_answer_is_believed_for_a_minute(clock):
     assert server.asked == 2
 
 
-async def test_a_service_that_is_missing_is_looked_for_each_time(clock):
-    server = Server(GONE, FOUND)
-    cache = endpoints.ServiceCache(server, clock)
-    assert await ask(cache) is GONE
-    assert await ask(cache) is FOUND
-
-
 async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock):
     server = Server(FOUND, AWAY)
     cache = endpoints.ServiceCache(server, clock)

@@ -42,13 +42,6 @@ async def test_a_slot_makes_its_job(server):
     assert pod["duepoint.dev/previous-time"] == "2026-03-01T11:59:00Z"
 
 
-async def test_without_a_payload_and_a_former_slot_there_are_no_such_annotations(server):
-    await fire(server, previous_us=None)
-    pod = server.stored("jobs", "default", NAME)["spec"]["template"]["metadata"]["annotations"]
-    assert "duepoint.dev/payload" not in pod
-    assert "duepoint.dev/previous-time" not in pod
-
-
 async def test_fired_twice_a_slot_has_one_job_and_both_were_delivered(server):
     first, second = await fire(server), await fire(server, attempt=2)
     assert first.job_name == second.job_name == NAME
@@ -96,11 +89,6 @@ async def test_a_request_without_an_answer_may_come_later(server, error, unanswe
     assert made.may_come_again == unanswered
 
 
-async def test_a_job_that_was_there_may_come_again_and_one_that_was_made_may_not(server):
-    first, second = await fire(server), await fire(server, attempt=2)
-    assert (first.may_come_again, second.may_come_again) == (False, True)
-
-
 async def test_a_name_taken_by_another_schedule_is_a_conflict_and_left_alone(server):
     await fire(server, uid="another-uid")
     given = await fire(server)
@@ -117,13 +105,6 @@ async def test_a_full_quota_may_empty(server):
     assert isinstance(given, outcome.Retry)
     assert given.reason is Reason.QUOTA_EXCEEDED
     assert not given.started
-
-
-async def test_missing_rights_may_be_granted(server):
-    server.fail_next(errors.Forbidden("no", cause=errors.ForbiddenCause.RIGHTS))
-    given = await fire(server)
-    assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.FORBIDDEN
 
 
 async def test_a_terminating_namespace_is_the_end(server):
@@ -154,25 +135,6 @@ async def test_a_payload_that_no_job_can_carry_is_not_repeated(server):
     assert isinstance(given, outcome.Rejected)
     assert given.reason is Reason.INVALID_JOB_TEMPLATE
     assert server.requests == []
-
-
-@pytest.mark.parametrize(
-    ("error", "after_us"),
-    [
-        pytest.param(errors.Unavailable("502", status=502), None, id="5xx"),
-        pytest.param(errors.Unavailable("cut", sent=False), None, id="network"),
-        pytest.param(errors.Throttled("slow", retry_after_seconds=7), 7_000_000, id="429"),
-        pytest.param(errors.Unavailable("no", retry_after_seconds=1.5), 1_500_000, id="after"),
-        pytest.param(errors.Unauthorized("401", status=401), None, id="401"),
-    ],
-)
-async def test_an_api_server_that_is_unwell_is_asked_again(server, error, after_us):
-    server.fail_next(error)
-    given = await fire(server)
-    assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.API_UNAVAILABLE
-    assert given.after_us == after_us
-    assert not given.started
 
 
 async def test_nothing_is_sent_after_the_claims_end(server):

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-
 import pytest
 
 from duepoint import telemetry
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from tests.fakes import fakeclock, recordingtarget
 from tests.support import firings
 
 HOUR_US = 3_600_000_000
-METRICS_PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
 def a_firing(clock, action=None, *, seconds_left=10.0, **changes):
@@ -35,11 +30,6 @@ def a_firing(clock, action=None, *, seconds_left=10.0, **changes):
 )
 def test_an_attempt_has_a_limit_of_its_own(action, seconds):
     assert target.attempt_limit_seconds(actions.Action(target=action)) == seconds
-
-
-def test_an_attempt_ends_with_the_claim_unless_told_otherwise():
-    clock = fakeclock.FakeClock()
-    assert target.seconds_left(a_firing(clock, seconds_left=8.0), clock) == pytest.approx(8.0)
 
 
 def test_a_claim_that_is_kept_alive_leaves_the_attempt_its_own_limit():
@@ -112,25 +102,3 @@ async def test_each_firing_goes_to_the_target_of_its_kind_and_is_counted(action,
     assert isinstance(given, outcome.Delivered)
     assert {name for name, one in kinds.items() if one.fired} == {kind}
     assert counted._value.get() == before + 1
-
-
-@pytest.mark.parametrize(
-    ("answer", "label"),
-    [
-        (outcome.Delivered(accepted_us=1), "delivered"),
-        (outcome.Retry(reason=Reason.NETWORK, message="refused"), "retry"),
-        (outcome.Rejected(reason=Reason.NETWORK, message="refused"), "rejected"),
-        (outcome.Skip(reason=Reason.NETWORK, message="gone"), "skipped"),
-    ],
-)
-def test_each_outcome_is_counted_under_the_label_of_the_metrics_page(answer, label):
-    counted = telemetry.runs_total.labels("shop", "webhook", label)
-    before = counted._value.get()
-    target.count("shop", actions.Action(target=firings.a_webhook()), answer)
-    assert counted._value.get() == before + 1
-    assert label in METRICS_PAGE.read_text()
-
-
-def test_a_firing_does_not_change():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        firings.a_firing().attempt = 2

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 
 import pytest
-from structlog.testing import capture_logs
 
 from duepoint import errors
 from duepoint.delayqueue import messages
@@ -15,7 +14,6 @@ from duepoint.runs.run import RunState
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.worker import claimer, settler
-from tests.support import shardstats
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace
 
@@ -144,15 +142,6 @@ async def test_a_retry_that_nobody_claimed_in_time_is_given_up_and_not_delivered
 # -- under load ------------------------------------------------------------------------------------
 
 
-async def test_a_worker_claims_no_more_than_it_has_room_for(place):
-    for number in range(40):
-        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), SLOW)
-    place.target.hold()
-    async with place.working(_with_room(place.a_worker(), 2)):
-        await place.clock.advance(12)
-        assert sum(stats.claimed for stats in await shardstats.read(place.queue)) == 2
-
-
 async def test_one_slow_delivery_does_not_take_the_room_of_its_whole_batch(place):
     for number in range(20):
         await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"))
@@ -192,31 +181,6 @@ async def test_a_slot_that_too_many_retries_crowd_out_is_told_as_failed(place, m
 # -- clocks and logs -------------------------------------------------------------------------------
 
 
-async def test_a_worker_whose_clock_is_an_hour_ahead_retries_in_time(place, monkeypatch):
-    await place.arm(every("600s"))
-    place.target.reply(UNREACHABLE)
-    now_us = place.clock.now_us
-    worker = place.a_worker()
-    fast = dataclasses.make_dataclass("Fast", [])()
-    fast.now_us = lambda: now_us() + 3_600 * SECOND
-    fast.monotonic, fast.sleep = place.clock.monotonic, place.clock.sleep
-    worker._firer._clock = fast
-    async with place.working(worker):
-        await place.clock.advance(640)
-    assert place.slots_fired() == [NOON + 600 * SECOND] * 2
-
-
-async def test_a_schedule_that_fails_all_the_time_writes_one_line_a_minute(place):
-    await place.arm(every("1s"))
-    place.target.always_reply(outcomes.Rejected(reason=Reason.REJECTED, message="404"))
-    with capture_logs() as lines:
-        async with place.working(place.a_worker()):
-            await place.clock.advance(150)
-    told = [line for line in lines if line["event"] == "attempt failed"]
-    assert len(told) == 3
-    assert sum(line["attempts_failed"] for line in told) > 100
-
-
 async def _claim_at(place, seconds: float) -> list[messages.Claimed]:
     await place.clock.advance(seconds)
     layout = await place.queue.layouts.read()
@@ -227,44 +191,6 @@ async def _claim_at(place, seconds: float) -> list[messages.Claimed]:
 def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
     worker._limits = dataclasses.replace(worker._limits, under_way=room)
     return worker
-
-
-async def _lose_owners(place, owners: int) -> None:
-    """A slot that so many owners have lost: a worker with it in hand asks for nothing else."""
-    await place.arm(every("1h"), SLOW)
-    await place.clock.advance(3600)
-    for _ in range(owners):
-        await _claim_at(place, LEASE_SECONDS + 1)
-    await place.clock.advance(LEASE_SECONDS + 1)
-
-
-def _crashes(place) -> list[int]:
-    return [count for shard in place.queue.shards.values() for count in shard.crashes]
-
-
-async def test_a_worker_that_loses_the_queue_again_and_again_gives_no_slot_up(place):
-    """Each time it has the slot in hand alone when its lease ends, and lives."""
-    await _lose_owners(place, 9)
-    async with place.working(place.a_worker()):
-        for _ in range(messages.POISON_RECLAIMS + 2):
-            place.target.hold()
-            await place.clock.advance(LEASE_SECONDS)
-            place.queue.available = False
-            await place.clock.advance(2 * LEASE_SECONDS)
-            place.queue.available = True
-            assert _crashes(place) == [1]
-            place.target.let_go()
-            await place.clock.advance(0.1)
-    assert not any(shard.dead for shard in place.queue.shards.values())
-
-
-async def test_a_worker_that_has_to_go_is_not_counted_as_lost_to_its_slot(place):
-    await _lose_owners(place, 9)
-    place.target.hold()
-    async with place.working(place.a_worker()):
-        await place.clock.advance(2)
-        assert _crashes(place) == [1]
-    assert _crashes(place) == []
 
 
 # -- judged as of the first claim ------------------------------------------------------------------

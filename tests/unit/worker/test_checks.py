@@ -88,23 +88,6 @@ async def test_a_check_of_an_older_generation_says_nothing(place):
     assert [one.generation for one in await place.events()] == [2]
 
 
-async def test_a_bug_in_a_check_is_told_and_the_check_repeated(place):
-    known = await armed(place)
-
-    async def broken(firing):
-        place.target.checked.append(firing)
-        raise RuntimeError("canary")
-
-    place.target.check = broken
-    async with place.working(place.a_worker()):
-        await place.clock.advance(10)
-    found = await told(place)
-    assert found[0][:2] == (RunState.CHECKED, "InternalError")
-    assert "canary" not in found[0][2]
-    assert len(place.target.checked) == 2
-    assert known.name == place.target.checked[0].name
-
-
 async def test_a_worker_killed_in_a_check_leaves_it_to_others(place):
     await armed(place)
 

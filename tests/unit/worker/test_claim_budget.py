@@ -24,18 +24,3 @@ def test_namespaces_with_few_points_in_hand_get_some_where_there_is_no_room():
     made.in_hand.update({0: 500, 1: claim_budget.FEW - 1})  # shards 0 to 3, and 4 to 7
     ask = made.few(SHARDS, most=512, left=0, batch=500, now=0.0)
     assert ask == claim_budget.Ask(shards=SHARDS[4:], batch=claim_budget.FEW)
-
-
-def test_what_a_worker_takes_beyond_its_room_is_bounded():
-    made, shards = claim_budget.ClaimBudget(), tuple(map(messages.ShardId, range(64)))
-    assert len(made.few(shards, most=512, left=0, batch=500, now=0.0).shards) == 8
-    assert len(made.few(shards, most=512, left=-112, batch=500, now=0.0).shards) == 1
-    assert made.few(shards, most=512, left=-128, batch=500, now=0.0) is None
-
-
-def test_more_quiet_shards_than_there_is_room_for_wait():
-    made = claim_budget.ClaimBudget()
-    made.deep[SHARDS[0]] = 50
-    (quiet, large), later = made.asks(SHARDS, 2, batch=500, now=0.0)
-    assert (quiet.shards, large.shards) == (SHARDS[1:3], SHARDS[:1])
-    assert tuple(later) == SHARDS[3:]

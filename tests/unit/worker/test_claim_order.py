@@ -53,14 +53,3 @@ async def test_a_burst_begins_after_the_small_claims_that_came_with_it():
         assert claims.begun == ["one", "few"]
         await claims.clock.advance(0.001)
         assert claims.begun == ["one", "few", "burst"]
-
-
-async def test_a_burst_waits_for_a_slow_delivery_a_moment_only():
-    async with running() as claims:
-        await claims.claim(("slow", 1, 30.0), ("burst", 100, 0.0))
-        await claims.clock.advance(claim_order.SMALLER_FIRST_SECONDS - 0.001)
-        assert claims.begun == ["slow"]
-        await claims.clock.advance(0.001)
-        assert claims.begun == ["slow", "burst"]
-        await claims.claim(("next burst", 100, 0.0))
-        assert claims.begun == ["slow", "burst", "next burst"]

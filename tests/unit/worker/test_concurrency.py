@@ -9,14 +9,13 @@ import msgspec
 import pytest
 
 from duepoint import telemetry
-from duepoint.delayqueue import messages
-from duepoint.kube import jobbuilder, jobs
+from duepoint.kube import jobbuilder
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules import actions, points
+from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
-from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name
+from tests.support.jobworkplace import DOWN, JOB, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH, WEBHOOK
 
 STREAM = actions.Action(target=actions.StreamAction(name="events", max_length=100))
@@ -49,16 +48,6 @@ async def test_a_slot_is_skipped_for_good_while_a_job_runs(place):
     ]
 
 
-async def test_a_skipped_slot_says_what_was_in_its_way_and_moves_the_watermark(place):
-    await place.schedule("Forbid")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(21)
-    (skipped,) = [e for e in await place.events() if e.state is RunState.SKIPPED]
-    assert (skipped.message, skipped.settled_us) == (
-        "a former run is active", NOON + 20 * SECOND,
-    )  # fmt: skip
-
-
 async def test_a_job_that_ended_while_nobody_watched_holds_nobody_up(place):
     await place.schedule("Forbid")
     async with place.working(place.a_worker()):
@@ -66,15 +55,6 @@ async def test_a_job_that_ended_while_nobody_watched_holds_nobody_up(place):
         place.api.end_job("default", name(10))
         await place.clock.advance(10)
     assert place.jobs_there() == [name(10), name(20)]
-
-
-async def test_a_job_that_was_deleted_by_hand_holds_nobody_up(place):
-    await place.schedule("Forbid")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        await place.api.request("DELETE", jobs.path("default", name(10)), {})
-        await place.clock.advance(10)
-    assert place.jobs_there() == [name(20)]
 
 
 async def test_several_may_run_where_the_limit_says_so(place):
@@ -105,33 +85,6 @@ async def test_a_slot_is_not_skipped_unless_the_jobs_can_be_looked_at(place):
     told = await place.told()
     assert (20, RunState.RUNNING, Reason.CREATED) in told
     assert not [one for one in told if one[1] is RunState.SKIPPED]
-
-
-async def test_jobs_are_known_again_after_redis_lost_everything(place):
-    known = await place.schedule("Forbid")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-    place.queue.flush()
-    await place.queue.membership.open(4, EPOCH)
-    await place.arm(msgspec.structs.replace(known, not_before_us=NOON + 10 * SECOND), JOB)
-    async with place.working(place.a_worker("b")):
-        await place.clock.advance(10)
-    assert place.jobs_there() == [name(10)]
-    assert (20, RunState.SKIPPED, Reason.CONCURRENCY_FORBIDDEN) in await place.told()
-
-
-async def test_a_slot_whose_job_exists_already_is_no_other_run(place):
-    """Redis lost the slot's end, and the slot is due again while its own Job runs."""
-    known = await place.schedule("Forbid")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-    place.queue.flush()
-    await place.queue.membership.open(4, EPOCH)
-    await place.arm(known, JOB)
-    async with place.working(place.a_worker("b")):
-        await place.clock.advance(1)
-    told = await place.told()
-    assert told == [(10, RunState.RUNNING, Reason.CREATED)]
 
 
 async def test_a_worker_that_dies_with_a_slot_let_in_leaves_no_run_behind(place):
@@ -256,54 +209,6 @@ async def test_a_replaced_job_is_not_made_again_after_redis_lost_everything(plac
     assert [one for one in await place.told() if one[0] == 10] == [
         (10, RunState.SKIPPED, Reason.REPLACED)
     ]
-
-
-class _CountedJobs:
-    """The target, with the slots of the Jobs that it made; a deletion may precede a request."""
-
-    def __init__(self, place: JobWorkplace) -> None:
-        self.place, self.target = place, place.target.job
-        self.made: list[int] = []
-        self.deleted_before = 0
-
-    async def check(self, firing):
-        return await self.target.check(firing)
-
-    async def fire(self, firing):
-        slot = (firing.slot_us - NOON) // SECOND
-        if slot == self.deleted_before:
-            await self.place.api.request("DELETE", jobs.path("default", name(slot)), {})
-        before = set(self.place.jobs_there())
-        answer = await self.target.fire(firing)
-        if name(slot) in set(self.place.jobs_there()) - before:
-            self.made.append(slot)
-        return answer
-
-
-def counted(place: JobWorkplace) -> _CountedJobs:
-    made = _CountedJobs(place)
-    place.target = dataclasses.replace(place.target, job=made)
-    return made
-
-
-async def test_a_job_that_runs_is_not_made_again_when_redis_went_back_behind_it(place):
-    """The queue has its slot as started and to be tried again, while a newer slot is due.
-
-    It was deleted as a replaced one, and then asked for: so the slot had two Jobs.
-    """
-    known = await place.schedule("Replace")
-    jobs_made = counted(place)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-    assert jobs_made.made == [10]
-    await place.lose_redis()
-    await place.clock.advance(9.5)
-    await place.rearm_started(known, 10, settled=30)
-    async with place.working(place.a_worker("b")):
-        await place.clock.advance(1)
-        assert place.jobs_there() == [name(10)]
-        await place.clock.advance(20)
-    assert jobs_made.made == [10, 40]
 
 
 async def test_the_retries_of_a_replaced_delivery_end_as_a_replaced_run(place):
@@ -494,35 +399,3 @@ async def test_a_stream_s_entries_end_at_once_and_no_policy_holds_them_up(
     async with place.working(place.a_worker()):
         await place.clock.advance(31)
     assert place.fired() == [10, 20, 30]
-
-
-async def test_a_run_by_hand_may_have_another_policy(place):
-    known = await place.schedule("Forbid")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        for uid, policy in (("uid-1", ""), ("uid-2", "Allow")):
-            await place.queue.occurrences.enqueue(
-                known, _manual(known, uid), _record(uid, policy), EPOCH
-            )
-        await place.clock.advance(1)
-    manual = [one for one in place.jobs_there() if one != name(10)]
-    assert len(manual) == 1
-    skipped = [e for e in await place.events() if e.state is RunState.SKIPPED]
-    assert [(e.reason, e.trigger, e.settled_us) for e in skipped] == [
-        (Reason.CONCURRENCY_FORBIDDEN, "Manual", 0)
-    ]
-
-
-def _manual(known, uid):
-    return points.DuePoint(
-        schedule_id=known.id,
-        timing_version=known.timing_version,
-        kind=points.PointKind.MANUAL,
-        due_us=0,
-        slot_us=NOON,
-        run_tag=points.run_tag(uid),
-    )
-
-
-def _record(uid, policy):
-    return messages.OccurrenceRecord(trigger="Manual", run_uid=uid, concurrency=policy)

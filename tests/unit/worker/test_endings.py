@@ -155,17 +155,6 @@ def test_a_job_that_is_put_off_leaves_its_slot_open_and_tells_why(started):
     assert (event.settled_us, event.completed, event.due_us) == (0, False, NOON)
 
 
-def test_the_waits_for_a_job_that_is_refused_grow():
-    refused = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="quota", started=False)
-    limits = RetryLimits(
-        first_us=1_000_000, most_us=60_000_000, max_attempts=1_000_000, give_up_us=NOON * 2
-    )
-    attempt = an_attempt(PointKind.RETRY, number=5, first_try_us=NOON - 60_000_000)
-    ending = close(attempt, refused, kind=actions.JobAction, limits=limits)
-    assert ending.occurrences[0].record.attempt == 5
-    assert ending.occurrences[0].point.due_us == NOON + 4_000 + 8_000_000
-
-
 @pytest.mark.parametrize("number", [3, 4], ids=["at-the-limit", "beyond-it"])
 def test_after_the_last_attempt_the_slot_is_a_dead_letter_and_a_failed_run(number):
     attempt = an_attempt(PointKind.RETRY, number=number)
@@ -261,20 +250,3 @@ def test_a_slot_whose_receiver_is_gone_is_skipped_and_the_chain_goes_on():
         Reason.ENDPOINT_GONE,
         NOON,
     )
-
-
-@pytest.mark.parametrize(
-    ("kind", "most_seconds"),
-    [
-        (actions.JobAction, 13),
-        (actions.StreamAction, 13),
-        (actions.KafkaAction, 13),
-        (actions.WebhookAction, 640),  # as its retry says
-    ],
-)
-def test_what_an_outage_held_up_is_tried_again_within_the_time_that_it_took(kind, most_seconds):
-    attempt = an_attempt(PointKind.RETRY, number=8, first_try_us=NOON + 4_000 - 13_000_000)
-    limits = dataclasses.replace(LIMITS, max_attempts=20)
-    (retry,) = close(attempt, UNREACHABLE, kind=kind, limits=limits, fraction=0.999).occurrences
-    wait_us = retry.point.due_us - (NOON + 4_000)
-    assert 0.99 * most_seconds < wait_us / 1_000_000 <= most_seconds

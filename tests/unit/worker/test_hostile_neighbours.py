@@ -9,7 +9,6 @@ import pytest
 
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.schedules.conditions import Reason
 from duepoint.targets import pace
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.recordingtarget import RecordingTarget
@@ -111,26 +110,6 @@ async def test_a_quiet_slot_is_claimed_while_bursts_fill_all_the_room(monkeypatc
         assert worker._under_way >= 2 * PLACES
         await place.clock.advance(10.0)
         assert place.target.quiet_us == [NOON + 20_000_000]
-
-
-async def test_who_gets_no_place_is_tried_again_and_uses_up_no_attempt(place):
-    await two_hostile_namespaces(place)
-    async with place.working(place.a_worker(concurrency=PLACES)):
-        await pass_slot(place)
-        hung = len(place.target.fired)
-        assert hung <= PLACES
-        await place.clock.advance(0.1)  # a burst is put off a little at a time
-        await asyncio.sleep(0.01)
-        put_off = [event for event in await place.events() if event.reason]
-        assert {event.reason for event in put_off} == {Reason.RECEIVER_BUSY}
-        place.target.let_go()
-        for _ in range(30):
-            await place.clock.advance(1.0)
-            await asyncio.sleep(0.01)
-    tries = {(one.namespace, one.name, one.slot_us): one.attempt for one in place.target.fired}
-    first = {key: number for key, number in tries.items() if key[2] == NOON + 10_000_000}
-    assert len(first) == 4 * PLACES  # nothing is lost
-    assert set(first.values()) == {1}  # and nothing counts that was not tried
 
 
 async def test_a_flood_of_jobs_of_one_namespace_lets_another_ones_job_pass(place):

@@ -16,7 +16,6 @@ NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
 JOB = actions.Action(target=actions.JobAction(template=JOB_TEMPLATE))
 UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
-QUOTA = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="exceeded quota", started=False)
 BAD = outcomes.Rejected(reason=Reason.INVALID_JOB_TEMPLATE, message="no", started=False)
 
 
@@ -62,21 +61,6 @@ async def test_a_failed_delivery_is_a_run_however_often_it_is_tried(place):
     first, second = NOON + 10 * SECOND, NOON + 20 * SECOND
     assert sorted(place.slots_fired()) == [first, first, first, second]
     assert (await place.definition(known)).started == 2
-
-
-async def test_a_run_that_was_set_aside_in_vain_goes_to_a_later_slot(place):
-    known = await limited(place, 1, policy={"deadline_seconds": 25})
-    place.target.always_reply(QUOTA)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(40)
-        place.target.always_reply(None)
-        await place.clock.advance(100)
-    events = await place.events()
-    missed = [event.slot_us for event in events if event.state is RunState.MISSED and event.count]
-    running = [event.slot_us for event in events if event.state is RunState.RUNNING]
-    assert NOON + 10 * SECOND in missed
-    assert len(running) == 1
-    assert (await place.definition(known)).started == 1
 
 
 async def test_of_overdue_slots_no_more_are_caught_up_than_runs_are_left(place):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from structlog.testing import capture_logs
 
 from duepoint import errors
 from duepoint.delayqueue import sharding
@@ -56,24 +55,6 @@ async def test_shards_of_other_servers_fire_on_time(place):
         place.queue.take_away()
         await place.clock.advance(2)
         assert sorted(_fired(place, there)) == list(range(10, 101, 10))
-
-
-async def test_it_is_told_once_and_well_again(place):
-    _, there = place.shards
-    with capture_logs() as logs:
-        async with place.working(place.a_worker()):
-            await place.clock.advance(11)
-            place.queue.take_away(place.shards[there])
-            await place.clock.advance(60)
-            (trouble,) = place.health.troubles().values()
-            assert trouble.startswith("1 of 4 shards are waited for: ")
-            place.queue.take_away()
-            await place.clock.advance(2)
-            assert not place.health.troubles()
-    told = [line["event"] for line in logs]
-    assert told.count("waiting for a part of the queue") == 1
-    assert told.count("claiming") == 2
-    assert "waiting for the queue" not in told
 
 
 async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, monkeypatch):

@@ -129,19 +129,6 @@ async def test_two_namespaces_that_hang_leave_a_third_one_its_places(
     assert time.monotonic() - begun < pace.PATIENCE_SECONDS / 2
 
 
-async def test_a_wait_that_is_cancelled_takes_no_place():
-    given = places(4)
-    await enter(given, "team", 3)
-    waiting = asyncio.create_task(given.enter("team"))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    for _ in range(3):
-        given.leave("team")
-    assert await given.enter("another") == 0.0
-
-
 class Requesting:
     """Requests that stay open until they are answered."""
 

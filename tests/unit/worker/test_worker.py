@@ -82,16 +82,6 @@ async def test_a_slow_delivery_delays_no_later_slot(place):
     assert ended == [NOON + n * SECOND for n in (1, 2, 3, 4)]
 
 
-async def test_a_webhook_slot_that_its_chain_leaves_behind_is_open_until_it_is_delivered(place):
-    await place.arm(every("1s"))
-    async with place.working(place.a_worker()):
-        await place.clock.advance(1.5)
-    assert [event.state for event in await place.events()] == [
-        RunState.PENDING,
-        RunState.SUCCEEDED,
-    ]
-
-
 async def test_a_failed_delivery_is_tried_again_while_the_chain_goes_on(place):
     await place.arm(every("10s"))
     place.target.reply(UNREACHABLE)
@@ -213,65 +203,6 @@ async def test_what_cannot_finish_in_the_grace_period_is_given_back_at_once(plac
     assert place.slots_fired() == [NOON + 300 * SECOND] * 2
 
 
-async def test_what_has_not_begun_is_given_back_at_the_signal_and_not_after_the_grace(place):
-    for number in range(12):
-        await place.arm(every("60s", uid=f"uid-{number}", name=f"s-{number}"))
-    place.target.hold()
-    leaving = place.a_worker("leaving", concurrency=2)
-    async with place.working(leaving) as (task,):
-        await place.clock.advance(61)
-        begun = {firing.name for firing in place.target.fired}
-        assert len(begun) == 2
-        leaving.drain()
-        async with place.working(place.a_worker("heir")):
-            await place.clock.advance(0.5)  # it may not be the preferred one of a shard
-            assert len(place.target.fired) == 12
-            place.target.let_go()
-            await place.clock.advance(0.1)
-            assert task.done()
-    assert len({firing.name for firing in place.target.fired}) == 12
-
-
-async def test_slots_of_one_catch_up_stay_in_order_over_the_end_of_a_worker(place):
-    rule = a_rule("@every 1s", policy={"catch_up": "All"})
-    await place.arm(every("1s", rule=rule))
-    await place.clock.advance(4.5)
-    place.target.hold()
-    leaving = place.a_worker("leaving")
-    async with place.working(leaving) as (task,):
-        await place.clock.advance(0.1)
-        assert place.slots_fired() == [NOON + SECOND]
-        leaving.drain()
-        async with place.working(place.a_worker("heir")):
-            await place.clock.advance(0.2)
-            assert place.slots_fired() == [NOON + SECOND], "the next one waits for it"
-            place.target.let_go()
-            await place.clock.advance(0.2)
-            assert task.done()
-    assert place.slots_fired() == [NOON + n * SECOND for n in (1, 2, 3, 4)]
-
-
-async def test_a_claim_that_arrives_after_the_signal_is_given_back_whole(place, monkeypatch):
-    await place.arm(every("10s"))
-    claim, leaving = place.queue.claims.claim, place.a_worker("leaving")
-
-    async def claim_and_end(*shards, **wishes):
-        answers = await claim(*shards, **wishes)
-        if any(answer.claim for answer in answers):
-            leaving.drain()
-        return answers
-
-    monkeypatch.setattr(place.queue.claims, "claim", claim_and_end)
-    async with place.working(leaving) as (task,):
-        await place.clock.advance(10.01)
-        assert task.done()
-    assert place.slots_fired() == []
-    monkeypatch.undo()
-    async with place.working(place.a_worker("heir")):
-        await place.clock.advance(0.01)
-    assert place.slots_fired() == [NOON + 10 * SECOND]
-
-
 async def test_a_delete_between_claim_and_fire_is_obeyed(place):
     known = await place.arm(every("10s"))
     async with place.working(place.a_worker()):
@@ -309,24 +240,3 @@ async def test_an_outage_of_redis_is_waited_out_and_then_caught_up(place):
         await place.clock.advance(5)
         assert not place.health.troubles()
     assert sorted(set(place.slots_fired())) == [NOON + n * 10 * SECOND for n in (1, 2, 3, 4)]
-
-
-async def test_an_open_delivery_is_told_of_once_and_a_short_one_not_at_all(place):
-    webhook = actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=60)
-    await place.arm(every("1h"), actions.Action(target=webhook))
-    place.target.hold()
-    async with place.working(place.a_worker()):
-        await place.clock.advance(3601)
-        assert await place.events() == []
-        await place.clock.advance(3)
-        (running,) = await place.events()
-        assert (running.state, running.reason, running.settled_us) == ("Running", "Running", 0)
-        assert (running.slot_us, running.attempts) == (NOON + 3600 * SECOND, 0)
-        await place.clock.advance(30)
-        place.target.let_go()
-        await place.clock.advance(1)
-        told, ended = await place.events()
-        assert told == running
-        assert (ended.state, ended.started_us) == ("Succeeded", running.started_us)
-        await place.clock.advance(3600)
-        assert [event.state for event in await place.events()][2:] == ["Succeeded"]

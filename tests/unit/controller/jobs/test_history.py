@@ -50,29 +50,6 @@ async def test_a_job_stays_while_a_request_for_it_without_an_answer_may_come():
         assert not has_job(world, name)
 
 
-async def test_a_new_leader_that_was_not_told_how_a_job_was_made_waits_for_late_requests():
-    world = World()
-    async with world.leader():
-        name = await ended_job(world, may_come_again=True)
-        await world.clock.advance(20)
-        assert has_job(world, name)
-    async with world.leader(epoch=2):
-        await world.clock.advance(30)
-        assert has_job(world, name)
-        await world.clock.advance(60)
-        assert not has_job(world, name)
-
-
-async def test_jobs_of_slots_up_to_an_upheaval_of_the_index_stay_for_late_requests():
-    async with World().leader() as world:
-        world.jobwatch.history.late.record_lost_claims(FIRST)
-        name = await ended_job(world)
-        await world.clock.advance(100)
-        assert has_job(world, name)
-        await world.clock.advance(70)
-        assert not has_job(world, name)
-
-
 @pytest.mark.parametrize("kind", [PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED])
 async def test_a_job_stays_while_the_queue_holds_its_slot_that_has_ended_by_the_status(
     kind,

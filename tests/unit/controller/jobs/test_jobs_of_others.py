@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from duepoint.controller.jobs.jobstate import WatchedJobs
-from duepoint.kube import jobbuilder, jobs, schedules
+from duepoint.kube import jobbuilder, jobs
 from tests.support.builders import JOB_TEMPLATE, at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
@@ -107,28 +107,6 @@ async def test_a_forged_end_calls_no_slot_that_waits(forgery):
 
 
 # -- made by hand ----------------------------------------------------------------------------------
-
-
-async def test_a_job_made_by_hand_without_a_slot_is_no_run_and_an_event_says_so_once():
-    async with World().leader() as world:
-        schedule = await world.apply_job(successfulJobsHistoryLimit=0, failedJobsHistoryLimit=0)
-        before = world.status()
-        name = await make(world, schedule, None, namespace=NAMESPACE, name="nightly-by-hand")
-        await world.clock.advance(5)
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(600)
-        assert world.status()["runs"] == before["runs"]
-        assert "lastRun" not in world.status()
-        assert world.api.stored("jobs", NAMESPACE, name) is not None
-        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
-        await world.clock.advance(5)
-        (told,) = [one for one in world.news if one.reason == "JobWithoutSlot"]
-        assert (told.warning, told.regarding.kind, told.related.name) == (
-            True,
-            schedules.KIND,
-            name,
-        )
-        assert jobbuilder.SCHEDULED_TIME in told.note
 
 
 # -- what no status can write ------------------------------------------------------------------

@@ -92,47 +92,6 @@ async def test_a_replaced_run_is_no_failure_whichever_is_seen_first(deleted):
         assert news_of(world, "RunFailed", "RunReplaced") == [("RunReplaced", False)]
 
 
-@pytest.mark.parametrize("is_watched", [True, False], ids=["before it is told", "unseen"])
-async def test_a_replacement_is_known_to_the_next_leader(is_watched):
-    """The one dies between the worker's word, which it has read, and what follows from it."""
-    world = World()
-    async with world.leader():
-        made = await world.apply_job(concurrencyPolicy="Replace")
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(5)
-        await world.tell(made["metadata"]["uid"], replacing(made, name))
-        await world.clock.advance(1)
-        if is_watched:
-            await delete(world, name)
-    if not is_watched:
-        await delete(world, name)
-    for epoch in (2, 3):
-        async with world.leader(epoch=epoch):
-            await world.clock.advance(60)
-            status = world.status()
-            assert status["lastRun"]["outcome"] == "Replaced"
-            runs = status["runs"]
-            assert (runs["started"], runs["replaced"], runs["failed"]) == (1, 1, 0)
-            assert adds_up(world)
-    assert news_of(world, "RunFailed") == []
-
-
-async def test_a_job_that_ended_before_it_could_be_replaced_has_succeeded():
-    async with World().leader() as world:
-        made = await world.apply_job(concurrencyPolicy="Replace")
-        name = await run_slot(world, made, FIRST)
-        await world.tell(made["metadata"]["uid"], replacing(made, name))
-        assert world.status().get("activeCount", 0) <= 1
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(5)
-        await delete(world, name)
-        await world.clock.advance(60)
-        status = world.status()
-        assert status["lastRun"]["outcome"] == "Succeeded"
-        assert "replaced" not in status["runs"]
-        assert [shard.outcomes for shard in world.queue.shards.values() if shard.outcomes] == []
-
-
 # -- deleted ---------------------------------------------------------------------------------------
 
 

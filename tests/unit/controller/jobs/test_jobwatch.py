@@ -60,34 +60,6 @@ async def test_a_failed_job_is_a_failed_run_with_its_reason():
         assert (told.related.name, told.related.uid) == (name, job_uid)
 
 
-async def test_a_job_deleted_while_it_runs_is_a_failed_run():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(5)
-        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
-        await world.clock.advance(5)
-        assert world.status()["lastRun"]["outcome"] == "Failed"
-        assert "activeCount" not in world.status()
-
-
-async def test_jobs_that_ended_while_nobody_led_are_counted_once():
-    world = World()
-    async with world.leader():
-        made = await world.apply_job()
-        first = await run_slot(world, made, FIRST)
-        world.api.end_job(NAMESPACE, first)
-        await world.clock.advance(5)
-        second = await run_slot(world, made, FIRST + 300 * S)
-        await world.clock.advance(5)
-    world.api.end_job(NAMESPACE, second)
-    for epoch in (2, 3):
-        async with world.leader(epoch=epoch):
-            await world.clock.advance(5)
-            assert world.status()["runs"]["started"] == 2
-            assert world.status()["runs"]["succeeded"] == 2
-
-
 async def test_a_watch_that_is_too_old_lists_again_and_counts_nothing_twice():
     async with World().leader() as world:
         made = await world.apply_job()

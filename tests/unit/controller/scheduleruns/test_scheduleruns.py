@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from duepoint.kube import errors as kube_errors
-from duepoint.runs.outcome import Rejected, Retry
-from duepoint.schedules.conditions import Reason
 from tests.unit.controller.runworld import RunWorld
 from tests.unit.controller.world import NAMESPACE
 
@@ -132,18 +130,6 @@ async def test_no_more_jobs_run_at_once_than_asked_for():
         assert world.run_condition("Complete")["status"] == "True"
 
 
-async def test_runs_that_exclude_one_another_go_one_after_the_other():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job(schedule="0 */6 * * *", concurrencyPolicy="Forbid")
-        await world.backfill(maxParallel=5)
-        await world.clock.advance(2)
-        assert len(world.jobs()) == 1
-        for _ in range(4):
-            await world.finish_jobs()
-            await world.clock.advance(2)
-        assert world.counts() == (4, 4, 4, 0, 0)
-
-
 async def test_a_range_with_more_slots_than_the_limit_starts_nothing_and_names_both_numbers():
     async with RunWorld().leader() as world, world.working():
         await world.apply(schedule="* * * * *")
@@ -155,17 +141,6 @@ async def test_a_range_with_more_slots_than_the_limit_starts_nothing_and_names_b
         assert "1440" in world.run_status()["message"]
         assert "1439" in world.run_status()["message"]
         assert world.counts() == (1440, 0, 0, 0, 0)
-
-
-async def test_ten_million_slots_are_counted_and_refused_at_once():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply(schedule="@every 1s", startTime="2025-01-01T00:00:00Z")
-        await world.run_schedule(
-            backfill={"from": "2025-01-01T00:00:00Z", "to": "2025-05-01T00:00:00Z"}
-        )
-        await world.clock.advance(2)
-        assert {one.trigger for one in world.target.fired} <= {"Schedule", "CatchUp"}
-        assert str(120 * 86400) in world.run_status()["message"]
 
 
 async def test_a_range_without_slots_is_complete():
@@ -198,16 +173,6 @@ async def test_without_its_schedule_it_waits_and_runs_once_there_is_one():
         assert world.counts() == (1, 1, 1, 0, 0)
 
 
-async def test_a_schedule_that_cannot_be_accepted_is_waited_for():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply(schedule="0 0 30 2 *")
-        await world.run_schedule()
-        assert world.run_condition("Reconciling")["reason"] == "ScheduleNotReady"
-        await world.apply(schedule="0 0 28 2 *")
-        await world.clock.advance(2)
-        assert world.counts() == (1, 1, 1, 0, 0)
-
-
 async def test_deleting_a_backfill_starts_no_further_slot_and_leaves_jobs_that_run():
     async with RunWorld().leader() as world, world.working():
         await world.apply_job(schedule="0 * * * *", successfulJobsHistoryLimit=100)
@@ -229,16 +194,6 @@ async def test_deleting_a_trigger_that_waits_withdraws_it():
         async with world.working():
             await world.clock.advance(30)
         assert world.target.fired == []
-
-
-async def test_a_failed_delivery_makes_the_trigger_failed():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply()
-        world.target.always_reply(Rejected(reason=Reason.REJECTED, message="HTTP 400"))
-        await world.run_schedule()
-        await world.clock.advance(3)
-        assert world.counts() == (1, 1, 0, 1, 0)
-        assert "HTTP 400" in world.run_status()["message"]
 
 
 async def test_a_run_that_waits_says_for_what():
@@ -265,17 +220,6 @@ async def test_it_is_deleted_when_its_time_to_live_is_over_and_not_before():
         assert world.run_object() is None
         await world.clock.advance(600)
         assert len(world.target.fired) == 3  # one by hand, two on their times
-
-
-async def test_the_time_to_live_counts_on_under_the_next_leader():
-    world = RunWorld()
-    async with world.leader(), world.working():
-        await world.apply()
-        await world.run_schedule(ttlSecondsAfterFinished=60)
-        await world.clock.advance(5)
-    async with world.leader(epoch=2), world.working():
-        await world.clock.advance(70)
-        assert world.run_object() is None
 
 
 async def test_who_keeps_it_in_git_with_a_time_to_live_is_warned():
@@ -330,50 +274,6 @@ async def test_a_trigger_may_bring_a_policy_of_its_own():
         await world.run_schedule("third", trigger={"concurrencyPolicy": "Forbid"})
         await world.clock.advance(3)
         assert world.counts("third") == (1, 0, 0, 0, 1)
-
-
-async def test_a_trigger_that_waits_for_its_turn_runs_when_the_former_run_ends():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job(schedule="0 0 1 1 *", concurrencyPolicy="Queue")
-        await world.run_schedule("first")
-        await world.clock.advance(2)
-        await world.run_schedule()
-        await world.clock.advance(3)
-        assert len(world.jobs()) == 1
-        assert world.counts() == (1, 0, 0, 0, 0)
-        assert "waiting: ConcurrencyQueued: a former run is active" in world.run_status()["message"]
-        await world.finish_jobs()
-        await world.clock.advance(60)
-        assert len(world.jobs()) == 2
-        assert "ConcurrencyQueued" not in world.run_status()["message"]
-        await world.finish_jobs()
-        await world.clock.advance(5)
-        assert world.counts() == (1, 1, 1, 0, 0)
-
-
-async def test_a_run_between_two_tries_is_not_running_and_says_why():
-    refused = Retry(reason=Reason.NETWORK, message="Connection refused")
-    world = RunWorld()
-    async with world.leader(), world.working():
-        world.target.always_reply(refused)
-        await world.apply(schedule="0 0 1 1 *")
-        await world.run_schedule()
-        await world.clock.advance(5)
-        assert world.counts() == (1, 1, 0, 0, 0)
-        status = world.run_status()
-        assert world.run_condition("Reconciling")["reason"] == "Retrying"
-        assert "0 running, 1 tried again: Network: Connection refused" in status["message"]
-        (active,) = status["active"]
-        assert active["trouble"].startswith("Network: Connection refused; next try at 2026-03-01T")
-        assert world.status()["lastRun"]["outcome"] == "Retrying"
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert world.run_condition("Reconciling")["reason"] == "Retrying"
-        world.target.always_reply(None)
-        async with world.working():
-            await world.clock.advance(120)
-        assert world.counts() == (1, 1, 1, 0, 0)
-        assert "active" not in world.run_status()
 
 
 @pytest.mark.parametrize("is_newer", [True, False])

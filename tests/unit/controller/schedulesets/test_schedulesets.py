@@ -106,31 +106,6 @@ async def test_a_set_never_changes_between_jobs_and_other_targets(world):
         assert "create another set" in world.set_condition("Stalled")["message"]
 
 
-async def test_numbers_follow_at_most_every_ten_seconds_and_only_when_they_change(world):
-    async with world.leader():
-        await world.apply_set()
-        writes = world.set_status_writes()
-        await world.clock.advance(60)
-        assert world.set_status_writes() == writes
-        await world.put(5)
-        await world.clock.advance(11)
-        assert world.set_status()["members"] == 5
-        assert world.set_status_writes() == writes + 1
-
-
-async def test_a_queue_that_is_away_is_reported_on_what_is_not_applied_alone(world):
-    async with world.leader():
-        await world.apply_set("before")
-        world.queue.available = False
-        await world.apply_set("after")
-        await world.clock.advance(5)
-        assert world.set_ready("before") == ("True", "Armed")
-        assert world.set_ready("after") == ("Unknown", "QueueUnavailable")
-        world.queue.available = True
-        await world.clock.advance(20)
-        assert world.set_ready("after") == ("True", "Armed")
-
-
 async def test_an_operator_without_the_right_to_hold_objects_says_so(world):
     async with world.leader():
         world.api.fail_next(
@@ -237,20 +212,6 @@ async def test_a_deletion_waits_for_redis_and_ends(world):
         assert world.set_object() is None
 
 
-async def test_an_object_without_its_finalizer_takes_its_members_with_it(world):
-    async with world.leader():
-        made = await world.apply_set()
-        await world.put(3)
-        patch = [{"op": "remove", "path": "/metadata/finalizers"}]
-        await world.api.request(
-            "PATCH", world.set_path(), patch, content_type="application/json-patch+json"
-        )
-        await world.delete_set()
-        await world.clock.advance(1)
-        assert world.record() is None
-        assert len(world.members(made["metadata"]["uid"])) == 0
-
-
 async def test_a_namesake_waits_for_the_members_of_the_former_set(world):
     async with world.leader():
         first = await world.apply_set()
@@ -283,26 +244,3 @@ async def test_a_set_that_a_list_does_not_show_is_held_and_removed_after_ten_min
         await world.clock.advance(180)
         assert len(world.members(uid)) == 0
         assert world.record() is None
-
-
-async def test_a_set_that_comes_back_keeps_its_members(world):
-    async with world.leader():
-        made = await world.apply_set()
-        await world.put(3)
-        document = world.set_object()
-    del world.api.objects[schedules.SET_PLURAL, NAMESPACE, NAME]
-    async with world.leader(epoch=2) as term:
-        await world.clock.advance(300)
-        world.api.restore(schedules.SET_PLURAL, document)
-        term.sets.request()
-        await world.clock.advance(ORPHAN_SECONDS)
-        assert world.record().state is SetState.READY
-        assert len(world.members(made["metadata"]["uid"])) == 3
-
-
-async def test_sets_of_namespaces_that_are_not_watched_are_left_alone(world):
-    async with world.leader():
-        await world.apply_set()
-    async with world.leader(epoch=2, namespaces=("another",)):
-        await world.clock.advance(2 * ORPHAN_SECONDS)
-        assert world.record().state is SetState.READY

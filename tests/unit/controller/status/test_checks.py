@@ -102,17 +102,6 @@ async def test_what_only_an_edit_mends_is_stalled_and_does_not_fire(world):
         assert world.chain_due_us(uid) is not None
 
 
-async def test_what_was_refused_while_nobody_led_leaves_the_queue(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await world.clock.advance(2)
-    await found(world, schedule, "InvalidWebhook", REFUSED)
-    async with world.leader(epoch=2):
-        await world.clock.advance(4)
-        assert world.ready() == ("False", "InvalidWebhook")
-        assert world.definition(schedule["metadata"]["uid"]) is None
-
-
 async def test_a_secret_that_cannot_be_read_is_an_event_once(world):
     async with world.leader():
         schedule = await world.apply(webhook=SIGNED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from duepoint.runs.run import RunState
 from tests.unit.controller.status.test_openslots import S, put_off
 from tests.unit.controller.status.test_reporter import FIRST, event
@@ -94,26 +92,3 @@ async def test_deliveries_that_wait_for_a_circuit_are_a_condition_until_one_arri
 
 
 # -- the fold -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [
-        (RunState.MISSED, "DeadlineExceeded"),
-        (RunState.FAILED, "CircuitOpen"),
-        (RunState.SKIPPED, "QueueFull"),
-        (RunState.SUPERSEDED, "StaleVersion"),
-    ],
-)
-async def test_a_delivery_that_was_given_up_waits_for_no_circuit(state, reason):
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        await world.tell(uid, waits(made))
-        await world.clock.advance(5)
-        assert world.condition("CircuitOpen") is not None
-        given_up = event(made, FIRST, state, reason=reason, message=WAITS, at_us=FIRST + 60 * S)
-        await world.tell(uid, given_up)
-        await world.clock.advance(60)
-        assert world.condition("CircuitOpen") is None

@@ -7,15 +7,11 @@ import structlog
 from prometheus_client import REGISTRY
 
 from duepoint.delayqueue.claims import settling
-from duepoint.runs import outcome as outcomes
-from duepoint.schedules.conditions import Reason
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import virtualqueue
 from tests.support.builders import at
 from tests.unit.controller.status.test_openslots import a_worker
 from tests.unit.controller.world import World
-
-DOWN = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
 
 
 @pytest.fixture
@@ -56,28 +52,3 @@ async def test_slots_are_not_run_again_though_their_outcomes_were_dropped_unread
             assert world.chain_due_us(uid) == at("2026-03-01 12:20:00")
     assert dropped() > before
     assert [line for line in lines if "dropped unread" in line["event"]]
-
-
-async def test_a_slot_that_is_still_tried_is_not_lost_though_its_news_was_dropped_unread(
-    nothing_is_kept,
-):
-    world = World()
-    async with world.leader():
-        await world.apply()
-    target = RecordingTarget(world.clock)
-    target.always_reply(lambda firing: _down_at_first(firing.slot_us))
-    async with a_worker(world, target):
-        await world.clock.advance(700)
-    async with world.leader(epoch=2):
-        await world.clock.advance(60)
-        assert world.status()["openSlots"]["oldest"] == "2026-03-01T12:05:00Z"
-        await lose_the_index(world)
-        before = len(target.fired)
-        async with a_worker(world, target):
-            await world.clock.advance(60)
-        assert at("2026-03-01 12:05:00") in {one.slot_us for one in target.fired[before:]}
-
-
-def _down_at_first(slot_us: int) -> outcomes.Outcome:
-    first = slot_us == at("2026-03-01 12:05:00")
-    return DOWN if first else outcomes.Delivered(accepted_us=slot_us)

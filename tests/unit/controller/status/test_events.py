@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.runs.run import RunState
-from tests.unit.controller.status.test_openslots import S, put_off
+from tests.unit.controller.status.test_openslots import S
 from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
 
@@ -41,18 +41,6 @@ async def test_a_failure_is_news_and_so_is_the_first_success_after_it():
         assert "JobFailed: exit 1" in told.note
 
 
-async def test_what_is_told_twice_is_news_once():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(610)
-        missed = event(made, FIRST, RunState.MISSED, reason="DeadlineExceeded", count=3)
-        await world.tell(uid, missed, event(made, SECOND_SLOT, RunState.FAILED))
-        await world.tell(uid, missed, event(made, SECOND_SLOT, RunState.FAILED))
-        assert reasons(world) == ["RunMissed", "RunFailed"]
-        assert world.news[0].note.startswith("3 slots up to 2026-03-01T12:05:00Z were missed")
-
-
 async def test_a_missed_slot_is_told_by_the_word_that_helps_most():
     async with World().leader() as world:
         made = await world.apply_job()
@@ -77,25 +65,6 @@ async def test_a_slot_that_is_skipped_as_its_spec_asks_is_told_and_is_no_warning
         )
         assert [(one.reason, one.warning) for one in world.news] == [("RunSkipped", False)]
         assert world.news[0].note.endswith(reason)
-
-
-async def test_a_slot_that_finds_its_queue_full_is_a_warning():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.clock.advance(610)
-        await world.tell(
-            made["metadata"]["uid"], event(made, FIRST, RunState.SKIPPED, reason="QueueFull")
-        )
-        assert [(one.reason, one.warning) for one in world.news] == [("RunSkipped", True)]
-
-
-async def test_a_quota_that_holds_a_slot_up_is_told():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        await world.clock.advance(310)
-        await world.tell(made["metadata"]["uid"], put_off(made, FIRST))
-        assert reasons(world) == ["QuotaExceeded"]
-        assert "exceeded quota" in world.news[0].note
 
 
 async def test_the_last_slot_is_told():

@@ -67,18 +67,6 @@ async def test_a_receiver_that_is_not_there_is_failing_from_the_second_attempt_u
         assert (told(world), await gauge()) == (["RunFailing", "RunRecovered"], 0)
 
 
-async def test_an_old_run_that_fails_on_does_not_hide_that_newer_ones_succeed():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        await world.tell(uid, failed(made, 2))
-        await world.clock.advance(300)
-        await world.tell(uid, succeeded(made, FIRST + 300 * S), failed(made, 3, late=400))
-        await world.clock.advance(5)
-        assert world.condition("Failing") is None
-
-
 async def test_a_new_leader_keeps_since_when_it_fails_and_tells_it_no_second_time():
     world = World()
     async with world.leader():
@@ -99,15 +87,3 @@ async def test_a_new_leader_keeps_since_when_it_fails_and_tells_it_no_second_tim
         await world.clock.advance(5)
         assert world.condition("Failing") is None
         assert told(world) == ["RunFailing", "RunRecovered"]
-
-
-async def test_a_suspended_schedule_is_not_failing():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(301)
-        await world.tell(made["metadata"]["uid"], failed(made, 2))
-        await world.clock.advance(5)
-        assert world.condition("Failing") is not None
-        await world.apply(suspend=True)
-        await world.clock.advance(5)
-        assert world.condition("Failing") is None

@@ -118,20 +118,6 @@ async def test_a_new_leader_learns_from_the_queue_which_slots_are_open():
         assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
 
 
-async def test_slots_that_a_full_stream_never_told_the_end_of_are_forgotten_in_the_end():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(610)
-        await world.tell(uid, put_off(made, FIRST))
-        await world.tell(uid, event(made, SECOND_SLOT))
-        await world.clock.advance(1_200)
-        assert world.status()["openSlots"]["count"] == 1
-        await world.clock.advance(3_600)
-        assert "openSlots" not in world.status()
-        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
-
-
 async def test_the_job_of_an_open_slot_is_not_deleted_though_an_edit_has_passed_it():
     async with World().leader() as world:
         made = await world.apply_job(successfulJobsHistoryLimit=0)

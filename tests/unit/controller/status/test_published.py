@@ -6,20 +6,6 @@ import msgspec
 import pytest
 
 from duepoint.controller.status import published
-from tests.support.builders import at
-
-
-def test_deliveries_that_failed_above_the_watermark_are_named():
-    rows = [
-        {"scheduledTime": "2026-03-01T12:05:00Z", "outcome": "Retrying"},
-        {"scheduledTime": "2026-03-01T12:04:00Z", "outcome": "Retrying", "trigger": "CatchUp"},
-        {"scheduledTime": "2026-03-01T12:03:00Z", "outcome": "Retrying", "trigger": "Manual"},
-        {"scheduledTime": "2026-03-01T12:02:00Z", "outcome": "Failed"},
-        {"scheduledTime": "2026-03-01T12:00:00Z", "outcome": "Retrying"},
-    ]
-    text = msgspec.json.encode({"settledThrough": "2026-03-01T12:00:00Z", "recentRuns": rows})
-    found = published.of(text).retried_us
-    assert found == (at("2026-03-01 12:04:00"), at("2026-03-01 12:05:00"))
 
 
 @pytest.mark.parametrize(

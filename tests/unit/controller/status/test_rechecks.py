@@ -55,15 +55,6 @@ async def test_next_is_not_past_though_nothing_is_told_of_the_slot():
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
 
 
-async def test_a_schedule_at_rest_costs_nothing():
-    async with World().leader() as world:
-        await world.apply(suspend=True)
-        await world.clock.advance(10)
-        writes, asked = world.status_writes(), len(world.api.requests)
-        await world.clock.advance(3600)
-        assert (world.status_writes(), len(world.api.requests)) == (writes, asked)
-
-
 async def test_a_jittered_slot_is_next_until_it_is_due():
     async with World().leader() as world:
         made = await world.apply(jitter="4m")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.status import writer
 from duepoint.kube import errors as kube_errors
 from duepoint.runs.run import RunEvent, RunState
 from tests.support.builders import at
@@ -102,22 +101,6 @@ async def test_a_long_run_costs_two_writes_and_its_start_shows_within_two_second
         assert world.status_writes() == writes + 2
 
 
-async def test_a_schedule_of_every_second_writes_every_ten_seconds_while_all_goes_well():
-    async with World().leader() as world:
-        made = await world.apply(schedule="@every 1s")
-        uid = made["metadata"]["uid"]
-        writes = world.status_writes()
-        for second in range(60):
-            await world.clock.advance(1)
-            await world.tell(
-                uid, event(made, at("2026-03-01 12:00:00") + (second + 1) * S), read=False
-            )
-        assert world.status()["runs"]["started"] >= 50
-        await world.clock.advance(writer.STEADY_SECONDS)
-        assert world.status()["runs"]["started"] == 60
-        assert world.status_writes() - writes <= 10
-
-
 async def test_the_first_failure_of_a_schedule_of_every_second_shows_within_two_seconds():
     async with World().leader() as world:
         made = await world.apply(schedule="@every 1s")
@@ -146,17 +129,6 @@ async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state()
         assert all(world.status(f"s{n}")["runs"]["started"] == 2 for n in range(30))
 
 
-async def test_the_answer_to_an_edit_goes_before_the_news_of_runs():
-    async with World(writes_per_second=2).leader() as world:
-        made = [await world.apply(f"s{number}") for number in range(20)]
-        await world.clock.advance(60)
-        for one in made:
-            await world.tell(one["metadata"]["uid"], event(one, FIRST))
-        await world.apply("edited")
-        await world.clock.advance(1)
-        assert world.ready("edited") == ("True", "Armed")
-
-
 async def test_nothing_is_written_when_nothing_changed():
     async with World().leader() as world:
         made = await world.apply()
@@ -167,19 +139,6 @@ async def test_nothing_is_written_when_nothing_changed():
         await world.tell(made["metadata"]["uid"], event(made, FIRST))
         await world.clock.advance(10)
         assert world.status_writes() == writes
-
-
-async def test_a_failing_write_is_repeated_without_a_read():
-    async with World().leader() as world:
-        for _ in range(3):
-            world.api.fail_next(kube_errors.Unavailable("502", status=502), verb="PATCH")
-        await world.apply()
-        assert "status" in world.health.troubles()
-        reads = sum(verb == "GET" for verb, _ in world.api.requests)
-        await world.clock.advance(30)
-        assert world.ready() == ("True", "Armed")
-        assert sum(verb == "GET" for verb, _ in world.api.requests) == reads
-        assert world.health.troubles() == {}
 
 
 async def test_throttling_holds_all_writes_for_as_long_as_was_asked():
@@ -227,19 +186,6 @@ async def test_an_entry_is_acknowledged_after_its_status_is_written_and_not_befo
         assert unacknowledged(world) == 1
         await world.clock.advance(10)
         assert world.status()["runs"]["started"] == 1
-        assert unacknowledged(world) == 0
-
-
-async def test_what_was_told_while_nobody_led_is_counted_once():
-    world = World()
-    async with world.leader():
-        made = await world.apply()
-    await world.clock.advance(310)
-    await world.tell(made["metadata"]["uid"], event(made, FIRST))
-    async with world.leader(epoch=2):
-        await world.clock.advance(5)
-        assert world.status()["runs"]["started"] == 1
-        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
         assert unacknowledged(world) == 0
 
 
@@ -336,23 +282,6 @@ async def test_ready_names_the_worst_of_several_troubles_and_the_next_one_once_t
         assert message(world) == "the next slot is in the queue"
 
 
-async def test_a_completed_schedule_says_that_its_last_run_failed():
-    world = World()
-    async with world.leader():
-        made = await world.apply(schedule="@at 2026-03-01T12:05:00Z")
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        await world.tell(uid, event(made, FIRST, RunState.FAILED, completed=True, **REFUSED))
-        await world.clock.advance(5)
-        shown = message(world)
-        assert shown.startswith("no slot is left; the last run failed: Network: 127.0.0.1")
-    writes = world.status_writes()
-    async with world.leader(epoch=2):
-        await world.clock.advance(60)
-        assert message(world) == shown
-        assert world.status_writes() == writes
-
-
 @pytest.mark.parametrize("shown_after", range(1, 8))
 async def test_no_run_is_lost_to_a_former_leaders_status_that_arrives_late(shown_after):
     """It lands after the new leader has listed; its last outcomes were not acknowledged."""
@@ -383,18 +312,4 @@ async def test_no_run_is_lost_to_a_former_leaders_status_that_arrives_late(shown
             await world.clock.advance(1)
         await world.clock.advance(30)
         assert world.status()["runs"]["started"] == 15
-        assert unacknowledged(world) == 0
-
-
-async def test_outcomes_do_not_wait_for_ever_for_a_status_that_is_refused():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(310)
-        for _ in range(500):
-            refusal = kube_errors.Invalid("no", causes=(("status.recentRuns", "unknown"),))
-            world.api.fail_next(refusal, verb="PATCH")
-        await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(3500)
-        assert unacknowledged(world) == 1
-        await world.clock.advance(200)
         assert unacknowledged(world) == 0

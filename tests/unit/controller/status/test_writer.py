@@ -9,11 +9,8 @@ import datetime as dt
 import pytest
 
 from duepoint import errors, services
-from duepoint.controller.allowance import Allowance
 from duepoint.controller.maintenance.indexwatch import IndexWatch
-from duepoint.controller.maintenance.sweeper import Sweeps
 from duepoint.controller.schedules.resync import Resync
-from duepoint.controller.status.writer import WriteQueue
 from duepoint.controller.watching import kopfsetup
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
@@ -41,37 +38,6 @@ async def running(clock: FakeClock, *works):
 # -- queue ------------------------------------------------------------------------------------
 
 
-def test_a_uid_is_in_the_queue_once_at_its_soonest_due():
-    queue = WriteQueue()
-    assert queue.bring_forward("later", 10.0)
-    assert queue.bring_forward("sooner", 5.0)
-    assert not queue.bring_forward("sooner", 7.0)
-    assert queue.first() == (5.0, "sooner")
-    queue.drop("sooner")
-    assert queue.first() == (10.0, "later")
-    assert queue.bring_forward("later", 3.0)
-    assert queue.first() == (3.0, "later")
-    queue.drop("later")
-    assert queue.first() is None
-
-
-def test_former_dues_take_no_memory():
-    queue = WriteQueue()
-    for number in range(10_000, 0, -1):
-        queue.bring_forward("a", number)
-    assert len(queue._heap) < 2_000
-    assert queue.first() == (1, "a")
-
-
-def test_ten_thousand_statuses_that_change_at_once_are_written_within_a_minute():
-    allowance, now, written = Allowance(50, 0.0), 0.0, 0
-    while written < 10_000:
-        wait = allowance.take(now, late_seconds=now)
-        written += wait == 0.0
-        now += wait
-    assert 20 < now < 60
-
-
 # -- work queue --------------------------------------------------------------------------------
 
 
@@ -94,25 +60,6 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_news_are_done_afterwar
         assert begun == [1]
         await clock.advance(1)
         assert (begun, ended) == ([1, 3], [1])
-
-
-async def test_a_retry_waits_and_a_newer_item_does_not():
-    clock = FakeClock()
-    queue: WorkQueue[int] = WorkQueue(clock, "not done")
-    tries = []
-
-    async def handle(item: int) -> float | None:
-        tries.append((item, clock.monotonic()))
-        return 10.0 if item == 1 else None
-
-    began = clock.monotonic()
-    async with running(clock, queue.run(handle, 2)):
-        queue.put("a", 1)
-        await clock.advance(25)
-        assert [at - began for _, at in tries] == [0, 10, 20]
-        queue.put("a", 2)
-        await clock.advance(60)
-        assert [item for item, _ in tries] == [1, 1, 1, 2]
 
 
 @pytest.mark.parametrize("trouble", [errors.QueueUnavailable("away"), ValueError("a bug")])
@@ -184,25 +131,6 @@ async def test_a_watch_that_does_not_begin_puts_no_resync_off_for_long():
     async with running(clock, resync.run()):
         await clock.advance(60)
         assert times == [5]
-
-
-async def test_what_is_missed_while_objects_are_compared_is_one_more_resync():
-    clock = FakeClock()
-    resync, times, _ = a_resync(clock, every_seconds=600)
-    comparing = resync._compare
-
-    async def compare() -> None:
-        await comparing()
-        if len(times) == 1:
-            for _ in range(10):
-                resync.request()
-        await clock.sleep(20)
-
-    resync._compare = compare
-    async with running(clock, resync.run()):
-        resync.request()
-        await clock.advance(100)
-        assert times == [0, 20]
 
 
 async def test_a_resync_that_fails_is_repeated_and_told():
@@ -312,47 +240,6 @@ async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
         found.clear()
         await clock.advance(10)
         assert "queue server" not in health.troubles()
-
-
-async def test_after_an_outage_everything_is_compared():
-    clock = FakeClock()
-    queue, suspicions, outages = VirtualQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, suspicions, outages)
-    async with running(clock, watch.run()):
-        queue.available = False
-        await clock.advance(60)
-        assert suspicions == []
-        queue.available = True
-        await clock.advance(10)
-        assert len(suspicions) == 1
-        outages.append("met by somebody else, between two looks")
-        await clock.advance(10)
-        assert len(suspicions) == 2
-
-
-async def test_an_outage_in_which_nothing_was_lost_is_no_loss():
-    clock = FakeClock()
-    queue, suspicions, losses = VirtualQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, suspicions, losses=losses)
-    async with running(clock, watch.run()):
-        queue.available = False
-        await clock.advance(60)
-        queue.available = True
-        await clock.advance(10)
-        assert (len(suspicions), losses) == (1, [])
-
-
-async def test_a_sweep_follows_the_first_comparison():
-    clock = FakeClock()
-    queue = VirtualQueue(clock)
-    await queue.membership.open(4, EPOCH)
-    sweeper = Sweeps(a_term(clock, queue=queue, epoch=EPOCH), watermark_us=lambda _: 0)
-    async with running(clock, sweeper.run()):
-        await clock.advance(3600)
-        assert sweeper.sweeps == 0
-        sweeper.compared()
-        await clock.advance(10)
-        assert sweeper.sweeps == 1
 
 
 # -- kopf --------------------------------------------------------------------------------------

@@ -99,31 +99,9 @@ def test_what_is_wrong_is_named_with_its_field(fields, reason, path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        b'{"limits": {"members": "many"}, "stream": {"name": "x"}}',
-        b'{"defaults": [], "stream": {"name": "x"}}',
-        b'{"rows": {"inline": {}}, "stream": {"name": "x"}}',
-        b'{"payload": ' + b"[" * 5_000 + b"]" * 5_000 + b', "stream": {"name": "x"}}',
-    ],
-    ids=["limit", "defaults", "rows", "depth"],
-)
-def test_fields_of_another_type_and_depth_are_a_refusal_and_no_crash(text):
-    with pytest.raises(errors.InvalidSpec) as caught:
-        parsed(text)
-    assert caught.value.errors[0].path.startswith("spec.")
-
-
-@pytest.mark.parametrize(
     ("members", "bits"),
     [(1, 0), (98_000, 0), (98_001, 1), (1_000_000, 4), (30_000_000, 9), (100_000_000, 10)],
 )
 def test_the_spread_keeps_each_population_small(members, bits):
     assert setspec.spread(members) == bits
     assert members / 2**bits <= 98_000
-
-
-def test_settings_come_back_from_their_text():
-    for fields in GOOD.values():
-        settings = a_set_spec(**fields).settings
-        assert setspec.parse_settings(setspec.settings_text(settings)) == settings

@@ -10,7 +10,6 @@ import pytest
 
 from duepoint import clock, errors
 from duepoint.runs import circuit, outcome
-from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets.webhook import admission, circuitbreaker, response
 from tests.support import firings, receiver, virtualqueue, webhooktargets
@@ -97,26 +96,6 @@ async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_us
         assert len(hears.requests) == asked
 
 
-def a_signed_firing(hears, **changes):
-    """Its Secret does not exist."""
-    secret = actions.SecretKey(name="hook", key="a")
-    url = f"http://127.0.0.1:{hears.port}/"
-    action = firings.a_webhook(url, timeout_seconds=5, signing=(secret,))
-    return firings.a_firing(action, due_us=now_us(), **changes)
-
-
-async def test_a_missing_secret_says_nothing_of_the_receiver():
-    async with workers(rule=LONG) as (hears, targets, shared):
-        for _ in range(LONG.most_in_a_row + 1):
-            await targets[0].fire(a_signed_firing(hears))
-        await settle(shared)
-        assert isinstance(await targets[0].fire(a_firing(hears)), outcome.Delivered)
-
-
-def now_us():
-    return time.time_ns() // 1000
-
-
 async def test_what_one_worker_finds_the_others_know(monkeypatch):
     monkeypatch.setattr(circuitbreaker, "FRESH_SECONDS", 0.1)
     async with workers(3, rule=LONG) as (hears, targets, shared):
@@ -159,16 +138,6 @@ async def test_one_delivery_of_all_workers_probes():
         for one in fired:
             one.cancel()
         await asyncio.gather(*fired, return_exceptions=True)
-
-
-async def test_a_probe_that_succeeds_lets_everything_through():
-    async with workers(2) as (hears, targets, shared):
-        await opened(hears, targets, shared)
-        hears.answer = receiver.status(204)
-        assert isinstance(await when_tried(targets[0], a_firing(hears)), outcome.Delivered)
-        await settle(shared)
-        for one in targets:
-            assert isinstance(await one.fire(a_firing(hears)), outcome.Delivered)
 
 
 async def test_a_probe_that_was_cancelled_is_given_to_another():

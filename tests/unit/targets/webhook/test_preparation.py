@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.schedules import actions
-from duepoint.targets import endpoints, target
+from duepoint.targets import endpoints
 from duepoint.targets.webhook import preparation
 from tests.fakes import fakeclock
 from tests.support import firings, vaults
@@ -56,13 +56,3 @@ async def test_a_secret_that_was_changed_is_in_the_next_head(clock):
     made = await read(preparer, BEARER)
     assert b"Bearer new-token\r\n" in sent(made)
     assert preparer.at_hand(firings.a_firing(BEARER)) is made
-
-
-async def test_a_head_that_cannot_be_sent_is_trouble_that_only_an_edit_mends(clock):
-    action = firings.a_webhook(headers=[("X-Team", "a\r\nb: c")])
-    preparer = a_preparer(clock)
-    assert preparer.at_hand(firings.a_firing(action)) is None
-    trouble = await preparer.read(firings.a_firing(action), 5)
-    assert isinstance(trouble, target.Trouble)
-    assert trouble.final
-    assert trouble.message == "hooks.example.com: the URL cannot be called"

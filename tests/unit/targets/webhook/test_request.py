@@ -65,24 +65,9 @@ async def test_the_method_is_the_users(target, hears, method):
     assert json.loads(request.body)["type"] == "schedule.fired"
 
 
-async def test_a_get_has_no_body(target, hears):
-    _, request = await send(target, hears, method="GET", payload={"a": 1})
-    assert request.method == "GET"
-    assert request.body == b""
-    assert request.header("content-type") is None
-    assert request.header("webhook-id")
-
-
 async def test_raw_sends_the_payload_and_nothing_else(target, hears):
     _, request = await send(target, hears, format="Raw", payload={"text": "hé"})
     assert json.loads(request.body) == {"text": "hé"}
-
-
-async def test_raw_without_a_payload_sends_an_empty_body(target, hears):
-    _, request = await send(target, hears, format="Raw")
-    assert request.body == b""
-    assert request.header("content-length") == "0"
-    assert request.header("content-type") is None
 
 
 async def test_the_users_headers_are_added_and_may_replace_the_usual_ones(target, hears):
@@ -124,13 +109,6 @@ async def test_the_environments_proxy_is_not_asked(target, hears, monkeypatch):
         given, _ = await send(target, hears)
         assert isinstance(given, outcome.Delivered)
         assert proxy.connections == 0
-
-
-async def test_deliveries_share_a_connection(target, hears):
-    hears.answer = receiver.status(200, b"thanks")
-    for _ in range(3):
-        await send(target, hears)
-    assert hears.connections == 1
 
 
 async def test_nothing_is_sent_after_the_claims_end(target, hears):
