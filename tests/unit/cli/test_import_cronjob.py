@@ -10,9 +10,8 @@ import yaml
 
 from duepoint.cli.check import checks
 from duepoint.cli.check.manifests import Manifest
-from duepoint.cli.cronjob import conversion, importing
-from duepoint.cli.cronjob.differences import CronJobTimes
-from duepoint.expressions import compile_expression, syntax, timezones
+from duepoint.cli.cronjob import conversion
+from duepoint.expressions import compile_expression
 
 NOW_US = 1_795_000_000_000_000
 CRONJOB = {
@@ -196,18 +195,6 @@ def test_an_expression_is_rewritten_to_what_a_cronjob_makes_of_it(theirs, ours):
     compile_expression(ours, time_zone="Etc/UTC", identity="a/b")
 
 
-@pytest.mark.parametrize("text", ["*/61 * * * *", "5/100 1 * * *", "0 0 * * */8", "0 0 */32 * *"])
-def test_a_rewritten_expression_has_the_first_time_of_each_turn_of_its_field(text):
-    new = conversion.ported_times(text)[0]
-    theirs = CronJobTimes(syntax.parse(new, identity=""), timezones.load("Etc/UTC"))
-    ours = compile_expression(new, time_zone="Etc/UTC", identity="a/b")
-    at = NOW_US // 1_000_000
-    for _ in range(20):
-        following = ours.next_after(at * 1_000_000)
-        at = theirs.next_after(at)
-        assert following == at * 1_000_000
-
-
 @pytest.mark.parametrize("suspend", [True, False])
 def test_a_cronjob_that_is_only_started_by_hand_becomes_a_schedule_that_is_only_triggered(
     imported, suspend
@@ -250,33 +237,6 @@ def test_a_bad_cronjob_is_named_with_its_document_and_the_good_ones_are_printed(
     assert told
     assert says in told[0]
     assert "1 could not be ported, for the reasons above; 2 printed" in answer.err
-
-
-def test_lists_and_several_files_are_read(duepoint, tmp_path):
-    listed = {"apiVersion": "v1", "kind": "List", "items": [CRONJOB, CRONJOB]}
-    typed = {"apiVersion": "batch/v1", "kind": "CronJobList", "items": [CRONJOB]}
-    files = []
-    for number, thing in enumerate((listed, typed)):
-        file = tmp_path / f"{number}.yaml"
-        file.write_text(importing.text_of(thing))
-        files += ["-f", str(file)]
-    answer = duepoint("import", "cronjob", *files)
-    assert answer.code == 0
-    assert len(list(yaml.safe_load_all(answer.out))) == 3
-
-
-def test_other_kinds_are_passed_over_and_counted(duepoint):
-    others = [{"apiVersion": "v1", "kind": "Service"}, {"apiVersion": "x.io/v1", "kind": "CronJob"}]
-    text = "\n---\n".join(json.dumps(each) for each in (*others, CRONJOB))
-    answer = duepoint("import", "cronjob", "-f", "-", given=text)
-    assert answer.code == 0
-    assert "2 objects of other kinds were passed over" in answer.err
-    assert len(list(yaml.safe_load_all(answer.out))) == 1
-
-
-def test_nothing_to_import_is_success_and_said(duepoint):
-    answer = duepoint("import", "cronjob", "-f", "-", given="kind: Service\napiVersion: v1\n")
-    assert (answer.code, answer.out) == (0, "")
 
 
 def test_json_is_one_list(duepoint):
