@@ -127,12 +127,28 @@ BAD_METADATA = [
 ]
 
 
+GOOD_METADATA = [
+    {"labels": None, "annotations": None, "finalizers": None, "creationTimestamp": None},
+    {"labels": {"a": None, "b": "", "x" * 63: "x" * 63, "a" * 253 + "/b": "x"}},
+    {"annotations": {"A.b/c": "any text\n", "a": None}},
+    {"annotations": {"a": "x" * (262_144 - 1)}},
+    {"finalizers": ["x", "example.com/cleanup"]},
+]
+
+
 @pytest.mark.parametrize(("metadata", "path", "says"), BAD_METADATA)
 def test_metadata_that_the_api_server_refuses_is_wrong(metadata, path, says):
     thing = a_schedule("x")
     thing["metadata"].update(metadata)
     (problem,) = problems(thing)
     assert (problem.path, says in problem.message) == (f"metadata.{path}", True), problem
+
+
+@pytest.mark.parametrize("metadata", GOOD_METADATA)
+def test_metadata_that_the_api_server_takes_is_valid(metadata):
+    thing = a_schedule("x")
+    thing["metadata"].update(metadata)
+    assert problems(thing) == []
 
 
 POD = "spec.jobTemplate.spec.template.spec"
