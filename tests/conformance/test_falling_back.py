@@ -518,12 +518,7 @@ async def test_a_new_index_needs_no_agreed_time(wrong):
 
 async def pass_of_moving(harness, former):
     """How many the former shard has kept."""
-    kept, cursor = 0, None
-    while True:
-        step = await harness.queue.export.move(former, cursor, EPOCH)
-        kept, cursor = kept + step.left_out, step.cursor
-        if cursor is None:
-            return kept
+    return sum([step.left_out async for step in harness.queue.mover.passing(former, EPOCH)])
 
 
 async def test_what_waits_moves_to_no_other_shard_before_it_was_put_again(harness):

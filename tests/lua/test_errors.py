@@ -26,8 +26,8 @@ WITHOUT_SHARD = {
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
-    *("collect", "intern", "rearm", "drain", "export", "rebury", "close"),
-    *("putagain", "trust", "enqueue", "withdraw", "filled", "setentry"),
+    *("collect", "intern", "rearm", "drain", "depart", "arrive", "departed", "rebury", "close"),
+    *("putagain", "trust", "enqueue", "withdraw", "setentry"),
 }
 
 

@@ -39,7 +39,6 @@ from duepoint.delayqueue.definitions import (
     columns,
     interning,
     lanes,
-    moves,
     occurrences,
     putting,
     reading,
@@ -61,7 +60,7 @@ from duepoint.delayqueue.members import (
 )
 from duepoint.delayqueue.members import deadletters as member_deadletters
 from duepoint.delayqueue.repair import fallbacks, sweeper, unused
-from duepoint.delayqueue.resharding import export, resharding
+from duepoint.delayqueue.resharding import moving, resharding
 from duepoint.delayqueue.wire import connecting, servers
 
 
@@ -98,17 +97,14 @@ class DelayQueue:
             shared, known, self.interned, self.signed_blobs
         )
         self.columns = columns.ColumnReader(shared, reader, self.interned)
-        self.moves = moves.Moves(shared, known, reader, self.numbering, self.interned)
         numbers = lanes.Lanes(shared, reader, self.interned)
-        rows = putting.RowWriter(shared, known, numbers, self.numbering, self.interned, self.moves)
+        rows = putting.RowWriter(shared, known, numbers, self.numbering, self.interned)
         self.writer = upsert.DefinitionWriter(shared, rows, self.signed_blobs)
-        self.occurrences = occurrences.Occurrences(shared, known, self.numbering, self.moves)
+        self.occurrences = occurrences.Occurrences(shared, known, self.numbering)
         # A worker's turn.
         self.server_clocks = wakeups.ServerClocks(shared)
         self.prefetch = prefetch.Prefetch()
-        self.claims = claiming.Claims(
-            shared, known, reader, self.moves, self.prefetch, self.server_clocks
-        )
+        self.claims = claiming.Claims(shared, known, reader, self.prefetch, self.server_clocks)
         self.history = slothistory.SlotHistory(shared, quotas)
         self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
@@ -136,8 +132,8 @@ class DelayQueue:
         )
         self.api_requests = apirequests.ApiRequests(shared)
         # Another number of shards; repair.
-        self.export = export.Export(shared, reader, self.moves)
-        self.resharding = resharding.Resharding(shared, known, self.membership, reader, self.export)
+        self.mover = moving.Mover(shared, reader, self.numbering, self.interned)
+        self.resharding = resharding.Resharding(shared, known, self.membership, self.mover)
         self.sweeper = sweeper.Sweeper(shared, reader, self.history, unused.Unused(shared))
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.

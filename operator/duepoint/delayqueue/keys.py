@@ -48,7 +48,6 @@ class ShardKeys:
 
     Attributes:
         crashes: how many owners each point has ended, as far as that is certain.
-        imported: batches that a resharding brought here; exists only while it lasts.
         letters: which dead letters are of which namespace, oldest first.
         letter_sums: bytes of the dead letters of each namespace.
         ended_even, ended_odd: one-offs of sets that ended a short while ago; they take turns.
@@ -69,7 +68,6 @@ class ShardKeys:
         self.occrec = f"{tag}:occrec"
         self.blobs = f"{tag}:blobs"
         self.interned = f"{tag}:interned"
-        self.imported = f"{tag}:imported"
         self.runs = f"{tag}:runs"
         self.dead = f"{tag}:dead"
         self.letters = f"{tag}:letters"

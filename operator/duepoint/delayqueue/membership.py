@@ -128,7 +128,7 @@ class Membership:
                 made_as=secrets.token_hex(8),
                 epoch=epoch,
                 format=RECORD_FORMAT,
-                state="draining" if is_former else "filling" if layout.former else "open",
+                state="draining" if is_former else "open",
             )
             calls.append(call)
         for shard, reply in zip(shards, await self.index.scripts.run_many(calls), strict=True):

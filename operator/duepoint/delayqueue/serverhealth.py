@@ -36,14 +36,14 @@ CHECKS = ("version", "eviction", "listpack", "rights")
 #: What either process does to the keys of a shard, inside scripts and outside.
 _BY_BOTH = (
     *("HGET", "HMGET", "HSET", "HDEL", "HEXISTS", "HINCRBY", "HLEN", "HSETNX", "HGETALL"),
-    *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZLEXCOUNT", "ZMSCORE", "SADD", "SISMEMBER"),
+    *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZLEXCOUNT", "ZMSCORE"),
     *("XADD", "TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE", "EXPIRE"),
 )
 BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "XDEL", "XTRIM")
 BY_OPERATORS = (
     *_BY_BOTH,
     *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),
-    *("XDEL", "OBJECT|ENCODING", "HKEYS", "SCARD", "SMEMBERS", "SREM"),
+    *("XDEL", "OBJECT|ENCODING", "HKEYS", "SADD", "SCARD", "SISMEMBER", "SMEMBERS", "SREM"),
 )
 #: Those of which each argument is a key or a channel, or that have one argument.
 _KEYS_ONLY = (

@@ -37,10 +37,7 @@ async def _cut_anew(harness, shards):
     former = sharding.own_shards(await queue.layouts.read())
     await queue.resharding.announce(shards, queueing.EPOCH)
     for shard in former:
-        cursor = None
-        while (
-            cursor := (await queue.export.move(shard, cursor, queueing.EPOCH)).cursor
-        ) is not None:
+        async for _ in queue.mover.passing(shard, queueing.EPOCH):
             pass
         async with asyncio.timeout(30):
             while await queue.resharding.close(shard, queueing.EPOCH):

@@ -116,13 +116,8 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     former = sharding.own_shards(await queue.layouts.read())
     await queue.resharding.announce(shards, queueing.EPOCH)
     for shard in former:
-        cursor: str | None = None
-        while True:
-            moved = await queue.export.move(shard, cursor, queueing.EPOCH)
-            cursor = moved.cursor
+        async for moved in queue.mover.passing(shard, queueing.EPOCH):
             assert moved.damaged == 0
-            if cursor is None:
-                break
         async with asyncio.timeout(30):
             while await queue.resharding.close(shard, queueing.EPOCH):
                 await harness.outcomes()
@@ -141,9 +136,8 @@ async def test_a_member_is_written_where_it_is_while_others_move(harness, stored
     former = sharding.own_shards(await queue.layouts.read())
     await queue.resharding.announce(8, queueing.EPOCH)
     await queue.sets.store(stored_set, BLOB, queueing.EPOCH)
-    moved = await queue.export.move(former[0], None, queueing.EPOCH)
-    while moved.cursor is not None:
-        moved = await queue.export.move(former[0], moved.cursor, queueing.EPOCH)
+    async for _ in queue.mover.passing(former[0], queueing.EPOCH):
+        pass
     writes = [values.MemberWrite(id=f"m{n}", rule=DAILY, payload=b"2") for n in range(70)]
     answers = await queue.members.put(stored_set, writes)
     kinds = [one.outcome for one in answers]

@@ -187,7 +187,7 @@ class Scene:
         """Whatever is under way is brought to its end by a mover of our own."""
         running = asyncio.create_task(self.a_partitioner(queue).run())
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while not await self._is_done(shards):
                     if running.done():
                         running.result()
@@ -196,6 +196,13 @@ class Scene:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await running
+
+    async def one_pass(self, queue: delayqueue.DelayQueue, shard: messages.ShardId) -> int:
+        """Give away what no worker holds; how much of it is damaged."""
+        damaged = 0
+        async for step in queue.mover.passing(shard, messages.Epoch(self.epoch)):
+            damaged += step.damaged
+        return damaged
 
     async def _is_done(self, shards: int) -> bool:
         seen = await self.opened[0].resharding.progress()

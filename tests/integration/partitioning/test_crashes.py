@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
@@ -103,36 +102,29 @@ async def _is_killed(scene: Scene, mover) -> bool:
 
 
 @pytest.mark.parametrize("memory", [0, 1], ids=["room", "full"])
-async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, key_prefix, memory):
+async def test_a_batch_left_behind_is_brought_by_the_next_mover(own_server, key_prefix, memory):
     """On a full server too: what is on its way is nowhere to be claimed."""
     scene = await _a_scene(own_server.url, key_prefix)
-    worker, mover = scene.opened[0], await scene.open()
+    mover, successor = await scene.open(), await scene.open()
     await mover.resharding.announce(4, queueing.EPOCH)
     (first,) = sharding.own_shards(mover.layouts.known().former)
-    bring = mover.moves.bring
 
     async def dies(*_):
         raise Killed
 
-    mover.moves.bring = dies
-    with contextlib.suppress(Killed):
-        cursor = None
-        while True:
-            cursor = (await mover.export.move(first, cursor, queueing.EPOCH)).cursor
-    mover.moves.bring = bring
-    names = worker.index.shard(first)
-    (batch,) = [one for one, _ in await mover.moves._moves(first, None)]
-    await worker.index.client.zadd(names.claims, {batch: 1})  # five seconds have passed
+    mover.mover.bring = dies
+    with pytest.raises(Killed):
+        await scene.one_pass(mover, first)
+    await successor.layouts.read()
     with own_server.client() as client:
         client.config_set("maxmemory", memory)
-    await worker.claims.claim([first], worker="w")
-    assert await mover.moves._moves(first, None) == []
-    held = {
-        stored.id
-        for shard in sharding.own_shards(mover.layouts.known())
-        for stored in [s async for s in queueing.stored(mover, shard)]
-    }
-    assert held
+    scene.epoch += 1
+    async for _ in successor.mover.passing(first, messages.Epoch(scene.epoch)):
+        break
+    with own_server.client() as client:
+        client.config_set("maxmemory", 0)
+    await scene.finish(successor, 4)
+    await scene.check_index(successor)
     await scene.close()
 
 
@@ -147,14 +139,14 @@ async def test_what_is_forgotten_was_confirmed_by_a_replica_of_the_shard_it_went
 
     async def noted(commands, *, confirmed=False):
         ran = [names[command[1]] for command in commands if command[0] == "EVALSHA"]
-        steps.extend((name, confirmed) for name in ran if name in ("import", "forget"))
+        steps.extend((name, confirmed) for name in ran if name in ("arrive", "departed"))
         return await exchange(commands, confirmed=confirmed)
 
     mover.index.servers.exchange = noted
     await scene.partition(mover, 2)
     await scene.close()
-    assert ("forget", False) in steps
-    assert {confirmed for name, confirmed in steps if name == "import"} == {True}
+    assert ("departed", False) in steps
+    assert {confirmed for name, confirmed in steps if name == "arrive"} == {True}
 
 
 async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, key_prefix):
@@ -162,16 +154,16 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     operator, mover = scene.opened[0], await scene.open()
     await mover.resharding.announce(4, queueing.EPOCH)
     on_its_way, go_on = asyncio.Event(), asyncio.Event()
-    bring = mover.moves.bring
+    bring = mover.mover.bring
 
     async def slowly(*given):
         on_its_way.set()
         await go_on.wait()
         return await bring(*given)
 
-    mover.moves.bring = slowly
+    mover.mover.bring = slowly
     (shard,) = sharding.own_shards(mover.layouts.known().former)
-    moving = asyncio.create_task(mover.export.move(shard, None, queueing.EPOCH))
+    moving = asyncio.create_task(scene.one_pass(mover, shard))
     await on_its_way.wait()
     travelling = next(iter(scene.live))
     name = scene.live[travelling].name
@@ -194,19 +186,16 @@ async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_
     for number in range(40):
         await scene.arm(queue, f"later-{number}", due_us=4_000_000_000_000_000)
     mover = await scene.open()
-    move, interrupted = mover.export.move, []
+    passing, interrupted = mover.mover.passing, []
 
     async def interrupts(*given, **named):
-        if (step := await move(*given, **named)).moved and len(interrupted) < 3:
-            interrupted.append(step.moved)
-            mover.export.move = refuses
-        return step
+        async for step in passing(*given, **named):
+            yield step
+            if step.moved and len(interrupted) < 3:
+                interrupted.append(step.moved)
+                raise errors.QueueUnavailable("the server is full")
 
-    async def refuses(*_given, **_named):
-        mover.export.move = interrupts
-        raise errors.QueueUnavailable("the server is full")
-
-    mover.export.move = interrupts
+    mover.mover.passing = interrupts
     await scene.partition(mover, 8)
     assert interrupted
     assert (await queue.resharding.progress()).moved == 40
@@ -222,7 +211,7 @@ async def test_a_layout_that_was_lost_while_a_move_began_takes_schedules_in_the_
     before = await queue.membership.open(1, queueing.EPOCH)
     await queue.resharding.announce(4, queueing.EPOCH)
     for shard in sharding.all_shards(before):
-        await queue.export.move(shard, None, queueing.EPOCH)
+        await scene.one_pass(queue, shard)
     with valkey.client() as client:
         client.delete(f"{key_prefix}{{ctl}}:layout")
     scene.epoch = queueing.EPOCH + 1

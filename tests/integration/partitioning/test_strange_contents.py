@@ -17,7 +17,7 @@ from tests.support import queueing
 
 FAR_US = 4_000_000_000_000_000
 BAND = points.DUE_LIMIT_US
-A_BATCH, A_CLAIM = b"B" * 16, b"A" * 12
+A_CLAIM = b"A" * 12
 SHARD = messages.ShardId(0)
 
 
@@ -57,10 +57,6 @@ class Damaged:
 
     async def write(self, record, field=None):
         await self.client.hset(self.bucket, field or self.one.id, record)
-
-    async def note(self, batch, record):
-        await self.client.zadd(self.names.claims, {batch: 1})
-        await self.client.hset(self.names.leases, batch, record)
 
     async def lose(self, kind):
         numbers = codec.numbers(await self.record())
@@ -115,22 +111,6 @@ async def a_lease_of_a_wrong_clock(it):
     await it.client.hset(it.names.leases, A_CLAIM, record)
 
 
-async def a_batch_that_is_none(it):
-    await it.note(A_BATCH, b"\xc1 no MessagePack")
-
-
-async def a_batch_that_is_a_number(it):
-    await it.note(A_BATCH, msgspec.msgpack.encode(5))
-
-
-async def a_batch_of_nonsense(it):
-    await it.note(A_BATCH, msgspec.msgpack.encode([1, [["a", 5], 7]]))
-
-
-async def a_mark_without_its_batch(it):
-    await it.client.hset(it.names.leases, b"i" + it.one.id, A_BATCH)
-
-
 async def a_letter_that_is_no_text(it):
     await it.client.xadd(it.names.dead, {"uid": b"\xff\xfe", "namespace": b"\xff"})
 
@@ -148,8 +128,7 @@ async def progress_that_is_none(it):
 DAMAGES = [
     another_format, a_rule_that_is_lost, a_target_that_is_lost, fields_that_are_no_ids,
     a_chain_of_no_claim, a_chain_at_infinity, a_chain_before_all_time, a_retry_of_no_claim,
-    a_lease_of_a_wrong_clock, a_batch_that_is_none, a_batch_that_is_a_number, a_batch_of_nonsense,
-    a_mark_without_its_batch, a_letter_that_is_no_text, workers_of_no_name_and_no_layout,
+    a_lease_of_a_wrong_clock, a_letter_that_is_no_text, workers_of_no_name_and_no_layout,
     progress_that_is_none,
 ]  # fmt: skip
 
@@ -199,34 +178,4 @@ async def test_what_the_objects_have_to_mend_is_told(it, damage):
     await damage(it)
     mover = await it.scene.open()
     await mover.resharding.announce(4, queueing.EPOCH)
-    cursor, damaged = None, 0
-    while True:
-        step = await mover.export.move(SHARD, cursor, queueing.EPOCH)
-        cursor, damaged = step.cursor, damaged + step.damaged
-        if cursor is None:
-            break
-    assert damaged == 1
-
-
-async def test_a_point_whose_definition_cannot_be_read_is_a_dead_letter_once(it):
-    await another_format(it)
-    await it.scene.partition(await it.scene.open(), 4)
-    layout = await it.queue.layouts.read()
-    letters = [
-        letter
-        for shard in sharding.own_shards(layout)
-        for letter in await it.queue.dead_letters.newest(shard)
-    ]
-    assert [letter.member for letter in letters] == [it.chain]
-    assert letters[0].entry["message"].startswith("the definition of its schedule cannot be read")
-
-
-async def test_a_definition_without_its_text_is_made_anew_by_the_objects(it):
-    """It arrives under its id, so that whoever claims its point buries it, and is not known."""
-    await a_rule_that_is_lost(it)
-    await it.scene.partition(await it.scene.open(), 4)
-    shard = sharding.home(it.one.id, await it.queue.layouts.read())
-    found = await it.queue.definitions.read_definitions(shard, [it.one.id])
-    assert (dict(found), found.unreadable) == ({}, {it.one.id})
-    known = [one.uid async for chunk in it.queue.definitions.known(shard) for one in chunk]
-    assert it.one.uid not in known
+    assert await it.scene.one_pass(mover, SHARD) == 1

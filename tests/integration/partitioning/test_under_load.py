@@ -60,8 +60,7 @@ async def _edit_and_delete(scene: Scene, dice: random.Random, enough: asyncio.Ev
             break
         name = f"report-{dice.randrange(SCHEDULES)}"
         known = next((one for one in scene.live.values() if one.name == name), None)
-        now = (await queue.membership.beat("operator")).time_us
-        await queue.membership.goodbye("operator")
+        now = queue.index.clock.now_us()
         if known is None:
             continue
         if number % 3 == 0 and len(scene.live) > SCHEDULES / 2:
@@ -120,16 +119,16 @@ async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(
     sleeper = await scene.open()
     await sleeper.resharding.announce(8, messages.Epoch(queueing.EPOCH))
     asleep, awake = asyncio.Event(), asyncio.Event()
-    bring = sleeper.moves.bring
+    bring = sleeper.mover.bring
 
     async def sleeps(*given):
         asleep.set()
         await awake.wait()
         return await bring(*given)
 
-    monkeypatch.setattr(sleeper.moves, "bring", sleeps)
+    monkeypatch.setattr(sleeper.mover, "bring", sleeps)
     shard = sharding.home(next(iter(scene.live)), sleeper.layouts.known().former)
-    moving = asyncio.create_task(sleeper.export.move(shard, None, messages.Epoch(queueing.EPOCH)))
+    moving = asyncio.create_task(scene.one_pass(sleeper, shard))
     await asleep.wait()
     scene.epoch += 1
     await scene.finish(await scene.open(), 8)
@@ -142,12 +141,26 @@ async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(
     await scene.close()
 
 
-async def test_two_leaders_that_move_at_once_move_everything_once(valkey, key_prefix):
+async def test_a_leader_that_follows_another_at_work_moves_everything_once(
+    valkey, key_prefix, monkeypatch
+):
     scene = await _scene(valkey.url, key_prefix)
     first, second = await scene.open(), await scene.open()
+    begun, bring = asyncio.Event(), first.mover.bring
+
+    async def noted(*given):
+        begun.set()
+        return await bring(*given)
+
+    monkeypatch.setattr(first.mover, "bring", noted)
     async with _working(scene):
         await first.resharding.ask(16)
-        await asyncio.gather(scene.finish(first, 16), scene.finish(second, 16))
+        moving = asyncio.create_task(scene.finish(first, 16))
+        await begun.wait()
+        scene.epoch += 1
+        await scene.finish(second, 16)
+        with contextlib.suppress(queue_errors.Fenced):
+            await moving
     scene.check_rows()
     await scene.check_index(first)
     await scene.close()
@@ -159,7 +172,7 @@ async def test_an_index_that_is_emptied_in_the_middle_is_made_again_as_it_was_to
     scene = await _scene(valkey.url, key_prefix)
     mover = await scene.open()
     noted = await mover.resharding.announce(8, queueing.EPOCH)
-    await mover.export.move(sharding.own_shards(noted.former)[0], None, queueing.EPOCH)
+    await scene.one_pass(mover, sharding.own_shards(noted.former)[0])
     names = await mover.index.client.keys(f"{key_prefix}*")
     await mover.index.client.delete(*names)
     rebuilding = await scene.open(read=False)

@@ -4,8 +4,8 @@ One service of a leader's term. It owns the order of a move (announce, let the w
 empty one former shard after the other, close them, end) and nothing of its state: all of that is
 read from the index, so a new leader goes on where the last one stopped. A shard is gone over pass
 after pass, because what a worker holds can only follow once it is settled; between passes without
-progress there is a pause. Everything else goes on meanwhile: at no time does a schedule wait for
-more than its own batch.
+progress there is a pause. Everything else goes on meanwhile: a schedule waits for no more than its
+own batch or, where a worker always has something of it in hand, for the ends of that.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ AWARENESS_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
 _PAUSE_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.5
-#: After so many passes a schedule that was in a worker's hands each time is helped to come to rest:
-#: its shard is held for a moment, each time a little longer.
+#: After so many passes only schedules are left that were in a worker's hands each time: their shard
+#: is held for so long with each pass, until what was begun has ended.
 _PATIENT_PASSES = 3
-_HOLD_SECONDS = 0.2
-_LONGEST_HOLD_SECONDS = 2.0
+_HOLD_SECONDS = 2.0
 #: Share of the time that steps may take: the rest of it belongs to those who fire.
 _DUTY = 0.5
 
@@ -158,7 +157,7 @@ class Partitioner:
         if await self._term.queue.resharding.shard_state(shard) == "closed":
             return
         for number in itertools.count():
-            hold = min(max(0, number - _PATIENT_PASSES) * _HOLD_SECONDS, _LONGEST_HOLD_SECONDS)
+            hold = _HOLD_SECONDS if number >= _PATIENT_PASSES else 0.0
             moved, left_out = await self._pass(shard, hold)
             if not left_out:
                 return
@@ -169,23 +168,21 @@ class Partitioner:
                 await self._term.clock.sleep(_PAUSE_SECONDS)
 
     async def _pass(self, shard: messages.ShardId, hold_seconds: float = 0.0) -> tuple[int, int]:
-        cursor: str | None = None
         moved = left_out = 0
-        while True:
-            began = self._term.clock.monotonic()
-            step = await self._term.queue.export.move(
-                shard, cursor, self._term.epoch, hold_seconds=hold_seconds
-            )
-            cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
+        began = self._term.clock.monotonic()
+        async for step in self._term.queue.mover.passing(
+            shard, self._term.epoch, hold_seconds=hold_seconds
+        ):
+            moved, left_out = moved + step.moved, left_out + step.left_out
             self._progress.moved += step.moved
             self._progress.left = max(0, self._progress.left - step.moved)
             if step.damaged:
                 self._term.services.resync.request()
             await self._report(resharding.Phase.MOVING)
-            if cursor is None:
-                return moved, left_out
             spent = self._term.clock.monotonic() - began
             await self._term.clock.sleep(spent * (1 / _DUTY - 1))
+            began = self._term.clock.monotonic()
+        return moved, left_out
 
     async def _close(self, shard: messages.ShardId) -> None:
         """Until no worker needs it any more; what turned up meanwhile is moved first."""

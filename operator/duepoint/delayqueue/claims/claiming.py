@@ -25,7 +25,7 @@ from duepoint import errors, settings, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding, wakeups
 from duepoint.delayqueue.claims import chaincolumns, prefetch
-from duepoint.delayqueue.definitions import moves, reading, records
+from duepoint.delayqueue.definitions import reading, records
 from duepoint.delayqueue.wire import nodes, scripting
 from duepoint.schedules import points
 
@@ -70,7 +70,6 @@ class Claims:
     index: index.Index
     layouts: layouts.Layouts
     reader: reading.DefinitionReader
-    moves: moves.Moves
     prefetch: prefetch.Prefetch
     server_clocks: wakeups.ServerClocks
 
@@ -146,7 +145,7 @@ class Claims:
             for shard, id_, reply in zip(asked, ids, replies, strict=False):
                 if isinstance(reply, errors.DuepointError):
                     self._put_off(shard, reply, answers, failed)
-                elif await self._wants_to_be_asked_again(shard, reply, others):
+                elif self._wants_to_be_asked_again(shard, reply, others):
                     again.append(shard)
                 else:
                     answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
@@ -185,15 +184,13 @@ class Claims:
         ]
         return tuple(shard for home in homes if not {*home} & {*shards} for shard in home)
 
-    async def _wants_to_be_asked_again(
+    def _wants_to_be_asked_again(
         self, shard: messages.ShardId, reply: list[Any], others: dict[messages.ShardId, bytes]
     ) -> bool:
         """Whether nothing was claimed, for want of what is found out here."""
         match reply[0]:
             case b"lanes":
                 self._lanes[shard] = reply[1]
-            case b"move":
-                await self.moves.finish_overdue(shard, reply[1])
             case b"other":
                 others[shard] = reply[1]
             case _:

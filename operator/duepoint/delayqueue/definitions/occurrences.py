@@ -18,7 +18,7 @@ import msgspec
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages
-from duepoint.delayqueue.definitions import codec, interning, moves, records
+from duepoint.delayqueue.definitions import codec, interning, records, routing
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -55,7 +55,6 @@ class Occurrences:
     index: index.Index
     layouts: layouts.Layouts
     numbering: interning.Numbering
-    moves: moves.Moves
 
     async def enqueue(
         self,
@@ -127,7 +126,7 @@ class Occurrences:
             members=call.run(point.member for point, _ in wanted),
             records=call.run(records.pack(record) for _, record in wanted),
         )
-        reply = await self.moves.until_free(shard, lambda: self.index.scripts.run(call))
+        reply = await routing.until_free(self.index, lambda: self.index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
 
     async def withdraw(
@@ -147,7 +146,9 @@ class Occurrences:
                 id=definition.id,
                 member=point.member,
             )
-            reply: bytes = await self.moves.until_free(shard, lambda: self.index.scripts.run(call))
+            reply: bytes = await routing.until_free(
+                self.index, lambda: self.index.scripts.run(call)
+            )
             return None if reply == b"ABSENT" else reply
 
         reply = await self.layouts.where_it_is(definition.id, withdraw)

@@ -20,7 +20,7 @@ import msgspec
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, lanes, moves, routing
+from duepoint.delayqueue.definitions import codec, interning, lanes, routing
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -149,7 +149,6 @@ class RowWriter:
     known_lanes: lanes.Lanes
     numbering: interning.Numbering
     interned: interning.Interned
-    moves: moves.Moves
 
     async def put(self, lane: lanes.Lane, tasks: list[TaskT], take: Take[TaskT]) -> list[TaskT]:
         """Send every task once, no two of one row; those that no shard takes are returned."""
@@ -290,7 +289,7 @@ class RowWriter:
                 (reply,) = await self.index.pipelined_durably.run(self._call(lane, [sent]))
                 return cast("_Answered", reply)
 
-            answered = await self.moves.until_free(sent.shard, again)
+            answered = await routing.until_free(self.index, again)
         if isinstance(answered, bytes):
             raise scripting.reported(answered, "change rows")
         return answered

@@ -1,7 +1,7 @@
 """To which shards rows go, several rows in one script.
 
 Of one wave no two rows have the same id. While the index is resharded a row goes to the
-former shard first, and to the new one where it is not there.
+former shard first, and to the new one where it is not there; one on its way is waited for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import collections
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.schedules import points
@@ -18,6 +19,9 @@ from duepoint.schedules import points
 _PART = 400
 #: Looks for a layout that stays.
 _ROUNDS = 4
+#: Between two tries of an edit whose schedule is on its way, and all of them: a mover that died is
+#: followed by another within some more.
+_BUSY_SECONDS, _PATIENCE_SECONDS = 0.005, 5.0
 
 
 class _WithId(Protocol):
@@ -28,6 +32,7 @@ class _WithId(Protocol):
 
 
 RowT = TypeVar("RowT")
+Reply = TypeVar("Reply")
 IdRowT = TypeVar("IdRowT", bound=_WithId)
 
 
@@ -77,6 +82,18 @@ def parts(listed: list[RowT]) -> Iterator[list[RowT]]:
 def is_current(queue: index.Index, shard: messages.ShardId) -> bool:
     """Whether the shard is of the newest layout; a former one may be closed and has no rows."""
     return sharding.layout_of(shard) == queue.known_layout().number
+
+
+async def until_free(queue: index.Index, run: Callable[[], Awaitable[Reply]]) -> Reply:
+    """The reply of a script that refuses schedules on their way, once it does not."""
+    last = queue.clock.monotonic() + _PATIENCE_SECONDS
+    while True:
+        reply = await run()
+        if (reply[0] if isinstance(reply, list) else reply) != b"BUSY":
+            return reply
+        if queue.clock.monotonic() > last:
+            raise errors.TryLater("the schedule is on its way to another shard; try again")
+        await queue.clock.sleep(_BUSY_SECONDS)
 
 
 async def where_they_are(

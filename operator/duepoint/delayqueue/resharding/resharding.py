@@ -2,23 +2,21 @@
 
 Any process may ask for it (``ask``); the leader does it with its term. The layout record names both
 layouts (``announce``), each former shard takes no new schedules and gives away what no worker holds
-(``move``, in bounded steps, pass after pass), is closed when nothing is left (``close``), and at
+(in bounded steps, pass after pass), is closed when nothing is left (``close``), and at
 the end the new layout stands alone (``end``). Every step may be repeated and every one may be the
 last of a process: what is to be done next is read from the index. In which order a shard gives away
-what it holds is decided in ``export``; how one batch travels, in ``moves``.
+what it holds, and how, is in ``moving``.
 """
 
 from __future__ import annotations
 
 import enum
-import itertools
 from dataclasses import dataclass
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, membership, messages, sharding
-from duepoint.delayqueue.definitions import reading
-from duepoint.delayqueue.resharding import export
+from duepoint.delayqueue.resharding import moving
 
 
 class ReshardingAnswer(enum.StrEnum):
@@ -68,8 +66,7 @@ class Resharding:
     index: index.Index
     layouts: layouts.Layouts
     membership: membership.Membership
-    reader: reading.DefinitionReader
-    export: export.Export
+    mover: moving.Mover
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -163,7 +160,6 @@ class Resharding:
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
         """Every former shard is closed: the new layout stands alone."""
-        await self.open_own(self.index.known_layout(), epoch)
         return self.layouts.remember(
             await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
         )
@@ -175,7 +171,10 @@ class Resharding:
         move beside the layout before it: nothing would ever end their state.
         """
         replies = await self.index.scripts.run_many(
-            [self.index.call("filled", shard, epoch=epoch) for shard in sharding.own_shards(layout)]
+            [
+                self.index.call("drain", shard, epoch=epoch, state="open", hold=0)
+                for shard in sharding.own_shards(layout)
+            ]
         )
         for reply in replies:
             if isinstance(reply, errors.DuepointError):
@@ -184,7 +183,7 @@ class Resharding:
     # -- one former shard --------------------------------------------------------------------------
 
     async def shard_state(self, shard: messages.ShardId) -> str:
-        """``open``, ``filling``, ``draining`` or ``closed``."""
+        """``open``, ``draining`` or ``closed``."""
         (state,) = await self.index.read(
             "read a shard's state", ("HGET", self.index.shard(shard).meta, "state")
         )
@@ -193,9 +192,7 @@ class Resharding:
         return bytes(state).decode(errors="replace")
 
     async def count_definitions(self, shard: messages.ShardId) -> int:
-        lanes = await self.reader.lanes(shard)
-        populations = itertools.chain.from_iterable(lanes.values())
-        buckets = self.index.buckets_of_populations(shard, populations)
+        buckets = await self.mover.buckets(shard)
         return sum(await self.index.read_many("count", [("HLEN", each) for each in buckets]))
 
     async def close(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
@@ -203,13 +200,10 @@ class Resharding:
 
         ``definitions``, ``points``, ``moving``, ``outcomes`` or ``dead``.
         """
-        names, lanes = self.index.shard(shard), await self.reader.lanes(shard)
-        if await self.export.is_any_definition_left(shard, lanes):
+        if await self.mover.is_any_definition_left(shard):
             return "definitions"
-        counts = [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in lanes]
-        if any(await self.index.read_many("count", counts)):
-            return "points"
-        answer: bytes = await self.index.scripts.run(self.index.call("close", shard, epoch=epoch))
+        call = self.index.call("close", shard, epoch=epoch, latest=moving.LATEST_US)
+        answer: bytes = await self.index.scripts.run(call)
         if answer == b"closed":
             await self.unlink_closed(shard)
             return ""
@@ -217,10 +211,8 @@ class Resharding:
 
     async def unlink_closed(self, shard: messages.ShardId) -> None:
         """What a crash after the closing has left is gone."""
-        names, lanes = self.index.shard(shard), await self.reader.lanes(shard)
-        gone = [names.lane(lane) for lane in lanes]
-        populations = itertools.chain.from_iterable(lanes.values())
-        buckets = self.index.buckets_of_populations(shard, populations)
+        names, buckets = self.index.shard(shard), await self.mover.buckets(shard)
+        gone = [names.lane(lane) for lane in await self.mover.reader.lanes(shard)]
         gone += buckets
         gone += [
             names.history_beside(bucket, of_member=of_member)
@@ -232,7 +224,6 @@ class Resharding:
         # The names of all lanes stand in it: a process that goes on after a crash needs them.
         for keys in (gone, [names.interned]):
             await self.index.read_many("unlink a closed shard", [("UNLINK", key) for key in keys])
-        self.export.forget(shard)
 
 
 def _nearest_power(shards: int) -> str:

@@ -28,7 +28,6 @@
         {'other', run id}: call again and say whether that server, which the shard was on, is a primary still; nothing was
            changed
         {'lanes', {number ...}}: these must be among KEYS; nothing was claimed
-        {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
 -- keys meta heads claims leases occrec runs interned crashes
 -- include shard
@@ -91,9 +90,7 @@ local function shorten_leases()
   for i = 1, #late, 2 do
     local claim, ends = late[i], tonumber(late[i + 1])
     local length = tonumber(redis.call('HGET', LEASES, claim .. ':e') or 'nil')
-    if #claim == MOVE_LENGTH then
-      redis.call('ZADD', CLAIMS, 'XX', free_token(now + MOVE_PATIENCE), claim)
-    elseif length and ends > now + length + TOLERANCE then
+    if length and ends > now + length + TOLERANCE then
       local _, lanes = read_record(redis.call('HGET', LEASES, claim))
       local lane_keys = lane_keys_of(lanes, keys)
       if lane_keys and #lanes > 0 then
@@ -342,10 +339,6 @@ if #of_leases > 0 then
   return { 'lanes', of_leases }
 end
 for _, expired in ipairs(ended_claims()) do
-  if #expired == MOVE_LENGTH then
-    redis.call('ZADD', CLAIMS, 'XX', now + MOVE_PATIENCE, expired) -- one finisher at a time
-    return { 'move', expired }
-  end
   local reply = reclaim(expired)
   if reply then
     return reply

@@ -1,24 +1,26 @@
 #!lua flags=allow-oom
 --[[
   The shard is empty and stays so: a later caller has to read the layout again. The caller has seen that no
-  definition and no point is left, which nothing can undo in a draining shard.
+  definition is left, which nothing can undo in a draining shard.
 
-  ARGV  layout, epoch
-  Reply closed | moving (a batch is on its way) | outcomes (not read yet) | dead
+  ARGV  layout, epoch, latest (us after now that no lease can end)
+  Reply closed | moving (a batch is on its way) | points (a worker holds some) | outcomes (not read yet) | dead
   Error WRONGLAYOUT (also: does not drain)
 ]]
--- keys meta claims runs dead
+-- keys meta claims leases runs dead
 -- include shard
 -- include fenced
--- include members
+-- include time
+-- include moves
 
 if shard_state ~= 'draining' then
   return redis.error_reply('WRONGLAYOUT the shard is ' .. shard_state .. ' and cannot be closed')
 end
-for _, id in ipairs(redis.call('ZRANGE', CLAIMS, 0, -1)) do
-  if #id == MOVE_LENGTH then
-    return 'moving'
-  end
+if redis.call('HEXISTS', LEASES, BATCH) == 1 then
+  return 'moving'
+end
+if redis.call('ZCOUNT', CLAIMS, '-inf', digits(server_time() + args.latest)) > 0 then
+  return 'points'
 end
 if redis.call('XLEN', RUNS) > 0 then
   return 'outcomes'

@@ -2,7 +2,7 @@
 --[[
   Values of a hash (blobs, interned texts) that no definition was found to use are marked with the time, and
   removed once they have been unused for `patience`. A script that stores a definition takes the marks of what
-  it names off (put, import), and put is refused where a text is gone: what is in use again is never
+  it names off (put, arrive), and put is refused where a text is gone: what is in use again is never
   removed.
 
   ARGV  layout, epoch, patience (us), name, mark (what the fields of a value and of its mark begin with), twin (the

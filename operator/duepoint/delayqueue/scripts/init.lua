@@ -5,8 +5,8 @@
   what else the shard holds stays. Runs on a full server: a new leader has to be able to delete. Its mark begins
   above that of any shard that was here before.
 
-  ARGV  layout, made_as (text: the incarnation), epoch, format, state (open, filling or draining; of a shard that
-        exists it stays as it is)
+  ARGV  layout, made_as (text: the incarnation), epoch, format, state (open or draining; of a shard that exists it
+        stays as it is)
   Reply {made (0 or 1), incarnation}
 ]]
 -- keys meta heads claims leases occ occrec blobs interned runs dead letters letter_sums ended_even ended_odd

@@ -12,10 +12,8 @@
 local reply = { digits(server_time()) }
 local ids = redis.call('ZRANGE', CLAIMS, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, args.count, 'WITHSCORES')
 for i = 1, #ids, 2 do
-  if #ids[i] ~= MOVE_LENGTH then -- these no worker holds
-    local packed, counted = unpack(redis.call('HMGET', LEASES, ids[i], ids[i] .. ':a'))
-    local _, _, _, worker, by_lane = read_record(packed)
-    reply[#reply + 1] = { ids[i], ids[i + 1], worker, tonumber(counted or 0), by_lane }
-  end
+  local packed, counted = unpack(redis.call('HMGET', LEASES, ids[i], ids[i] .. ':a'))
+  local _, _, _, worker, by_lane = read_record(packed)
+  reply[#reply + 1] = { ids[i], ids[i + 1], worker, tonumber(counted or 0), by_lane }
 end
 return reply

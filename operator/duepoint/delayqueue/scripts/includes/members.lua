@@ -1,10 +1,6 @@
 -- Members of lanes: schedule (8 bytes), timing version (4); of an occurrence also kind (1), slot (8) and, where it was
 -- started by hand or backfilled, a tag (4). Scores from CLAIMED on are lease expiries, not dues.
 local CLAIMED = 4503599627370496 -- 2^52
--- Ids among the claims have 12 bytes; batches on their way to another shard 16 (moves.lua), their expiry is the time
--- from which any worker finishes them.
-local CLAIM_ID_LENGTH, MOVE_LENGTH = 12, 16
-local MOVE_PATIENCE = 5000000 -- us that a move may take before others finish it
 local ID_LENGTH, CHAIN_LENGTH, OCCURRENCE_LENGTH, KIND_POSITION = 8, 12, 21, 13
 local RETRY, QUEUED, CHECK = 1, 3, 6
 

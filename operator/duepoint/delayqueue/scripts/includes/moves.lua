@@ -1,5 +1,7 @@
--- Batches of schedules on their way to another shard: in `leases` <batch> -> what was taken (takenbatch.lua), and
--- i<id> -> batch for each schedule, whose edits wait that long.
+-- Schedules on their way to another shard (depart.lua): in `leases` the batch under its field, and i<id> for each of
+-- them, whose edits wait that long.
+local BATCH = 'batch'
+
 local function mark_of(id)
   return 'i' .. id
 end

@@ -6,7 +6,7 @@ local meta, shard_state
 -- Looks at the shard of this key; the text of the error, or nil. `known` is what the caller knows: layout, incarnation.
 local function shard_trouble(key, known, owner)
   meta = redis.call('HMGET', key, 'layout', 'state', 'incarnation', 'server', 'mark', 'back', 'owner', 'doubt')
-  -- open; filling: the move to a new layout brings schedules here; draining: it takes them from here
+  -- open; draining: the move to a new layout takes schedules from here
   shard_state = meta[2]
   if not tonumber(meta[1]) or not meta[3] then
     return 'UNINIT this shard holds no index'

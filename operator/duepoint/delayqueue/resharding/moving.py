@@ -1,0 +1,493 @@
+"""How schedules leave a former shard for their new ones: in batches, one at a time, by the leader.
+
+A pass goes over all buckets, then over the dead letters. A batch travels in three steps. ``depart``
+takes its points out of reach and notes what leaves; all else stays where it is, and readable.
+``arrive`` stores it in the new shards, part by part, each part once. ``departed`` removes it here.
+All three want the leader's term. A mover that dies leaves its batch behind, and the next one
+finishes that before anything else. A schedule leaves whole; one that a worker holds anything of is
+left out until another pass, and what cannot be read is left to the comparison with the objects.
+
+Definitions name texts by the numbers of their shard, so they are written anew on the way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import os
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+
+from duepoint import faults, settings, telemetry
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import codec, interning, reading
+from duepoint.delayqueue.wire import scripting
+from duepoint.faults import FaultPoint
+from duepoint.schedules import points
+from duepoint.schedules.sets import entries as setentries
+
+log = structlog.get_logger(__name__)
+
+#: Schedules of one batch, and occurrences that go with them: some 2 ms of the server's time.
+_MOST_SCHEDULES = 200
+_MOST_OCCURRENCES = 500
+#: Schedules and occurrences of one part of a batch.
+_PART = 200
+#: Buckets that are looked for together, and read together.
+_BUCKETS_LOOKED_FOR, _BUCKETS = 512, 16
+_SCAN_COUNT = 500
+_LETTERS_PER_STEP = 100
+#: No lease ends so long from now.
+LATEST_US = int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000)
+_ID_LENGTH = 8
+
+ListedT = TypeVar("ListedT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What one step of a pass did.
+
+    Attributes:
+        moved: schedules that went.
+        left_out: schedules that a worker holds; they go in a later pass.
+        damaged: schedules that could not be read, or had lost their chain: they are to be compared
+            with the objects.
+    """
+
+    moved: int = 0
+    left_out: int = 0
+    damaged: int = 0
+
+
+class _Here(NamedTuple):
+    """A schedule that is to leave, by the number of its lane."""
+
+    lane: int
+    bucket: str
+    id: points.ScheduleId
+
+
+class _Traveller(NamedTuple):
+    """A schedule of a batch.
+
+    Attributes:
+        lane: number of its lane in the former shard.
+        due: of its chain as text; empty where no chain goes with it.
+        occurrences: with their dues as text.
+        record: its packed definition.
+    """
+
+    lane: int
+    id: points.ScheduleId
+    due: bytes
+    occurrences: Sequence[tuple[bytes, bytes]]
+    record: bytes
+
+
+#: A schedule in a part of a batch, whether this is its first part, and its occurrences there.
+_Piece = tuple[_Traveller, bool, Sequence[tuple[bytes, bytes]]]
+
+
+@dataclass(eq=False)
+class Mover:
+    """Gives away what a draining shard holds."""
+
+    index: index.Index
+    reader: reading.DefinitionReader
+    numbering: interning.Numbering
+    interned: interning.Interned
+
+    async def passing(
+        self, shard: messages.ShardId, epoch: messages.Epoch, *, hold_seconds: float = 0.0
+    ) -> AsyncIterator[Moved]:
+        """Go once over a former shard, in bounded steps: the caller rests between them.
+
+        What no worker holds goes to its new shard; a schedule is claimable in one of the two at any
+        time except while its own batch is on its way. With a hold no worker claims in the shard for
+        so long.
+        """
+        hold_us = int(hold_seconds * 1_000_000)
+        call = self.index.call("drain", shard, epoch=epoch, state="draining", hold=hold_us)
+        if left_behind := await self.index.scripts.run(call):
+            batch, taken = left_behind
+            damaged = await self.bring(shard, batch.decode(), taken, epoch)
+            yield Moved(moved=len(taken), damaged=damaged)
+        buckets = await self.buckets(shard)
+        async for found, unreadable in self._scan(shard, buckets):
+            yield Moved(damaged=unreadable)
+            for some in _parts(found, _MOST_SCHEDULES):
+                yield await self._send(shard, epoch, some)
+        while await self._move_letters(shard, epoch):
+            yield Moved()
+
+    async def buckets(self, shard: messages.ShardId) -> list[str]:
+        """All buckets of the shard that may hold definitions."""
+        lanes = await self.reader.lanes(shard)
+        populations = itertools.chain.from_iterable(lanes.values())
+        return self.index.buckets_of_populations(shard, populations)
+
+    async def is_any_definition_left(self, shard: messages.ShardId) -> bool:
+        """Unreadable records do not count: the operator writes them anew from their objects."""
+        async for found, _ in self._scan(shard, await self.buckets(shard)):
+            if found:
+                return True
+        return False
+
+    async def _scan(
+        self, shard: messages.ShardId, buckets: Sequence[str]
+    ) -> AsyncIterator[tuple[list[_Here], int]]:
+        """What these buckets hold, some at a time, and how much of that cannot be read."""
+        names, of_population = self.index.shard(shard), self.index.buckets
+        for some in _parts(buckets, _BUCKETS_LOOKED_FOR):
+            for few in _parts(await self.index.existing("find what to move", some), _BUCKETS):
+                scans = dict.fromkeys(few, 0)
+                while scans:
+                    replies = await self.index.read(
+                        "read definitions to move",
+                        *(("HSCAN", name, at, "COUNT", _SCAN_COUNT) for name, at in scans.items()),
+                    )
+                    found: list[_Here] = []
+                    unreadable = 0
+                    for bucket, (_, records) in zip(scans, replies, strict=True):
+                        for field, record in records.items():
+                            schedule_id = points.ScheduleId(field)
+                            is_ours = len(field) == _ID_LENGTH and bucket == names.bucket_of(
+                                schedule_id, of_population
+                            )
+                            if is_ours and (numbers := _numbers(record)):
+                                found.append(_Here(numbers[0], bucket, schedule_id))
+                            else:
+                                unreadable += 1
+                    if unreadable:
+                        telemetry.unreadable_total.labels("definition").inc(unreadable)
+                        log.warning("definitions cannot be read", shard=shard, count=unreadable)
+                    yield found, unreadable
+                    scans = {
+                        name: int(at)
+                        for name, (at, _) in zip(scans, replies, strict=True)
+                        if int(at)
+                    }
+
+    async def _send(
+        self, shard: messages.ShardId, epoch: messages.Epoch, leaving: Sequence[_Here]
+    ) -> Moved:
+        """These schedules are in their new shards, but for those that a worker holds."""
+        moved = left = damaged = 0
+        leaving = sorted(leaving)
+        while leaving:
+            call = self._departure(shard, epoch, leaving)
+            left_out, rest, batch, taken = await self.index.scripts.run(call)
+            left += left_out
+            if taken:
+                damaged += await self.bring(shard, batch.decode(), taken, epoch)
+                moved += len(taken)
+            leaving = leaving[len(leaving) - rest :]
+        return Moved(moved=moved, left_out=left, damaged=damaged)
+
+    def _departure(
+        self, shard: messages.ShardId, epoch: messages.Epoch, leaving: Sequence[_Here]
+    ) -> scripting.ScriptCall:
+        names = self.index.shard(shard)
+        call = self.index.call("depart", shard, epoch=epoch, batch=os.urandom(8).hex())
+        schedules = [
+            (
+                str(lane),
+                call.key(names.lane(lane)),
+                call.key(bucket),
+                *call.run(one.id for one in some),
+            )
+            for (lane, bucket), some in itertools.groupby(leaving, operator.itemgetter(0, 1))
+        ]
+        call.put(schedules=schedules, most=_MOST_OCCURRENCES, latest=LATEST_US)
+        return call
+
+    # -- a batch on its way ------------------------------------------------------------------------
+
+    async def bring(
+        self,
+        shard: messages.ShardId,
+        batch: str,
+        taken: Sequence[Sequence[Any]],
+        epoch: messages.Epoch,
+    ) -> int:
+        """The batch is in its new shards, and nothing of it in the former one; how much is damaged.
+
+        What names a text that is lost arrives nowhere.
+        """
+        (meta,) = await self.index.read(
+            "read a shard's life", ("HMGET", self.index.shard(shard).meta, "layout", "incarnation")
+        )
+        self.reader.check_meta(shard, meta)
+        layout = self.index.known_layout()
+        if layout.number <= sharding.layout_of(shard):
+            raise queue_errors.LayoutChanged(f"shard {shard} is of the newest layout")
+        travellers = await self._travellers(shard, taken)
+        texts = await self._texts_of(shard, batch, travellers)
+        by_home: dict[messages.ShardId, list[_Traveller]] = {}
+        for traveller in travellers:
+            if texts.keys() >= {traveller.lane, *_numbers(traveller.record)}:
+                by_home.setdefault(sharding.home(traveller.id, layout), []).append(traveller)
+        for home, listed in by_home.items():
+            await faults.reach(FaultPoint.BEFORE_BATCH_IMPORTED)
+            await self._arrive(shard, home, batch, listed, texts, epoch=epoch)
+        await faults.reach(FaultPoint.AFTER_BATCH_IMPORTED)
+        await self._forget(shard, batch, [one.id for one in travellers], epoch)
+        lost = len(travellers) - sum(map(len, by_home.values()))
+        if lost:
+            telemetry.unreadable_total.labels("text").inc(lost)
+            log.warning("texts of definitions are lost", shard=shard, definitions=lost)
+        unarmed = (one for one in travellers if one.record[:2] == codec.ARMED and not one.due)
+        return lost + sum(1 for _ in unarmed)
+
+    async def _travellers(
+        self, shard: messages.ShardId, taken: Sequence[Sequence[Any]]
+    ) -> list[_Traveller]:
+        ids = [schedule_id for _, schedule_id, _, _ in taken]
+        buckets = self.reader.by_bucket(shard, ids)
+        replies = await self.index.read_many(
+            "read definitions to move", [("HMGET", name, *some) for name, some in buckets.items()]
+        )
+        records = dict(
+            itertools.chain.from_iterable(
+                zip(some, reply, strict=True)
+                for some, reply in zip(buckets.values(), replies, strict=True)
+            )
+        )
+        return [
+            _Traveller(
+                int(lane),
+                schedule_id,
+                due,
+                list(zip(listed[::2], listed[1::2], strict=True)),
+                records[schedule_id],
+            )
+            for lane, schedule_id, due, listed in taken
+            if records[schedule_id] is not None  # a newer leader has brought it meanwhile
+        ]
+
+    async def _texts_of(
+        self, shard: messages.ShardId, batch: str, travellers: Collection[_Traveller]
+    ) -> dict[int, bytes]:
+        """What the numbers of a batch stand for; without those that stand for nothing."""
+        numbers = {one.lane for one in travellers}
+        numbers.update(number for one in travellers for number in _numbers(one.record))
+        await self.reader.learn_numbers(shard, numbers)
+        texts = {number: self.interned.text(shard, number) for number in numbers}
+        known = {number: text for number, text in texts.items() if text is not None}
+        if len(known) < len(texts):
+            names = self.index.shard(shard)
+            (noted,) = await self.index.read(
+                "read what is on its way", ("HGET", names.leases, "batch")
+            )
+            if noted is None or batch.encode() not in noted[:20]:
+                # A server that went back in time has neither the texts nor the batch.
+                raise queue_errors.LayoutChanged(f"shard {shard} was created anew")
+        return known
+
+    async def _arrive(
+        self,
+        shard: messages.ShardId,
+        home: messages.ShardId,
+        batch: str,
+        travellers: Sequence[_Traveller],
+        known: Mapping[int, bytes],
+        *,
+        epoch: messages.Epoch,
+    ) -> None:
+        texts = {
+            number: known[number]
+            for one in travellers
+            for number in (one.lane, *_numbers(one.record))
+        }
+        entries = await self._set_entries(shard, texts)
+        numbers = await self.numbering.intern(
+            home, sorted(set(texts.values())), epoch, script="adopt"
+        )
+        numbered = {former: numbers[text] for former, text in texts.items()}
+        blobs = await self._blobs(shard, texts.values(), entries.values())
+        sets = [
+            (str(numbered[lane]), entry.decode(errors="replace")) for lane, entry in entries.items()
+        ]
+        for number, pieces in enumerate(_pieces(travellers), start=1):
+            members = [member for *_, listed in pieces for member, _ in listed]
+            records = dict(zip(members, await self._occurrences(shard, members), strict=True))
+            call = self.index.call(
+                "arrive",
+                home,
+                epoch=epoch,
+                incarnation=self.interned.incarnation(home),
+                batch=batch,
+                part=number,
+            )
+            call.put(blobs=call.run(part for pair in blobs.items() for part in pair))
+            call.put(
+                sets=sets,
+                schedules=[self._placed(call, home, one, numbered, records) for one in pieces],
+            )
+            try:
+                # It is forgotten where it was next: a replica has it first, where there is one.
+                await self.index.pipelined_durably.run(call)
+            except queue_errors.LayoutChanged:
+                self.interned.forget(home)  # created anew since
+                raise
+
+    def _placed(
+        self,
+        call: scripting.ScriptCall,
+        home: messages.ShardId,
+        piece: _Piece,
+        numbered: Mapping[int, int],
+        records: Mapping[bytes, bytes],
+    ) -> tuple[object, ...]:
+        """A schedule as the script takes it."""
+        (traveller, is_first, occurrences), names = piece, self.index.shard(home)
+        lane = numbered[traveller.lane]
+        renumbered = codec.renumbered(traveller.record, numbered) if is_first else b""
+        return (
+            str(lane),
+            call.key(names.lane(lane)),
+            call.key(names.bucket_of(traveller.id, self.index.buckets)),
+            call.position(traveller.id),
+            call.position(renumbered) if is_first else 0,
+            int(traveller.due) if traveller.due else False,
+            *call.run(
+                part for member, due in occurrences for part in (member, due, records[member])
+            ),
+        )
+
+    async def _occurrences(
+        self, shard: messages.ShardId, members: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """The records of these occurrences."""
+        if not members:
+            return ()
+        (found,) = await self.index.read(
+            "read occurrences to move", ("HMGET", self.index.shard(shard).occrec, *members)
+        )
+        return [record or b"" for record in found]
+
+    async def _set_entries(
+        self, shard: messages.ShardId, texts: Mapping[int, bytes]
+    ) -> dict[int, bytes]:
+        """What the former shard knows of the sets among these, by their numbers there."""
+        kind = interning.TextKind.SET.encode()
+        lanes = [number for number, text in texts.items() if text.startswith(kind)]
+        if not lanes:
+            return {}
+        (found,) = await self.index.read(
+            "read what a shard knows of sets",
+            ("HMGET", self.index.shard(shard).meta, *(f"s{lane}" for lane in lanes)),
+        )
+        return {lane: entry for lane, entry in zip(lanes, found, strict=True) if entry is not None}
+
+    async def _blobs(
+        self, shard: messages.ShardId, texts: Iterable[bytes], entries: Iterable[bytes]
+    ) -> dict[bytes, bytes]:
+        """Digests and signed contents that the new shard needs."""
+        kind = interning.TextKind.TARGET.encode()
+        named = {text[1:] for text in texts if text.startswith(kind)}
+        named |= {setentries.parse(entry).target.encode() for entry in entries} - {b""}
+        if not named:
+            return {}
+        digests = sorted(named)
+        (found,) = await self.index.read(
+            "read blobs", ("HMGET", self.index.shard(shard).blobs, *digests)
+        )
+        return {
+            digest: blob for digest, blob in zip(digests, found, strict=True) if blob is not None
+        }
+
+    async def _forget(
+        self,
+        shard: messages.ShardId,
+        batch: str,
+        ids: Collection[points.ScheduleId],
+        epoch: messages.Epoch,
+    ) -> None:
+        names = self.index.shard(shard)
+        call = self.index.call("departed", shard, epoch=epoch, batch=batch)
+        buckets = [
+            (
+                call.key(bucket),
+                call.key(names.history_beside(bucket)),
+                call.key(names.history_beside(bucket, of_member=True)),
+                *call.run(some),
+            )
+            for bucket, some in self.reader.by_bucket(shard, ids).items()
+        ]
+        call.put(buckets=buckets)
+        await self.index.scripts.run(call)
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    async def _move_letters(self, shard: messages.ShardId, epoch: messages.Epoch) -> bool:
+        """Some dead letters lie in the new shards; whether there may be more."""
+        names = self.index.shard(shard)
+        (found,) = await self.index.read(
+            "read dead letters", ("XRANGE", names.dead, "-", "+", "COUNT", _LETTERS_PER_STEP)
+        )
+        if not found:
+            return False
+        by_home: dict[messages.ShardId, list[tuple[bytes, dict[bytes, bytes]]]] = {}
+        for letter, raw in found:
+            fields = scripting.fields(raw)
+            by_home.setdefault(self._letter_home(shard, fields), []).append((letter, fields))
+        for home, letters in by_home.items():
+            call = self.index.call("rebury", home, epoch=epoch, source=names.tag)
+            call.put(
+                letters=[
+                    (letter.decode(), *call.run(part for pair in fields.items() for part in pair))
+                    for letter, fields in letters
+                ]
+            )
+            await self.index.pipelined_durably.run(call)
+        ids = [letter for letter, _ in found]
+        await self.index.read("forget dead letters", ("XDEL", names.dead, *ids))
+        return len(found) == _LETTERS_PER_STEP
+
+    def _letter_home(self, shard: messages.ShardId, fields: dict[bytes, bytes]) -> messages.ShardId:
+        layout, member = self.index.known_layout(), fields.get(b"member", b"")
+        fed = sharding.fed_by(shard, layout)
+        if len(member) >= points.CHAIN_LENGTH:
+            schedule_id = member[:_ID_LENGTH]
+        else:  # of a chain, which goes on without the slot
+            try:
+                schedule_id = bytes.fromhex(fields.get(b"schedule_id", b"").decode())
+            except ValueError:
+                return fed[0]
+        home = sharding.home(points.ScheduleId(schedule_id), layout)
+        return home if home in fed else fed[0]
+
+
+def _numbers(record: bytes) -> tuple[int, ...]:
+    """What a record names by number; nothing of one that cannot be read."""
+    try:
+        return codec.numbers(record)
+    except codec.UnknownRecord:
+        return ()
+
+
+def _parts(listed: Sequence[ListedT], most: int) -> Iterator[Sequence[ListedT]]:
+    for first in range(0, len(listed), most):
+        yield listed[first : first + most]
+
+
+def _pieces(travellers: Iterable[_Traveller]) -> Iterator[list[_Piece]]:
+    """What each part of a batch brings; the same for the same batch, whoever asks."""
+    part: list[_Piece] = []
+    room = _PART
+    for traveller in travellers:
+        rest, is_first = traveller.occurrences, True
+        while is_first or rest:
+            part.append((traveller, is_first, rest[:room]))
+            room, rest, is_first = room - 1 - len(rest[:room]), rest[room:], False
+            if room <= 0:
+                yield part
+                part, room = [], _PART
+    if part:
+        yield part

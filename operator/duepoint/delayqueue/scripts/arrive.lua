@@ -1,0 +1,74 @@
+#!lua flags=allow-oom
+--[[
+  A part of a batch is here and can be claimed; a part that has arrived changes nothing. A schedule that is here
+  already in the same or a newer generation keeps what it has; occurrences come only to a schedule that is here.
+  Runs on a full server: what it stores is given back by `departed`.
+
+  KEYS  then lanes and buckets
+  ARGV  layout, epoch, incarnation, batch (text), part (its number in the batch, from 1), blobs {from, to} of digest, blob pairs,
+        schedules {{lane, lane key, bucket key, id, record, due, from, to}}: id and record
+          positions (record 0: it came with an earlier part), due in us (absent: no chain),
+          {from, to} of member, due, record triples,
+        sets {{lane, entry}}: what the former shard knows of the sets among them
+  Reply OK
+]]
+-- keys meta heads blobs occ occrec wake
+-- include shard
+-- include fenced
+-- include time
+-- include wake
+-- include occurrences
+-- include definition
+-- include blobs
+
+local batch, part = string.match(redis.call('HGET', META, 'arrived') or '', '^(%S+) (%d+)$')
+if batch == args.batch and tonumber(part) >= args.part then
+  return 'OK'
+end
+local before, key_of = shard_head(), {}
+
+for _, set in ipairs(args.sets) do
+  redis.call('HSETNX', META, 's' .. set[1], set[2])
+  redis.call('HSETNX', META, 'c' .. set[1], 0)
+end
+
+local function store(lane, lane_key, bucket, id, record, due)
+  local stored = redis.call('HGET', bucket, id)
+  if stored then
+    local uid, generation = identity(stored)
+    local new_uid, new_generation = identity(record)
+    if uid ~= new_uid or generation >= new_generation then
+      return
+    end
+    redis.call('ZREM', lane_key, id .. version_of(stored))
+  elseif redis.call('HEXISTS', META, 's' .. lane) == 1 then
+    redis.call('HINCRBY', META, 'c' .. lane, 1)
+  end
+  redis.call('HSET', bucket, id, record)
+  if due then
+    redis.call('ZADD', lane_key, due, id .. version_of(record))
+  end
+end
+
+store_blobs(args.blobs)
+for _, schedule in ipairs(args.schedules) do
+  local lane, lane_key, bucket, id = schedule[1], KEYS[schedule[2]], KEYS[schedule[3]], ARGV[schedule[4]]
+  if not key_of[lane] then
+    key_of[lane] = lane_key
+    redis.call('ZADD', lane_key, '+inf', '')
+  end
+  if schedule[5] > 0 then
+    store(lane, lane_key, bucket, id, ARGV[schedule[5]], schedule[6])
+  end
+  if redis.call('HEXISTS', bucket, id) == 1 then
+    for i = schedule[7], schedule[8], 3 do
+      add_occurrence(lane_key, ARGV[i + 1], ARGV[i], ARGV[i + 2])
+    end
+  end
+end
+redis.call('HSET', META, 'arrived', args.batch .. ' ' .. args.part)
+for lane, key in pairs(key_of) do
+  refresh_head(lane, key)
+end
+announce_head(before, server_time())
+return 'OK'
