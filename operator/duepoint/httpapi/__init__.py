@@ -5,10 +5,9 @@ A request passes, in this order::
     net.httpserver  bounds on bytes, headers, time -> Request
     application     route, method, what is accepted; answers every error as a problem
     access          who asks (TokenReview), and whether they may (SubjectAccessReview), cached
-    ownsets         the set's record, its state and limits
-    rates           changes a second of set and namespace, over all processes
-    idempotency     a request with a key is carried out once
-    singles | listing | bulk | letters     the operation itself, over delayqueue.members
+    ownsets         the set's record, its state and limits, and changes a second over all processes
+    idempotency     a request with a key is carried out once, and as safely as it asks
+    singles | listing | bulk     the operation itself, over delayqueue.members
 
 ``problems`` has every code, ``operations`` the routes with what the OpenAPI document says of them.
 """

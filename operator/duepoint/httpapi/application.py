@@ -11,26 +11,23 @@ import itertools
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from duepoint import errors, faults, telemetry
 from duepoint.delayqueue.members import values
 from duepoint.faults import FaultPoint
 from duepoint.httpapi import (
     access,
-    bodies,
     bulk,
     calls,
-    durability,
     idempotency,
     operations,
     ownsets,
     problems,
-    rates,
-    turns,
     views,
 )
 from duepoint.httpapi.dashboard import dashboard as dashboards
+from duepoint.httpapi.dashboard import routes
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, BodyTooLarge, HttpRequest, HttpResponse
 
@@ -44,7 +41,6 @@ _MOST_UNDER_WAY = 2_000
 _BODY_SECONDS = 30.0
 #: Read closely at once: it takes a millisecond.
 _SHORT_BYTES = 1_024
-_NO_TYPES: Final = ("application/json", problems.CONTENT_TYPE)
 
 
 class Application:
@@ -56,9 +52,9 @@ class Application:
         rights: access.Access,
         sets: ownsets.OwnSets,
         repeats: idempotency.Idempotency,
-        limits: rates.Rates,
-        reading: turns.Turns,
-        promise: durability.Promise,
+        limits: ownsets.Rates,
+        reading: calls.Turns,
+        promise: idempotency.Promise,
         operate: Mapping[str, Operate],
         choose: Mapping[str, Choose],
         document: bytes,
@@ -75,6 +71,9 @@ class Application:
         self._choose = choose
         self._document = document
         self._pages = pages
+        self._routes = operations.Routes(
+            (*operations.OPERATIONS, *(routes.OPERATIONS if pages is not None else ()))
+        )
         self._under_way = 0
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
@@ -102,7 +101,7 @@ class Application:
                 elif (file := self._file(request, path)) is not None:
                     name, response = "file", file
                 else:
-                    route = self._route(request.method, path)
+                    route = self._routes.find(request.method, path)
                     name = route.operation.name
                     response = await self._carry_out(request, request_id, route, query)
             except Exception as error:  # noqa: BLE001 - every error has an answer
@@ -126,10 +125,6 @@ class Application:
     def _file(self, request: HttpRequest, path: str) -> HttpResponse | None:
         return None if self._pages is None else self._pages.file(request, path)
 
-    def _route(self, method: str, path: str) -> operations.ApiRoute:
-        of_pages = None if self._pages is None else self._pages.route(method, path)
-        return of_pages or operations.route(method, path)
-
     def _describe(self, request: HttpRequest) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             headers = (("Allow", "GET, HEAD"),)
@@ -142,15 +137,11 @@ class Application:
         operation = route.operation
         headers = request.headers
         _check_origin(request)
-        types = (calls.NDJSON,) if operation.is_bulk else _NO_TYPES
-        if not calls.accepts(headers.get("accept"), *types):
-            message = f"the answer is {types[0]}; accept that"
-            raise OperationProblem("NotAcceptable", message, field="Accept")
         caller = await self._rights.caller(headers.get("authorization", ""), request.peer)
         await faults.reach(FaultPoint.AFTER_CALLER_KNOWN)
         is_of_pages = operation.needs is operations.Needs.OWN
         if not is_of_pages:
-            verbs = _verbs(operation, headers)
+            verbs = operation.verbs(headers)
             await self._rights.check(caller, route.namespace, route.set_name, verbs)
             await faults.reach(FaultPoint.AFTER_RIGHTS_CHECKED)
         call = calls.OperationCall(
@@ -160,8 +151,9 @@ class Application:
             route.set_name,
             route.id,
             calls.parameters_of(query, frozenset(operation.parameters)),
+            operation.limit,
         )
-        _check_deciding(operation, headers)
+        operation.check_deciding(headers)
         self._check_body(operation, request)
         if is_of_pages and self._pages is not None:
             await self._read_body(operation, call, caller.asker, calls.MOST_BODY_BYTES)
@@ -174,7 +166,7 @@ class Application:
             await self._read_body(operation, call, route.namespace, most)
         if operation.is_bulk:
             call.look_again = lambda: self._look_again(call, operation)
-        if (operation.is_change or operation.is_bulk) and (safety := call.safety()) is not None:
+        if operation.method != "GET" and (safety := call.safety()) is not None:
             await self._promise.check(safety)
         if (choose := self._choose.get(operation.name)) is not None:
             call.chosen = choose()
@@ -199,16 +191,16 @@ class Application:
         if not call.body or not operation.body:
             return
         if len(call.body) <= _SHORT_BYTES:
-            bodies.check_strictly(call.body)
+            calls.check_strictly(call.body)
             return
         async with self._turns.of(owner):
-            bodies.check_strictly(call.body)
+            calls.check_strictly(call.body)
 
     async def _look_again(self, call: calls.OperationCall, operation: operations.Operation) -> None:
         """A stream that takes long has no more rights than a request that comes now."""
         headers, namespace, name = call.request.headers, call.namespace, call.set_name
         caller = await self._rights.caller(headers.get("authorization", ""), call.request.peer)
-        await self._rights.check(caller, namespace, name, _verbs(operation, headers))
+        await self._rights.check(caller, namespace, name, operation.verbs(headers))
         found = await self._sets.find(namespace, name)
         if found.record.uid != call.owned.record.uid:
             message = "the set was removed, and another one has its name now; begin again"
@@ -248,7 +240,7 @@ class Application:
             raise OperationProblem("UnsupportedMediaType", message, field="Content-Encoding")
         if operation.method in ("GET", "DELETE"):  # no page of another site can send DELETE
             return
-        types = operations.body_types(operation) or (calls.JSON,)
+        types = operation.body_types or (calls.JSON,)
         if not calls.has_type(headers.get("content-type"), *types):
             message = f"send {' or '.join(types)} in UTF-8, with an empty body too"
             raise OperationProblem("UnsupportedMediaType", message, field="Content-Type")
@@ -291,26 +283,6 @@ class Application:
         if metric is None:
             metric = self._seconds[operation] = telemetry.http_seconds.labels(operation)
         metric.observe(seconds)
-
-
-def _verbs(operation: operations.Operation, headers: Mapping[str, str]) -> tuple[str, ...]:
-    if operation.needs is not operations.Needs.PUT:
-        verbs: tuple[str, ...] = operation.needs.value
-        return verbs
-    if "if-none-match" in headers:
-        return ("create",)
-    return ("update",) if "if-match" in headers else ("create", "update")
-
-
-def _check_deciding(operation: operations.Operation, headers: Mapping[str, str]) -> None:
-    """A condition or a promise that is passed over would be broken without a word."""
-    if operation.method == "GET" or operation.needs is operations.Needs.OWN:
-        return
-    taken = operations.headers_of(operation)
-    for name in operations.DECIDING:
-        if name not in taken and name.lower() in headers:
-            message = f"this operation does not take it; it takes {', '.join(taken) or 'none'}"
-            raise OperationProblem("InvalidHeader", message, field=name)
 
 
 def _check_origin(request: HttpRequest) -> None:

@@ -25,7 +25,7 @@ from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
-from duepoint.httpapi import bodies, calls, ownsets, problems, rates, singles, turns, views
+from duepoint.httpapi import calls, ownsets, problems, singles, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model import answers
 from duepoint.net.requests import BodyCut, Stream
@@ -110,8 +110,8 @@ class Bulk:
         self,
         population: members.Members,
         sets: ownsets.OwnSets,
-        limits: rates.Rates,
-        reading: turns.Turns,
+        limits: ownsets.Rates,
+        reading: calls.Turns,
         clock: clocks.Clock,
     ) -> None:
         self._members = population
@@ -423,8 +423,8 @@ def _named(line: bytes) -> str:
 
 
 def _removal_of(line: bytes) -> values.MemberRemoval:
-    bodies.check_strictly(line)
-    row = bodies.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
+    calls.check_strictly(line)
+    row = calls.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
     calls.check_id(row.id)
     if row.if_match is not None and not memberjson.is_tag(row.if_match):
         raise OperationProblem("InvalidField", "is no tag", field="ifMatch")

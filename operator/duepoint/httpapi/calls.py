@@ -1,26 +1,31 @@
 """One request on its way through the API, and what its URL, headers and body say.
 
-What cannot be read raises ``OperationProblem`` with the name of the parameter or header.
+What cannot be read raises ``OperationProblem`` with the name of the parameter or header. Rows of
+members have a reader of their own, with messages for each field (``schedules.sets``).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import functools
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib import parse
 
-from duepoint import errors
+import msgspec
+
+from duepoint import errors, shares
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.wire import nodes
 from duepoint.httpapi import ownsets
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net import requests
 from duepoint.schedules.sets import members as memberjson
+from duepoint.schedules.sets import strictjson
 
 #: Of a request of the dashboard; of one about a member as of a row of its set.
 MOST_BODY_BYTES: Final = 68 * 1024
@@ -40,6 +45,7 @@ class OperationCall:
 
     Attributes:
         id: of the member that the URL names; may be no id at all.
+        page_limit: items of a page, usually and at most.
         body: what was read of it; of bulk streams nothing.
         chosen: what the operation chose by itself, such as an id; a repeat keeps it.
         look_again: of bulk streams: reads the set anew, and raises Problem where the caller may
@@ -52,6 +58,7 @@ class OperationCall:
     set_name: str
     id: str
     parameters: Mapping[str, str]
+    page_limit: tuple[int, int] = (100, 1_000)
     body: bytes = b""
     chosen: dict[str, Any] = field(default_factory=dict)
     _owned: ownsets.OwnSet | None = field(default=None)
@@ -78,6 +85,11 @@ class OperationCall:
             message = f"{errors.quoted(text)} is not a whole number of 1 to {most}"
             raise OperationProblem("InvalidParameter", message, field=name)
         return number
+
+    @property
+    def limit(self) -> int:
+        """How many items a page is to have."""
+        return self.whole("limit", *self.page_limit)
 
     def text(self, name: str) -> str:
         return self.parameters.get(name, "")
@@ -177,19 +189,6 @@ def _decoded(text: str) -> str:
         raise OperationProblem("InvalidParameter", "the query is not UTF-8", field="") from None
 
 
-def accepts(header: str | None, *types: str) -> bool:
-    """Whether one of the types may be sent (RFC 9110, 12.5.1); a weight of 0 excludes."""
-    if header is None or header == "*/*":
-        return True
-    for part in header.split(","):
-        kind, *options = (each.strip().lower() for each in part.split(";"))
-        if any(re.fullmatch(r"q=0(\.0*)?", each) for each in options):
-            continue
-        if kind == "*/*" or any(kind in (each, each.split("/")[0] + "/*") for each in types):
-            return True
-    return False
-
-
 def has_type(header: str | None, *types: str) -> bool:
     """Whether a body is of one of these types, in UTF-8.
 
@@ -250,3 +249,65 @@ def check_outcome(outcome: values.Outcome) -> None:
     """Raise the problem that an outcome is."""
     if (problem := problem_of(outcome)) is not None:
         raise problem
+
+
+WantedT = TypeVar("WantedT")
+
+_UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
+
+
+def check_strictly(text: bytes) -> None:
+    """Raise Problem InvalidJson where two readers could read two things; it may take long."""
+    if (problem := strictjson.problem(text)) is not None:
+        raise OperationProblem("InvalidJson", f"the JSON {problem}")
+
+
+def decoded(
+    text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str, *, field: str = ""
+) -> WantedT:
+    """The value of a text; raises Problem InvalidJson, InvalidField, UnknownField.
+
+    Args:
+        shape: what to write, such as ``{"ids": ["…"]}``.
+        field: which one is wrong where the shape is.
+    """
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        if (unknown := _UNKNOWN.search(str(error))) is not None:
+            message = f"{errors.quoted(unknown[1])} is no field here; write {shape}"
+            raise OperationProblem("UnknownField", message, field=unknown[1][:60]) from None
+        message = f"write {shape}: {error}"[:200]
+        raise OperationProblem("InvalidField", message, field=field) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise OperationProblem("InvalidJson", f"is not JSON: {error}"[:200]) from None
+
+
+_LONG_SECONDS = 0.03
+
+
+class Turns:
+    """Turns for what holds the process up: one text is read closely at a time, namespaces in turn.
+
+    Strict reading of a hostile text takes milliseconds for each KiB, and all others wait for it.
+    After a long one the next text waits as long as that took, so at least half of the process is
+    left to requests that are read quickly. For one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(1)
+
+    @contextlib.asynccontextmanager
+    async def of(self, owner: str) -> AsyncIterator[None]:
+        """A turn of this owner; what is done in it does not wait for anything."""
+        await self._places.wait(owner)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            yield
+        finally:
+            spent = loop.time() - began
+            if spent > _LONG_SECONDS:
+                loop.call_later(spent, self._places.leave, owner)
+            else:
+                self._places.leave(owner)

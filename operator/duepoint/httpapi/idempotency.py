@@ -1,4 +1,6 @@
-"""A request with an ``Idempotency-Key`` is carried out once, and repeated answers are the same.
+"""What headers promise: a request is carried out once, and a change is as safe as was asked for.
+
+A request with an ``Idempotency-Key`` is carried out once, and repeated answers are the same.
 
 The first attempt is recorded with the hash of what it asks and with what it chose (the id of a new
 member, the run of a trigger), and again with its answer. A repeat gets that answer. Where the first
@@ -10,6 +12,7 @@ what makes it large: a namespace has one quota for all that is kept.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,6 +22,8 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import faults
 from duepoint.delayqueue import apirequests
+from duepoint.delayqueue.inspection import durability
+from duepoint.delayqueue.wire import nodes
 from duepoint.faults import FaultPoint
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
@@ -119,3 +124,42 @@ def _without_payload(body: bytes) -> bytes:
     fields = _fields_decoder.decode(body)
     fields.pop("payload", None)
     return msgspec.json.encode(fields)
+
+
+_FRESH_SECONDS = 5.0
+
+
+class Promise:
+    """Refuses a durability that the servers cannot give.
+
+    Asked before the change is made, because a change that is stored cannot be refused. What the
+    servers have is read at most every few seconds.
+    """
+
+    def __init__(self, probe: durability.DurabilityProbe) -> None:
+        self._probe = probe
+        self._known: durability.ServerDurability | None = None
+        self._until = float("-inf")
+        self._reading = asyncio.Lock()
+
+    async def check(self, safety: nodes.Safety) -> None:
+        """Raise Problem DurabilityUnavailable."""
+        known = await self._read()
+        if safety.on_disk and "aof" not in known.persistence:
+            raise _unavailable("aof", "no server has an append-only file (appendonly yes)")
+        if safety.replicas > known.replicas:
+            wanted = f"replicas={safety.replicas}"
+            raise _unavailable(wanted, f"{known.replicas} replicas are connected")
+
+    async def _read(self) -> durability.ServerDurability:
+        loop = asyncio.get_running_loop()
+        async with self._reading:
+            if self._known is None or loop.time() >= self._until:
+                self._known = await self._probe.read()
+                self._until = loop.time() + _FRESH_SECONDS
+            return self._known
+
+
+def _unavailable(wanted: str, why: str) -> OperationProblem:
+    message = f"{wanted} cannot be given: {why}; leave the header out"
+    return OperationProblem("DurabilityUnavailable", message, field="Duepoint-Durability")

@@ -1,8 +1,14 @@
-"""Operations that list: members by id, by due and for export, open slots, and the set itself."""
+"""Operations that list: the set itself, members, open slots, dead letters, which also run again.
+
+What a letter looks like is the same for those of Schedules, which the dashboard has.
+"""
 
 from __future__ import annotations
 
+import msgspec
+
 from duepoint import clock as clocks
+from duepoint.delayqueue import deadletters
 from duepoint.delayqueue.inspection import durability
 from duepoint.delayqueue.members import members, values
 from duepoint.httpapi import calls, ownsets, views
@@ -10,11 +16,6 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules.points import DUE_LIMIT_US
 from duepoint.schedules.sets import members as memberjson
-
-MOST_LISTED = 1_000
-MOST_EXPORTED = 5_000
-USUALLY_LISTED = 100
-USUALLY_EXPORTED = 1_000
 
 
 class Listing:
@@ -66,7 +67,7 @@ class Listing:
 
     async def members(self, call: calls.OperationCall) -> HttpResponse:
         since_us, until_us = call.instant_us("dueFrom"), call.instant_us("dueUntil")
-        limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
+        limit = call.limit
         prefix, cursor = call.text("prefix"), call.text("cursor")
         if since_us is not None or until_us is not None:
             if prefix:
@@ -81,7 +82,7 @@ class Listing:
 
     async def due(self, call: calls.OperationCall) -> HttpResponse:
         """Due now, and no worker has it yet."""
-        limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
+        limit = call.limit
         return await self._due(call, None, self._clock.now_us(), limit)
 
     async def _due(
@@ -95,13 +96,13 @@ class Listing:
         return self._page(call, page)
 
     async def export(self, call: calls.OperationCall) -> HttpResponse:
-        limit = call.whole("limit", USUALLY_EXPORTED, MOST_EXPORTED)
+        limit = call.limit
         record = call.owned.record
         page = await self._members.pages.page(record, call.text("cursor"), limit=limit)
         return self._page(call, page)
 
     async def unacknowledged(self, call: calls.OperationCall) -> HttpResponse:
-        limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
+        limit = call.limit
         points = await self._members.dues.unacknowledged(call.owned.record, limit=limit)
         items = [
             {
@@ -122,3 +123,75 @@ class Listing:
         settings = call.owned.record.settings
         items = [views.member(each, settings) for each in page.members]
         return views.json(200, {"items": items, "next": page.cursor})
+
+
+MOST_REPLAYED = 100
+
+
+class _Replay(msgspec.Struct, forbid_unknown_fields=True):
+    ids: list[str]
+
+
+_decoder = msgspec.json.Decoder(_Replay)
+
+
+class Letters:
+    """Carries out operations on dead letters."""
+
+    def __init__(self, stored: members.Members, limits: ownsets.Rates) -> None:
+        self._members = stored
+        self._rates = limits
+
+    async def list(self, call: calls.OperationCall) -> HttpResponse:
+        limit = call.limit
+        page = await self._members.given_up.page(
+            call.owned.record, call.text("cursor"), limit=limit
+        )
+        items = [_shown(letter_id, letter) for letter_id, letter in page.letters]
+        return views.json(200, {"items": items, "next": page.cursor})
+
+    async def replay(self, call: calls.OperationCall) -> HttpResponse:
+        call.owned.check_able()
+        ids = replayed_ids(call)
+        owned = call.owned
+        most = owned.changes_per_second
+        if len(ids) > 1:  # one is taken by each request
+            await self._rates.take(owned.owner, most, len(ids) - 1)
+        answers = await self._members.given_up.replay(owned.record, ids)
+        missing = [one for one, answer in answers.items() if answer not in REPLAYED]
+        return views.json(200, {"replayed": len(answers) - len(missing), "missing": missing})
+
+
+#: The slot runs again, by this request or an earlier one.
+REPLAYED = frozenset({deadletters.Replayed.APPLIED, deadletters.Replayed.UNCHANGED})
+
+
+def replayed_ids(call: calls.OperationCall) -> list[str]:
+    """The ids of a request to run slots again; raises Problem InvalidField."""
+    ids = calls.decoded(call.body, _decoder, '{"ids": ["…"]}', field="ids").ids
+    if not 1 <= len(ids) <= MOST_REPLAYED:
+        message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
+        raise OperationProblem("InvalidField", message, field="ids")
+    return ids
+
+
+def shown(letter_id: str, letter: deadletters.DeadEntry, slot_us: int | None) -> dict[str, object]:
+    """A letter as it is listed."""
+    entry = letter.entry
+    return {
+        "id": letter_id,
+        "schedule": entry.get("name", ""),
+        "slotTime": views.time(slot_us),
+        "deadTime": views.time(_number(letter.id.partition("-")[0]) * 1_000),
+        "reason": entry.get("reason", ""),
+        "message": entry.get("message", ""),
+        "attempts": _number(entry.get("attempts", "")),
+    }
+
+
+def _shown(letter_id: str, letter: deadletters.DeadEntry) -> dict[str, object]:
+    return shown(letter_id, letter, _number(letter.entry.get("slot_us", "")))
+
+
+def _number(text: str) -> int:
+    return deadletters.whole(text) or 0

@@ -9,9 +9,8 @@ from typing import Final
 
 from duepoint import __version__
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi import bulk, calls, letters, listing, operations, problems, shapes, singles
-from duepoint.httpapi.dashboard import forecasts, reads, routes
-from duepoint.httpapi.dashboard import letters as dashboardletters
+from duepoint.httpapi import bulk, calls, listing, operations, problems, shapes, singles
+from duepoint.httpapi.dashboard import forecasts, routes
 from duepoint.httpapi.dashboard import schemas as dashboardschemas
 from duepoint.httpapi.operations import Needs, Operation
 from duepoint.httpapi.shapes import TEXT, TIME, Json, about, object_of, page_of
@@ -80,7 +79,7 @@ SCHEMAS: Final[Json] = {
         {
             "ids": {
                 "type": "array", "items": TEXT,
-                "minItems": 1, "maxItems": letters.MOST_REPLAYED,
+                "minItems": 1, "maxItems": listing.MOST_REPLAYED,
             }
         },
         "ids", closed=True,
@@ -89,13 +88,6 @@ SCHEMAS: Final[Json] = {
     "Problem": _with_codes(shapes.of(answers.Problem)),
 }  # fmt: skip
 
-_LIMITS: Final = {
-    "exportMembers": (listing.USUALLY_EXPORTED, listing.MOST_EXPORTED),
-    "listDeadLetters": (letters.USUALLY_LISTED, letters.MOST_LISTED),
-    "listScheduleLetters": (dashboardletters.MOST_LISTED, dashboardletters.MOST_LISTED),
-    "listSchedules": (reads.MOST_LISTED, reads.MOST_LISTED),
-    "listSets": (reads.MOST_LISTED, reads.MOST_LISTED),
-}
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "cursor": ({"type": "string", "maxLength": 512}, "`next` of the page before"),
     "prefix": (_ID, "only ids that begin so"),
@@ -159,9 +151,7 @@ def _operation(operation: Operation) -> Json:
     if operation.body:
         described["requestBody"] = {
             "required": operation.body not in _OPTIONAL,
-            "content": {
-                kind: _content(operation.body) for kind in operations.body_types(operation)
-            },
+            "content": {kind: _content(operation.body) for kind in operation.body_types},
         }
         if operation.is_bulk:
             described["requestBody"]["description"] = (
@@ -201,8 +191,7 @@ def _query(operation: Operation) -> list[Json]:
     found = []
     for name in operation.parameters:
         if name == "limit":
-            usual, most = _LIMITS.get(operation.name, (listing.USUALLY_LISTED, listing.MOST_LISTED))
-            schema = _number(usual, most)
+            schema = _number(*operation.limit)
             description = "most items of the page"
         else:
             schema, description = _PARAMETERS[name]
@@ -229,7 +218,7 @@ def _headers(operation: Operation) -> list[Json]:
     }
     return [
         {"name": name, "in": "header", "schema": TEXT, "description": meanings[name]}
-        for name in operations.headers_of(operation)
+        for name in operation.headers
     ]
 
 

@@ -36,6 +36,11 @@ class Needs(enum.Enum):
     OWN = "by the API server"
 
 
+#: Headers that decide what a request means; a change that does not take one refuses it.
+DECIDING: Final = ("If-Match", "If-None-Match", "Idempotency-Key", "Duepoint-Durability")
+_MATCH, _NONE_MATCH, _KEY, _SAFETY = DECIDING
+
+
 class Operation(NamedTuple):
     """One operation.
 
@@ -43,9 +48,10 @@ class Operation(NamedTuple):
         name: its ``operationId``, and its label in metrics.
         path: below ``BASE``.
         parameters: of the query.
+        limit: of a page, usually and at most, where ``limit`` is one of the parameters.
         body: name of the schema of the request's body, "" where it has none.
         answers: schema of the body of each success, by status; "" = it has none.
-        is_change: it takes ``Idempotency-Key`` and ``Duepoint-Durability``.
+        headers: those of ``DECIDING`` that it takes.
         rights: what it needs, in words, where that is not a verb on the members of a set.
         base: what its path begins with.
     """
@@ -58,10 +64,44 @@ class Operation(NamedTuple):
     parameters: tuple[str, ...] = ()
     body: str = ""
     answers: Mapping[int, str] = {}
-    is_change: bool = False
+    headers: tuple[str, ...] = ()
+    limit: tuple[int, int] = (100, 1_000)
     is_bulk: bool = False
     rights: str = ""
     base: str = BASE
+
+    @property
+    def is_change(self) -> bool:
+        """Whether a repeat with the same key gets the first answer."""
+        return _KEY in self.headers
+
+    @property
+    def body_types(self) -> tuple[str, ...]:
+        """Of which types a body may be; none where there is no body."""
+        if self.is_bulk:
+            return (calls.NDJSON,)
+        if not self.body:
+            return ()
+        return (calls.MERGE_PATCH, calls.JSON) if self.method == "PATCH" else (calls.JSON,)
+
+    def verbs(self, headers: Mapping[str, str]) -> tuple[str, ...]:
+        """The verbs that a request with these headers needs."""
+        if self.needs is not Needs.PUT:
+            verbs: tuple[str, ...] = self.needs.value
+            return verbs
+        if "if-none-match" in headers:
+            return ("create",)
+        return ("update",) if "if-match" in headers else ("create", "update")
+
+    def check_deciding(self, headers: Mapping[str, str]) -> None:
+        """Raise Problem InvalidHeader: a condition or promise that is passed over is broken."""
+        if self.method == "GET" or self.needs is Needs.OWN:
+            return
+        for name in DECIDING:
+            if name not in self.headers and name.lower() in headers:
+                taken = ", ".join(self.headers) or "none"
+                message = f"this operation does not take it; it takes {taken}"
+                raise OperationProblem("InvalidHeader", message, field=name)
 
 
 OPERATIONS: Final = (
@@ -77,26 +117,26 @@ OPERATIONS: Final = (
     Operation(
         "createOneOff", "POST", "/schedules", Needs.CREATE,
         "A new member that fires once, under an id that the API chooses (a ULID)",
-        body="OneOff", answers={201: "Member"}, is_change=True,
+        body="OneOff", answers={201: "Member"}, headers=(_KEY, _SAFETY),
     ),
     Operation(
         "getMember", "GET", "/schedules/{id}", Needs.GET,
-        "One member", answers={200: "Member", 304: ""},
+        "One member", answers={200: "Member", 304: ""}, headers=(_NONE_MATCH,),
     ),
     Operation(
         "putMember", "PUT", "/schedules/{id}", Needs.PUT,
         "Create a member, or replace it whole", body="MemberFields",
-        answers={200: "Member", 201: "Member"}, is_change=True,
+        answers={200: "Member", 201: "Member"}, headers=DECIDING,
     ),
     Operation(
         "patchMember", "PATCH", "/schedules/{id}", Needs.PATCH,
         "Change fields of a member by a JSON merge patch (RFC 7396)", body="MemberPatch",
-        answers={200: "Member"}, is_change=True,
+        answers={200: "Member"}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
         "deleteMember", "DELETE", "/schedules/{id}", Needs.DELETE,
         "Remove a member; what a worker has already claimed of it may still fire",
-        answers={204: ""}, is_change=True,
+        answers={204: ""}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
         "nextTimes", "GET", "/schedules/{id}/next", Needs.GET,
@@ -105,17 +145,17 @@ OPERATIONS: Final = (
     Operation(
         "triggerMember", "POST", "/schedules/{id}/trigger", Needs.TRIGGER,
         "Run a member now, beside its schedule", body="Trigger",
-        answers={202: "Triggered"}, is_change=True,
+        answers={202: "Triggered"}, headers=(_KEY,),
     ),
     Operation(
         "bulkUpsert", "POST", "/schedules:bulkUpsert", Needs.UPSERT,
         "Create or replace up to 100,000 members", body="MemberRow",
-        answers={200: "RowAnswer"}, is_bulk=True,
+        answers={200: "RowAnswer"}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(
         "bulkDelete", "POST", "/schedules:bulkDelete", Needs.DELETE,
         "Remove up to 100,000 members", body="RemovalRow",
-        answers={200: "RowAnswer"}, is_bulk=True,
+        answers={200: "RowAnswer"}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(
         "listDue", "GET", "/due", Needs.LIST,
@@ -130,48 +170,19 @@ OPERATIONS: Final = (
     Operation(
         "exportMembers", "GET", "/export", Needs.LIST,
         "Members, shard by shard: what does not change meanwhile comes exactly once",
-        ("limit", "cursor"), answers={200: "MemberPage"},
+        ("limit", "cursor"), answers={200: "MemberPage"}, limit=(1_000, 5_000),
     ),
     Operation(
         "listDeadLetters", "GET", "/deadletters", Needs.LIST,
         "Slots that were given up, newest first", ("limit", "cursor"),
-        answers={200: "LetterPage"},
+        answers={200: "LetterPage"}, limit=(100, 500),
     ),
     Operation(
         "replayDeadLetters", "POST", "/deadletters:replay", Needs.REPLAY,
         "Run slots again that were given up", body="Replay",
-        answers={200: "Replayed"}, is_change=True,
+        answers={200: "Replayed"}, headers=(_KEY,),
     ),
 )  # fmt: skip
-
-#: Headers that decide what a request means; a change that does not take one refuses it.
-DECIDING: Final = ("If-Match", "If-None-Match", "Idempotency-Key", "Duepoint-Durability")
-_CONDITIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "getMember": ("If-None-Match",),
-    "putMember": ("If-Match", "If-None-Match"),
-    "patchMember": ("If-Match",),
-    "deleteMember": ("If-Match",),
-}
-
-
-def headers_of(operation: Operation) -> tuple[str, ...]:
-    """Those of ``DECIDING`` that an operation takes."""
-    taken = _CONDITIONS.get(operation.name, ())
-    if operation.is_change:
-        taken = (*taken, "Idempotency-Key")
-    stores = operation.is_change or operation.is_bulk
-    if stores and operation.needs not in (Needs.TRIGGER, Needs.REPLAY, Needs.OWN):
-        taken = (*taken, "Duepoint-Durability")
-    return taken
-
-
-def body_types(operation: Operation) -> tuple[str, ...]:
-    """Of which types a body may be; none where there is no body."""
-    if operation.is_bulk:
-        return (calls.NDJSON,)
-    if not operation.body:
-        return ()
-    return (calls.MERGE_PATCH, calls.JSON) if operation.method == "PATCH" else (calls.JSON,)
 
 
 def by_path(listed: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
@@ -182,14 +193,11 @@ def by_path(listed: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
     return found
 
 
-_BY_PATH: Final = by_path(OPERATIONS)
-
 #: Names that objects can have.
 NAMESPACE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _NAMESPACE = re.compile(NAMESPACE_PATTERN)
 _NAME = re.compile(NAME_PATTERN)
-_OF_A_MEMBER = {"next": "/schedules/{id}/next", "trigger": "/schedules/{id}/trigger"}
 
 
 class ApiRoute(NamedTuple):
@@ -206,28 +214,62 @@ class ApiRoute(NamedTuple):
     id: str
 
 
-def route(method: str, path: str) -> ApiRoute:
-    """The operation of a request; raises Problem NotFound, MethodNotAllowed."""
-    parts = path.split("/")
-    if len(parts) < 6 or parts[0] or not _is_place(*parts[1:6]):
-        raise _nothing()
-    namespace, name = parts[3], parts[5]
-    below, id_ = _below(parts[6:])
-    methods = _BY_PATH.get(BASE + below)
-    if methods is None:
-        raise _nothing()
-    return ApiRoute(chosen(methods, method), namespace, name, id_)
+class _Place:
+    """What may follow in a path: segments by their text, or any text under a name."""
+
+    __slots__ = ("any", "below", "methods", "name")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Place] = {}
+        self.name = ""
+        self.any: _Place | None = None
+        self.methods: Mapping[str, Operation] = {}
 
 
-@functools.lru_cache(maxsize=256)
-def _is_place(version: str, namespaces: str, namespace: str, sets: str, name: str) -> bool:
-    """Whether these segments are those of ``BASE`` with names that objects can have."""
-    if (version, namespaces, sets) != ("v1", "namespaces", "schedulesets"):
-        return False
-    return is_namespace(namespace) and is_object_name(name)
+class Routes:
+    """Finds the operation of a request by the segments of its path."""
+
+    def __init__(self, listed: Iterable[Operation]) -> None:
+        self._root = _Place()
+        for path, methods in by_path(listed).items():
+            place = self._root
+            for segment in path.split("/"):
+                if segment.startswith("{"):
+                    place.name = segment.strip("{}")
+                    place.any = place.any or _Place()
+                    place = place.any
+                else:
+                    place = place.below.setdefault(segment, _Place())
+            place.methods = methods
+
+    def find(self, method: str, path: str) -> ApiRoute:
+        """Where a request leads; raises Problem NotFound, MethodNotAllowed."""
+        place = self._root
+        found: dict[str, str] = {}
+        for segment in path.split("/"):
+            below = place.below.get(segment)
+            if below is None:
+                below, text = place.any, _text(place.name, segment)
+                if below is None or not text:
+                    raise _nothing()
+                found[place.name] = text
+            place = below
+        if not place.methods:
+            raise _nothing()
+        id_ = found.get("id") or found.get("schedule", "")
+        operation = _chosen(place.methods, method)
+        return ApiRoute(operation, found.get("namespace", ""), found.get("set", ""), id_)
 
 
-def chosen(methods: Mapping[str, Operation], method: str) -> Operation:
+def _text(name: str, segment: str) -> str:
+    """What a segment says under this name; empty where nothing can be called so."""
+    if name == "id":
+        return _id(segment)
+    is_one = is_namespace if name == "namespace" else is_object_name
+    return segment if is_one(segment) else ""
+
+
+def _chosen(methods: Mapping[str, Operation], method: str) -> Operation:
     """The operation of a path by its method; raises Problem MethodNotAllowed."""
     operation = methods.get("GET" if method == "HEAD" else method)
     if operation is None:
@@ -237,30 +279,16 @@ def chosen(methods: Mapping[str, Operation], method: str) -> Operation:
     return operation
 
 
+@functools.lru_cache(maxsize=256)
 def is_namespace(text: str) -> bool:
     """Whether a namespace can have this name."""
     return _NAMESPACE.fullmatch(text) is not None
 
 
+@functools.lru_cache(maxsize=256)
 def is_object_name(text: str) -> bool:
     """Whether a Schedule or a ScheduleSet can have this name."""
     return _NAME.fullmatch(text) is not None
-
-
-def _below(parts: list[str]) -> tuple[str, str]:
-    """The template below ``BASE``, and the id in it."""
-    if not parts:
-        return "", ""
-    if len(parts) == 1:
-        return f"/{parts[0]}", ""
-    id_ = _id(parts[1]) if parts[0] == "schedules" else ""
-    if not id_:
-        raise _nothing()
-    if len(parts) == 2:
-        return "/schedules/{id}", id_
-    if len(parts) == 3 and parts[2] in _OF_A_MEMBER:
-        return _OF_A_MEMBER[parts[2]], id_
-    raise _nothing()
 
 
 def _id(segment: str) -> str:

@@ -39,7 +39,6 @@ KINDS: Final = {
     "NoSuchSet": Kind(404, "There is no such ScheduleSet"),
     "NoSuchMember": Kind(404, "The set has no such member"),
     "MethodNotAllowed": Kind(405, "The path does not take this method"),
-    "NotAcceptable": Kind(406, "The answer would be of a type that is not accepted"),
     "RequestTimeout": Kind(408, "The request did not arrive in time"),
     "DurabilityUnavailable": Kind(409, "The servers cannot give this durability"),
     "Conflict": Kind(409, "The object was changed meanwhile, or there is one of this name"),

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import ssl
+from pathlib import Path
 
 import msgspec
 
 from duepoint import clock as clocks
-from duepoint import errors, services, settings, telemetry
+from duepoint import errors, services, settings, telemetry, tlsrules
 from duepoint.delayqueue import delayqueue
 from duepoint.httpapi import (
     access,
     application,
     bulk,
-    durability,
+    calls,
     idempotency,
-    letters,
     listing,
     openapi,
     ownsets,
-    rates,
     singles,
-    tlsfiles,
-    turns,
 )
 from duepoint.httpapi.dashboard import dashboard
 from duepoint.kube import port, usersessions
@@ -45,12 +44,12 @@ def assemble(
 ) -> application.Application:
     """Everything behind the server; ``users``: those of the dashboard, None = there is none."""
     sets = ownsets.OwnSets(queue.sets, queue.members)
-    limits = rates.Rates(queue.api_requests)
+    limits = ownsets.Rates(queue.api_requests)
     single = singles.Singles(queue.members, sets, clock)
     lists = listing.Listing(queue.members, sets, queue.durability, clock)
-    reading = turns.Turns()
+    reading = calls.Turns()
     streams = bulk.Bulk(queue.members, sets, limits, reading, clock)
-    dead = letters.Letters(queue.members, limits)
+    dead = listing.Letters(queue.members, limits)
     rights = access.Access(api, audiences)
     pages = None if users is None else dashboard.Dashboard(rights, users, queue, clock)
     return application.Application(
@@ -59,7 +58,7 @@ def assemble(
         repeats=idempotency.Idempotency(queue.api_requests, clock),
         limits=limits,
         reading=reading,
-        promise=durability.Promise(queue.durability),
+        promise=idempotency.Promise(queue.durability),
         operate={
             "getSet": lists.summary,
             "listMembers": lists.members,
@@ -161,7 +160,7 @@ class ApiService:
                 await asyncio.sleep(_CHECK_SECONDS)
 
 
-def _tls(chosen: settings.ApiSettings) -> tlsfiles.ServerCertificate | None:
+def _tls(chosen: settings.ApiSettings) -> ServerCertificate | None:
     if chosen.api_plaintext:
         return None
     if (cert := chosen.tls_cert_file) is None:
@@ -171,5 +170,59 @@ def _tls(chosen: settings.ApiSettings) -> tlsfiles.ServerCertificate | None:
             f"{settings.variable('api_plaintext')}=true behind something that ends TLS",
         )
     with contextlib.suppress(FileNotFoundError):
-        return tlsfiles.ServerCertificate(cert)
+        return ServerCertificate(cert)
     raise errors.InvalidSetting(settings.variable("tls_cert_file"), f"{cert} or its key is gone")
+
+
+CHECK_SECONDS = 10.0
+
+
+class ServerCertificate:
+    """A server's context over a certificate and its key, in the same file or in tls.key beside.
+
+    The kubelet swaps the files of a mounted Secret under our feet. The context stays the same, so
+    new connections get the new certificate and open ones go on. A pair that does not fit is
+    reported and the former one kept: a certificate in the middle of being replaced must not end the
+    service.
+    """
+
+    def __init__(self, cert_file: Path) -> None:
+        """Raises InvalidSetting where the files hold no pair."""
+        self._cert_file = cert_file
+        self._key_file = tlsrules.key_beside(cert_file) or cert_file
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.options |= ssl.OP_NO_RENEGOTIATION
+        self._known = self._digest()
+        try:
+            self.context.load_cert_chain(cert_file, self._key_file)
+        except (OSError, ssl.SSLError) as error:
+            name = settings.variable("tls_cert_file")
+            message = f"{cert_file} and {self._key_file} are no certificate and its key ({error})"
+            raise errors.InvalidSetting(name, message) from error
+
+    async def watch(self) -> None:
+        """Follow the files until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self.reload()
+
+    def reload(self) -> bool:
+        """Take a changed pair; whether there was one."""
+        try:
+            digest = self._digest()
+            if digest == self._known:
+                return False
+            # Into a context of its own first: a pair that does not fit must not be half taken.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert_file, self._key_file)
+            self.context.load_cert_chain(self._cert_file, self._key_file)
+        except (OSError, ssl.SSLError) as error:
+            telemetry.logger.warning("new certificate not taken", error=str(error)[:200])
+            return False
+        self._known = digest
+        telemetry.logger.info("certificate taken", file=str(self._cert_file))
+        return True
+
+    def _digest(self) -> bytes:
+        data = self._cert_file.read_bytes() + b"\0" + self._key_file.read_bytes()
+        return hashlib.sha256(data).digest()

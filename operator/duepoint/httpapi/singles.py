@@ -1,13 +1,16 @@
 """Operations on one member: read, write, change, remove, trigger, next times; and new one-offs.
 
-Reads and writes that arrive together share a round trip (``grouping``). A write whose condition
+Reads and writes that arrive together share a round trip (``Grouping``). A write whose condition
 names several tags, or any, is read first and then written where that very tag still stands.
 """
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import uuid
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,7 +20,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
 from duepoint.faults import FaultPoint
-from duepoint.httpapi import bodies, calls, grouping, ownsets, views
+from duepoint.httpapi import calls, ownsets, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules import definition as definitions
@@ -45,14 +48,14 @@ class Singles:
         self._members = population
         self._sets = sets
         self._clock = clock
-        self._gets: grouping.Grouping[ownsets.OwnSet, str, values.StoredMember | None] = (
-            grouping.Grouping(self._get_together)
+        self._gets: Grouping[ownsets.OwnSet, str, values.StoredMember | None] = Grouping(
+            self._get_together
         )
-        self._puts: grouping.Grouping[_Key, values.MemberWrite, values.MemberWritten] = (
-            grouping.Grouping(self._put_together)
+        self._puts: Grouping[_Key, values.MemberWrite, values.MemberWritten] = Grouping(
+            self._put_together
         )
-        self._removals: grouping.Grouping[_Key, values.MemberRemoval, values.MemberWritten] = (
-            grouping.Grouping(self._remove_together)
+        self._removals: Grouping[_Key, values.MemberRemoval, values.MemberWritten] = Grouping(
+            self._remove_together
         )
 
     # -- read ----------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class Singles:
 
     async def patch(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_open()
-        bodies.decoded(call.body, _fields_decoder, 'an object such as {"suspend": true}')
+        calls.decoded(call.body, _fields_decoder, 'an object such as {"suspend": true}')
         wanted = call.tags("If-Match")
         for _ in range(_RACES):
             found = await self._found(call)
@@ -194,7 +197,7 @@ class Singles:
         """Of a trigger; empty = the member's."""
         if not call.body:
             return b""
-        fields = bodies.decoded(call.body, _fields_decoder, 'an object such as {"payload": 1}')
+        fields = calls.decoded(call.body, _fields_decoder, 'an object such as {"payload": 1}')
         for name in fields:
             if name != "payload":
                 message = f"{errors.quoted(name)} is no field of a trigger"
@@ -322,3 +325,69 @@ def set_full(owned: ownsets.OwnSet) -> OperationProblem:
 
 def _other_tag() -> OperationProblem:
     return OperationProblem("PreconditionFailed", "the member has another tag, or there is none")
+
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ItemT = TypeVar("ItemT")
+AnswerT = TypeVar("AnswerT")
+
+#: Items of one batch; more wait for the next one.
+MOST_TOGETHER = 400
+
+
+class Grouping(Generic[KeyT, ItemT, AnswerT]):
+    """Sends requests that arrive together to the queue together, by equal keys.
+
+    A script for one member costs the server and us nearly as much as one for fifty. So what is
+    asked while a batch is under way is the next batch; when nothing is under way a request goes at
+    once, with what else arrived in this turn of the loop. An idle API adds no delay, a busy one
+    gets cheaper. Two batches at a time made each half as large, and p99 of creates a third worse.
+    """
+
+    def __init__(self, send: Callable[[KeyT, list[ItemT]], Awaitable[Sequence[AnswerT]]]) -> None:
+        """``send`` answers in the order of the items; what it raises, every one of them gets."""
+        self._send = send
+        self._waiting: dict[KeyT, collections.deque[tuple[ItemT, asyncio.Future[AnswerT]]]] = {}
+        self._under_way: set[KeyT] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, key: KeyT, item: ItemT) -> AnswerT:
+        """The answer to one item."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[AnswerT] = loop.create_future()
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            waiting = self._waiting[key] = collections.deque()
+        waiting.append((item, answer))
+        if len(waiting) == 1 and key not in self._under_way:
+            loop.call_soon(self._begin, key)
+        return await answer
+
+    def _begin(self, key: KeyT) -> None:
+        waiting = self._waiting.get(key)
+        if not waiting or key in self._under_way:
+            return
+        batch = [waiting.popleft() for _ in range(min(len(waiting), MOST_TOGETHER))]
+        if not waiting:
+            del self._waiting[key]
+        self._under_way.add(key)
+        task = asyncio.get_running_loop().create_task(self._carry_out(key, batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(
+        self, key: KeyT, batch: list[tuple[ItemT, asyncio.Future[AnswerT]]]
+    ) -> None:
+        try:
+            answers = await self._send(key, [item for item, _ in batch])
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+        finally:
+            self._under_way.discard(key)
+            self._begin(key)

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from duepoint.delayqueue import sharding
-from duepoint.httpapi.dashboard import actions, files, routes
+from duepoint.httpapi.dashboard import files, objects, routes
 from tests.support import apiscene, dashboardscene, givenup
 from tests.support.dashboardscene import FAILED, FAILING, READY, a_schedule, make, publish, stored
 
@@ -271,7 +271,7 @@ async def test_a_trigger_makes_a_schedulerun_in_the_callers_name(scene):
     )
     assert run["spec"]["scheduleName"] == "report"
     assert run["spec"]["trigger"] == {"payload": {"day": 1}}
-    assert run["metadata"]["managedFields"][0]["manager"] == actions.MANAGER
+    assert run["metadata"]["managedFields"][0]["manager"] == objects.MANAGER
     assert (await scene.ask("POST", path)).status == 201  # a body is not needed
     for body in (b"[]", b'{"paylod":1}', b"{"):
         refused = await scene.ask("POST", path, body, headers=JSON)
@@ -290,7 +290,7 @@ async def test_a_schedule_is_suspended_with_a_reason_and_resumes(scene):
     fields = ("suspend", "suspendReason", "suspendUntil")
     assert [found["spec"].get(name) for name in fields] == [True, "moving", until]
     managers = {each["manager"] for each in found["metadata"]["managedFields"]}
-    assert actions.MANAGER in managers
+    assert objects.MANAGER in managers
     assert (await scene.ask("POST", f"{path}/resume")).json == {"suspend": False}
     found = stored(scene, "report")
     assert [found["spec"].get(name) for name in fields] == [False, None, None]

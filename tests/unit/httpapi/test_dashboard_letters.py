@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from duepoint.httpapi.dashboard import letters
+from duepoint.httpapi.dashboard import queueviews
 
 
 class Rights:
@@ -23,7 +23,7 @@ async def test_no_letter_is_looked_up_for_those_who_may_not_list():
         caller="a",
         call=SimpleNamespace(namespace="shop", body=b'{"ids": ["1.0.1-1", "x"]}'),
     )
-    answer = await letters.ScheduleLetters(rights, no_queue).replay(asked)
+    answer = await queueviews.ScheduleLetters(rights, no_queue).replay(asked)
     assert json.loads(answer.body) == {
         "replayed": 0,
         "missing": ["1.0.1-1", "x"],

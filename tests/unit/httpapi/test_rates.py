@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi import rates
+from duepoint.httpapi import ownsets
 from duepoint.httpapi.problems import OperationProblem
 
 
@@ -23,7 +23,7 @@ class Seconds:
 
 async def test_a_request_for_more_than_a_second_of_its_set_takes_the_whole_second():
     seconds = Seconds()
-    limited = rates.Rates(seconds)
+    limited = ownsets.Rates(seconds)
     await limited.take("set", 10, 100)
     assert seconds.used == {"set": 10}
     with pytest.raises(OperationProblem, match="more than 10 changes a second"):

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 from duepoint import clock as clocks
-from duepoint.httpapi import bulk, turns
+from duepoint.httpapi import bulk, calls
 from duepoint.schedules.sets import members, setspec
 
 ROWS = 1_000
@@ -42,7 +42,7 @@ async def test_other_requests_get_their_turns_while_slow_rows_are_read():
             seen.append(reader.read)
             await asyncio.sleep(0)
 
-    streams = bulk.Bulk(None, None, None, turns.Turns(), clocks.SystemClock())
+    streams = bulk.Bulk(None, None, None, calls.Turns(), clocks.SystemClock())
     beating = asyncio.create_task(beat())
     batch = await streams.read(call_of(reader), 1, lines)
     beating.cancel()

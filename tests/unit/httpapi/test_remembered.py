@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from duepoint.httpapi import remembered
+from duepoint.httpapi import access
 from duepoint.httpapi.problems import OperationProblem
 from tests.unit.election import virtualtime
 
-TIMES = remembered.Times(granted=10.0, refused=2.0, renewed=5.0, stands=30.0)
+TIMES = access.Times(granted=10.0, refused=2.0, renewed=5.0, stands=30.0)
 
 
 class Server:
     """Answers as it is set to, after ``seconds``; None = it cannot be asked."""
 
     def __init__(self, answer: bool | None = True) -> None:
-        self.known = remembered.Remembered(2, TIMES)
+        self.known = access.Remembered(2, TIMES)
         self.answer = answer
         self.seconds = 0.1
         self.asked = 0
@@ -87,7 +87,7 @@ def test_a_yes_stands_for_half_a_minute_where_there_is(seconds):
 def test_very_many_answers_that_say_no_push_out_none_that_says_yes():
     async def main():
         server = Server()
-        server.known = remembered.Remembered(100, TIMES)
+        server.known = access.Remembered(100, TIMES)
         await server.find("honest")
         server.answer, server.seconds = False, 0.0
         for number in range(1_000):

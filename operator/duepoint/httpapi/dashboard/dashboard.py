@@ -10,14 +10,11 @@ from duepoint import shares
 from duepoint.delayqueue import delayqueue
 from duepoint.httpapi import access, calls, operations
 from duepoint.httpapi.dashboard import (
-    actions,
     asking,
     files,
     forecasts,
-    letters,
+    objects,
     queueviews,
-    reads,
-    routes,
 )
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import transport, usersessions
@@ -42,16 +39,16 @@ class Dashboard:
         #: Connections to the API server, of which each user has a share.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(transport.REQUEST_CONNECTIONS)
         self._files = files.WebFiles()
-        read = reads.Reads(rights, queue, clock)
-        given_up = letters.ScheduleLetters(rights, queue)
+        read = objects.Objects(rights, queue, clock)
+        given_up = queueviews.ScheduleLetters(rights, queue)
         self._operate: Mapping[str, Operate] = {
             "whoAmI": read.whoami,
             "listSchedules": read.list_schedules,
             "listSets": read.list_sets,
             "getSchedule": read.get_schedule,
-            "triggerSchedule": actions.trigger,
-            "suspendSchedule": actions.suspend,
-            "resumeSchedule": actions.resume,
+            "triggerSchedule": objects.trigger,
+            "suspendSchedule": objects.suspend,
+            "resumeSchedule": objects.resume,
             "forecastLoad": forecasts.Forecasts(clock).forecast,
             "getQueue": queueviews.QueueViews(rights, queue).queue,
             "listAllLetters": given_up.list_all,
@@ -62,11 +59,6 @@ class Dashboard:
     def file(self, request: HttpRequest, path: str) -> HttpResponse | None:
         """A file of the pages; see ``WebFiles.answer``."""
         return self._files.answer(request, path)
-
-    @staticmethod
-    def route(method: str, path: str) -> operations.ApiRoute | None:
-        """An operation of the dashboard; see ``routes.route``."""
-        return routes.route(method, path)
 
     async def answer(
         self, operation: operations.Operation, call: calls.OperationCall, caller: access.Caller

@@ -13,8 +13,8 @@ from typing import Any, Final
 from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.expressions import timezones
-from duepoint.httpapi import remembered, views
-from duepoint.httpapi.dashboard import asking, reads
+from duepoint.httpapi import access, views
+from duepoint.httpapi.dashboard import asking, objects
 from duepoint.httpapi.dashboard.asking import UserCall
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import schedules, schedulespecs
@@ -38,10 +38,8 @@ class Forecasts:
         self._clock = clock
         self._turn = asyncio.Lock()
         self._waiting = 0
-        self._kept: remembered.Remembered[tuple[object, ...], dict[str, Any]] = (
-            remembered.Remembered(
-                _MOST_KEPT, remembered.Times(granted=_KEPT_SECONDS, refused=_KEPT_SECONDS)
-            )
+        self._kept: access.Remembered[tuple[object, ...], dict[str, Any]] = access.Remembered(
+            _MOST_KEPT, access.Times(granted=_KEPT_SECONDS, refused=_KEPT_SECONDS)
         )
 
     async def forecast(self, asked: UserCall) -> HttpResponse:
@@ -53,7 +51,7 @@ class Forecasts:
             raise OperationProblem("UnknownTimeZone", str(error), field="timeZone") from None
         key = (asked.caller.key, namespace, days, zone)
         found = await self._kept.find(key, lambda: self._made(asked, namespace, days, zone))
-        return reads.answer(200, found)
+        return objects.answer(200, found)
 
     async def _made(
         self, asked: UserCall, namespace: str | None, days: int, zone: str

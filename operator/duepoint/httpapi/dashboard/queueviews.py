@@ -1,18 +1,28 @@
-"""Operations that look into the queue: how full and how late it is, and who works on it.
+"""Operations on the queue: how full and how late it is, who works on it, dead letters of Schedules.
 
 Of one namespace for those who may list its Schedules, of the whole queue for those who may list
 them everywhere. What is read of the whole is shared for a moment: many may look at a time.
+
+With the verb ``run`` on a Schedule, which running it by hand needs, the same person replays its
+letters. Ids can be guessed: who may not see the letters of a namespace gets the answer for letters
+that do not exist, and gets it before any of them is looked up, so that the time it takes says
+nothing either. Letters of members belong to their sets and are left out: ``httpapi.listing`` has
+them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from typing import Any, Final
 
-from duepoint.delayqueue import delayqueue
-from duepoint.httpapi import access, views
-from duepoint.httpapi.dashboard import asking, reads
+from duepoint.delayqueue import deadletters, delayqueue, sharding
+from duepoint.httpapi import access, listing, views
+from duepoint.httpapi.dashboard import asking, objects
 from duepoint.httpapi.dashboard.asking import UserCall
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.kube import schedules
 from duepoint.net.requests import HttpResponse
 
 _FRESH_SECONDS: Final = 2.0
@@ -33,13 +43,13 @@ class QueueViews:
         await asking.check_list(self._rights, asked, namespace)
         await self._queue.layouts.read()
         if namespace is not None:
-            return reads.answer(200, await self._of_namespace(namespace))
+            return objects.answer(200, await self._of_namespace(namespace))
         async with self._reading:
             loop = asyncio.get_running_loop()
             if loop.time() >= self._until:
                 self._whole = await self._of_all()
                 self._until = loop.time() + _FRESH_SECONDS
-        return reads.answer(200, self._whole)
+        return objects.answer(200, self._whole)
 
     async def _of_namespace(self, namespace: str) -> dict[str, Any]:
         lanes = await self._queue.counts.of_namespace(namespace)
@@ -76,3 +86,108 @@ class QueueViews:
             ],
             "troubles": [{"worker": name, "message": text} for name, text in seen.troubles],
         }
+
+
+#: Letters that are looked at for the list of all namespaces: those of members are among them.
+_MOST_READ: Final = 2_000
+_ID: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,20}-\d{1,20})", re.ASCII)
+_CURSOR: Final = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,6})", re.ASCII)
+
+
+class ScheduleLetters:
+    """Carries out operations on dead letters of Schedules."""
+
+    def __init__(self, rights: access.Access, queue: delayqueue.DelayQueue) -> None:
+        self._rights = rights
+        self._queue = queue
+
+    async def list(self, asked: UserCall) -> HttpResponse:
+        call = asked.call
+        await asking.check_list(self._rights, asked, call.namespace)
+        limit = call.limit
+        await self._queue.layouts.read()
+        found, behind = await self._queue.dead_letters.of_namespace(
+            call.namespace, limit=limit, before=_place(call.text("cursor"))
+        )
+        items = [_shown(letter) for letter in found if _is_of_schedule(letter)]
+        cursor = "" if behind is None else "-".join(map(str, behind))
+        return objects.answer(200, {"items": items, "next": cursor})
+
+    async def list_all(self, asked: UserCall) -> HttpResponse:
+        """The newest letters of all namespaces."""
+        await asking.check_list(self._rights, asked, None)
+        limit = asked.call.limit
+        await self._queue.layouts.read()
+        items: list[dict[str, object]] = []
+        read = 0
+        async for letter in self._queue.dead_letters.all():
+            read += 1
+            if _is_of_schedule(letter):
+                items.append(_shown(letter))
+            if len(items) == limit or read == _MOST_READ:
+                break
+        return objects.answer(200, {"items": items, "next": ""})
+
+    async def replay(self, asked: UserCall) -> HttpResponse:
+        """Run slots again; what became of each letter by its id."""
+        ids = listing.replayed_ids(asked.call)
+        if not await asking.may_list(self._rights, asked, asked.call.namespace):
+            results = dict.fromkeys(ids, "gone")
+        else:
+            await self._queue.layouts.read()
+            results = {letter_id: await self._replay(asked, letter_id) for letter_id in ids}
+        counts = Counter(results.values())
+        missing = [letter_id for letter_id, result in results.items() if result != "replayed"]
+        return objects.answer(
+            200, {"replayed": counts["replayed"], "missing": missing, "results": results}
+        )
+
+    async def _replay(self, asked: UserCall, letter_id: str) -> str:
+        """What became of a letter, in a word."""
+        parts = _ID.fullmatch(letter_id)
+        letter = None
+        if parts is not None:
+            letter = await self._queue.dead_letters.find(int(parts[1]), int(parts[2]), parts[3])
+        if letter is None or not self._is_in(letter, asked.call.namespace):
+            return "gone"
+        name = letter.entry.get("name", "")
+        wanted = asking.attributes("run", schedules.PLURAL, asked.call.namespace, name)
+        if not await self._rights.may(asked.caller, wanted):
+            return "forbidden"
+        slot = deadletters.slot_of(letter)
+        if slot is None:
+            return "unreadable"
+        view = await self._queue.upcoming.schedule_view(slot.namespace, uid=slot.uid)
+        if view is None:
+            return deadletters.Replayed.GONE.value
+        now_us = self._queue.index.clock.now_us()
+        answer = await self._queue.dead_letters.replay(
+            letter, slot, (view.shard, view.known), now_us
+        )
+        return deadletters.Replayed.APPLIED.value if answer in listing.REPLAYED else answer.value
+
+    @staticmethod
+    def _is_in(letter: deadletters.DeadEntry, namespace: str) -> bool:
+        return letter.entry.get("namespace") == namespace and _is_of_schedule(letter)
+
+
+def _is_of_schedule(letter: deadletters.DeadEntry) -> bool:
+    return not letter.entry.get("set_id")
+
+
+def _place(cursor: str) -> deadletters.LetterPlace | None:
+    if not cursor:
+        return None
+    parts = _CURSOR.fullmatch(cursor)
+    if parts is None:
+        message = "is not from this list; begin again without one"
+        raise OperationProblem("InvalidCursor", message, field="cursor")
+    return deadletters.LetterPlace(int(parts[1]), int(parts[2]), int(parts[3]))
+
+
+def _shown(letter: deadletters.DeadEntry) -> dict[str, object]:
+    slot = deadletters.slot_of(letter)
+    layout, shard = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
+    letter_id = f"{layout}.{shard}.{letter.id}"
+    shown = listing.shown(letter_id, letter, None if slot is None else slot.slot_us)
+    return {**shown, "namespace": letter.entry.get("namespace", "")}

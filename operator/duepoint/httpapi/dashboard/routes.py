@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from duepoint.httpapi import operations
-from duepoint.httpapi.operations import ApiRoute, Needs, Operation
-from duepoint.httpapi.problems import OperationProblem
+from duepoint.httpapi.operations import Needs, Operation
 
 _ROOT: Final = "/v1"
 _OF_NAMESPACE: Final = "/v1/namespaces/{namespace}"
@@ -27,12 +25,13 @@ OPERATIONS: Final = (
         "listSchedules", "GET", "/schedules", Needs.OWN,
         "Schedules with their next and last slots, in the order of their names",
         ("namespace", "limit", "cursor"), answers={200: "SchedulePage"}, rights=_LIST, base=_ROOT,
+        limit=(500, 500),
     ),
     Operation(
         "listSets", "GET", "/schedulesets", Needs.OWN,
         "ScheduleSets with their members, next slot and lag",
         ("namespace", "limit", "cursor"), answers={200: "SetPage"},
-        rights=_ALL.format("schedulesets"), base=_ROOT,
+        rights=_ALL.format("schedulesets"), base=_ROOT, limit=(500, 500),
     ),
     Operation(
         "getSchedule", "GET", "", Needs.OWN,
@@ -71,12 +70,14 @@ OPERATIONS: Final = (
         "The newest slots of Schedules of all namespaces that were given up; `next` is empty",
         ("limit",), answers={200: "LetterPage"},
         rights="`list` on `schedules` (group duepoint.dev) of the cluster", base=_ROOT,
+        limit=(200, 200),
     ),
     Operation(
         "listScheduleLetters", "GET", "/deadletters", Needs.OWN,
         "Slots of Schedules that were given up, newest first", ("limit", "cursor"),
         answers={200: "LetterPage"},
         rights="`list` on `schedules` (group duepoint.dev) of the namespace", base=_OF_NAMESPACE,
+        limit=(200, 200),
     ),
     Operation(
         "replayScheduleLetters", "POST", "/deadletters:replay", Needs.OWN,
@@ -86,29 +87,3 @@ OPERATIONS: Final = (
         base=_OF_NAMESPACE,
     ),
 )  # fmt: skip
-
-_BY_PATH: Final = operations.by_path(OPERATIONS)
-
-
-def route(method: str, path: str) -> ApiRoute | None:
-    """The operation of a request; None where the path is not one of these.
-
-    Raises:
-        OperationProblem: MethodNotAllowed; NotFound for a name that no object can have.
-    """
-    parts = path.split("/")
-    if len(parts) < 3 or parts[0] or parts[1] != "v1":
-        return None
-    namespace = name = ""
-    if parts[2] == "namespaces" and len(parts) > 4:
-        namespace, parts[3] = parts[3], "{namespace}"
-        if parts[4] == "schedules" and len(parts) > 5:
-            name, parts[5] = parts[5], "{schedule}"
-    methods = _BY_PATH.get("/".join(parts))
-    if methods is None:
-        return None
-    if (namespace and not operations.is_namespace(namespace)) or (
-        name and not operations.is_object_name(name)
-    ):
-        raise OperationProblem("NotFound", "no object can have this name")
-    return ApiRoute(operations.chosen(methods, method), namespace, "", name)
