@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.delayqueue import quotas
 from duepoint.delayqueue.messages import Settlement
-from duepoint.runs import past
+from duepoint.runs import history
 from tests.support import queueing
 from tests.unit.runs.test_past import SECOND, T0, an_event
 
@@ -24,7 +24,7 @@ async def harness(redis_server, key_prefix):
 
 def record(number=0, **more):
     at_us = T0 + number * SECOND
-    return past.record(an_event(slot_us=at_us, started_us=at_us, finished_us=at_us, **more))
+    return history.record(an_event(slot_us=at_us, started_us=at_us, finished_us=at_us, **more))
 
 
 async def settle(harness, *numbers, name="report", number=1, of_member=False, **more):
@@ -32,11 +32,11 @@ async def settle(harness, *numbers, name="report", number=1, of_member=False, **
     await harness.arm(name=name, due_in=-1)
     claim = await harness.claim_one()
     (point,) = claim.points
-    history = tuple(
-        past.Kept(point.schedule_id, record(each, **more), of_member) for each in numbers
+    kept = tuple(
+        history.Kept(point.schedule_id, record(each, **more), of_member) for each in numbers
     )
     chain = queueing.moved(point, 3_600)
-    settlement = Settlement(chains=(chain,), history=history, number=number)
+    settlement = Settlement(chains=(chain,), history=kept, number=number)
     await harness.queue.settlements.settle(claim, settlement)
     return claim, settlement
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NewType
 import msgspec
 
 from duepoint import errors
-from duepoint.runs import past, run
+from duepoint.runs import history, run
 from duepoint.schedules import definition, points, slots
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class Settlement:
     dead: list[DeadLetter] = field(default_factory=list)
     events: list[run.RunEvent | run.Together] = field(default_factory=list)
     outcomes: bytes = b""
-    history: Iterable[past.Kept] = ()
+    history: Iterable[history.Kept] = ()
     left: list[activeruns.EndedRun] = field(default_factory=list)
     number: int = 1
 

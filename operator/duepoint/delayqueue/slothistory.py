@@ -1,7 +1,7 @@
 """The last slots of each schedule, for people: read, and forgotten with what they are of.
 
 A settlement writes them, in its own script, to a hash beside each bucket of definitions
-(``scripts/includes/history.lua``, ``runs.past``); removing a definition removes them in the same
+(``scripts/includes/history.lua``, ``runs.history``); removing a definition removes them in the same
 step. A settlement that comes behind the removal writes them once more: the sweep finds those. Where
 none are kept, the first sweep of a process removes what was kept before, and later ones ask for
 nothing. A resharding does not carry them along: the new shards begin anew, and until a former shard
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from duepoint.delayqueue import index, messages, quotas, sharding
-from duepoint.runs import past
+from duepoint.runs import history
 from duepoint.runs.history import PastSlot
 from duepoint.schedules import points
 
@@ -42,7 +42,7 @@ class SlotHistory:
             "read the last slots", *(("HGET", key, schedule_id) for key in keys)
         )
         # A value that moved later is older: the own shard comes first.
-        return past.read(b"".join(reply for reply in reversed(replies) if reply))
+        return history.read(b"".join(reply for reply in reversed(replies) if reply))
 
     async def sweep(self, shard: messages.ShardId, buckets: Iterable[str]) -> None:
         """What is kept of schedules without a definition goes, of these buckets.

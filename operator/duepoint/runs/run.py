@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from duepoint.runs import setruns
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import identity as setidentity
 
@@ -223,6 +222,60 @@ def column(values: Sequence[_ValueT]) -> Sequence[_ValueT]:
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
+class SetTally(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Slots of a set's members by how they ended; scripts know the order of the fields.
+
+    A set of a million members that fire each minute would write a million events a minute, of
+    which its status shows a sum. So a settlement says how many slots of each set ended in which
+    way, and its script adds that to what the shard has counted (``scripts/includes/runs.lua``).
+
+    Attributes:
+        started: Jobs that were created; what becomes of them is shown by the Jobs.
+        newest_slot_us: the newest slot that has started; 0 = none has.
+    """
+
+    succeeded: int = 0
+    failed: int = 0
+    missed: int = 0
+    skipped: int = 0
+    started: int = 0
+    newest_slot_us: int = 0
+
+    def plus(self, other: SetTally) -> SetTally:
+        """Both, of different slots."""
+        sums = [mine + theirs for mine, theirs in self._with(other)]
+        sums[-1] = max(self.newest_slot_us, other.newest_slot_us)
+        return msgspec.convert(sums, SetTally)
+
+    def newest(self, other: SetTally) -> SetTally:
+        """The newer of two readings of the same counters, which never fall."""
+        return msgspec.convert([max(pair) for pair in self._with(other)], SetTally)
+
+    def beyond(self, other: SetTally) -> SetTally | None:
+        """What this reading has counted and the other one has not; None = nothing."""
+        missing = [max(0, mine - theirs) for mine, theirs in self._with(other)]
+        missing[-1] = self.newest_slot_us
+        return msgspec.convert(missing, SetTally) if any(missing[:-1]) else None
+
+    @property
+    def text(self) -> str:
+        """As a shard stores it; ``read_tally`` is the way back."""
+        return " ".join(map(str, msgspec.structs.astuple(self)))
+
+    def _with(self, other: SetTally) -> zip[tuple[int, int]]:
+        return zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+
+
+#: Nothing has ended.
+NONE_ENDED = SetTally()
+
+
+def read_tally(stored: bytes | None) -> SetTally:
+    """What a shard has counted; nothing where it holds no such text."""
+    numbers = [int(number) for number in (stored or b"").split() if number.isdigit()]
+    return msgspec.convert(numbers[: len(SetTally.__struct_fields__)], SetTally)
+
+
 class RunNews(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a stream; ``together``: slots delivered together, beside the events.
 
@@ -256,11 +309,11 @@ def pack(events: Iterable[RunEvent | Together]) -> bytes:
     """
     one_by_one: list[Any] = []
     together: list[Together] = []
-    of_sets: dict[str, setruns.SetTally] = {}
+    of_sets: dict[str, SetTally] = {}
     for event in events:
         if event.owner is not None:
             if (tally := _tally(event)) is not None:
-                known = of_sets.get(event.owner.uid, setruns.NONE_ENDED)
+                known = of_sets.get(event.owner.uid, NONE_ENDED)
                 of_sets[event.owner.uid] = known.plus(tally)
         elif isinstance(event, Together):
             together.append(event)
@@ -283,16 +336,16 @@ _COUNTED = {
 }
 
 
-def _tally(event: RunEvent | Together) -> setruns.SetTally | None:
+def _tally(event: RunEvent | Together) -> SetTally | None:
     """What an event of members adds to the sums of their set; None = nothing."""
     if isinstance(event, Together):
-        return setruns.SetTally(succeeded=len(event.uids), newest_slot_us=max(event.slots_us))
+        return SetTally(succeeded=len(event.uids), newest_slot_us=max(event.slots_us))
     is_job = event.state is RunState.RUNNING and bool(event.job_name)
     name = "started" if is_job else _COUNTED.get(event.state, "")
     if not name or not event.count:
         return None
     has_run = is_job or event.state in ENDED
-    return setruns.SetTally(**{name: event.count}, newest_slot_us=event.slot_us if has_run else 0)
+    return SetTally(**{name: event.count}, newest_slot_us=event.slot_us if has_run else 0)
 
 
 def unpack(entry: bytes) -> list[RunEvent]:

@@ -12,7 +12,7 @@ import pytest
 from duepoint import services
 from duepoint.delayqueue.members import values
 from duepoint.runs import outcome as outcomes
-from duepoint.runs.setruns import SetTally
+from duepoint.runs.run import SetTally
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason

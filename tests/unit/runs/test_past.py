@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.runs import past
+from duepoint.runs import history
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.sets.identity import SetIdentity
 
@@ -36,11 +36,11 @@ def an_event(state=RunState.SUCCEEDED, reason="Succeeded", **more):
 
 
 def kept(*events):
-    return list(past.kept(events))
+    return list(history.kept(events))
 
 
 def read_back(event):
-    (slot,) = past.read(past.record(event))
+    (slot,) = history.read(history.record(event))
     return slot
 
 
@@ -50,7 +50,7 @@ def test_a_success_comes_back_with_its_lateness_and_takes_few_bytes():
     assert (slot.slot_us, slot.outcome, slot.reason) == (T0, "Succeeded", "Succeeded")
     assert (slot.started_us, slot.finished_us) == (T0 + 250_000, T0 + SECOND)
     assert (slot.attempts, slot.trigger) == (1, "Schedule")
-    assert len(past.record(event)) <= 20
+    assert len(history.record(event)) <= 20
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_of_a_member_what_went_wrong_is_kept(event):
 def test_slots_come_newest_first_and_the_last_record_of_a_slot_counts():
     rows = [an_event(slot_us=T0 + n * SECOND, started_us=T0 + n * SECOND) for n in range(3)]
     again = an_event(RunState.FAILED, "Network", started_us=T0)
-    value = b"".join(map(past.record, [*rows, again]))
-    found = past.read(value)
+    value = b"".join(map(history.record, [*rows, again]))
+    found = history.read(value)
     assert [slot.slot_us for slot in found] == [T0 + 2 * SECOND, T0 + SECOND, T0]
     assert found[-1].reason == "Network"
 
@@ -121,5 +121,5 @@ def test_slots_come_newest_first_and_the_last_record_of_a_slot_counts():
     "value", [b"\x00", b"\x05abcd", b"\xff", b"\x03\x91\xc0"], ids=["zero", "text", "cut", "nil"]
 )
 def test_what_another_version_wrote_is_left_out(value):
-    good = past.record(an_event())
-    assert len(past.read(good + value)) == 1
+    good = history.record(an_event())
+    assert len(history.read(good + value)) == 1

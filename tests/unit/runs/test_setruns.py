@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from duepoint.runs import run
-from duepoint.runs.run import RunState
-from duepoint.runs.setruns import SetTally
+from duepoint.runs.run import RunState, SetTally
 from duepoint.schedules.sets import identity
 
 OWNER = identity.SetIdentity("set-uid", "shop", "reminders")

@@ -21,7 +21,7 @@ from duepoint.controller.schedulesets.setstatus import (
     RowsProgress,
     SetNumbers,
 )
-from duepoint.runs.setruns import NONE_ENDED, SetTally
+from duepoint.runs.run import NONE_ENDED, SetTally
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord
 

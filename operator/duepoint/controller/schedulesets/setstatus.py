@@ -17,7 +17,7 @@ from duepoint.controller.schedulesets import setreports
 from duepoint.controller.schedulesets.setreports import SetReport
 from duepoint.delayqueue.inspection.durability import ServerDurability
 from duepoint.kube import times
-from duepoint.runs.setruns import NONE_ENDED, SetTally
+from duepoint.runs.run import NONE_ENDED, SetTally
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType
 

@@ -19,7 +19,7 @@ from duepoint.delayqueue import index, keys, layouts, messages, quotas, sharding
 from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
-from duepoint.runs import past
+from duepoint.runs import history
 from duepoint.schedules import points
 
 #: Bytes kept of all `runs` together, about, with bounds for one of them; and for how long.
@@ -300,11 +300,11 @@ class Settlements:
         ]
 
     def _histories(
-        self, call: scripting.ScriptCall, shard: messages.ShardId, listed: Sequence[past.Kept]
+        self, call: scripting.ScriptCall, shard: messages.ShardId, listed: Sequence[history.Kept]
     ) -> list[tuple[int, ...]]:
         """Where the records stand, by the hashes that they go to."""
         names, buckets = self.index.shard(shard), self.index.buckets
-        by_place: dict[tuple[int, bool], list[past.Kept]] = {}
+        by_place: dict[tuple[int, bool], list[history.Kept]] = {}
         for one in listed:
             at = keys.place_of(one.schedule_id, buckets), one.of_member
             by_place.setdefault(at, []).append(one)

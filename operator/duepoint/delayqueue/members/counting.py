@@ -9,7 +9,7 @@ from duepoint.delayqueue import index, layouts, sharding
 from duepoint.delayqueue.definitions import lanes
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.wire import scripting
-from duepoint.runs import setruns
+from duepoint.runs import run
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 
@@ -48,7 +48,7 @@ class MemberCounting:
             ]
         replies = iter(await self.index.read_many("count the members of a set", commands))
         members = armed = in_flight = 0
-        ended = setruns.NONE_ENDED
+        ended = run.NONE_ENDED
         without = set(sharding.own_shards(self.index.known_layout()))
         dues: list[int] = []
         for shard, (entry, counted, sums), waiting, held, first in zip(
@@ -57,7 +57,7 @@ class MemberCounting:
             if entry is not None:
                 without.discard(shard)
             members += layouts.number_of(counted)
-            ended = ended.plus(setruns.read(sums))
+            ended = ended.plus(run.read_tally(sums))
             armed += waiting
             in_flight += held
             dues += [

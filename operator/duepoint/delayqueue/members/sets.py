@@ -17,7 +17,7 @@ import structlog
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, lanes, signedblobs
-from duepoint.runs import setruns
+from duepoint.runs import run
 from duepoint.schedules.sets import entries, setrecord
 
 log = structlog.get_logger(__name__)
@@ -117,7 +117,7 @@ class Sets:
         await self.index.scripts.run(call)
 
     async def count_again(
-        self, record: setrecord.SetRecord, lost: setruns.SetTally, epoch: messages.Epoch
+        self, record: setrecord.SetRecord, lost: run.SetTally, epoch: messages.Epoch
     ) -> None:
         """Add what the shards have lost of how slots of its members ended; may be repeated.
 
@@ -128,7 +128,7 @@ class Sets:
         ((stored,),) = await self.index.read(
             "read how members ended", ("HMGET", self.index.shard(shard).meta, field)
         )
-        wanted = setruns.read(stored).plus(lost).text
+        wanted = run.read_tally(stored).plus(lost).text
         tally = {"field": field, "stood": (stored or b"").decode(), "wanted": wanted}
         await self._store_entry(shard, record, b"", epoch, tally=tally)
 

@@ -11,7 +11,7 @@ import enum
 import msgspec
 
 from duepoint import errors
-from duepoint.runs import setruns
+from duepoint.runs import run
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 
@@ -152,7 +152,7 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
     next_due_us: int | None
     oldest_overdue_us: int | None
     shards_without: int = 0
-    ended: setruns.SetTally = setruns.NONE_ENDED
+    ended: run.SetTally = run.NONE_ENDED
 
 
 class InvalidCursor(errors.DuepointError):

@@ -6,8 +6,8 @@ import pytest
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import lanes
-from duepoint.runs import setruns
-from duepoint.runs.setruns import SetTally
+from duepoint.runs import run
+from duepoint.runs.run import SetTally
 from tests.support.virtualqueue import look
 from tests.unit.controller.setworld import SetWorld
 
@@ -29,7 +29,7 @@ def stored(world, shard: int) -> tuple[str, str]:
 def ended(world, shard=0, **counts) -> None:
     """Slots of members have ended in a shard."""
     key, field = stored(world, shard)
-    known = setruns.read(look("HGET", key, field))
+    known = run.read_tally(look("HGET", key, field))
     look("HSET", key, field, known.plus(SetTally(**counts)).text)
 
 
