@@ -9,7 +9,6 @@ import dataclasses
 import pytest
 
 from duepoint.delayqueue import activeruns, messages, overlaps
-from duepoint.delayqueue.activeruns import ActiveRunState
 from duepoint.delayqueue.overlaps import Facts, Verdict
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -59,10 +58,6 @@ class Gate:
     async def slots(self, *numbers: int) -> tuple[messages.Claim, list[bytes]]:
         """These slots as planned occurrences of one claim."""
         return await self._planned(await self.harness.claim_one(), numbers)
-
-    async def more_slots(self, *numbers: int) -> tuple[messages.Claim, list[bytes]]:
-        """The chain is due again at once, and has these."""
-        return await self.slots(*numbers)
 
     async def _planned(self, claim, numbers):
         chain = next(p for p in claim.points if p.kind is points.PointKind.CHAIN)
@@ -163,14 +158,6 @@ async def test_the_first_slot_starts_once_the_jobs_were_listed(gate):
     assert listed.verdict is Verdict.IN
 
 
-async def test_nothing_is_listed_a_second_time(gate):
-    await gate.arm()
-    await gate.start(0)
-    claim, (member,) = await gate.slots(1)
-    answer = await gate.queue.concurrency.admit(claim, gate.entry(member))
-    assert answer.verdict is Verdict.CHECK
-
-
 async def test_a_job_that_is_gone_makes_room(gate):
     await gate.arm()
     await gate.start(0)
@@ -178,26 +165,6 @@ async def test_a_job_that_is_gone_makes_room(gate):
     asked = await gate.ask(claim, member)
     gone = await gate.ask(claim, member, checked=True, over=frozenset(asked.runs))
     assert gone.verdict is Verdict.IN
-
-
-async def test_a_slot_that_is_being_started_needs_no_look(gate):
-    await gate.arm()
-    claim, (one, other) = await gate.slots(0, 1)
-    assert (await gate.ask(claim, one)).verdict is Verdict.IN
-    answer = await gate.ask(claim, other, checked=True)
-    assert answer.verdict is Verdict.FORBIDDEN
-
-
-async def test_a_retry_of_a_run_that_was_let_in_is_let_in(gate):
-    await gate.arm()
-    claim, (member,) = await gate.slots(0)
-    assert (await gate.ask(claim, member)).verdict is Verdict.IN
-    planned = points.parse_member(member, 0)
-    retry = queueing.a_retry(planned, due_us=gate.harness.now_us() - 1)
-    await gate.settle(claim, member, occurrences=(retry,))
-    again = await gate.harness.claim_one()
-    assert retry.point.member in [point.member for point in again.points]
-    assert (await gate.ask(again, retry.point.member)).verdict is Verdict.IN
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -226,13 +193,6 @@ async def test_several_workers_at_once_let_in_no_more_and_forget_none(gate, key_
     assert len(await gate.waiting()) == 6
 
 
-async def test_a_member_that_the_claim_does_not_hold_is_let_in_nowhere(gate):
-    await gate.arm()
-    claim, (member,) = await gate.slots(0)
-    await gate.settle(claim, member)
-    assert (await gate.ask(claim, member)).verdict is Verdict.LOST
-
-
 # -- ends --------------------------------------------------------------------------------------
 
 
@@ -241,28 +201,6 @@ async def test_an_end_makes_room(gate):
     await gate.start(0)
     finished = await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
     assert finished.removed == 1
-    claim, (member,) = await gate.slots(1)
-    assert (await gate.ask(claim, member)).verdict is Verdict.IN
-
-
-async def test_a_run_that_is_still_tried_does_not_leave(gate):
-    await gate.arm()
-    claim, (member,) = await gate.slots(0)
-    await gate.ask(claim, member)
-    left = await gate.queue.concurrency.leave(
-        claim, gate.definition(), [run_of(member)], look=run_of(member)
-    )
-    assert left.state is ActiveRunState.ACTIVE
-    await gate.settle(claim, member)
-    left = await gate.queue.concurrency.leave(
-        claim, gate.definition(), [run_of(member)], look=run_of(member)
-    )
-    assert left.state is ActiveRunState.ABSENT
-
-
-async def test_a_delivery_that_left_no_occurrence_holds_nobody_up(gate):
-    gate = await with_policy(gate, "Forbid", jobs=False).arm()
-    await gate.start(0)  # nobody says that it left
     claim, (member,) = await gate.slots(1)
     assert (await gate.ask(claim, member)).verdict is Verdict.IN
 
@@ -277,28 +215,7 @@ async def test_a_delivery_that_waits_for_its_next_try_is_active(gate):
     assert (await gate.ask(claim, member)).verdict is Verdict.FORBIDDEN
 
 
-async def test_deliveries_under_way_are_known_to_a_policy_that_comes_later(gate):
-    gate = await with_policy(gate, "Forbid", jobs=False).arm()
-    claim, (member,) = await gate.slots(0)  # allowed without asking
-    retry = queueing.a_retry(points.parse_member(member, 0), due_us=gate.harness.now_us() + 10**8)
-    await gate.settle(claim, member, occurrences=(retry,))
-    claim, (member,) = await gate.slots(1)
-    assert (await gate.ask(claim, member)).verdict is Verdict.FORBIDDEN
-
-
 # -- Replace -----------------------------------------------------------------------------------
-
-
-async def test_a_slot_that_was_replaced_while_it_was_started_learns_of_it(gate):
-    gate = await with_policy(gate, "Replace").arm()
-    claim, (older, newer) = await gate.slots(0, 1)
-    assert (await gate.ask(claim, older)).verdict is Verdict.IN
-    assert (await gate.ask(claim, newer, checked=True)).verdict is Verdict.IN
-    # The newer one found no Job yet: that it tells of its end must not hide that it was replaced.
-    await gate.queue.concurrency.leave(claim, gate.definition(), jobs=["report-0"])
-    look = await gate.queue.concurrency.leave(claim, gate.definition(), look=run_of(older))
-    assert look.state is ActiveRunState.REPLACED
-    assert (await gate.ask(claim, older)).verdict is Verdict.REPLACED
 
 
 async def test_the_retries_of_a_delivery_that_is_replaced_end_at_once(gate):
@@ -356,37 +273,6 @@ async def test_the_end_of_a_job_calls_the_slot_that_waits(gate):
     assert (await gate.ask(claim, member)).verdict is Verdict.IN
 
 
-async def test_all_that_wait_are_called_where_there_is_more_room_than_by_ends(gate):
-    gate = await with_policy(gate, "Queue", limit=5).arm()
-    first = await gate.start(0)
-    for number in (1, 2, 3):
-        claim, (member,) = await gate.slots(number)
-        await gate.ask(claim, member, checked=True, verified=frozenset({run_of(first)}))
-        await gate.settle(claim)
-    told = await gate.queue.concurrency.finish(gate.definition(), [], EPOCH, every=True)
-    assert (told.removed, told.called) == (0, 3)
-    assert (
-        await gate.queue.concurrency.finish(gate.definition(), [], EPOCH, every=True)
-    ).called == 0
-
-
-@pytest.mark.parametrize("jobs", [True, False])
-async def test_a_slot_that_waited_counts_while_it_is_tried(gate, jobs):
-    gate = await with_policy(gate, "Queue", jobs=jobs, limit=5).arm()
-    claim, (one, other) = await gate.slots(0, 1)
-    assert (await gate.ask(claim, one)).verdict is Verdict.IN
-    assert (await gate.ask(claim, other, checked=True)).verdict is Verdict.WAITS
-    await gate.settle(claim, one)
-    later, (third,) = await gate.slots(2)
-    await gate.queue.concurrency.leave(claim, gate.definition(), [run_of(one)])
-    held, member = await _called(gate)
-    assert (await gate.ask(held, member)).verdict is Verdict.IN
-    # Another one comes while it is being tried.
-    assert (await gate.ask(later, third, checked=True)).verdict is Verdict.WAITS
-    again = await gate.ask(held, member)
-    assert again.verdict is Verdict.IN
-
-
 async def test_beyond_the_limit_the_oldest_that_waits_goes(gate):
     gate = await with_policy(gate, "Queue").arm()
     first = await _one_waits(gate)
@@ -417,18 +303,6 @@ async def test_those_that_wait_start_oldest_first(gate):
     assert started == [slot(n) for n in (1, 2, 3, 4)]
 
 
-async def test_a_waiting_slot_of_an_older_timing_is_in_nobody_s_way(gate):
-    gate = await with_policy(gate, "Queue").arm()
-    await _one_waits(gate)
-    gate = dataclasses.replace(gate, generation=2)
-    await gate.arm()
-    await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
-    claims = await gate.harness.claim_all()
-    chain = next(c for c in claims if any(p.kind is points.PointKind.CHAIN for p in c.points))
-    _, (newer,) = await gate._planned(chain, [7])
-    assert (await gate.ask(chain, newer)).verdict is Verdict.IN
-
-
 async def test_a_slot_that_waits_is_known_after_its_list_was_lost(gate):
     gate = await with_policy(gate, "Queue", jobs=False).arm()
     claim, (one, other) = await gate.slots(0, 1)
@@ -452,11 +326,3 @@ async def _forget_lists(gate: Gate) -> None:
 
 
 # -- a run that is started whatever the policy says ----------------------------------------------
-
-
-async def test_a_run_that_is_allowed_to_start_counts_for_the_others(gate):
-    await gate.arm()
-    claim, (one, other) = await gate.slots(0, 1)
-    allowed = dataclasses.replace(gate.entry(one), policy="Allow")
-    assert (await gate.queue.concurrency.admit(claim, allowed)).verdict is Verdict.IN
-    assert (await gate.ask(claim, other, checked=True)).verdict is Verdict.FORBIDDEN

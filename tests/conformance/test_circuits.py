@@ -82,36 +82,6 @@ async def test_an_open_circuit_says_what_its_newest_failure_was(harness):
     assert (await harness.queue.circuits.read()).hosts[HOST].cause == "no answer within 5 s"
 
 
-async def test_a_circuit_that_half_of_its_calls_opened_says_so(harness):
-    await tell(harness, 1, -2, 1, -1, 1, -1, 1)
-    known, _ = await tell(harness, -1, cause="answered 503")
-    assert known.is_open
-    told = circuit.trouble(known, RULE)
-    assert told == "more than half of its requests failed within 600 s, the last: answered 503"
-
-
-async def test_a_success_begins_the_row_anew(harness):
-    known, _ = await tell(harness, -2, 1, -2)
-    assert not known.is_open
-    assert known.in_a_row == 2
-
-
-async def test_more_than_half_of_enough_calls_open_a_circuit(harness):
-    known, _ = await tell(harness, 1, -2, 1, -1, 1, -1)
-    assert not known.is_open  # seven calls say nothing
-    known, _ = await tell(harness, 1)
-    assert not known.is_open  # half is not more than half
-    known, _ = await tell(harness, -1)
-    assert known.is_open
-
-
-async def test_what_failed_longer_ago_than_the_window_does_not_count(harness):
-    rule = circuit.CircuitRule(most_in_a_row=100, least_calls=4, window_us=60_000)
-    await tell(harness, 1, -2, rule=rule)
-    await harness.pass_time(0.08)
-    assert await tell(harness, 1, rule=rule) == (None, 0)
-
-
 async def test_nobody_may_probe_before_its_time(harness):
     rule = circuit.CircuitRule(most_in_a_row=3)
     await opened(harness, rule=rule)
@@ -157,31 +127,6 @@ async def test_a_probe_that_nobody_answers_for_is_given_to_another(harness):
     assert known.is_open  # its time was over
 
 
-async def test_a_probe_that_was_not_made_is_given_back(harness):
-    await opened(harness)
-    given = await probe(harness, ask=3_600_000_000)
-    await tell(harness, probe=given)
-    assert await probe(harness)
-
-
-async def test_receivers_are_told_apart(harness):
-    await opened(harness)
-    known, _ = await tell(harness, -1, host="other https hooks.example 443")
-    assert not known.is_open
-
-
-async def test_who_knows_the_version_is_told_when_it_has_changed(harness):
-    await opened(harness)
-    board = await harness.queue.circuits.report(rule=RULE)
-    assert set(board.hosts) == {HOST}
-    again = await harness.queue.circuits.report(known=board.version, rule=RULE)
-    assert again.hosts is None
-    assert again.gone is None
-    await tell(harness, -1, host="another")
-    later = await harness.queue.circuits.report(known=board.version, rule=RULE)
-    assert set(later.hosts) == {HOST, "another"}
-
-
 async def test_a_schedule_whose_receiver_is_gone_is_known_to_all_until_it_is_taken_back(harness):
     await harness.queue.circuits.report(
         gone=[circuit.GoneReceiver(uid="a-uid", generation=7)], rule=RULE
@@ -203,12 +148,6 @@ async def test_what_nobody_speaks_of_is_forgotten(harness):
     board = await harness.queue.circuits.report(rule=rule)
     assert board.hosts == {}
     assert board.gone == {}
-
-
-async def test_names_may_be_of_any_letters(harness):
-    for name in ("", "v", "zeile\nzwei", "ünïcode ☃", "x" * 5000, "g a-uid"):
-        known, _ = await tell(harness, -3, host=name)
-        assert known.is_open
 
 
 async def test_script_and_rules_agree_about_any_calls(harness):

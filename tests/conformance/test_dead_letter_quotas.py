@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import telemetry
 from duepoint.delayqueue import messages, quotas
 from duepoint.delayqueue.messages import DeadLetter, Settlement
 from tests.support import queueing
@@ -72,11 +71,6 @@ async def test_dead_letters_take_a_bounded_number_of_bytes(harness):
     assert await kept(harness, "quiet") == ["a"]
 
 
-async def test_one_letter_that_is_larger_than_the_quota_is_kept_alone(harness):
-    await bury(harness, "noisy", "1", "2" * 9_000)
-    assert [text[0] for text in await kept(harness, "noisy")] == ["2"]
-
-
 async def test_a_full_shard_loses_the_oldest_letters_of_the_largest_group(harness, monkeypatch):
     monkeypatch.setattr(quotas, "SHARD_LETTERS", 6)
     await bury(harness, "noisy", *(str(number) * 500 for number in range(1, 5)))
@@ -91,18 +85,6 @@ async def test_letters_of_members_leave_those_of_schedules_alone(harness):
     assert await kept(harness, "noisy") == ["a", "b", *numbers(5, 9)]
     await bury(harness, "noisy", "c", "d", "e", "f")
     assert await kept(harness, "noisy") == ["b", *numbers(5, 9), "c", "d", "e", "f"]
-
-
-async def test_letters_of_members_that_had_to_go_count_for_their_namespace(harness):
-    before = telemetry.dead_letters_dropped_total.labels("sets")._value.get()
-    await bury(harness, "sets", *numbers(1, 8), set_id="a-set")
-    assert telemetry.dead_letters_dropped_total.labels("sets")._value.get() - before == 3
-
-
-async def test_letters_that_had_to_go_are_counted_in_a_metric(harness):
-    before = telemetry.dead_letters_dropped_total.labels("noisy")._value.get()
-    await bury(harness, "noisy", *numbers(1, 8))
-    assert telemetry.dead_letters_dropped_total.labels("noisy")._value.get() - before == 3
 
 
 async def test_two_namespaces_in_many_shards_have_each_their_own_quota(shared_servers, key_prefix):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import uuid
 
 import msgspec
 import pytest
@@ -37,16 +36,6 @@ async def test_a_due_schedule_is_claimed_by_one_worker_only(harness):
     first = await harness.claim_all(worker="w1")
     assert members(first) == [harness.definition().id + harness.definition().timing_version]
     assert await harness.claim_all(worker="w2") == []
-
-
-async def test_a_claimed_point_tells_its_due_and_when_it_was_claimed(harness):
-    due = harness.now_us() - 3_000_000
-    await harness.arm(due_us=due)
-    (claim,) = await harness.claim_all()
-    assert [point.due_us for point in claim.points] == [due]
-    assert claim.now_us >= due
-    assert claim.reclaimed == 0
-    assert claim.records == {}
 
 
 async def test_what_is_not_due_is_not_claimed_and_the_wait_says_when(harness):
@@ -116,31 +105,6 @@ async def test_another_edit_leaves_the_point_alone(harness):
     assert [(s.generation, s.due_us is not None) for s in stored] == [(2, True)]
 
 
-async def test_whose_definitions_there_are_is_known_of_each_shard(harness):
-    for number in range(40):
-        name, namespace = f"s-{number}", f"ns-{number % 3}"
-        uid = f"uid-{number}" if number % 2 else str(uuid.uuid4())
-        await harness.arm(
-            uid=uid,
-            name=name,
-            namespace=namespace,
-            generation=number + 1,
-            fingerprint=(number + 1).to_bytes(4, "big"),
-        )
-    stored = {
-        (s.uid, s.namespace, s.name, s.generation, 0, s.generation.to_bytes(4, "big"))
-        async for s in _stored(harness)
-    }
-    known = [
-        one
-        for shard in await harness.shards()
-        async for chunk in harness.queue.definitions.known(shard)
-        for one in chunk
-    ]
-    assert len(known) == len(stored) == 40
-    assert set(known) == stored
-
-
 OLD, NEW = b"old ", b"new "
 
 
@@ -174,14 +138,6 @@ async def test_a_generation_that_is_no_newer_replaces_the_content_it_names(harne
     assert await _upsert(harness, right) is messages.Armed.UNCHANGED
 
 
-async def test_a_chain_that_is_not_due_gets_another_due_and_keeps_its_version(harness):
-    await harness.arm(due_in=3_600, fingerprint=OLD)
-    sooner = _replacing(harness, due_in=600)
-    assert await _upsert(harness, sooner) is messages.Armed.APPLIED
-    (stored,) = [one async for one in _stored(harness)]
-    assert stored.due_us == sooner.due_us
-
-
 async def test_a_chain_is_not_put_back_to_a_due_that_has_come(harness):
     """It may have moved on past it since that due was worked out."""
     arming = harness.arming(due_in=3_600, fingerprint=OLD)
@@ -191,25 +147,6 @@ async def test_a_chain_is_not_put_back_to_a_due_that_has_come(harness):
     assert stored.due_us == arming.due_us
     again = await _upsert(harness, _replacing(harness, due_in=600))
     assert again is messages.Armed.APPLIED  # so what it replaces was still there
-
-
-async def test_a_chain_that_is_due_before_the_new_slots_count_keeps_its_due(harness):
-    arming = harness.arming(due_in=60, fingerprint=OLD)
-    await _upsert(harness, arming)
-    later = _replacing(harness, due_in=3_600)
-    later = msgspec.structs.replace(later, after_us=harness.now_us() + 120_000_000)
-    assert await _upsert(harness, later) is messages.Armed.APPLIED
-    (stored,) = [one async for one in _stored(harness)]
-    assert stored.due_us == arming.due_us
-    assert await _upsert(harness, later) is messages.Armed.UNCHANGED  # it was written
-
-
-async def test_a_chain_that_is_due_keeps_its_due(harness):
-    arming = harness.arming(due_in=-5, fingerprint=OLD)
-    await _upsert(harness, arming)
-    assert await _upsert(harness, _replacing(harness, due_in=3_600)) is messages.Armed.APPLIED
-    (claim,) = await harness.claim_all()
-    assert [point.due_us for point in claim.points] == [arming.due_us]
 
 
 async def test_nothing_is_written_while_a_worker_holds_a_chain_that_is_to_get_another_due(harness):
@@ -269,88 +206,6 @@ async def test_a_slot_that_was_tried_when_its_schedule_was_removed_is_not_tried_
     await harness.queue.writer.remove(known.id, known.uid, known.namespace, messages.Epoch(7))
     await harness.queue.settlements.settle(claim, _tried_once(harness, tried))
     assert await _open_slots(harness, tried.schedule_id) == []
-
-
-async def test_an_edit_that_counts_on_a_chain_which_is_gone_is_told_to_read_again(harness):
-    answer = await harness.arm(keep_chain=True, generation=2, timing_generation=1)
-    assert answer is messages.Armed.CHANGED
-
-
-async def test_an_edit_that_counts_on_another_timing_is_told_to_read_again(harness):
-    await harness.arm(generation=1)
-    answer = await harness.arm(keep_chain=True, generation=3, timing_generation=2)
-    assert answer is messages.Armed.CHANGED
-
-
-async def test_open_occurrences_can_be_read_whether_they_are_claimed_or_wait(harness):
-    await harness.arm(name="retried")
-    await harness.arm(name="planned")
-    claims = await harness.claim_all()
-    found = {point.schedule_id: (claim, point) for claim in claims for point in claim.points}
-    retried, planned = (harness.definition(name=name) for name in ("retried", "planned"))
-    claim, point = found[retried.id]
-    retry = dataclasses.replace(
-        a_retry(point, due_us=harness.now_us() + 60_000_000, last_error="QuotaExceeded"),
-        source=point.member,
-    )
-    later = moved(point, 60)
-    await harness.queue.settlements.settle(claim, Settlement(occurrences=(retry,), chains=(later,)))
-    claim, point = found[planned.id]
-    slots = tuple(a_planned(point, point.slot_us + n) for n in range(1_200))
-    planning = messages.Planning(chain=point, slots=slots, next_due_us=later[1])
-    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
-    read = [
-        one for shard in await harness.shards()
-        async for one in harness.queue.occurrences.all_occurrences(shard)
-    ]  # fmt: skip
-    (open_retry,) = [one for one in read if one.schedule_id == retried.id]
-    assert (open_retry.kind, open_retry.slot_us, open_retry.record) == (
-        points.PointKind.RETRY,
-        retry.point.slot_us,
-        retry.record,
-    )
-    assert sorted(one.slot_us for one in read if one.schedule_id == planned.id) == [
-        slot.point.slot_us for slot in slots
-    ]
-
-
-async def test_the_outcomes_of_a_split_are_written_where_any_of_its_chains_moved(harness):
-    for name in ("five", "six"):  # of one shard
-        await harness.arm(name=name)
-    (claim,) = await harness.claim_all()
-    await harness.arm(name="five", generation=2, due_in=60.0)
-    five = harness.definition(name="five").id
-    splits = [
-        messages.Planning(
-            chain=point,
-            slots=(a_planned(point, point.slot_us),),
-            next_due_us=point.due_us + 60_000_000,
-            outcomes=b"of five" if point.schedule_id == five else b"",
-        )
-        for point in sorted(claim.points, key=lambda point: point.schedule_id != five)
-    ]
-    assert await harness.queue.settlements.split(claim, splits[:1]) == (False,)
-    assert await harness.outcomes() == []
-    assert await harness.queue.settlements.split(claim, splits) == (False, True)
-    assert await harness.outcomes() == [b"of five"]
-
-
-async def test_a_suspended_schedule_has_no_point(harness):
-    await harness.arm(generation=1)
-    await harness.arm(generation=2, due_in=None, state=definition.State.SUSPENDED)
-    assert await harness.claim_all() == []
-    assert (await harness.total()).points == 0
-
-
-async def test_a_due_that_cannot_be_stored_is_the_specs_fault(harness):
-    with pytest.raises(errors.InvalidSpec) as caught:
-        await harness.arm(due_us=points.DUE_LIMIT_US)
-    assert caught.value.errors[0].reason == "OutOfRange"
-
-
-async def test_a_blob_that_is_not_the_targets_is_a_bug(harness):
-    with pytest.raises(errors.Bug):
-        await harness.queue.writer.upsert([(harness.arming(), b"another blob")], EPOCH)
 
 
 # -- removing ---------------------------------------------------------------------------------
@@ -423,24 +278,6 @@ async def test_a_retry_stands_beside_the_chain_and_carries_its_record(harness):
     assert (await harness.total()).points == 2
 
 
-async def test_a_retry_that_fails_again_is_the_same_point_at_a_later_due(harness):
-    again = await _a_claimed_retry(harness)
-    (point,) = again.points
-    second = a_retry(point, due_us=point.due_us + 1, attempt=2)
-    settled = await harness.queue.settlements.settle(again, Settlement(occurrences=(second,)))
-    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
-    (third,) = await harness.claim_all()
-    assert third.points == (second.point,)
-    assert third.records[second.point.member].attempt == 2
-
-
-async def test_a_finished_retry_leaves_nothing_behind(harness):
-    again = await _a_claimed_retry(harness)
-    await harness.queue.settlements.settle(again, Settlement(finished=(again.points[0].member,)))
-    assert (await harness.total()).points == 1  # the chain, due in an hour
-    assert await harness.claim_all() == []
-
-
 async def test_of_too_many_open_retries_the_oldest_that_waits_becomes_a_dead_letter(harness):
     await harness.arm()
     first_us = harness.now_us() + 60_000_000
@@ -485,42 +322,6 @@ async def test_as_many_retries_are_open_as_the_catch_up_policy_runs(harness, mon
     assert buried == [0, 0, 0, 1]
 
 
-async def test_retries_that_are_only_moved_or_held_are_not_crowded_out(harness, monkeypatch):
-    monkeypatch.setattr(messages, "OPEN_RETRIES", 1)
-    await harness.arm()
-    claim = await harness.claim_one()
-    (chain,) = claim.points
-    await harness.queue.settlements.settle(
-        claim, Settlement(occurrences=(a_retry(chain),), chains=(moved(chain, 1.1),))
-    )
-    held = await harness.claim_one(batch=1)  # the chain may be due by now, too
-    assert held.records
-    claim = await harness.claim_one()
-    again = a_retry(claim.points[0], due_us=harness.now_us() + 60_000_000)
-    settled = await harness.queue.settlements.settle(
-        claim, Settlement(occurrences=(again,), chains=(moved(chain, 60),))
-    )
-    assert [member for member, _ in settled.buried] == [again.point.member]
-    same = a_retry(held.points[0], due_us=harness.now_us() + 60_000_000)
-    assert (
-        await harness.queue.settlements.settle(held, Settlement(occurrences=(same,)))
-    ).buried == ()
-    assert (await harness.total()).points == 2
-
-
-async def test_a_claim_of_thousands_of_planned_slots_is_extended_given_back_and_reclaimed(harness):
-    await harness.arm()
-    claim = await harness.claim_one()
-    (chain,) = claim.points
-    slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(1, 9_001))
-    planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
-    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
-    extended = await harness.queue.claims.extend(claim, 11.0)
-    assert extended is not None
-    assert await harness.queue.claims.release(extended) == 9_000
-    assert (await harness.total()).claimed == 0
-
-
 async def test_an_ended_schedule_is_completed_and_has_no_point(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
@@ -532,15 +333,6 @@ async def test_an_ended_schedule_is_completed_and_has_no_point(harness):
     assert stored is not None
     assert stored.state is definition.State.COMPLETED
     assert (await harness.total()).points == 0
-
-
-async def test_a_completed_schedule_stays_so_when_its_target_is_edited(harness):
-    await test_an_ended_schedule_is_completed_and_has_no_point(harness)
-    await harness.arm(keep_chain=True, generation=2, timing_generation=1)
-    new = harness.definition(generation=2, timing_generation=1)
-    stored = await harness.queue.definitions.definition(new.id)
-    assert stored is not None
-    assert (stored.generation, stored.state) == (2, definition.State.COMPLETED)
 
 
 async def test_a_schedule_edited_in_flight_is_not_completed_by_its_old_point(harness):
@@ -579,36 +371,6 @@ async def test_outcomes_are_read_once_by_the_group(harness):
     assert await harness.outcomes() == []
 
 
-async def test_outcomes_that_were_not_acknowledged_are_read_again_as_such_by_the_next_reader(
-    harness,
-):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    await harness.queue.settlements.settle(
-        claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
-    )
-    crashed, successor = harness.queue.ledger(), harness.queue.ledger()
-    (read,) = await crashed.read_outcomes({})
-    assert not read.was_read
-    assert await crashed.read_outcomes({read.shard: read.id}) == []
-    await harness.queue.settlements.settle(claim, Settlement(outcomes=b"new", number=2))
-    found = await successor.read_outcomes({})
-    assert {entry.outcomes: entry.was_read for entry in found} == {b"ran": True, b"new": False}
-    await successor.ack(found)
-    assert await harness.queue.ledger().read_outcomes({}) == []
-
-
-async def test_a_partial_settlement_leaves_the_rest_claimed(harness):
-    first, second = await _two_in_one_claim(harness)
-    settled = await harness.queue.settlements.settle(
-        first, Settlement(finished=(second.member,), number=1)
-    )
-    assert settled == messages.Settled(lost=False, applied=1, remaining=1)
-    rest = first.points[0].member
-    settled = await harness.queue.settlements.settle(first, Settlement(finished=(rest,), number=2))
-    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
-
-
 async def test_a_settlement_number_seen_before_changes_nothing(harness):
     claim, second = await _two_in_one_claim(harness)
     part = Settlement(chains=(moved(second, 60),), outcomes=b"once", number=1)
@@ -616,25 +378,6 @@ async def test_a_settlement_number_seen_before_changes_nothing(harness):
     repeated = await harness.queue.settlements.settle(claim, part)
     assert repeated == messages.Settled(lost=False, applied=0, remaining=1)
     assert await harness.outcomes() == [b"once"]
-
-
-async def test_settling_what_the_claim_never_held_changes_nothing(harness):
-    await harness.arm(name="mine")
-    (claim,) = await harness.claim_all()
-    await harness.arm(name="other", due_in=60.0)
-    stranger = harness.definition(name="other")
-    foreign = points.chain(stranger.id, stranger.timing_version, 1)
-    mine = claim.points[0]
-    claim = _with_lane_of(claim, mine, foreign)
-    settled = await harness.queue.settlements.settle(
-        claim, Settlement(chains=(moved(mine, 60),), finished=(foreign.member,))
-    )
-    assert settled.applied == 1
-    assert (await harness.total()).points == 2
-
-
-async def test_the_queue_tells_what_time_it_is(harness):
-    assert abs(await harness.queue.health.time_us() - harness.now_us()) < 5_000_000
 
 
 # -- leases -----------------------------------------------------------------------------------
@@ -664,22 +407,6 @@ async def test_points_taken_over_again_and_again_keep_the_time_of_their_first_cl
         assert claim.first_us == first.now_us < claim.now_us
 
 
-async def test_a_chain_that_was_given_back_keeps_the_time_of_its_first_claim(harness):
-    await harness.arm()
-    claim = await harness.claim_one(worker="leaving")
-    for _ in range(2):
-        await harness.pass_time(0.02)
-        assert await harness.queue.claims.release(claim) == 1
-        later = await harness.claim_one(worker="staying")
-        assert (later.points, later.reclaimed) == (claim.points, 0)
-        assert later.first_us == claim.first_us < later.now_us
-        claim = later
-    settled = await harness.queue.settlements.settle(
-        claim, Settlement(chains=(moved(claim.points[0], 60),))
-    )
-    assert (settled.applied, settled.remaining) == (1, 0)
-
-
 async def test_a_slow_owner_settles_nothing_after_a_reclaim_but_its_outcomes_count(harness):
     await harness.arm()
     slow = await harness.claim_one(worker="slow", lease_seconds=0.05)
@@ -691,26 +418,6 @@ async def test_a_slow_owner_settles_nothing_after_a_reclaim_but_its_outcomes_cou
     assert await harness.outcomes() == [b"late"]
     settled = await harness.queue.settlements.settle(
         heir, Settlement(chains=(moved(heir.points[0], 60),))
-    )
-    assert settled.applied == 1
-
-
-async def test_releasing_or_extending_after_someone_elses_settlement_is_harmless(harness):
-    await harness.arm()
-    slow = await harness.claim_one(worker="slow", lease_seconds=0.05)
-    heir = await harness.claim_one(worker="heir")
-    await harness.queue.settlements.settle(heir, Settlement(chains=(moved(heir.points[0], 60),)))
-    assert await harness.queue.claims.release(slow) == 0
-    assert await harness.queue.claims.extend(slow, 10.0) is None
-    assert await harness.claim_all() == []
-
-
-async def test_an_expired_claim_that_nobody_took_can_still_be_settled(harness):
-    await harness.arm()
-    claim = await harness.claim_one(lease_seconds=0.01)
-    await harness.pass_time(0.02)
-    settled = await harness.queue.settlements.settle(
-        claim, Settlement(chains=(moved(claim.points[0], 60),))
     )
     assert settled.applied == 1
 
@@ -737,60 +444,6 @@ async def test_a_poisonous_point_is_soon_alone_and_its_neighbours_are_settled(ha
     assert (await harness.total()).points == 100 - settled
 
 
-async def test_who_skips_suspects_leaves_alone_what_has_lost_two_owners_and_takes_the_rest(
-    harness,
-):
-    await harness.arm(name="old", uid=_uid_in_shard(harness, 0, 1))
-    for _ in range(2):
-        died = await harness.claim_one(lease_seconds=0.01)
-    await harness.arm(name="new", uid=_uid_in_shard(harness, 0, 2))
-    await harness.pass_time(0.02)
-    shard = [died.shard]
-    (first,) = await harness.queue.claims.claim(shard, worker="w", skip_suspects=True)
-    assert [point.schedule_id for point in first.claim.points] != [died.points[0].schedule_id]
-    assert (first.has_suspects, first.more, first.claim.is_suspect) == (True, 0, False)
-    (second,) = await harness.queue.claims.claim(shard, worker="w", skip_suspects=True)
-    assert (second.claim, second.has_suspects) == (None, True)
-    assert second.wait_seconds > 1.0
-    (third,) = await harness.queue.claims.claim(shard, worker="w")
-    assert (third.claim.points, third.claim.is_suspect) == (died.points, True)
-    assert not third.has_suspects
-
-
-async def test_a_point_whose_owners_had_more_in_hand_is_never_poison(harness):
-    await harness.arm()
-    for attempt in range(messages.POISON_RECLAIMS + 3):
-        claim = await harness.claim_one(lease_seconds=0.01)
-        assert (claim.reclaimed, claim.alone, claim.is_poison) == (attempt, 0, False)
-        if attempt % 2:  # it was alone, and then something else came
-            assert await harness.queue.claims.count_crash(claim)
-            await harness.queue.claims.count_crash(claim, -1)
-        await harness.pass_time(0.02)
-
-
-async def test_slots_of_a_chain_that_were_lost_together_are_not_suspected(harness):
-    await harness.arm()
-    claim = await harness.claim_one(lease_seconds=0.01)
-    (chain,) = claim.points
-    await harness.queue.claims.count_crash(claim)
-    slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(2))
-    planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
-    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
-    await harness.pass_time(0.02)
-    for _ in range(2):
-        heir = await harness.claim_one(batch=1)
-        assert (len(heir.points), heir.alone) == (1, 0)
-
-
-async def test_nobody_is_counted_as_lost_to_a_point_that_another_has(harness):
-    await harness.arm()
-    lost = await harness.claim_one(lease_seconds=0.01)
-    await harness.pass_time(0.02)
-    heir = await harness.claim_one()
-    assert not await harness.queue.claims.count_crash(lost)
-    assert await harness.queue.claims.count_crash(heir)
-
-
 async def test_an_owner_that_was_cut_off_and_lives_does_not_make_its_point_poison(harness):
     await harness.arm()
     owner = await harness.claim_one(lease_seconds=0.02)
@@ -804,22 +457,6 @@ async def test_an_owner_that_was_cut_off_and_lives_does_not_make_its_point_poiso
             owner, -1
         )  # it came back: it did not die of the point
         owner = heir
-
-
-async def test_only_those_who_were_heard_of_again_are_not_counted(harness):
-    await harness.arm()
-    owners = []
-    for _ in range(3):
-        owners.append(await harness.claim_one(lease_seconds=0.01))
-        await harness.queue.claims.count_crash(owners[-1])
-    assert [owner.alone for owner in owners] == [0, 1, 2]
-    await harness.queue.claims.count_crash(owners[1], -1)
-    last = await harness.claim_one()
-    assert last.alone == 2
-    settled = await harness.queue.settlements.settle(
-        last, Settlement(finished=(last.points[0].member,))
-    )
-    assert (settled.applied, settled.remaining) == (1, 0)
 
 
 async def test_a_claim_from_before_the_server_clock_was_put_back_is_not_believed_in_for_an_hour(
@@ -849,52 +486,6 @@ async def test_a_claim_of_a_clock_that_was_ahead_ends_with_its_length_where_its_
     assert (heir.points, heir.reclaimed) == (dead.points, 1)
     settled = await harness.queue.settlements.settle(dead, Settlement(finished=()))
     assert settled.lost
-
-
-async def test_a_claim_of_a_clock_that_was_ahead_is_kept_by_an_owner_that_lives(harness):
-    """For as long as the owner takes it to be: others cut only what lies beyond that."""
-    await harness.arm()
-    claim = await harness.claim_one(lease_seconds=30.0)
-    await _put_back(harness, claim, hours=0.1)
-    assert await harness.claim_all(lease_seconds=0.2) == []
-    longer = await harness.queue.claims.extend(claim, 30.0)
-    assert longer.held_until - claim.held_until < 2.0
-    (chain,) = longer.points
-    settled = await harness.queue.settlements.settle(longer, Settlement(finished=(chain.member,)))
-    assert (settled.applied, settled.remaining) == (1, 0)
-
-
-async def test_a_longer_lease_of_another_worker_is_not_cut(harness):
-    await harness.arm()
-    claim = await harness.claim_one(lease_seconds=0.2)
-    longer = await harness.queue.claims.extend(claim, 30.0)
-    assert await harness.claim_all(lease_seconds=0.2) == []
-    await harness.pass_time(0.4)
-    assert await harness.claim_all(lease_seconds=0.2) == []
-    same = await harness.queue.claims.extend(longer, 0.2)
-    assert same.token_us == longer.token_us
-
-
-async def test_what_was_given_back_by_a_clock_that_was_ahead_is_there_at_once(harness):
-    await harness.arm()
-    claim = await harness.claim_one(lease_seconds=30.0)
-    assert await harness.queue.claims.release(claim) == 1
-    names = harness.server.shard(claim.shard)
-    found = await harness.server.redis.zrange(names.claims, 0, -1, withscores=True)
-    ((id_, token),) = [each for each in found if each[0]]
-    await _put_back(harness, dataclasses.replace(claim, id=id_, token_us=int(token)), hours=0.1)
-    found = await harness.claim_all() or await harness.claim_all()
-    assert [each.points for each in found] == [claim.points]
-
-
-async def test_a_worker_that_died_while_the_clock_was_ahead_counts_as_dead_soon(harness):
-    await harness.queue.membership.beat("dead")
-    later = (await harness.server.redis.time())[0] + 3_600
-    await harness.server.redis.zadd(harness.queue.index.keys.workers, {"dead": later * 10**6})
-    await harness.queue.membership.beat("living")
-    end = await harness.server.redis.zscore(harness.queue.index.keys.workers, "dead")
-    now = (await harness.server.redis.time())[0] * 10**6
-    assert end - now < 60_000_000
 
 
 async def _put_back(harness, claim, *, hours):
@@ -939,18 +530,6 @@ async def test_released_points_are_due_at_once_for_others(harness):
     assert (await harness.queue.settlements.settle(claim, Settlement(finished=()))).lost
 
 
-async def test_releasing_some_members_keeps_the_others(harness):
-    claim, second = await _two_in_one_claim(harness)
-    assert await harness.queue.claims.release(claim, [second.member]) == 1
-    (again,) = await harness.claim_all(worker="w2")
-    assert again.points == (second,)
-    rest = claim.points[0]
-    settled = await harness.queue.settlements.settle(
-        claim, Settlement(chains=(moved(rest, 60),), number=1)
-    )
-    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
-
-
 async def test_what_was_given_back_and_taken_by_another_is_not_settled_by_its_former_owner(harness):
     claim, second = await _two_in_one_claim(harness)
     await harness.queue.claims.release(claim, [second.member])
@@ -986,28 +565,6 @@ async def test_planned_slots_belong_to_the_claim_while_the_chain_goes_on(harness
     assert (await harness.total()).points == 1
 
 
-async def test_planning_twice_changes_nothing_more(harness):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    (chain,) = claim.points
-    planning = messages.Planning(
-        chain=chain, slots=(a_planned(chain, 5_000_000),), next_due_us=None, outcomes=b"once"
-    )
-    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
-    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
-    assert await harness.outcomes() == [b"once"]
-
-
-async def test_a_lost_claim_plans_nothing(harness):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    await harness.queue.claims.release(claim)
-    (chain,) = claim.points
-    planning = messages.Planning(chain=chain, slots=(a_planned(chain, 1),), next_due_us=None)
-    assert await harness.queue.settlements.split(claim, [planning]) == (False,)
-    assert (await harness.total()).points == 1
-
-
 async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
     await harness.arm()
     claim = await harness.claim_one(lease_seconds=0.1)
@@ -1020,33 +577,6 @@ async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
     heir = await harness.claim_one(worker="heir")
     assert heir.points == tuple(slot.point for slot in slots)
     assert heir.records == {slot.point.member: slot.record for slot in slots}
-
-
-async def test_a_removed_schedule_takes_its_planned_slots_along(harness):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    (chain,) = claim.points
-    slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
-    planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 10**9)
-    await harness.queue.settlements.split(claim, [planning])
-    await _remove(harness, harness.definition())
-    assert (await harness.total()).points == 0
-
-
-async def test_a_planned_slot_can_become_a_retry(harness):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    (chain,) = claim.points
-    slot = a_planned(chain, chain.due_us)
-    await harness.queue.settlements.split(
-        claim, [messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 10**9)]
-    )
-    retry = a_retry(slot.point)
-    settled = await harness.queue.settlements.settle(
-        claim, Settlement(finished=(slot.point.member,), occurrences=(retry,))
-    )
-    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
-    assert members(await harness.claim_all()) == [retry.point.member]
 
 
 async def test_a_split_lets_the_next_slot_be_claimed_while_the_first_runs(harness):
@@ -1090,22 +620,6 @@ async def test_a_claim_takes_no_more_than_its_batch_and_says_that_more_is_due(ha
     assert (len(answer.claim.points), answer.more) == (3, 2)
 
 
-async def test_a_standby_worker_leaves_what_is_just_due_to_the_preferred_one(harness):
-    await harness.arm(due_in=-0.05)
-    shards = await harness.shards()
-    answers = await harness.queue.claims.claim(shards, worker="w2", standby=shards)
-    assert [answer.claim for answer in answers] == [None] * 4
-    (claim,) = await harness.claim_all(worker="preferred")
-    assert len(claim.points) == 1
-
-
-async def test_a_standby_worker_takes_over_what_nobody_took(harness):
-    await harness.arm(due_in=-5.0)
-    shards = await harness.shards()
-    answers = await harness.queue.claims.claim(shards, worker="w2", standby=shards)
-    assert sum(len(answer.claim.points) for answer in answers if answer.claim) == 1
-
-
 # -- reading ----------------------------------------------------------------------------------
 
 
@@ -1118,16 +632,6 @@ async def test_a_definition_is_read_as_it_was_written(harness):
     read = await harness.queue.definitions.read_definitions(claim.shard, [written.id])
     assert read == {written.id: written}
     assert await harness.queue.definitions.blob("default", written.target, claim.shard) == BLOB
-
-
-async def test_a_deleted_schedules_definition_is_absent(harness):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    await _remove(harness, harness.definition())
-    assert (
-        await harness.queue.definitions.read_definitions(claim.shard, [claim.points[0].schedule_id])
-        == {}
-    )
 
 
 async def test_every_definition_is_listed_once_with_its_due(harness):
@@ -1146,72 +650,12 @@ async def test_every_definition_is_listed_once_with_its_due(harness):
     assert by_name["suspended"].state is definition.State.SUSPENDED
 
 
-async def test_a_claimed_chain_is_listed_as_claimed(harness):
-    await harness.arm()
-    await harness.claim_all()
-    (stored,) = [s async for s in _stored(harness)]
-    assert (stored.claimed, stored.due_us) == (True, None)
-
-
 async def test_a_namespace_cannot_read_the_blob_of_another(harness):
     await harness.arm(namespace="team-a")
     new = harness.definition(namespace="team-a")
     shard = sharding.shard_of(new.id, 4)
     with pytest.raises(queue_errors.BlobForged):
         await harness.queue.definitions.blob("team-b", new.target, shard)
-
-
-async def test_a_blob_that_is_not_there_is_told(harness):
-    with pytest.raises(queue_errors.BlobMissing):
-        await harness.queue.definitions.blob("default", "nothing", messages.ShardId(0))
-
-
-async def test_the_definitions_of_many_chains_are_read_in_short(harness):
-    for number in range(6):
-        await harness.arm(name=f"s-{number}", uid=f"6f1c9a34-0000-4000-8000-00000000000{number}")
-    await harness.arm(name="s-5", uid="6f1c9a34-0000-4000-8000-000000000005", generation=2)
-    claims = await harness.claim_all()
-    assert sum(len(claim.points) for claim in claims) == 6
-    for claim in claims:
-        chains = [point.member for point in claim.points]
-        found = await harness.queue.columns.read_columns(claim.shard, [*chains, b"nobody-knows"])
-        known = await harness.queue.definitions.read_definitions(
-            claim.shard, [c[:8] for c in chains]
-        )
-        assert sorted(found.indexes) == list(range(len(chains)))
-        for row, index in enumerate(found.indexes):
-            whole = known[chains[index][:8]]
-            told = (
-                found.uids[row], found.names[row], found.generations[row], found.created_us[row],
-            )  # fmt: skip
-            assert told == (whole.uid, whole.name, whole.generation, whole.created_us)
-            kind = found.kind_of[found.kinds[row]]
-            told = (kind.namespace, kind.rule, kind.target)
-            assert told == (whole.namespace, whole.rule, whole.target)
-
-
-async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(harness):
-    uids = {name: f"6f1c9a34-0000-4000-8000-{name:0>12}" for name in ("1", "2")}
-    for name, uid in uids.items():
-        await harness.arm(name=name, uid=uid)
-    claims = await harness.claim_all()
-    assert sum(len(claim.points) for claim in claims) == 2
-    await harness.arm(name="1", uid=uids["1"], generation=2)
-    suspended = definition.State.SUSPENDED
-    await harness.arm(name="2", uid=uids["2"], generation=2, state=suspended, due_in=None)
-    for claim in claims:
-        chains = [point.member for point in claim.points]
-        found = await harness.queue.columns.read_columns(claim.shard, chains)
-        assert list(found.indexes) == []
-
-
-async def test_many_entries_are_appended_in_order(harness):
-    one = queueing.an_entry(max_length=1000, slot="0", payload=b"x")
-    values = [(str(number), b"x") for number in range(300)]
-    ids = await harness.queue.streams.append(
-        dataclasses.replace(one, values=values, members=[b"a member"] * len(values))
-    )
-    assert len(ids) == len(set(ids)) == 300
 
 
 async def test_outcomes_that_nobody_reads_take_a_bounded_number_of_bytes(harness, monkeypatch):
@@ -1262,23 +706,6 @@ OURS = layouts.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
 THEIRS = layouts.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
 
 
-async def test_a_worker_of_another_cluster_claims_nothing_of_the_index(harness):
-    harness.queue.layouts.belong_to(OURS)
-    await harness.queue.membership.open(4, EPOCH)
-    await harness.arm()
-    harness.queue.layouts.belong_to(THEIRS)
-    for refused in (
-        harness.queue.layouts.read(),
-        harness.look(),
-        harness.queue.membership.beat("w1"),
-    ):
-        with pytest.raises(queue_errors.Foreign):
-            await refused
-    harness.queue.layouts.belong_to(OURS)
-    await harness.queue.layouts.read()
-    assert await harness.claim_all() != []
-
-
 async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harness):
     harness.queue.layouts.belong_to(OURS)
     await harness.queue.membership.open(4, EPOCH)
@@ -1296,18 +723,6 @@ async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harne
     await harness.queue.layouts.read()
     assert (await harness.total()).points == 1
     assert await harness.arm(generation=2) is messages.Armed.APPLIED  # no term was noted
-
-
-async def test_a_process_that_sees_only_its_own_namespace_knows_its_index(harness):
-    harness.queue.layouts.belong_to(OURS)
-    await harness.queue.membership.open(4, EPOCH)
-    harness.queue.layouts.belong_to(layouts.Owner(home=OURS.home))
-    await harness.queue.layouts.read()
-    assert await harness.arm() is messages.Armed.APPLIED
-
-
-async def test_the_first_layout_stays_whatever_is_asked_for_later(harness):
-    assert await harness.queue.membership.open(64, EPOCH) == messages.Layout(number=1, shards=4)
 
 
 @pytest.mark.parametrize("operation", ["open", "upsert", "remove", "sweep"])
@@ -1343,13 +758,6 @@ async def test_a_stream_entry_is_appended(harness):
 # -- waking -----------------------------------------------------------------------------------
 
 
-async def test_every_shard_is_looked_at_first(harness):
-    wakeups = harness.queue.wakeups()
-    await wakeups.start()
-    assert sorted(await wakeups.wait_until_due(5.0)) == await harness.shards()
-    await wakeups.close()
-
-
 async def test_an_insert_before_the_known_head_wakes_the_sleeper(harness):
     await harness.arm(name="tomorrow", uid=_uid_in_shard(harness, 2, 0), due_in=86_400.0)
     wakeups = await _asleep(harness)
@@ -1376,62 +784,7 @@ async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
     await wakeups.close()
 
 
-async def test_given_back_points_wake_the_sleeper(harness):
-    await harness.arm(uid=_uid_in_shard(harness, 2, 0))
-    (claim,) = await harness.claim_all()
-    wakeups = await _asleep(harness)
-    sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
-    await harness.queue.claims.release(claim)
-    async with asyncio.timeout(30):
-        assert await sleeping == (2,)
-    await wakeups.close()
-
-
-async def test_a_shard_whose_claim_failed_is_named_again(harness):
-    wakeups = await _asleep(harness)
-    wakeups.look_again([messages.ShardId(3)])
-    assert await wakeups.wait_until_due(1.0) == (3,)
-    await wakeups.close()
-
-
-async def test_nothing_due_ends_the_wait_at_its_timeout(harness):
-    wakeups = await _asleep(harness)
-    sleeping = asyncio.create_task(wakeups.wait_until_due(0.05))
-    assert await sleeping == ()
-    await wakeups.close()
-
-
-async def test_the_reporter_is_told_of_new_outcomes(harness):
-    ledger = harness.queue.ledger()
-    await ledger.start()
-    async with asyncio.timeout(30):
-        while not await ledger.wait_for_outcomes(1.0):
-            pass
-    await _quiet_ledger(ledger)
-    await harness.arm(uid=_uid_in_shard(harness, 3, 0))
-    (claim,) = await harness.claim_all()
-    waiting = asyncio.create_task(ledger.wait_for_outcomes(30.0))
-    await harness.queue.settlements.settle(
-        claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
-    )
-    async with asyncio.timeout(30):
-        assert await waiting == (3,)
-    await ledger.close()
-
-
 # -- repair -----------------------------------------------------------------------------------
-
-
-async def test_the_sweep_finds_nothing_wrong_with_what_is_right(harness):
-    await harness.arm(name="armed", due_in=60.0)
-    await harness.arm(name="claimed")
-    await harness.arm(name="suspended", due_in=None, state=definition.State.SUSPENDED)
-    await harness.claim_all()
-    await _a_claimed_retry(harness, name="retried")
-    await _an_ended_schedule(harness)
-    before = await harness.total()
-    assert await harness.rearm(1) == 0
-    assert await harness.total() == before
 
 
 async def test_an_armed_definition_without_a_chain_gets_one_where_the_caller_says(harness):
@@ -1442,17 +795,6 @@ async def test_an_armed_definition_without_a_chain_gets_one_where_the_caller_say
     assert await harness.rearm(due) == 1
     (claim,) = await harness.claim_all()
     assert claim.points == (points.chain(stored.id, stored.timing_version, due),)
-
-
-async def test_the_statistics_count_what_is_there(harness):
-    await harness.arm(name="due")
-    await harness.arm(name="later", due_in=60.0)
-    total = await harness.total()
-    assert (total.points, total.due, total.claimed, total.claims) == (2, 1, 0, 0)
-    assert total.lag_us >= 1_000_000
-    await harness.claim_all()
-    total = await harness.total()
-    assert (total.points, total.due, total.claimed, total.claims) == (2, 0, 1, 1)
 
 
 # -- steps ------------------------------------------------------------------------------------
@@ -1482,38 +824,12 @@ def _two_namespaces_of_a_shard():
     return "quiet", "noisy"
 
 
-async def _a_claimed_retry(harness, **changes):
-    await harness.arm(**changes)
-    (claim,) = await harness.claim_all()
-    (point,) = claim.points
-    await harness.queue.settlements.settle(
-        claim, Settlement(chains=(moved(point, 3600),), occurrences=(a_retry(point),))
-    )
-    (again,) = await harness.claim_all()
-    return again
-
-
-async def _an_ended_schedule(harness):
-    await harness.arm(name="ended")
-    (claim,) = await harness.claim_all()
-    (point,) = claim.points
-    settled = await harness.queue.settlements.settle(
-        claim, Settlement(finished=(point.member,), ended=(point.member,))
-    )
-    assert settled.remaining == 0
-
-
 async def _two_in_one_claim(harness):
     for number in range(2):
         await harness.arm(name=f"s{number}", uid=_uid_in_shard(harness, 0, number))
     (claim,) = await harness.claim_all()
     assert len(claim.points) == 2
     return claim, claim.points[1]
-
-
-def _with_lane_of(claim, known, foreign):
-    lanes = {**claim.lanes, foreign.schedule_id: claim.lanes[known.schedule_id]}
-    return dataclasses.replace(claim, lanes=lanes)
 
 
 async def _asleep(harness):
@@ -1536,130 +852,6 @@ async def _soon(wakeups, seconds=0.1):
         return await asyncio.wait_for(wakeups.wait_until_due(seconds), 2 * seconds)
     except TimeoutError:
         return ()
-
-
-async def _quiet_ledger(ledger):
-    while await ledger.wait_for_outcomes(0.5):
-        pass
-
-
-async def test_many_chains_move_on_together(harness):
-    for number in range(20):
-        await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
-    for claim in await harness.claim_all():
-        next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
-        settled = await harness.queue.settlements.settle(claim, Settlement(chains=next_dues))
-        assert (settled.applied, settled.remaining) == (len(next_dues), 0)
-    total = await harness.total()
-    assert (total.points, total.due, total.claims) == (20, 0, 0)
-
-
-async def test_a_chain_that_was_edited_under_its_claim_does_not_move_on_with_the_others(harness):
-    for name in ("edited", "kept"):
-        await harness.arm(name=name)
-    claims = await harness.claim_all()
-    await harness.arm(name="edited", generation=2, due_in=30.0)
-    applied = 0
-    for claim in claims:
-        next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
-        applied += (
-            await harness.queue.settlements.settle(claim, Settlement(chains=next_dues))
-        ).applied
-    assert applied == 1
-    assert (await harness.total()).points == 2
-
-
-async def _two_namespaces(harness):
-    """Claims, each with its points by namespace."""
-    for number in range(40):
-        await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
-    shared = []
-    for claim in await harness.claim_all():
-        by_namespace = {}
-        for point in claim.points:
-            by_namespace.setdefault(point.schedule_id[6:], []).append(point)
-        shared.append((claim, list(by_namespace.values())))
-    assert any(len(parts) == 2 for _, parts in shared)
-    return shared
-
-
-def _a_minute_on(listed):
-    return [(point.member, point.due_us + 60_000_000) for point in listed]
-
-
-async def test_one_namespace_of_a_claim_moves_on_without_the_other(harness):
-    for claim, parts in await _two_namespaces(harness):
-        left = len(claim.points)
-        for number, part in enumerate(parts, start=1):
-            settlement = Settlement(chains=_a_minute_on(part), number=number)
-            settled = await harness.queue.settlements.settle(claim, settlement)
-            left -= len(part)
-            assert (settled.applied, settled.remaining) == (len(part), left)
-            again = await harness.queue.settlements.settle(claim, settlement)
-            assert again.applied == 0
-    total = await harness.total()
-    assert (total.points, total.due, total.claims) == (40, 0, 0)
-
-
-async def test_one_namespace_of_a_claim_ends_without_the_other(harness):
-    shared = await _two_namespaces(harness)
-    assert shared
-    for claim, parts in shared:
-        moved, *gone = parts[0]
-        settlement = Settlement(
-            chains=_a_minute_on([moved]), finished=tuple(point.member for point in gone)
-        )
-        settled = await harness.queue.settlements.settle(claim, settlement)
-        assert settled.applied == len(parts[0])
-        assert settled.remaining == len(claim.points) - len(parts[0])
-
-
-async def test_a_namespace_that_lost_a_chain_to_an_edit_is_looked_at_one_by_one(harness):
-    shared = await _two_namespaces(harness)
-    await harness.arm(name="s-0", namespace="team-0", generation=2, due_in=30.0)
-    applied = 0
-    for claim, parts in shared:
-        for number, part in enumerate(parts, start=1):
-            settlement = Settlement(chains=_a_minute_on(part), number=number)
-            applied += (await harness.queue.settlements.settle(claim, settlement)).applied
-    assert applied == 39
-    assert (await harness.total()).points == 40
-
-
-async def test_all_chains_of_a_claim_are_finished(harness):
-    for number in range(20):
-        await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
-    for claim in await harness.claim_all():
-        over = Settlement(finished=[point.member for point in claim.points])
-        settled = await harness.queue.settlements.settle(claim, over)
-        assert (settled.applied, settled.remaining) == (len(claim.points), 0)
-    total = await harness.total()
-    assert (total.points, total.claims) == (0, 0)
-
-
-async def test_finishing_all_chains_leaves_alone_what_the_claim_no_longer_holds(harness):
-    for name in ("edited", "kept"):
-        await harness.arm(name=name)
-    claims = await harness.claim_all()
-    await harness.arm(name="edited", generation=2, due_in=30.0)
-    applied = 0
-    for claim in claims:
-        over = Settlement(finished=[point.member for point in claim.points])
-        applied += (await harness.queue.settlements.settle(claim, over)).applied
-    assert applied == 1
-    assert (await harness.total()).points == 1
-
-
-async def test_the_totals_are_those_of_all_shards(harness):
-    for number in range(12):
-        await harness.arm(name=f"n{number}", namespace=f"team-{number % 3}", due_in=3600)
-    await harness.arm(name="late", due_in=-5)
-    totals = await harness.queue.counts.totals()
-    assert (totals.points, totals.due, totals.dead, totals.outcomes) == (13, 1, 0, 0)
-    assert 5_000_000 <= totals.lag_us < 60_000_000
-    await harness.claim_all()
-    held = await harness.queue.counts.totals()
-    assert (held.points, held.due, held.lag_us) == (12, 0, 0)
 
 
 # -- enqueueing ---------------------------------------------------------------------------------
@@ -1734,26 +926,6 @@ async def test_occurrences_enqueued_together_are_claimed_in_the_order_given(harn
     assert len({point.due_us for point in by_due}) == 5
     assert by_due[-1].due_us <= claim.now_us
     assert claim.records == {point.member: record for point, _ in wanted}
-
-
-async def test_of_occurrences_enqueued_together_those_that_wait_already_are_left_alone(harness):
-    await harness.arm(due_in=60.0)
-    known = harness.definition()
-    record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run")
-    first, second = a_manual(known), a_manual(known, run_uid="other")
-    await harness.queue.occurrences.enqueue(known, first, record, EPOCH)
-    other = msgspec.structs.replace(record, run_uid="other")
-    armed = await harness.queue.occurrences.enqueue_many(
-        known, [(first, other), (second, other)], EPOCH
-    )
-    assert armed == [messages.Armed.UNCHANGED, messages.Armed.APPLIED]
-    claim = await harness.claim_one()
-    assert claim.records == {first.member: record, second.member: other}
-
-
-async def test_of_none_nothing_is_enqueued(harness):
-    await harness.arm(due_in=60.0)
-    assert await harness.queue.occurrences.enqueue_many(harness.definition(), [], EPOCH) == []
 
 
 async def test_a_withdrawn_occurrence_is_gone_and_the_others_stay(harness):

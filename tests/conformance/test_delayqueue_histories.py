@@ -23,7 +23,6 @@ from hypothesis.stateful import (
 
 from duepoint.delayqueue import messages
 from duepoint.schedules import definition, points
-from tests.conformance import faults
 from tests.conformance.queuemodel import FOR_EVER, NOT_AT_ALL, Model
 from tests.support import queueing, redisserver
 
@@ -31,6 +30,23 @@ SHARD = messages.ShardId(0)
 NAMES = st.sampled_from(["a", "b", "c"])
 PAST, FUTURE = -1_000_000_000, 1_000_000_000
 DUES = st.one_of(st.integers(PAST, PAST + 5), st.just(FUTURE))
+
+
+def _pattern(prefix):
+    return prefix.replace("[", "\\[") + "*"
+
+
+async def dumped(client, prefix):
+    """Everything under a prefix of a server."""
+    keys = sorted([key async for key in client.scan_iter(match=_pattern(prefix))])
+    return {key: await client.dump(key) for key in keys}
+
+
+async def restore(client, prefix, state):
+    if keys := [key async for key in client.scan_iter(match=_pattern(prefix))]:
+        await client.delete(*keys)
+    for key, value in state.items():
+        await client.restore(key, 0, value)
 
 
 class Histories(RuleBasedStateMachine):
@@ -315,11 +331,11 @@ def histories_on(server):
 
         async def copy_all(self):
             async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
-                return await faults.ServerState(client, self.prefix).dump()
+                return await dumped(client, self.prefix)
 
         async def put_back(self, state):
             async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
-                await faults.ServerState(client, self.prefix).restore(state)
+                await restore(client, self.prefix, state)
             self.harness.meet_another_server()  # as it does when the server is another one
             self.harness.queue.claims._marks.clear()
 

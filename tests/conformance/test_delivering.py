@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.schedules import points
 from tests.support import queueing, redisserver, shardstats
@@ -98,16 +97,6 @@ async def test_a_claim_that_was_lost_appends_nothing_and_tells_nothing(harness):
     assert len(await ids_in(harness)) == 1
 
 
-async def test_a_claim_all_of_whose_points_were_taken_out_of_the_queue_is_not_lost(harness):
-    await harness.arm()
-    claim = await harness.claim_one()
-    known = harness.definition()
-    await harness.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
-    handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
-    assert handed == messages.DeliveryResult(done=False, held=(False,))
-    assert await ids_in(harness) == []
-
-
 async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
     for name in ("one", "two", "three", "four", "five"):  # two of them share a shard
         await harness.arm(name=name, namespace="default")
@@ -153,16 +142,6 @@ async def test_an_occurrence_ends_with_its_entry(harness):
     done = messages.Settlement(finished=(again.points[0].member,))
     assert (await harness.queue.settlements.deliver(again, done, entries(again))).done
     assert (await harness.total()).points == 1  # the chain
-
-
-async def test_the_stream_stays_near_its_length(harness):
-    for number in range(300):
-        await harness.arm(name=f"s{number}")
-    for claim in await harness.claim_all(batch=10):
-        await harness.queue.settlements.deliver(
-            claim, a_settlement(claim), entries(claim, max_length=10)
-        )
-    assert 10 <= len(await ids_in(harness)) < 250
 
 
 async def two_streams(harness):
@@ -225,54 +204,6 @@ async def test_overdue_slots_of_a_point_go_in_in_their_order_with_its_settlement
     assert due.items() >= dict(next_dues).items()  # they are due again at once
 
 
-async def test_overdue_slots_of_a_point_that_is_not_held_any_more_are_all_left_out(harness):
-    claim, groups = await two_streams(harness)
-    groups = [with_several_slots(group) for group in groups]
-    await harness.queue.settlements.settle(
-        claim, messages.Settlement(chains=(queueing.moved(claim.points[0], 60),))
-    )
-    others = [(point.member, point.due_us + 1) for point in claim.points]
-    handed = await harness.queue.settlements.deliver(
-        claim, messages.Settlement(chains=others, number=2), *groups
-    )
-    held = (False,) * 3 + (True,) * (3 * len(claim.points) - 3)
-    assert handed == messages.DeliveryResult(done=False, held=held)
-    assert await ids_in(harness, "ticks") == await ids_in(harness, "tocks") == []
-
-
-@pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
-@pytest.mark.parametrize("bad", [0, 1], ids=["first", "second"])
-async def test_a_stream_that_refuses_leaves_points_with_several_slots_too(harness, bad):
-    claim, groups = await two_streams(harness)
-    groups = [with_several_slots(group) for group in groups]
-    refusing, other = groups[bad], groups[1 - bad]
-    await harness.server.redis.set(harness.server.keys.stream("default", refusing.name), "mine")
-    next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
-    handed = await harness.queue.settlements.deliver(
-        claim, messages.Settlement(chains=next_dues), *groups
-    )
-    assert [bool(why) for why in handed.refused] == [number == bad for number in range(2)]
-    assert await ids_in(harness, other.name) == [value for (value,) in other.values]
-    kept = [pair for pair in next_dues if pair[0] in refusing.members]
-    settled = await harness.queue.settlements.settle(
-        claim, messages.Settlement(chains=kept, number=2)
-    )
-    assert (settled.applied, settled.remaining) == (len(kept), 0)
-
-
-async def test_of_several_streams_what_is_not_held_any_more_stops_all(harness):
-    claim, groups = await two_streams(harness)
-    await harness.queue.settlements.settle(
-        claim, messages.Settlement(chains=(queueing.moved(claim.points[0], 60),))
-    )
-    handed = await harness.queue.settlements.deliver(claim, a_settlement(claim, number=2), *groups)
-    assert handed == messages.DeliveryResult(
-        done=False, held=(False, *(True for _ in claim.points[1:]))
-    )
-    assert await ids_in(harness, "ticks") == await ids_in(harness, "tocks") == []
-    assert await harness.outcomes() == []
-
-
 @pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
 @pytest.mark.parametrize("bad", [0, 1], ids=["first", "second"])
 async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
@@ -303,29 +234,3 @@ async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
     )
     settled = await harness.queue.settlements.settle(claim, rest)
     assert (settled.applied, settled.remaining) == (len(kept), 0)
-
-
-@pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
-async def test_where_every_stream_refuses_nothing_is_done(harness):
-    claim, groups = await two_streams(harness)
-    for group in groups:
-        await harness.server.redis.set(harness.server.keys.stream("default", group.name), "mine")
-    with pytest.raises(queue_errors.WrongType):
-        await harness.queue.settlements.deliver(claim, a_settlement(claim), *groups)
-    assert await harness.outcomes() == []
-    settled = await harness.queue.settlements.settle(claim, a_settlement(claim, number=2))
-    assert settled.applied == len(claim.points)
-
-
-@pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
-async def test_a_key_of_another_type_leaves_the_claim_as_it_was(harness):
-    await harness.arm()
-    claim = await harness.claim_one()
-    await harness.server.redis.set(harness.server.keys.stream("default", "ticks"), "mine")
-    with pytest.raises(queue_errors.WrongType):
-        await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
-    assert await harness.outcomes() == []
-    assert (await harness.total()).claimed == 1
-    assert (
-        await harness.queue.settlements.settle(claim, a_settlement(claim, number=2))
-    ).applied == 1

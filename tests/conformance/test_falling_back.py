@@ -9,8 +9,6 @@ import pytest
 from duepoint import clock as clocks
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.repair.fallbacks import PutAgain
-from duepoint.delayqueue.wire import nodes
-from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
@@ -33,12 +31,6 @@ async def change_server(harness, other="another"):
     """The state is that of another process of the server."""
     meta = harness.server.shard(SHARD).meta
     await harness.server.redis.hset(meta, "server", other)
-
-
-async def forget_claims(harness, count=1):
-    """The state is older by so many claims."""
-    meta = harness.server.shard(SHARD).meta
-    await harness.server.redis.hincrby(meta, "mark", -count)
 
 
 async def a_look(harness):
@@ -93,13 +85,6 @@ async def arm_with(harness, kind, *, due_us, chain_in=3_600):
     return stored
 
 
-async def test_the_first_look_at_a_server_is_no_doubt(harness):
-    await a_look(harness)
-    assert await doubts(harness) == ()
-    await harness.arm()
-    assert await harness.claim_one()
-
-
 async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     await a_look(harness)
     await change_server(harness)
@@ -126,28 +111,6 @@ async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_
     assert await harness.claim_all() == []
 
 
-async def test_a_claim_finds_out_that_claims_are_forgotten(harness):
-    await a_look(harness)
-    await forget_claims(harness)
-    await harness.arm()
-    assert await harness.claim_all() == []
-    assert await doubts(harness)
-
-
-async def test_a_doubt_is_found_once(harness):
-    await a_look(harness)
-    await change_server(harness)
-    await forget_claims(harness)
-    await harness.arm(due_in=-5.0)
-    assert await harness.claim_all() == []
-    before = await doubts(harness)
-    await harness.pass_time(0.01)
-    await harness.arm(name="other", due_in=0.0)
-    claim = await harness.claim_one()
-    assert claim.points[0].due_us > before[0].back_us
-    assert await doubts(harness) == before
-
-
 async def test_what_was_due_before_waits_with_all_that_its_schedule_has(harness):
     retry = await arm_with(harness, points.PointKind.RETRY, due_us=harness.now_us() - 1)
     await change_server(harness)
@@ -172,41 +135,6 @@ async def test_an_old_claim_that_runs_out_is_handed_to_nobody(harness):
     assert one.chain_due_us == claim.points[0].due_us
 
 
-async def test_an_old_claim_that_outlasts_the_doubt_begins_it_anew(harness):
-    await harness.arm()
-    old = await harness.claim_one(lease_seconds=60.0)
-    await harness.arm(name="other", due_in=-1.0)
-    await change_server(harness)
-    assert await harness.claim_all() == []
-    assert await end(harness)
-    (claim,) = await harness.claim_all()
-    await harness.queue.settlements.settle(
-        claim, messages.Settlement(chains=(moved(claim.points[0], 3_600),))
-    )
-    assert await doubts(harness) == ()
-    await harness.queue.claims.release(old)
-    assert await harness.claim_all() == []
-    (one,) = await overdue(harness)
-    assert one.definition.name == "report"
-    assert await end(harness)
-    (claim,) = await harness.claim_all()
-    assert claim.points[0].schedule_id == one.definition.id
-
-
-async def test_a_doubt_does_not_end_where_more_was_found_since(harness):
-    await harness.arm()
-    old = await harness.claim_one(lease_seconds=60.0)
-    await change_server(harness)
-    assert await harness.claim_all() == []
-    (before,) = await doubts(harness)
-    await harness.queue.claims.release(old)
-    assert await harness.claim_all() == []
-    assert not await harness.queue.fallbacks.end(before, EPOCH)
-    assert await harness.claim_all() == []
-    assert await end(harness)
-    assert len(await harness.claim_all()) == 1
-
-
 async def test_a_chain_goes_on_behind_what_has_run(harness):
     await a_look(harness)
     await change_server(harness)
@@ -218,17 +146,6 @@ async def test_a_chain_goes_on_behind_what_has_run(harness):
     assert await chain_due_us(harness) == due_us
     claim = await harness.claim_one()  # its next slot needs no end of the doubt
     assert claim.points[0].due_us == due_us
-
-
-async def test_a_chain_without_a_slot_left_is_gone_and_its_schedule_completed(harness):
-    await a_look(harness)
-    await change_server(harness)
-    await harness.arm()
-    (one,) = await overdue(harness)
-    assert await put_again(harness, PutAgain(overdue=one, due_us=None)) == 1
-    stored = await harness.queue.definitions.definition(one.definition.id)
-    assert stored.state is definitions.State.COMPLETED
-    assert await overdue(harness) == []
 
 
 async def test_what_has_not_run_is_handed_out_as_it_was_once_the_doubt_has_ended(harness):
@@ -267,23 +184,6 @@ async def test_occurrences_that_have_ended_are_gone_and_lost_ones_are_back(harne
     assert again.occurrences[0].record == lost.record
 
 
-async def test_what_changed_since_it_was_read_is_left_alone(harness):
-    await harness.arm()
-    held = await harness.claim_one()
-    await change_server(harness)
-    await harness.arm(name="other")
-    assert await harness.claim_all() == []
-    (one,) = await overdue(harness)
-    retry = a_retry(held.points[0])
-    settlement = messages.Settlement(occurrences=(retry,), chains=(moved(held.points[0], 1.0),))
-    await harness.queue.settlements.settle(held, settlement)
-    wrong = dataclasses.replace(one, chain_due_us=one.chain_due_us - 1)
-    assert await put_again(harness, PutAgain(overdue=wrong, due_us=harness.now_us())) == 0
-    held = dataclasses.replace(one, definition=harness.definition(), chain_due_us=None)
-    gone = PutAgain(overdue=held, due_us=None, gone=(b"x" * 21,))
-    assert await put_again(harness, gone) == 0
-
-
 async def test_runs_that_the_server_has_forgotten_are_counted(harness):
     rule = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=5))
     await a_look(harness)
@@ -294,20 +194,6 @@ async def test_runs_that_the_server_has_forgotten_are_counted(harness):
         await put_again(harness, PutAgain(overdue=one, due_us=one.chain_due_us, started=started))
     stored = await harness.queue.definitions.definition(one.definition.id)
     assert stored.started == 3
-
-
-async def test_a_slot_that_waits_for_others_waits_for_the_leader_whenever_it_is_due(harness):
-    later_us = harness.now_us() + 200_000
-    waiting = await arm_with(harness, points.PointKind.QUEUED, due_us=later_us)
-    await change_server(harness)
-    (one,) = await overdue(harness)
-    assert [each.member for each in one.occurrences] == [waiting.point.member]
-    await harness.pass_time(0.3)
-    assert await harness.claim_all() == []
-    assert await end(harness)
-    claims = await harness.claim_all()
-    assert queueing.members(claims) == [waiting.point.member]
-    assert claims[0].records == {waiting.point.member: waiting.record}
 
 
 async def test_a_slot_that_came_after_the_doubt_does_not_wait(harness):
@@ -328,17 +214,6 @@ async def test_a_slot_that_came_after_the_doubt_does_not_wait(harness):
     assert queueing.members(await harness.claim_all()) == [point.member]
 
 
-async def test_a_sweep_leaves_alone_what_waits(harness):
-    await a_look(harness)
-    await change_server(harness)
-    await harness.arm()
-    assert await harness.claim_all() == []
-    before = await overdue(harness)
-    assert await harness.rearm(1) == 0
-    assert await overdue(harness) == before
-    assert await harness.claim_all() == []
-
-
 async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
     await harness.arm()
     await harness.claim_one()
@@ -352,19 +227,6 @@ async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
     await harness.arm(name="other")
     assert await harness.claim_one()
     assert await doubts(harness) == ()
-
-
-async def test_outcomes_of_a_lost_claim_say_so(harness):
-    await harness.arm()
-    claim = await harness.claim_one()
-    stranger = dataclasses.replace(claim, id=messages.ClaimId(b"no such one!"))
-    ledger = harness.queue.ledger()
-    await harness.queue.settlements.settle(stranger, messages.Settlement(outcomes=b"late"))
-    settlement = messages.Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"told")
-    await harness.queue.settlements.settle(claim, settlement)
-    entries = await ledger.read_outcomes({}, shards=[SHARD])
-    assert {one.outcomes: one.is_lost for one in entries} == {b"late": True, b"told": False}
-    await ledger.ack(entries)
 
 
 # -- from when on nothing is in doubt ----------------------------------------------------------
@@ -391,30 +253,6 @@ async def test_what_became_due_since_the_server_answered_does_not_wait(newcomer)
     assert await newcomer.claim_one()
     (doubt,) = await doubts(newcomer)
     assert 0 < doubt.back_us <= met_us + 50_000
-
-
-async def test_a_server_that_was_met_long_ago_may_have_been_another_one_since(
-    newcomer, monkeypatch
-):
-    monkeypatch.setattr(nodes, "_NEWLY_MET_SECONDS", 0.2)
-    await newcomer.pass_time(0.3)
-    began_us = newcomer.now_us()
-    await newcomer.arm()
-    assert await newcomer.claim_all() == []
-    (doubt,) = await doubts(newcomer)
-    assert doubt.back_us >= began_us - 1_000
-
-
-async def test_a_mark_that_the_server_told_itself_leaves_all_until_now_in_doubt(newcomer):
-    await newcomer.pass_time(0.3)
-    await newcomer.arm(due_in=-0.1)
-    assert await newcomer.claim_all()
-    began_us = newcomer.now_us()
-    await forget_claims(newcomer)
-    await newcomer.arm(name="third", due_in=-0.001)
-    assert await newcomer.claim_all() == []
-    (doubt,) = await doubts(newcomer)
-    assert doubt.back_us >= began_us - 1_000
 
 
 # -- clocks that are wrong -----------------------------------------------------------------------
@@ -495,25 +333,6 @@ async def test_a_server_that_went_back_with_a_clock_behind_holds_up_what_may_hav
     await harness.arm(name="other", due_us=met_us - 2 * SECOND_US)
     names = {one.definition.name for one in await overdue(harness)}
     assert names == {"report", "other"}
-
-
-@pytest.mark.parametrize("true_us", [-HOUR_US, HOUR_US], ids=["server ahead", "server behind"])
-async def test_where_no_two_clocks_agree_what_is_due_by_any_of_them_is_held_up(wrong, true_us):
-    harness, its_clocks = wrong
-    its_clocks.true_us, its_clocks.is_confirmed = true_us, False
-    latest_us = max(its_clocks.right_us(), its_clocks.right_us() - true_us)
-    await harness.arm(due_us=min(its_clocks.right_us(), its_clocks.right_us() - true_us) - 1)
-    assert (await an_answer(harness)).claim is None
-    assert latest_us - 5 * SECOND_US <= await stored_back(harness) <= latest_us + 60 * SECOND_US
-
-
-async def test_a_new_index_needs_no_agreed_time(wrong):
-    harness, its_clocks = wrong
-    its_clocks.is_confirmed = False
-    await harness.server.redis.hdel(harness.server.shard(SHARD).meta, "server")
-    await harness.arm()
-    assert (await an_answer(harness)).claim is not None
-    assert await stored_back(harness) is None
 
 
 async def pass_of_moving(harness, former):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -15,7 +15,6 @@ from duepoint.clock import SystemClock
 from duepoint.kube import api as apis
 from duepoint.kube import (
     credentials,
-    errors,
     events,
     jobbuilder,
     jobcreation,
@@ -143,26 +142,6 @@ async def test_a_slot_has_one_job_however_often_it_is_created(world: World):
     assert len(await world.found()) == 1
 
 
-async def test_a_job_made_of_bytes_is_the_same_and_its_name_is_taken(world: World):
-    job = await world.job()
-    body = msgspec.json.encode(job)
-    await jobcreation.create(world.api, world.namespace, job, body=body)
-    (made,) = await world.found()
-    assert await jobcreation.create(world.api, world.namespace, job) == jobcreation.AlreadyOurs(
-        made.metadata.uid
-    )
-    again = await jobcreation.create(world.api, world.namespace, job, body=body)
-    assert again == jobcreation.AlreadyOurs(made.metadata.uid)
-
-
-async def test_bytes_of_a_wrong_job_are_refused(world: World):
-    wrong = jobbuilder.job_for(a_template(restartPolicy="Always"), await world.facts())
-    body = msgspec.json.encode(wrong)
-    answer = await jobcreation.create(world.api, world.namespace, wrong, body=body)
-    assert isinstance(answer, jobcreation.JobRefused)
-    assert not await world.found()
-
-
 async def test_a_job_of_another_schedule_is_a_conflict_and_stays(world: World):
     theirs = await world.job()
     other = await world.a_schedule("other")
@@ -184,14 +163,6 @@ async def test_a_job_that_somebody_else_made_is_a_conflict(world: World):
     assert "controlled by nothing" in answer.message
 
 
-async def test_a_job_of_ours_for_another_slot_is_a_conflict(world: World):
-    mine = await world.job()
-    mine["metadata"]["annotations"][jobbuilder.SCHEDULED_TIME] = "2020-01-01T00:00:00Z"
-    await world.create(jobs.collection(world.namespace), mine)
-    answer = await jobcreation.create(world.api, world.namespace, await world.job())
-    assert isinstance(answer, jobcreation.NameConflict)
-
-
 async def test_a_refused_template_is_told_with_the_servers_words(world: World):
     wrong = jobbuilder.job_for(a_template(restartPolicy="Always"), await world.facts())
     answer = await jobcreation.create(world.api, world.namespace, wrong)
@@ -209,14 +180,6 @@ async def test_a_dry_run_creates_nothing_and_knows_good_from_bad(world: World):
     assert isinstance(refused, jobcreation.InvalidTemplate)
     assert "containers" in refused.message
     assert not await world.found()
-
-
-async def test_a_dry_run_under_a_taken_name_is_valid(world: World):
-    await jobcreation.create(world.api, world.namespace, await world.job())
-    assert (
-        await jobcreation.dry_run(world.api, world.namespace, await world.job())
-        == jobcreation.Valid()
-    )
 
 
 async def test_a_full_quota_is_a_refusal_that_may_heal(world: World):
@@ -286,10 +249,6 @@ def a_lease(holder: str = "a", **changes: Any) -> leases.Lease:
     return replace(lease, **changes)
 
 
-async def test_a_lease_that_is_not_there_is_none(world: World):
-    assert await leases.KubeLease(world.api, world.namespace, "l", Health()).get() is None
-
-
 async def test_a_lease_comes_back_as_it_was_written(world: World):
     lease = leases.KubeLease(world.api, world.namespace, "l", Health())
     made = await lease.create(a_lease())
@@ -315,25 +274,6 @@ async def test_a_lease_is_written_only_from_its_newest_version(world: World):
     assert await lease.get() == second
 
 
-async def test_an_update_of_a_deleted_lease_loses(world: World):
-    lease = leases.KubeLease(world.api, world.namespace, "l", Health())
-    first = await lease.create(a_lease())
-    assert first
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{world.namespace}/leases/l"
-    await world.api.request("DELETE", path)
-    assert await lease.update(first) is None
-    assert await lease.create(first)
-
-
-async def test_a_released_lease_has_no_holder(world: World):
-    lease = leases.KubeLease(world.api, world.namespace, "l", Health())
-    first = await lease.create(a_lease())
-    assert first
-    released = await lease.update(replace(first, holder=""))
-    assert released
-    assert released.holder == ""
-
-
 # -- status -----------------------------------------------------------------------------------
 
 
@@ -350,27 +290,6 @@ async def test_a_status_is_written_whole_and_leaves_the_spec_alone(world: World)
     assert after["status"] == {"observedGeneration": OURS}
     assert after["spec"] == before["spec"]
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
-
-
-class _Noting:
-    """Keeps what a server answers."""
-
-    def __init__(self, api: port.Api) -> None:
-        self._api = api
-        self.answers: list[bytes] = []
-
-    async def request(self, *args: Any, **named: Any) -> bytes:
-        self.answers.append(await self._api.request(*args, **named))
-        return self.answers[-1]
-
-
-async def test_the_answer_to_a_status_has_no_spec_where_the_server_can_leave_it_out(world: World):
-    object_ = await world.a_schedule()
-    noting = _Noting(world.api)
-    await schedules.write_status(cast("port.Api", noting), object_, {"observedGeneration": OURS})
-    (answer,) = map(msgspec.json.decode, noting.answers)
-    assert answer["metadata"]["uid"] == object_.uid
-    assert ("spec" in answer) == (world.fake is not None)
 
 
 OTHERS = "example.com/kept"
@@ -503,17 +422,6 @@ async def test_a_list_comes_in_pages_without_loss(world: World):
     assert status.get("observedGeneration", -1) < OURS
 
 
-async def test_an_empty_list_has_one_page(world: World):
-    pages = [
-        page
-        async for page in world.api.list_pages(
-            schedules.collection(world.namespace), schedules.Schedule
-        )
-    ]
-    assert [page.items for page in pages] == [()]
-    assert pages[0].metadata.resource_version
-
-
 async def test_a_watch_tells_every_change_after_the_list(world: World):
     await world.a_schedule("before")
     path = schedules.collection(world.namespace)
@@ -549,31 +457,6 @@ async def test_a_watch_with_a_selector_sees_only_those(world: World):
     assert first.item.metadata.name == (await world.job())["metadata"]["name"]
 
 
-async def test_a_watch_sees_an_object_leave_and_enter_its_selector(world: World):
-    path = jobs.collection(world.namespace)
-    version = (await anext(world.api.list_pages(path, jobs.Job))).metadata.resource_version
-    job = await world.job()
-    name, labels = job["metadata"]["name"], dict(job["metadata"]["labels"])
-    await world.create(path, job)
-    for value in (None, labels[jobbuilder.SCHEDULE_LABEL]):
-        patch = {"metadata": {"labels": {jobbuilder.SCHEDULE_LABEL: value}}}
-        await world.api.request(
-            "PATCH", jobs.path(world.namespace, name), patch, content_type=port.MERGE_PATCH
-        )
-    await world.api.request("DELETE", jobs.path(world.namespace, name))
-    changes = world.api.watch(
-        path, jobs.Job, version, query={"labelSelector": jobbuilder.SCHEDULE_LABEL}
-    )
-    seen: list[str] = []
-    async with asyncio.timeout(30), contextlib.aclosing(changes):
-        async for change in changes:
-            if change.type is not port.ChangeType.MODIFIED:
-                seen.append(change.type)
-            if seen.count("DELETED") == 2:
-                break
-    assert seen == ["ADDED", "DELETED", "ADDED", "DELETED"]
-
-
 async def test_an_edit_of_the_spec_counts_generations_and_one_of_labels_does_not(world: World):
     await world.a_schedule()
     path = schedules.path(world.namespace, "nightly")
@@ -593,21 +476,6 @@ async def test_what_a_deleted_schedule_owned_goes_too(world: World):
     await world.api.request("DELETE", schedules.path(world.namespace, OWNER))
     # The garbage collector looks for new kinds every 30 s, and learns of ours only then.
     await eventually(world.found, lambda found: not found, within_seconds=120)
-
-
-@pytest.mark.parametrize(
-    ("verb", "path", "expected"),
-    [
-        ("GET", "/apis/batch/v1/namespaces/{ns}/jobs/none", errors.NotFound),
-        ("GET", "/apis/no.such.group/v1/things", errors.NotFound),
-        ("DELETE", "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedules/none", errors.NotFound),
-    ],
-)
-async def test_what_is_not_there_is_told_as_such(
-    world: World, verb: str, path: str, expected: type
-):
-    with pytest.raises(expected):
-        await world.api.request(verb, path.format(ns=world.namespace))
 
 
 # -- Services ---------------------------------------------------------------------------------
@@ -656,21 +524,6 @@ async def test_a_headless_service_is_dialled_at_its_ready_endpoints(world: World
     }
     assert found.server_name == f"billing.{world.namespace}.svc"
     assert not found.vouched, "the endpointslice controller did not write that slice"
-
-
-async def test_endpoints_written_by_hand_are_marked(world: World):
-    await a_service(world, clusterIP="None", ports=PORTS[:1])
-    await a_slice(world, {"addresses": ["10.1.2.3"], "conditions": {"ready": True}})
-    found = await services.resolve(world.api, world.namespace, "billing", None)
-    assert isinstance(found, services.ServiceResolved)
-    assert not found.vouched
-
-
-async def test_a_service_that_is_only_a_name_elsewhere_is_refused(world: World):
-    await a_service(world, type="ExternalName", externalName="metadata.internal")
-    found = await services.resolve(world.api, world.namespace, "billing", 80)
-    assert isinstance(found, services.ServiceUnresolved)
-    assert found.trouble is services.ServiceTrouble.EXTERNAL_NAME
 
 
 async def test_a_service_without_what_is_asked_says_what_is_missing(world: World):

@@ -8,7 +8,6 @@ import uuid
 import msgspec
 import pytest
 
-from duepoint.delayqueue import deadletters
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.schedules import definition, points
@@ -65,15 +64,6 @@ async def test_a_set_is_read_back_as_it_was_stored(harness, stored_set):
     assert await harness.queue.sets.read("shop", "others") is None
 
 
-async def test_a_record_of_a_set_that_was_changed_by_others_is_not_used(harness, stored_set):
-    sets = harness.server.keys.sets
-    signed = await harness.server.redis.hget(sets, "shop/reminders")
-    await harness.server.redis.hset(sets, "shop/reminders", signed[:-1] + b"\xff")
-    await harness.server.redis.hset(sets, "bank/reminders", signed)
-    assert await harness.queue.sets.read("shop", "reminders") is None
-    assert await harness.queue.sets.read("bank", "reminders") is None
-
-
 async def test_a_member_is_read_back_as_it_was_written(harness, stored_set):
     payload = b'{"customer":7}'
     (written,) = await harness.queue.members.put(stored_set, [a_write(payload=payload)])
@@ -98,19 +88,6 @@ async def test_another_payload_leaves_the_next_slot_alone(harness, stored_set):
     assert second.due_us == first.due_us
     (found,) = await harness.queue.members.lookups.get(stored_set, ["a"])
     assert (found.payload, found.due_us) == (b"1", first.due_us)
-
-
-async def test_another_payload_leaves_a_slot_that_is_being_fired_alone(harness, stored_set):
-    at_us = harness.now_us() - 1_000_000
-    await harness.queue.members.put(stored_set, [a_write(rule=ONCE, at_us=at_us)])
-    assert len(await harness.claim_all()) == 1
-    (written,) = await harness.queue.members.put(
-        stored_set, [a_write(rule=ONCE, at_us=at_us, payload=b"1")]
-    )
-    assert written.outcome is Outcome.REPLACED
-    counts = await harness.queue.members.counting.counts(stored_set)
-    assert (counts.armed, counts.in_flight) == (0, 1)
-    assert await harness.claim_all() == []
 
 
 async def test_another_expression_starts_anew(harness, stored_set):
@@ -180,16 +157,6 @@ async def test_a_removed_member_is_gone_with_its_points(harness, stored_set):
     assert (counted.members, counted.armed) == (1, 1)
 
 
-async def test_a_removal_may_want_a_tag(harness, stored_set):
-    (written,) = await harness.queue.members.put(stored_set, [a_write()])
-    wrong = values.MemberRemoval(id="a", condition=values.IfMatch("00000000"))
-    (refused,) = await harness.queue.members.remove(stored_set, [wrong])
-    assert (refused.outcome, refused.tag) == (Outcome.PRECONDITION, written.tag)
-    right = values.MemberRemoval(id="a", condition=values.IfMatch(written.tag))
-    (removed,) = await harness.queue.members.remove(stored_set, [right])
-    assert removed.outcome is Outcome.REMOVED
-
-
 async def test_an_id_created_again_is_another_life(harness, stored_set):
     await harness.queue.members.put(stored_set, [a_write()])
     (first,) = await harness.queue.members.lookups.get(stored_set, ["a"])
@@ -212,27 +179,11 @@ async def test_two_names_under_one_id_are_told_apart(harness, stored_set, monkey
     assert removal.outcome is Outcome.ABSENT
 
 
-async def test_an_unknown_set_takes_no_members(harness):
-    unknown = a_set(harness.queue)
-    assert await outcomes(harness, unknown, a_write()) == [Outcome.GONE]
-
-
 async def test_a_set_that_is_being_deleted_takes_no_members(harness, stored_set):
     await harness.queue.members.put(stored_set, [a_write()])
     deleting = msgspec.structs.replace(stored_set, state=setrecord.SetState.DELETING)
     await harness.queue.sets.store(deleting, BLOB, queueing.EPOCH)
     assert await outcomes(harness, deleting, a_write("b")) == [Outcome.DELETING]
-
-
-async def test_a_set_that_is_being_deleted_does_not_open_again(harness, stored_set):
-    """A leader that was slow may still store what the set was before."""
-    overdue = a_write(rule=ONCE, at_us=harness.now_us() - 1_000_000)
-    await harness.queue.members.put(stored_set, [overdue])
-    deleting = msgspec.structs.replace(stored_set, state=setrecord.SetState.DELETING)
-    await harness.queue.sets.store(deleting, BLOB, queueing.EPOCH)
-    await harness.queue.sets.store(stored_set, BLOB, queueing.EPOCH)
-    assert await harness.claim_all() == []
-    assert await outcomes(harness, stored_set, a_write("b")) == [Outcome.DELETING]
 
 
 async def test_a_caller_who_does_not_know_that_a_set_has_rows_changes_no_member(
@@ -250,19 +201,6 @@ async def test_a_caller_who_does_not_know_that_a_set_has_rows_changes_no_member(
         Outcome.CREATED,
         Outcome.UNCHANGED,
     ]
-
-
-async def test_rows_that_were_taken_away_change_no_member_any_more(harness, stored_set):
-    """The leader may still be removing what stood in no row when others write members again."""
-    managed = msgspec.structs.replace(stored_set, is_managed=True)
-    await harness.queue.sets.store(managed, BLOB, queueing.EPOCH)
-    await harness.queue.sets.store(stored_set, BLOB, queueing.EPOCH)
-    await harness.queue.members.put(stored_set, [a_write()])
-    assert await outcomes(harness, managed, a_write("b"), a_write()) == [Outcome.MANAGED] * 2
-    (removed,) = await harness.queue.members.remove(managed, [values.MemberRemoval(id="a")])
-    assert removed.outcome is Outcome.MANAGED
-    (removed,) = await harness.queue.members.remove(stored_set, [values.MemberRemoval(id="a")])
-    assert removed.outcome is Outcome.REMOVED
 
 
 async def _all(harness, set_, **options):
@@ -302,22 +240,6 @@ async def test_a_cursor_of_another_set_is_refused(harness, stored_set):
     for set_, cursor in ((other, page.cursor), (stored_set, page.cursor[:-2] + "xx")):
         with pytest.raises(values.InvalidCursor):
             await harness.queue.members.pages.page(set_, cursor, limit=1)
-
-
-async def test_a_cursor_of_an_earlier_window_leads_to_nothing_before_this_one(harness, stored_set):
-    at_us = harness.now_us() + 3_600_000_000
-    writes = [a_write(f"m{n}", ONCE, at_us=at_us + n) for n in range(6)]
-    await harness.queue.members.put(stored_set, writes)
-    listing = harness.queue.members.dues.due
-    page = await listing(stored_set, 0, at_us + 10, limit=2)
-    later = await listing(stored_set, at_us + 4, at_us + 10, limit=2, cursor=page.cursor)
-    assert [one.id for one in later.members] == ["m4", "m5"]
-
-
-async def test_a_letter_whose_number_no_stream_can_have_is_not_there(harness, stored_set):
-    ids = ["1.0.99999999999999999999-1", "1.0.1-99999999999999999999", "1.0.18446744073709551615-1"]
-    answers = await harness.queue.members.given_up.replay(stored_set, ids)
-    assert {*answers.values()} == {deadletters.Replayed.UNKNOWN}
 
 
 async def test_what_is_due_in_a_window_comes_by_due(harness, stored_set):
@@ -387,13 +309,6 @@ async def test_the_members_of_a_suspended_set_are_not_claimed(harness, stored_se
     assert sum(len(claim.points) for claim in claims) == 2
 
 
-async def test_members_are_no_schedules_to_be_compared_with_objects(harness, stored_set):
-    await harness.queue.members.put(stored_set, [a_write(payload=b"1"), a_write("b")])
-    for shard in await harness.shards():
-        async for known in harness.queue.definitions.known(shard):
-            assert known == []
-
-
 async def test_a_member_that_is_due_earlier_wakes_a_sleeping_worker(harness, stored_set):
     await harness.queue.members.put(stored_set, [a_write(f"later-{n}") for n in range(40)])
     wakeups = harness.queue.wakeups()
@@ -440,46 +355,3 @@ async def test_a_claim_is_shared_out_by_namespace_however_many_sets_each_has(
     claimed = [point.schedule_id for point in answer.claim.points]
     assert (len(claimed), len(neighbours.intersection(claimed))) == (40, 10)
     await harness.close()
-
-
-@pytest.mark.parametrize("kind", EACH_KIND)
-async def test_a_namespace_with_a_backlog_in_many_sets_leaves_its_neighbours_their_turn(
-    kind, shared_servers, key_prefix
-):
-    harness = await queueing.redis_harness(shared_servers(kind).url, key_prefix, shards=1)
-    queue, now_us = harness.queue, harness.now_us()
-    for number in range(70):  # more than one claim has lanes
-        of_shop = a_set(queue, name=f"set-{number}")
-        await queue.sets.store(of_shop, BLOB, queueing.EPOCH)
-        overdue = [a_write(name, ONCE, at_us=now_us - 60_000_000) for name in ("a", "b", "c")]
-        await queue.members.put(of_shop, overdue)
-    await harness.look(batch=64)  # the caller knows lanes of the sets from now on
-    await harness.arm(namespace="bank", uid="of-a-neighbour", due_in=-1)
-    claimed = [
-        point.schedule_id
-        for _ in range(2)  # the first reply says which lanes to name
-        for answer in await harness.look(batch=64)
-        for point in answer.claim.points
-    ]
-    assert len(claimed) > 64
-    assert points.schedule_id("of-a-neighbour", "bank") in claimed
-    await harness.close()
-
-
-async def test_a_member_of_another_name_under_the_same_id_is_not_dropped(harness, stored_set):
-    """Ids are hashes: the record says whose it is."""
-    await harness.queue.members.put(stored_set, [a_write("breakfast"), a_write("fast")])
-    ids = {name: points.member_id(stored_set.identity, name) for name in ("breakfast", "fast")}
-    for shard in await harness.shards():
-        names = harness.server.shard(shard)
-        for key in await harness.server.redis.keys(f"*{names.tag}*defs*"):
-            stored = await harness.server.redis.hgetall(key)
-            if ids["breakfast"] in stored:
-                record = stored[ids["breakfast"]]
-    for shard in await harness.shards():
-        names = harness.server.shard(shard)
-        for key in await harness.server.redis.keys(f"*{names.tag}*defs*"):
-            if await harness.server.redis.hexists(key, ids["fast"]):
-                await harness.server.redis.hset(key, ids["fast"], record)
-    (answer,) = await harness.queue.members.remove(stored_set, [values.MemberRemoval(id="fast")])
-    assert answer.outcome is Outcome.ABSENT

@@ -81,32 +81,3 @@ async def test_a_count_ends_with_the_limit_and_begins_with_what_the_operator_kno
     assert (await stored(harness)).started == 0
     await harness.arm(rule=LIMITED, generation=3, due_in=60.0, started=7)
     assert (await stored(harness)).started == 7
-
-
-async def test_a_schedule_without_a_limit_counts_nothing(harness):
-    await harness.arm()
-    (claim,) = await harness.claim_all()
-    (point,) = claim.points
-    settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
-    await harness.queue.settlements.settle(claim, settlement)
-    assert (await stored(harness)).started == 0
-
-
-async def test_the_slots_under_way_of_one_schedule_are_read_alone(harness):
-    claim, point = await a_claim(harness)
-    retry = a_retry(point, due_us=harness.now_us() + 60_000_000)
-    await harness.queue.settlements.settle(
-        claim, Settlement(occurrences=(retry,), chains=(moved(point, 60),))
-    )
-    other, another = await a_claim(harness, name="other")
-    away = Settlement(occurrences=(a_retry(another),), chains=(moved(another, 60),))
-    await harness.queue.settlements.settle(other, away)
-    found = [
-        one
-        async for one in harness.queue.occurrences.all_occurrences(
-            claim.shard, of=point.schedule_id
-        )
-    ]
-    assert [(one.schedule_id, one.slot_us) for one in found] == [
-        (point.schedule_id, retry.point.slot_us)
-    ]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from duepoint.delayqueue import messages, quotas
+from duepoint.delayqueue import quotas
 from tests.support import queueing
 
 #: Two streams of 64 KB.
@@ -48,18 +46,6 @@ async def test_a_stream_keeps_a_bounded_number_of_bytes_however_long_it_may_be(h
     assert 50_000 < sum(map(len, kept)) <= QUOTAS.of_stream + ENTRY
 
 
-async def test_entries_that_go_in_together_are_bounded_alike(harness):
-    for first in range(0, 100, 10):
-        one = queueing.an_entry("team", max_length=UNTRIMMED, id="1", payload=b"")
-        values = [("1", a_payload(number)) for number in range(first, first + 10)]
-        await harness.queue.streams.append(
-            dataclasses.replace(one, values=values, members=[b"a member"] * len(values))
-        )
-    kept = await payloads(harness, "team", "ticks")
-    assert kept == [a_payload(number) for number in range(100 - len(kept), 100)]
-    assert 35_000 < sum(map(len, kept)) <= QUOTAS.of_stream + 10 * ENTRY
-
-
 async def test_large_entries_of_one_schedule_leave_no_more_room_to_small_ones_of_another(harness):
     for number in range(200):
         size = 8_000 if number % 10 == 0 else 400
@@ -83,47 +69,12 @@ async def test_a_full_stream_takes_nothing_from_that_of_another_namespace(harnes
     assert await payloads(harness, "quiet", "ticks") == [a_payload(0)]
 
 
-async def test_what_a_settlement_appends_is_bounded_alike(harness):
-    if not harness.queue.settlements.settles_entries:
-        pytest.skip("on a cluster entries go in before their settlement")
-    for number in range(60):
-        await harness.arm(generation=number + 1)
-        (claim,) = await harness.claim_all()
-        (chain,) = claim.points
-        entries = messages.StreamEntries(
-            namespace="team",
-            name="ticks",
-            max_length=UNTRIMMED,
-            names=("id",),
-            members=[chain.member],
-            values=[(str(number),)],
-            same=("payload", a_payload(number)),
-        )
-        done = await harness.queue.settlements.deliver(
-            claim, messages.Settlement(finished=(chain.member,)), entries
-        )
-        assert done.done
-    kept = await payloads(harness, "team", "ticks")
-    assert kept == [a_payload(number) for number in range(60 - len(kept), 60)]
-    assert 50_000 < sum(map(len, kept)) <= QUOTAS.of_stream + ENTRY
-
-
 async def test_a_namespace_has_a_bounded_number_of_streams(harness):
     assert await harness.queue.streams.enlist("team", "one")
     assert await harness.queue.streams.enlist("team", "two")
     assert not await harness.queue.streams.enlist("team", "three")
     assert await harness.queue.streams.enlist("team", "two")  # it is one of them
     assert await harness.queue.streams.enlist("other", "three")
-
-
-async def test_a_stream_that_has_a_place_exists_before_its_first_entry(harness):
-    await harness.queue.streams.enlist("team", "one")
-    assert await payloads(harness, "team", "one") == []
-    await harness.queue.streams.append(
-        queueing.an_entry("team", "one", max_length=10, payload=b"x")
-    )
-    await harness.queue.streams.enlist("team", "one")
-    assert await payloads(harness, "team", "one") == [b"x"]
 
 
 async def test_a_deleted_stream_gives_its_place_to_another(harness):

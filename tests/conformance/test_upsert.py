@@ -9,7 +9,6 @@ import uuid
 import msgspec
 import pytest
 
-from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.schedules import points
@@ -69,10 +68,6 @@ async def test_every_one_is_stored_with_its_chain_and_what_it_does(harness):
         assert blob == BLOB
 
 
-async def test_nothing_at_all_is_an_answer_to_nothing(harness):
-    assert await harness.queue.writer.upsert([], EPOCH) == []
-
-
 async def test_suspended_ones_have_no_chain_and_private_rules_stand_inline(harness):
     private = rules.Rule(timing=rules.Timing(schedules=("@at 2030-01-01T00:00:00Z",)))
     wanted = _many(harness, 3, due_in=None, rule=private)
@@ -94,28 +89,6 @@ async def test_what_stands_already_is_compared_and_its_neighbours_are_stored(har
     answers = await harness.queue.writer.upsert(wanted, EPOCH)
     assert answers == [UNCHANGED if n == 7 else APPLIED for n in range(300)]
     assert len(members(await harness.claim_all())) == 300
-
-
-async def test_an_edit_that_keeps_its_chain_goes_along(harness):
-    ((first, blob),) = _many(harness, 1)
-    await harness.queue.writer.upsert([(first, blob)], EPOCH)
-    edited = msgspec.structs.replace(first.definition, generation=2)
-    kept = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-    answers = await harness.queue.writer.upsert([(kept, BLOB), *_many(harness, 2)], EPOCH)
-    assert answers == [APPLIED] * 3
-    assert len(members(await harness.claim_all())) == 3
-
-
-async def test_the_same_one_twice_is_stored_once(harness):
-    (one,) = _many(harness, 1)
-    assert sorted(await harness.queue.writer.upsert([one, one], EPOCH)) == [APPLIED, UNCHANGED]
-    assert len(members(await harness.claim_all())) == 1
-
-
-async def test_two_under_one_id_are_told_apart(harness, monkeypatch):
-    monkeypatch.setattr(points, "schedule_id", lambda *_, **__: points.ScheduleId(b"same id!"))
-    answers = await harness.queue.writer.upsert(_many(harness, 2), EPOCH)
-    assert sorted(answers) == sorted([APPLIED, messages.Armed.COLLISION])
 
 
 async def test_two_callers_at_once_store_each_one_once(harness):
@@ -149,18 +122,6 @@ async def test_an_older_term_is_fenced(harness):
     with pytest.raises(queue_errors.Fenced):
         await harness.queue.writer.upsert(_many(harness, 5), EPOCH)
     assert await _stored(harness) == []
-
-
-async def test_a_due_that_cannot_be_is_refused_before_anything_is_written(harness):
-    wanted = [*_many(harness, 3), *_many(harness, 1, due_us=points.DUE_LIMIT_US)]
-    with pytest.raises(errors.InvalidSpec):
-        await harness.queue.writer.upsert(wanted, EPOCH)
-
-
-async def test_a_blob_under_another_name_is_refused(harness):
-    wanted = [(one, b"another blob") for one, _ in _many(harness, 2)]
-    with pytest.raises(errors.Bug):
-        await harness.queue.writer.upsert(wanted, EPOCH)
 
 
 async def test_in_the_middle_of_a_new_layout_everything_goes_to_its_place(harness):
@@ -229,15 +190,6 @@ async def test_open_slots_are_due_beside_their_chain(harness):
     assert records == {one.point.member: one.record for one in arming.open}
 
 
-async def test_open_slots_of_a_schedule_that_is_stored_already_are_left_alone(harness):
-    ((arming, blob),) = _with_open_slots(harness, _many(harness, 1), 1)
-    without = msgspec.structs.replace(arming, open=())
-    assert await harness.queue.writer.upsert([(without, blob)], EPOCH) == [APPLIED]
-    assert await harness.queue.writer.upsert([(arming, blob)], EPOCH) == [UNCHANGED]
-    for shard in await harness.shards():
-        assert [one async for one in harness.queue.occurrences.all_occurrences(shard)] == []
-
-
 async def test_what_a_former_timing_began_goes_where_the_queue_had_lost_an_edit(harness):
     """Under a claim as well; what another slot or a ScheduleRun wants stays."""
     await harness.arm(due_in=-10.0)
@@ -278,24 +230,3 @@ async def test_what_a_former_timing_began_goes_where_the_queue_had_lost_an_edit(
     )
     assert settled.applied == 2
     assert await harness.claim_all() == []
-
-
-async def test_a_long_catch_up_of_a_former_timing_goes_as_a_whole(harness):
-    """The largest ``catchUpLimit`` is 10,000, more than one command of a script can name."""
-    await harness.arm(due_in=-10.0)
-    (claim,) = await harness.claim_all()
-    (chain,) = claim.points
-    slots = tuple(queueing.a_planned(chain, chain.slot_us + n) for n in range(10_000))
-    next_due_us = chain.due_us + 3_600 * queueing.SECOND_US
-    planning = messages.Planning(chain=chain, slots=slots, next_due_us=next_due_us)
-    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
-
-    edit = harness.arming(generation=2, due_in=3_600)
-    edit = msgspec.structs.replace(edit, undone_after_us=chain.slot_us)
-    assert await harness.queue.writer.upsert([(edit, BLOB)], EPOCH) == [APPLIED]
-    left = [
-        one.slot_us
-        for shard in await harness.shards()
-        async for one in harness.queue.occurrences.all_occurrences(shard)
-    ]
-    assert left == [chain.slot_us]

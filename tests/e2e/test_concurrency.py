@@ -8,18 +8,13 @@ import itertools
 import math
 import time
 
-from duepoint.kube import port
 from tests.e2e.test_crashes import LEASE_SECONDS, api_of, in_seconds
 from tests.e2e.test_jobs import (
-    condition,
     endless,
-    events_of,
-    jobs_path,
     runs,
     template,
-    wait_for_event,
 )
-from tests.support import proxy, receiver
+from tests.support import proxy
 from tests.support import stack as stacks
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -88,19 +83,6 @@ async def test_forbidden_slots_are_skipped_and_nothing_that_is_lost_holds_them_u
     assert overlaps([job for job in jobs if is_over(job)]) == []
 
 
-async def test_no_more_jobs_run_than_may_whoever_claims(stack):
-    await two_workers(stack)
-    spec = {"schedule": "@every 1s", "concurrencyPolicy": "Forbid", "jobTemplate": endless()}
-    for number in range(4):
-        await stack.apply(f"full-{number}", {**spec, "maxConcurrency": 3})
-    for number in range(4):
-        await stack.wait_for_schedule(
-            f"full-{number}", lambda found: runs(found).get("skipped", 0) >= 2, "skipped slots"
-        )
-    for number in range(4):
-        assert len(await stack.jobs(f"full-{number}")) == 3
-
-
 async def test_slots_that_wait_start_when_the_job_before_them_ends(stack):
     await two_workers(stack)
     spec = {
@@ -141,89 +123,6 @@ async def test_a_job_is_replaced_by_that_of_the_next_slot(stack):
     assert runs(found).get("skipped", 0) == 0
 
 
-def replaced(found: dict) -> int:
-    return runs(found).get("replaced", 0)
-
-
-async def test_a_healthy_schedule_whose_runs_are_replaced_has_no_failure(stack):
-    """Also where the operator is killed: nobody but a worker may say why a Job is gone."""
-    operator, _ = await two_workers(stack)
-    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Replace", "jobTemplate": endless()}
-    await stack.apply("busy", spec)
-    await stack.wait_for_schedule("busy", lambda f: replaced(f) >= 2, "two replaced")
-    event = await wait_for_event(stack, "busy", "RunReplaced")
-    assert event["type"] == "Normal"
-    before = await stack.schedule("busy")
-    await operator.kill()
-    newest = max(job["metadata"]["name"] for job in await stack.wait_for_job("busy"))
-
-    async def three_slots_on() -> bool:
-        names = [job["metadata"]["name"] for job in await stack.jobs("busy")]
-        return bool(names) and seconds_after(min(names), newest) >= 6
-
-    await stacks.eventually(three_slots_on, "three slots without an operator")
-    stack.operator("successor")
-    found = await stack.wait_for_schedule(
-        "busy", lambda f: replaced(f) >= replaced(before) + 3, "what was replaced meanwhile"
-    )
-    assert runs(found)["failed"] == 0
-    assert "lastFailureTime" not in found["status"]
-    assert condition(found, "LastRunSucceeded") == {}
-    assert [one for one in await events_of(stack, "busy") if one["type"] == "Warning"] == []
-    await stack.apply("busy", {**spec, "suspend": True})
-
-    async def adds_up() -> bool:
-        status = (await stack.schedule("busy"))["status"]
-        counts, running = status["runs"], status.get("activeCount", 0)
-        ended = counts["succeeded"] + counts["failed"] + counts["replaced"]
-        return counts["started"] == ended + running == ended + len(await stack.jobs("busy"))
-
-    await stacks.eventually(adds_up, "started = succeeded + failed + replaced + running")
-    while not (left := await stack.jobs("busy")):  # suspended between two Jobs
-        await stack.apply("busy", spec)
-        await stack.wait_for_job("busy")
-        await stack.apply("busy", {**spec, "suspend": True})
-        await stacks.eventually(adds_up, "the same")
-    (job,) = left
-    background = {"propagationPolicy": "Background"}
-    await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]), background)
-    found = await stack.wait_for_schedule("busy", lambda f: runs(f)["failed"] == 1, "deleted")
-    last = found["status"]["lastRun"]
-    assert (last["outcome"], last["reason"]) == ("Failed", "Deleted")
-
-
-def seconds_after(name: str, other: str) -> int:
-    return int(name.rpartition("-")[2]) - int(other.rpartition("-")[2])
-
-
-async def test_a_released_job_frees_its_place_and_is_active_no_more(stack):
-    await two_workers(stack)
-    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Forbid", "jobTemplate": endless()}
-    await stack.apply("freed", spec)
-    (job,) = await stack.wait_for_job("freed")
-    released = job["metadata"]["name"]
-    await stack.wait_for_schedule("freed", lambda f: runs(f).get("skipped", 0) >= 1, "skipped")
-    patch = [{"op": "remove", "path": "/metadata/ownerReferences"}]
-    await stack.api.request(
-        "PATCH", jobs_path(stack, released), patch, content_type=port.JSON_PATCH
-    )
-    found = await stack.wait_for_schedule(
-        "freed",
-        lambda f: runs(f).get("started") == 2 and f["status"].get("activeCount") == 1,
-        "the next one alone is active",
-    )
-    (active,) = found["status"]["active"]
-    assert active["name"] != released
-    assert runs(found)["failed"] == 1
-    assert condition(found, "LastRunSucceeded")["reason"] == "Released"
-    await stack.api.request("DELETE", jobs_path(stack, released))
-    await stack.apply("freed", {**spec, "suspend": True})
-    await stack.wait_until_ready("freed", 2)
-    found = await stack.schedule("freed")
-    assert (runs(found)["started"], runs(found)["failed"]) == (2, 1)
-    assert found["status"]["activeCount"] == 1
-
-
 async def test_a_worker_killed_between_the_entry_and_the_post_blocks_nobody(stack):
     operator = stack.operator()
     await operator.wait_until_ready()
@@ -247,47 +146,3 @@ async def test_a_worker_killed_between_the_entry_and_the_post_blocks_nobody(stac
         "task", lambda found: runs(found).get("succeeded", 0) >= 2, "two runs"
     )
     assert runs(found).get("skipped", 0) <= slots  # those that were due while nobody worked
-
-
-async def test_a_job_deleted_by_hand_calls_the_slot_that_waits(stack):
-    await two_workers(stack)
-    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Queue", "jobTemplate": endless()}
-    await stack.apply("stuck", spec)
-    (job,) = await stack.wait_for_job("stuck")
-    await stack.wait_for_schedule("stuck", lambda f: runs(f).get("skipped", 0) >= 1, "a full queue")
-    await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]))
-
-    async def another() -> bool:
-        names = [one["metadata"]["name"] for one in await stack.jobs("stuck")]
-        return names != [] and job["metadata"]["name"] not in names
-
-    await stacks.eventually(another, "the next Job of stuck")
-    assert len(await stack.jobs("stuck")) == 1
-
-
-async def test_deliveries_wait_for_one_another(stack):
-    """A lease that runs out on a busy machine sends a delivery twice; two deliveries never meet."""
-    await two_workers(stack)
-    under_way: list[str] = []
-    together: set[frozenset[str]] = set()
-
-    async def slow(request, writer) -> None:
-        delivery = request.header("webhook-id")
-        under_way.append(delivery)
-        together.add(frozenset(under_way))
-        await asyncio.sleep(1.5)
-        under_way.remove(delivery)
-        await receiver.status(204)(request, writer)
-
-    stack.answer = slow
-    spec = {
-        "schedule": "@every 1s",
-        "concurrencyPolicy": "Queue",
-        "queueLimit": 50,
-        "webhook": stack.webhook(),
-    }
-    await stack.apply("calls", spec)
-    deliveries = await stack.wait_for_deliveries(5, "calls")
-    assert max(map(len, together)) == 1, together
-    slots = list(dict.fromkeys(delivery.slot for delivery in deliveries))
-    assert slots == sorted(slots)

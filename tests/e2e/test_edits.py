@@ -43,63 +43,11 @@ async def test_an_edit_of_the_timing_starts_from_now(stack):
     assert all(slot_us(one.slot) > edited_us for one in deliveries)
 
 
-async def test_a_suspended_schedule_is_ready_and_silent_until_resumed(stack):
-    await stack.running()
-    spec = {"schedule": "@every 1s", "webhook": stack.webhook()}
-    await stack.apply("pause", spec)
-    await stack.apply("pulse", spec)
-    await stack.wait_for_deliveries(1, "pause")
-    await stack.apply("pause", {**spec, "suspend": True})
-    found = await stack.wait_until_ready("pause", generation=2)
-    ready = next(one for one in found["status"]["conditions"] if one["type"] == "Ready")
-    assert ready["reason"] == "Suspended"
-    assert not found["status"].get("nextScheduleTime")
-    ready_us = time.time_ns() // 1000
-    await stack.wait_for_deliveries(len(stack.delivered("pulse")) + 3, "pulse")
-    assert all(slot_us(one.slot) <= ready_us for one in stack.delivered("pause"))
-    quiet = len(stack.delivered("pause"))
-    await stack.apply("pause", {**spec, "suspend": False})
-    await stack.wait_until_ready("pause", generation=3)
-    await stack.wait_for_deliveries(quiet + 2, "pause")
-    await stack.wait_for_schedule(
-        "pause", lambda found: found["status"]["runs"]["skipped"] >= 1, "its skipped slots"
-    )
-
-
-async def test_a_deleted_schedule_fires_no_more(stack):
-    await stack.running()
-    spec = {"schedule": "@every 1s", "webhook": stack.webhook()}
-    await stack.apply("gone", spec)
-    await stack.apply("pulse", spec)
-    await stack.wait_for_deliveries(1, "gone")
-    await stack.delete("gone")
-    # On a busy machine a slot of it may be claimed seconds after those of the other Schedule.
-    await eventually(lambda: is_silent(stack, "gone", pulses=6), "the deletion was seen")
-    assert await is_silent(stack, "gone", pulses=3)
-
-
 async def is_silent(stack, name: str, *, pulses: int) -> bool:
     """Whether nothing of it is delivered while another Schedule fires so often."""
     seen = len(stack.delivered(name))
     await stack.wait_for_deliveries(len(stack.delivered("pulse")) + pulses, "pulse")
     return len(stack.delivered(name)) == seen
-
-
-async def test_a_schedule_of_the_same_name_is_another_one(stack):
-    await stack.running()
-    spec = {"schedule": "@every 1s", "webhook": stack.webhook()}
-    first = await stack.apply("again", spec)
-    await stack.wait_for_deliveries(1, "again")
-    await stack.delete("again")
-    second = await stack.apply("again", spec)
-    assert first["metadata"]["uid"] != second["metadata"]["uid"]
-    await stack.wait_until_ready("again")
-
-    async def fired_for_the_second() -> bool:
-        uids = [one.body["data"]["schedule"]["uid"] for one in stack.delivered("again")]
-        return second["metadata"]["uid"] in uids
-
-    await eventually(fired_for_the_second, "the second one fires")
 
 
 async def test_deletions_while_no_operator_runs_leave_no_ghost(stack):

@@ -68,19 +68,6 @@ async def test_an_applied_schedule_becomes_stream_entries(stack):
     assert entries[0][1][b"payload"] == b'{"n":1}'
 
 
-async def test_several_workers_share_the_work_and_double_nothing(stack):
-    operator = stack.operator()
-    workers = [stack.worker(f"worker-{name}") for name in "abc"]
-    for process in (operator, *workers):
-        await process.wait_until_ready()
-    for number in range(10):
-        spec = {"schedule": "@every 1s", "webhook": stack.webhook()}
-        await stack.apply(f"shared-{number}", spec)
-    deliveries = await stack.wait_for_deliveries(50)
-    ids = [one.webhook_id for one in deliveries]
-    assert len(ids) == len(set(ids))
-
-
 async def test_a_failed_delivery_is_retried_with_the_same_id(stack):
     from tests.support import receiver
 
@@ -104,14 +91,3 @@ async def test_a_failed_delivery_is_retried_with_the_same_id(stack):
     )
     ready = next(one for one in found["status"]["conditions"] if one["type"] == "Ready")
     assert ready["reason"] == "Completed"
-
-
-async def test_a_wrong_schedule_is_told_and_disturbs_nobody(stack):
-    await stack.running()
-    await stack.apply("good", {"schedule": "@every 1s", "webhook": stack.webhook()})
-    await stack.apply("never", {"schedule": "0 0 31 2 *", "webhook": stack.webhook()})
-    found = await stack.wait_for_condition("never", "Stalled")
-    stalled = next(one for one in found["status"]["conditions"] if one["type"] == "Stalled")
-    assert stalled["reason"] == "NeverFires"
-    assert "spec.schedule" in stalled["message"]
-    await stack.wait_for_deliveries(2, "good")

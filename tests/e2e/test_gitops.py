@@ -105,20 +105,6 @@ def written(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_same_manifest_again_changes_nothing(stack: Stack, way: str) -> None:
-    operator = stack.operator()
-    await operator.wait_until_ready()
-    manifest = a_manifest(stack, "nightly")
-    await apply(stack, manifest, way)
-    before = await settled(stack, "nightly")
-    for _ in range(3):
-        said = await apply(stack, manifest, way)
-        assert way == "server-side" or "unchanged" in said
-    after = await stack.schedule("nightly")
-    assert after == before
-
-
-@pytest.mark.parametrize("way", WAYS)
 async def test_the_same_manifest_again_changes_nothing_while_runs_happen(
     stack: Stack, way: str
 ) -> None:
@@ -154,21 +140,6 @@ async def test_the_operator_owns_status_and_nothing_else(stack: Stack, way: str)
         else:
             assert "f:status" not in fields
             assert OURS not in entry["manager"]
-
-
-async def test_a_second_applier_meets_no_conflict_with_the_operator(stack: Stack) -> None:
-    await stack.running()
-    manifest = a_manifest(stack, "shared", **(SPEC | {"suspend": False}))
-    await apply(stack, manifest, "client-side")
-    await settled(stack, "shared")
-    await apply(stack, manifest, "server-side")  # without --force-conflicts
-    manifest["spec"]["suspend"] = True
-    await apply(stack, manifest, "client-side")
-    # One more where the ways change hands: client-side apply leaves out the nulls of a manifest
-    # (``creationTimestamp: null``), server-side apply keeps them.
-    newest = (await stack.schedule("shared"))["metadata"]["generation"]
-    found = await stack.wait_until_ready("shared", generation=newest)
-    assert found["spec"]["suspend"] is True
 
 
 async def test_the_dashboards_of_argo_cd_and_flux_follow_a_real_schedule(stack: Stack) -> None:

@@ -13,8 +13,6 @@ import yaml
 
 from tests.support import stack as stacks
 
-ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}"
-
 
 def objects(stack: stacks.Stack, **values: Any) -> list[dict[str, Any]]:
     given = {
@@ -82,15 +80,6 @@ async def test_a_sound_installation_passes_and_nothing_is_left(
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "a Schedule is accepted, armed, and fired once\n"
     await stacks.eventually(lambda: _is_empty(stack), "the Schedule is gone")
-
-
-async def test_without_streams_the_test_ends_with_an_armed_schedule(
-    stack: stacks.Stack, tmp_path: Path
-) -> None:
-    await stack.running()
-    done = await run(stack, tmp_path, ownStreams={"bytesPerNamespace": 0})
-    assert done.returncode == 0, done.stderr
-    assert "armed; streams in Duepoint's own Redis are off" in done.stdout
 
 
 async def test_without_an_operator_it_fails_and_says_that_none_has_looked(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
-
-import pytest
 
 from duepoint.kube import errors as kube_errors
 from tests.e2e.test_crashes import in_seconds
@@ -15,8 +12,6 @@ from tests.support import stack as stacks
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.controlplane import DURATION, OUTCOME
 
-#: One slot a second: more refusals than seconds would be a storm.
-LONGEST_DELETION_SECONDS = 60
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{ns}/events"
 
 
@@ -57,18 +52,12 @@ async def wait_for_event(stack, name: str, reason: str) -> dict:
     return next(one for one in await events_of(stack, name) if one["reason"] == reason)
 
 
-def figures(metrics: str, prefix: str) -> dict[str, float]:
-    """The series of that name, each with its value."""
-    lines = [line for line in metrics.splitlines() if line.startswith(prefix)]
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+def jobs_path(stack, name: str = "") -> str:
+    return stacks.JOBS.format(ns=stack.namespace) + (f"/{name}" if name else "")
 
 
 def seconds_of(text: str) -> int:
     return slot_us(text) // 1_000_000
-
-
-def jobs_path(stack, name: str = "") -> str:
-    return stacks.JOBS.format(ns=stack.namespace) + (f"/{name}" if name else "")
 
 
 # -- maxRuns -----------------------------------------------------------------------------------
@@ -130,35 +119,6 @@ async def test_a_job_that_ends_while_the_operator_is_down_is_told_by_the_next_on
     assert condition(found, "Ready")["reason"] == "Completed"
 
 
-async def test_a_job_deleted_by_hand_is_a_failed_run_with_or_without_an_operator(stack):
-    operator, _ = await stack.running()
-    await stack.apply("watched", {"schedule": in_seconds(2), "jobTemplate": endless()})
-    await stack.apply("unwatched", {"schedule": in_seconds(2), "jobTemplate": endless()})
-    for name in ("watched", "unwatched"):
-        await stack.wait_for_schedule(
-            name, lambda found: found["status"].get("activeCount") == 1, "active"
-        )
-    background = {"propagationPolicy": "Background"}
-    (job,) = await stack.jobs("watched")
-    asked = time.time()
-    await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]), background)
-    found = await stack.wait_for_schedule(
-        "watched", lambda found: runs(found).get("failed") == 1, "failed"
-    )
-    last = found["status"]["lastRun"]
-    assert last["reason"] == condition(found, "LastRunSucceeded")["reason"] == "Deleted"
-    assert int(asked) <= seconds_of(last["finishTime"]) <= time.time()
-    await operator.kill()
-    (job,) = await stack.jobs("unwatched")
-    await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]), background)
-    stack.operator("successor")
-    found = await stack.wait_for_schedule(
-        "unwatched", lambda found: runs(found).get("failed") == 1, "failed"
-    )
-    assert "activeCount" not in found["status"]
-    assert found["status"]["lastRun"]["reason"] == "Deleted"
-
-
 async def test_a_failed_job_is_told_by_condition_and_event_and_does_not_touch_ready(stack):
     await stack.running()
     spec = {"schedule": in_seconds(2), "jobTemplate": template(outcome="fail")}
@@ -177,71 +137,7 @@ async def test_a_failed_job_is_told_by_condition_and_event_and_does_not_touch_re
     assert event["related"]["uid"] == job["metadata"]["uid"]
 
 
-async def test_a_namespace_that_is_going_gets_no_job_and_no_storm_of_requests(stack):
-    operator, worker = await stack.running()
-    await stack.apply("doomed", {"schedule": "@every 1s", "jobTemplate": template()})
-    await stack.wait_for_job("doomed", 1)
-    hold = f"/api/v1/namespaces/{stack.namespace}/configmaps"
-    held = {"metadata": {"name": "hold", "finalizers": ["example.com/hold"]}}
-    await stack.api.request("POST", hold, held)
-    space = f"/api/v1/namespaces/{stack.namespace}"
-    await stack.api.request("DELETE", space)
-
-    async def is_gone() -> bool:
-        try:
-            await stack.schedule("doomed")
-        except kube_errors.NotFound:
-            return True
-        return False
-
-    await stacks.eventually(is_gone, "the Schedule went with its namespace")
-    gone_at = time.time()
-
-    async def is_forgotten() -> bool:
-        # read from Redis at most once in ten seconds
-        is_fresh = time.time() > gone_at + 11
-        told = figures(await operator.metrics(), "duepoint_queue_")
-        return is_fresh and told["duepoint_queue_points"] == 0
-
-    await stacks.eventually(is_forgotten, "its points went with it")
-    told = figures(await worker.metrics(), "duepoint_api_requests_total")
-    refused = [told[one] for one in told if 'code="403"' in one]
-    assert sum(refused) <= LONGEST_DELETION_SECONDS
-    spec = [{"op": "remove", "path": "/metadata/finalizers"}]
-    await stack.api.request(
-        "PATCH", f"{hold}/hold", spec, content_type="application/json-patch+json"
-    )
-
-
 # -- names -------------------------------------------------------------------------------------
-
-
-async def test_a_foreign_job_of_the_slots_name_is_left_alone_and_told(stack):
-    await stack.running()
-    at = in_seconds(4)
-    slot = seconds_of(at.removeprefix("@at "))
-    foreign = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": f"squatted-{slot}", "namespace": stack.namespace},
-        "spec": endless()["spec"],
-    }
-    made = json.loads(await stack.api.request("POST", jobs_path(stack), foreign))
-    applied = await stack.apply("squatted", {"schedule": at, "jobTemplate": template()})
-    found = await stack.wait_for_schedule(
-        "squatted", lambda found: bool(condition(found, "NameConflict")), "NameConflict"
-    )
-    assert condition(found, "NameConflict")["status"] == "True"
-    assert f"squatted-{slot}" in condition(found, "NameConflict")["message"]
-    assert runs(found)["missed"] == 1
-    assert runs(found)["started"] == 0
-    event = await wait_for_event(stack, "squatted", "NameConflict")
-    assert event["type"] == "Warning"
-    left = json.loads(await stack.api.request("GET", jobs_path(stack, f"squatted-{slot}")))
-    assert left["metadata"]["uid"] == made["metadata"]["uid"]
-    assert "ownerReferences" not in left["metadata"]
-    assert left["metadata"]["generation"] == made["metadata"]["generation"]
-    assert applied["metadata"]["uid"] == found["metadata"]["uid"]
 
 
 async def test_history_goes_on_under_a_quota_that_it_alone_can_relieve(stack):
@@ -319,14 +215,6 @@ def pod(**fields) -> dict:
     return made
 
 
-REFUSED_AT_APPLY = {
-    "manual": (template(manualSelector=True), "manualSelector"),
-    "selector": (template(selector={"matchLabels": {"a": "b"}}), "selector"),
-    "parallelism": (template(parallelism=-1), "parallelism"),
-    "container": (pod(containers=[{"name": "Main", "image": "busybox"}]), "name"),
-    "image": (pod(containers=[{"name": "main"}]), "image"),
-    "nothing": (pod(containers=[]), "containers"),
-}
 REFUSED = {
     "pod-field": (
         pod(restartPolice="Never"),
@@ -345,13 +233,6 @@ REFUSED = {
         'metadata.name: Invalid value: "<name>-<slot>": will not able to create pod',
     ),
 }
-
-
-async def test_a_template_that_cronjob_refuses_is_refused_when_it_is_applied(stack):
-    for name, (wrong, field) in REFUSED_AT_APPLY.items():
-        with pytest.raises(kube_errors.Invalid) as refusal:
-            await stack.apply(name, {"schedule": "@every 1h", "jobTemplate": wrong})
-        assert any(path.endswith(f".{field}") for path in refusal.value.fields), name
 
 
 async def test_a_template_that_the_api_server_refuses_is_stalled_with_its_words(stack):

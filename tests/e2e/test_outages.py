@@ -91,26 +91,6 @@ async def test_the_api_server_away_does_not_stop_webhooks_and_delays_jobs(stack)
         await eventually(four_came_and_none_is_left_out, "every slot has its Job")
 
 
-async def test_the_api_server_away_at_start_is_waited_for(stack):
-    parts = urlsplit(stack.plane.server)
-    async with proxy.between(parts.hostname, parts.port) as between:
-        await between.refuse()
-        login = stack.login("operator", f"https://127.0.0.1:{between.port}")
-        operator = stack.operator(kubeconfig=str(login))
-        await stack.apply("call", {"schedule": "@every 1h", "webhook": stack.webhook()})
-
-        async def says_so() -> bool:
-            try:
-                return bool(await operator.troubles())
-            except OSError:
-                return False
-
-        await eventually(says_so, "the operator says that it is not ready")
-        await between.accept()
-        await stack.wait_until_ready("call")
-        await operator.wait_until_ready()
-
-
 async def test_a_webhook_reaches_a_service_of_its_own_namespace(stack):
     """A headless Service whose endpoint is this machine: the simulated node has no kube-proxy."""
     # The controller of slices did not write this one, so its address needs the allow-list.

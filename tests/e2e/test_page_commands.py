@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from duepoint.client import Client, NothingThere
-from tests.support import background, pagecommands, pagereader, pagescene, warmcommands
+from tests.support import background, pagecommands, pagescene
 from tests.support.controlplane import ControlPlane
 from tests.support.pagecommands import PageBlock
 from tests.support.pagereader import Reader
@@ -95,10 +95,9 @@ def pages(
         ):
             reader = Reader(scene, folder)
             try:
-                with warmcommands.warm(reader.programs, pagereader.BIN):
-                    run(scene.give_up_a_webhook())
-                    wait_until_in_order(reader)
-                    yield scene, reader, run
+                run(scene.give_up_a_webhook())
+                wait_until_in_order(reader)
+                yield scene, reader, run
             finally:
                 reader.end()
     finally:

@@ -38,18 +38,6 @@ def _one_line_each(*processes):
         assert len(_lines(process, event)) == 1
 
 
-async def test_an_address_where_nobody_answers(stack):
-    port = stack.redis.port
-    stack.redis.stop()
-    operator, worker = stack.operator(), stack.worker()
-    await _both_say([operator, worker], f"127.0.0.1:{port}")
-    await _try_on_and_live(operator, worker)
-    stack.redis.start()
-    await operator.wait_until_ready()
-    await worker.wait_until_ready()
-    _one_line_each(operator, worker)
-
-
 async def test_a_wrong_password_until_it_is_right(stack, tmp_path):
     files = {}
     for role in ("operator", "worker"):
@@ -92,18 +80,6 @@ async def test_a_certificate_of_another_name_until_it_is_replaced(stack, tmp_pat
         await operator.wait_until_ready()
         await worker.wait_until_ready()
         _one_line_each(operator, worker)
-
-
-async def test_a_policy_that_evicts_until_it_is_changed(stack):
-    with stack.redis.client() as client:
-        client.config_set("maxmemory-policy", "allkeys-lru")
-        operator, worker = stack.operator(), stack.worker()
-        await _both_say([operator, worker], "maxmemory-policy noeviction")
-        client.config_set("maxmemory-policy", "noeviction")
-    await operator.wait_until_ready()
-    await worker.wait_until_ready()
-    for process in (operator, worker):
-        assert len(_lines(process, "unfit queue server")) == 1
 
 
 #: What servers refuse with: by known codes, by one that does not exist yet, and without one.

@@ -10,12 +10,11 @@ import sys
 from typing import Any
 
 import msgspec
-import pytest
 
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from tests.e2e.test_jobs import template, wait_for_event
-from tests.support import proxy, receiver
+from tests.support import receiver
 from tests.support import stack as stacks
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -252,35 +251,6 @@ async def test_a_request_that_stays_open_is_shown_as_running_by_run_and_schedule
     )
 
 
-async def test_a_schedule_and_its_run_may_come_in_any_order(stack):
-    await stack.running()
-    await run(stack, "early", "later", trigger={})
-    found = await wait_for(
-        stack, "early", lambda one: bool(condition(one, "Reconciling")), "looked at"
-    )
-    assert condition(found, "Reconciling")["reason"] == "ScheduleNotFound"
-    await stack.apply("later", {**HOURLY, "webhook": stack.webhook()})
-    found = await wait_until_complete(stack, "early")
-    assert counts(found) == (1, 1, 1, 0, 0)
-    (delivery,) = stack.delivered("later")
-    assert delivery.body["data"]["trigger"] == "Manual"
-
-
-async def test_the_spec_does_not_change_and_counts_do_not_fall(stack):
-    await stack.running()
-    await stack.apply("task", {**HOURLY, "webhook": stack.webhook()})
-    await run(stack, "once", "task", trigger={})
-    await wait_until_complete(stack, "once")
-    for path, patch in (
-        (runs_path(stack, "once"), {"spec": {"trigger": {"payload": 1}}}),
-        (f"{runs_path(stack, 'once')}/status", {"status": {"runs": {"succeeded": 0}}}),
-    ):
-        with pytest.raises(kube_errors.Invalid):
-            await stack.api.request(
-                "PATCH", path, patch, content_type="application/merge-patch+json"
-            )
-
-
 # -- a range -----------------------------------------------------------------------------------
 
 
@@ -330,128 +300,6 @@ async def so_many(seen: set[str], count: int) -> bool:
     return len(seen) == count
 
 
-async def test_webhooks_of_a_backfill_are_sent_once_although_operators_are_killed(stack):
-    operator, _ = await stack.running()
-    stack.answer = slowly(0.1)
-    await stack.apply("call", {**HOURLY, "webhook": stack.webhook()})
-    await stack.wait_until_ready("call")
-    await run(stack, "all", "call", backfill={**DAY, "maxParallel": 2, "order": "NewestFirst"})
-    await stack.wait_for_deliveries(7, "call")
-    await operator.kill()
-    operator.start()
-    found = await wait_until_complete(stack, "all")
-    assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
-    times = [one.slot for one in stack.delivered("call")]
-    assert len(times) == len(set(times)) == SLOTS
-    assert {one.body["data"]["trigger"] for one in stack.delivered("call")} == {"Backfill"}
-
-
-def slowly(seconds: float) -> receiver.Behaviour:
-    async def answer(request, writer) -> None:
-        await asyncio.sleep(seconds)
-        await receiver.status(204)(request, writer)
-
-    return answer
-
-
-@pytest.mark.parametrize("kind", ["webhook", "stream", "job"])
-async def test_a_schedule_deleted_and_created_again_runs_no_slot_twice_and_counts_are_true(
-    stack, kind
-):
-    await stack.running()
-    stack.answer = slowly(0.02)
-    target = {
-        "webhook": {"webhook": stack.webhook()},
-        "stream": {"stream": {"name": "ticks"}},
-        "job": {"jobTemplate": template(seconds=0.3), "successfulJobsHistoryLimit": 100},
-    }[kind]
-    seen: set[str] = set()
-    watching = asyncio.create_task(names_of_jobs(stack, seen))
-    await stack.apply("call", {**EVERY_MINUTE, **target})
-    await stack.wait_until_ready("call")
-    await run(stack, "all", "call", backfill={**HOURS, "maxParallel": 20})
-    await wait_for(stack, "all", lambda one: counts(one)[2] >= 20, "20 ends")
-    await stack.api.request("DELETE", schedules.path(stack.namespace, "call"))
-    await stack.apply("call", {**EVERY_MINUTE, **target})
-    found = await wait_until_complete(stack, "all")
-    planned, started, succeeded, failed, skipped = counts(found)
-    assert condition(found, "Failed")["reason"] == "ScheduleDeleted"
-    assert "active" not in found["status"]
-    assert (planned, skipped) == (PLANNED, 0)
-    assert started == succeeded + failed < PLANNED
-    if kind == "job":
-        assert await so_many(seen, started)
-        watching.cancel()
-        return
-    watching.cancel()
-    delivered = collections.Counter(await slots_delivered(stack, kind))
-    assert set(delivered.values()) == {1}
-    assert (started, failed) == (len(delivered), 0)
-
-
-#: Slots of a minute each, all of them long ago.
-EVERY_MINUTE = {**HOURLY, "schedule": "* * * * *"}
-HOURS = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-01T10:00:00Z"}
-PLANNED = 600
-
-
-async def slots_delivered(stack, kind: str) -> list[str]:
-    """The slot of each delivery for a ScheduleRun, whatever its id."""
-    if kind == "webhook":
-        return [one.slot for one in stack.delivered("call")]
-    with stack.redis.client() as client:
-        entries = client.xrange(f"dp:stream:{stack.namespace}:ticks")
-    return [fields[b"slot"].decode() for _, fields in entries]
-
-
-async def test_a_stream_gets_its_entries_newest_first(stack):
-    await stack.running()
-    await stack.apply("ticks", {**HOURLY, "stream": {"name": "ticks"}})
-    await stack.wait_until_ready("ticks")
-    await run(stack, "all", "ticks", backfill={**DAY, "order": "NewestFirst"})
-    await wait_until_complete(stack, "all")
-    slots = [int(slot) for slot in await slots_delivered(stack, "stream")]
-    assert len(slots) == SLOTS
-    assert slots == sorted(slots, reverse=True)
-
-
-async def test_a_run_whose_schedule_is_deleted_ends_for_those_who_wait(stack):
-    await stack.running()
-    await stack.apply("task", {**HOURLY, "jobTemplate": template(seconds=600)})
-    await stack.wait_until_ready("task")
-    waiting = asyncio.create_task(cli(stack, "trigger", "task", "--wait"))
-    await stack.wait_for_job("task")
-    await stack.api.request("DELETE", schedules.path(stack.namespace, "task"))
-    code, out, _ = await waiting
-    assert code == 1
-    assert "Schedule" in out
-    assert "was deleted: of 1 run 0 succeeded, 1 failed" in out
-
-
-async def test_hand_overs_whose_answers_are_lost_are_neither_lost_nor_doubled(stack):
-    """Redis is cut off from the operator again and again in the middle of a backfill."""
-    async with proxy.between("127.0.0.1", stack.redis.port) as between:
-        url = stack.redis.url_of("operator").replace(f":{stack.redis.port}", f":{between.port}")
-        operator, worker = stack.operator(redis_url=url), stack.worker()
-        await operator.wait_until_ready()
-        await worker.wait_until_ready()
-        await stack.apply("call", {**HOURLY, "webhook": stack.webhook()})
-        await stack.wait_until_ready("call")
-        await run(stack, "all", "call", backfill={**DAY, "maxParallel": 2})
-        for delivered in (2, 6, 10, 14):
-            await stack.wait_for_deliveries(delivered, "call")
-            between.held.clear()
-            between.backward.clear()
-            await asyncio.wait_for(between.held.wait(), LONGEST_SECONDS)
-            await between.refuse()
-            between.backward.set()
-            await between.accept()
-        found = await wait_until_complete(stack, "all")
-    times = [one.slot for one in stack.delivered("call")]
-    assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
-    assert len(times) == len(set(times)) == SLOTS
-
-
 async def test_an_emptied_redis_loses_no_job_of_a_backfill(stack):
     await stack.running()
     spec = {**HOURLY, "jobTemplate": template(seconds=0.5), "successfulJobsHistoryLimit": 50}
@@ -484,16 +332,3 @@ async def test_a_deleted_backfill_starts_no_further_slot_and_leaves_its_jobs(sta
     await run(stack, "after", "task", trigger={})  # handed over later than any slot before it
     await wait_until_complete(stack, "after")
     assert len(await stack.jobs("task")) <= before + 3
-
-
-async def test_a_range_beyond_the_limit_starts_nothing(stack):
-    await stack.running()
-    await stack.apply("often", {**HOURLY, "schedule": "* * * * * *", "webhook": stack.webhook()})
-    await stack.wait_until_ready("often")
-    span = {"from": "2026-02-01T00:00:00Z", "to": "2026-05-28T00:00:00Z", "limit": 10_000}
-    await run(stack, "huge", "often", backfill=span)
-    found = await wait_until_complete(stack, "huge")
-    assert condition(found, "Failed")["reason"] == "TooManySlots"
-    assert "10022400" in found["status"]["message"]
-    assert "10000" in found["status"]["message"]
-    assert stack.deliveries == []

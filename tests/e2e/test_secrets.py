@@ -332,31 +332,3 @@ def grant_tokens(admin, space, binding):
             "subjects": [{"kind": "ServiceAccount", "namespace": holder, "name": account}],
         },
     )
-
-
-@pytest.mark.parametrize(
-    ("webhook", "words"),
-    [
-        ({"tls": {"insecureSkipVerify": True}}, "DUEPOINT_WEBHOOK_INSECURE_TLS"),
-        (
-            {
-                "auth": {
-                    "serviceAccountToken": {
-                        "serviceAccountName": "default",
-                        "audience": "https://kubernetes.default.svc",
-                    }
-                }
-            },
-            "audience",
-        ),
-    ],
-    ids=["unverified TLS", "a token for the API server"],
-)
-async def test_what_the_installation_does_not_allow_is_stalled(stack, webhook, words):
-    await stack.running()
-    url = f"https://127.0.0.1:{stack.receiver_port}/"
-    await stack.apply("no", {"schedule": "@daily", "webhook": {"url": url, **webhook}})
-    found = await stack.wait_for_condition("no", "Stalled")
-    stalled = next(one for one in found["status"]["conditions"] if one["type"] == "Stalled")
-    assert stalled["reason"] == "InvalidWebhook"
-    assert words in stalled["message"]

@@ -134,26 +134,6 @@ async def test_every_method_of_the_client(place):
         await asyncio.to_thread(use_every_method, reminders)
 
 
-async def test_a_set_that_is_not_there_is_no_member_that_is_not_there(place):
-    def ask():
-        with place.client("others") as others, pytest.raises(NothingThere):
-            others.delete("a")
-
-    await asyncio.to_thread(ask)
-
-
-async def test_a_trigger_arrives_with_its_payload(place):
-    def ask(reminders):
-        reminders.put("a", MemberSpec(at=FAR, payload=1))
-        reminders.trigger("a", {"now": True})
-
-    with place.client() as reminders:
-        await asyncio.to_thread(ask, reminders)
-    (delivery,) = await place.stack.wait_for_deliveries(1)
-    assert delivery.body["data"]["payload"] == {"now": True}
-    assert delivery.schedule == "a"
-
-
 async def test_a_request_that_is_repeated_after_its_one_off_has_fired_fires_nothing(place):
     """The answer to the first one was lost."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -227,41 +207,7 @@ async def test_a_set_is_restored_from_its_export_after_redis_has_lost_everything
     assert (code, json.loads(out)["unchanged"]) == (0, count)
 
 
-async def test_a_restored_one_off_fires_within_its_deadline_and_not_beyond(place, tmp_path):
-    path = tmp_path / "rows.ndjson"
-    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 5))
-    path.write_text(
-        json.dumps({"id": "late", "at": soon, "startingDeadlineSeconds": 60}) + "\n"
-        + json.dumps({"id": "gone", "at": "2020-01-01T00:00:00Z", "startingDeadlineSeconds": 60})
-        + "\n"
-    )  # fmt: skip
-    code, out, said = await place.run(
-        "set", "import", "reminders", str(path), "--ignore", "TooLate"
-    )
-    assert code == 0
-    assert "1 created" in out
-    assert "(TooLate 1)" in out
-    assert "gone" in said
-    (delivery,) = await place.stack.wait_for_deliveries(1)
-    assert delivery.schedule == "late"
-
-
 # -- load ----------------------------------------------------------------------------------------
-
-
-async def test_a_load_loses_and_doubles_nothing(place):
-    from tools.devcluster import ports
-
-    port = ports.any_free()
-    await place.apply("probe", webhook={"url": f"http://127.0.0.1:{port}/"})
-    code, out, said = await place.run(
-        "load", "probe", "--receive", f"127.0.0.1:{port}", "--count", "50", "--within", "5s",
-        "-o", "json",
-    )  # fmt: skip
-    row = json.loads(out)
-
-    assert (code, said) == (0, "")
-    assert (row["arrived"], row["lost"], row["doubled"], row["early"]) == (50, 0, 0, 0)
 
 
 # -- examples ------------------------------------------------------------------------------------

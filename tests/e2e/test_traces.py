@@ -55,14 +55,3 @@ async def test_receiver_and_job_get_the_context_of_the_spans_that_a_collector_ha
     assert trace_id == delivery.webhook_id.removeprefix("msg_")
     containers = job["spec"]["template"]["spec"]["containers"]
     assert "TRACEPARENT" in {variable["name"] for variable in containers[0]["env"]}
-
-
-async def test_without_a_collector_slots_fire_and_the_worker_ends_in_time(stack, collector):
-    collector.stop()
-    operator = stack.operator()
-    worker = stack.worker(traces_endpoint=collector.url)
-    await operator.wait_until_ready()
-    await worker.wait_until_ready()
-    await stack.apply("call", {"schedule": "@every 1s", "maxRuns": 3, "webhook": stack.webhook()})
-    await stack.wait_for_deliveries(3, "call")
-    assert await worker.drain() == 0

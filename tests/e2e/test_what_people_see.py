@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import argocd, flux
+from tests.support import argocd
 from tests.support.stack import Stack, eventually
 from tests.support.waiting import OF_PROCESSES_SECONDS
 
@@ -117,68 +117,6 @@ async def test_a_closed_port_is_told_as_such_wherever_a_person_looks(stack: Stac
         await eventually(peeked, what, pause_seconds=OF_PROCESSES_SECONDS)
         for shown in (json.dumps(found["status"]), json.dumps(await events(stack, "CircuitOpen"))):
             assert "canary" not in shown
-
-
-async def test_a_service_that_does_not_exist_is_what_the_message_column_says(stack: Stack) -> None:
-    await stack.running()
-    webhook = {"service": {"name": "nowhere", "port": 80}}
-    await stack.apply("call", {"schedule": "@every 1s", "webhook": webhook})
-    found = await stack.wait_for_schedule(
-        "call", lambda found: outcome(found) == "Retrying", "is tried again"
-    )
-    assert "nowhere" in condition(found, "Ready")["message"]
-    row = await kubectl(stack, "get", "schedules", "call", "-o", "wide")
-    assert f"{stack.namespace}/nowhere" in row
-    assert "the next slot is in the queue" not in row
-
-
-async def test_what_is_stalled_does_not_fire(stack: Stack) -> None:
-    await stack.running()
-    webhook = {
-        "url": f"https://127.0.0.1:{stack.receiver_port}/",
-        "tls": {"insecureSkipVerify": True},
-    }
-    await stack.apply("call", {"schedule": "@every 1s", "webhook": webhook})
-    found = await stack.wait_for_condition("call", "Stalled")
-    assert "insecureSkipVerify: is not allowed here" in condition(found, "Stalled")["message"]
-    assert found["status"]["observedGeneration"] == 1
-    assert (argocd.health(found)["status"], flux.status(found)) == ("Degraded", "failed")
-    assert "it is not armed" in await peek(stack, "call")
-    await wait_for_event(stack, "InvalidSchedule", "insecureSkipVerify")
-    before = (await stack.schedule("call"))["status"]["runs"]
-    await asyncio.sleep(4)  # four slots of its former timing
-    assert (await stack.schedule("call"))["status"]["runs"] == before
-    await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook()})
-    await stack.wait_for_deliveries(1, "call")
-
-
-async def test_a_missing_secret_is_an_event_and_the_dashboards_show_it(stack: Stack) -> None:
-    await stack.running()
-    webhook = stack.webhook(signing={"secretKeyRefs": [{"name": "hook", "key": "a"}]})
-    await stack.apply("call", {"schedule": "@daily", "webhook": webhook})
-    found = await stack.wait_for_schedule(
-        "call",
-        lambda found: (condition(found, "Reconciling") or {}).get("reason") == "SecretForbidden",
-        "told of rights",
-    )
-    assert found["status"]["observedGeneration"] == 1
-    await wait_for_event(stack, "SecretForbidden", "kubectl create rolebinding")
-    health = argocd.health(found)
-    assert health["status"] == "Progressing"
-    assert health["message"].startswith("SecretForbidden: ")
-    assert flux.status(found) == "inProgress"
-    row = await kubectl(stack, "get", "schedules", "call", "-o", "wide")
-    assert "spec.webhook.signing.secretKeyRefs[0]" in row
-
-
-async def test_the_operators_own_metrics_say_that_redis_answers(stack: Stack) -> None:
-    operator, worker = await stack.running()
-    for process in (operator, worker):
-
-        async def says_so(process=process) -> bool:
-            return "duepoint_redis_up 1.0" in await process.metrics()
-
-        await eventually(says_so, f"the {process.role} says that Redis answers")
 
 
 async def test_a_redis_that_takes_no_writes_is_what_ready_says_of_an_edit(stack: Stack) -> None:

@@ -2,8 +2,7 @@
 
 The developer's account may do what the chart's `edit` and Kubernetes' own give in one namespace,
 and nothing in the namespace of the installation. Each row of the tables is a trouble of its own,
-made on the real API server with real processes. Commands are warm: an answer is asked for until it
-is the right one.
+made on the real API server with real processes. An answer is asked for until it is the right one.
 """
 
 from __future__ import annotations
@@ -14,19 +13,17 @@ import datetime as dt
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.test_crashes import in_seconds
 from tests.e2e.test_jobs import endless, jobs_path, seconds_of, template
-from tests.support import receiver, warmcommands
+from tests.support import receiver
 from tests.support.stack import Stack, eventually
 from tests.support.waiting import OF_PROCESSES_SECONDS
 
@@ -53,8 +50,8 @@ SLOW_RETRY = {"initialBackoff": "30s", "maxBackoff": "60s"}
 class Developer:
     """A person with the rights of a namespace."""
 
-    def __init__(self, stack: Stack, programs: Path) -> None:
-        self.stack, self.programs = stack, programs
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
         admin, ns = stack.plane.admin(), stack.namespace
         self.kubeconfig = stack.plane.service_account_kubeconfig(ns, "developer", stack.folder)
         admin.apply(RBAC.format(ns=ns, kind="roles/developer"), _rbac(ns, "Role", rules=RULES))
@@ -71,7 +68,7 @@ class Developer:
         admin.apply(RBAC.format(ns=ns, kind="rolebindings/developer"), binding)
 
     async def run(self, *arguments: str, code: int = 0) -> str:
-        program = self.programs / "kubectl-duepoint"
+        program = BIN / "kubectl-duepoint"
 
         def call() -> str:
             done = subprocess.run(
@@ -114,16 +111,9 @@ def _rbac(namespace: str, kind: str, **fields) -> dict:
     }
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("programs")
-    with warmcommands.warm(folder, BIN):
-        yield folder
-
-
 @pytest.fixture
-async def developer(stack: Stack, programs: Path) -> Developer:
-    return await asyncio.to_thread(Developer, stack, programs)
+async def developer(stack: Stack) -> Developer:
+    return await asyncio.to_thread(Developer, stack)
 
 
 def closed_port() -> int:
@@ -503,51 +493,7 @@ async def test_a_missing_operator_is_named_for_an_edit_that_waits(
     assert any(one["cause"] == "NotObserved" for one in answer["also"])
 
 
-async def test_a_frozen_operator_is_named_too(stack: Stack, developer: Developer) -> None:
-    operator, _ = await stack.running()
-    await stack.apply("call", {"schedule": "@every 1h", "webhook": stack.webhook()})
-    await stack.wait_until_ready("call")
-    operator.send(signal.SIGSTOP)
-    try:
-        await stack.apply("call", {"schedule": "@every 2h", "webhook": stack.webhook()})
-        await developer.sees("call", "NoOperator", says="does not renew its Lease")
-    finally:
-        operator.send(signal.SIGCONT)
-
-
-async def test_a_wrong_clock_of_the_only_worker_is_named(
-    stack: Stack, developer: Developer
-) -> None:
-    operator = stack.operator()
-    await operator.wait_until_ready()
-    stack.worker(off=-3600.0)
-    await stack.apply("call", {"schedule": "@every 2s", "webhook": stack.webhook()})
-    await stack.wait_until_ready("call")
-    await developer.sees("call", "WrongClock", says="behind Redis's")
-
-
 # -- the other commands --------------------------------------------------------------------------
-
-
-async def test_suspend_and_resume_all_of_a_namespace_with_a_reason(
-    stack: Stack, developer: Developer
-) -> None:
-    await stack.running()
-    for name in ("one", "two"):
-        await stack.apply(name, {"schedule": "@every 2s", "webhook": stack.webhook()})
-        await stack.wait_until_ready(name)
-    empty = await developer.run("list", "-l", "team=none")
-    assert "there is no Schedule" in empty
-    said = await developer.run("suspend", "--all", "--reason", "INC-7", "--until", "2h")
-    assert said.count("suspended") == 2
-    await developer.sees("one", "Suspended", says="INC-7")
-    shown = [json.loads(line) for line in (await developer.run("list", "-o", "json")).splitlines()]
-    assert [row["suspended"] for row in shown] == [True, True]
-    assert "already suspended" in await developer.run("suspend", "one", "--reason", "INC-7")
-    assert (await developer.run("resume", "--all", "--reason", "INC-7")).count("resumed") == 2
-    found = await stack.wait_until_ready("one", generation=3)
-    assert "suspendReason" not in found["spec"]
-    await stack.wait_for_deliveries(1, "one")
 
 
 async def test_doctor_says_what_is_in_order_and_what_is_not(
@@ -561,7 +507,7 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
         def call() -> str:
             words = f"doctor --lease {lease} -o json -n {stack.namespace} --kubeconfig {admin}"
             done = subprocess.run(
-                [str(developer.programs / "duepoint"), *words.split()],
+                [str(BIN / "duepoint"), *words.split()],
                 capture_output=True,
                 text=True,
                 check=False,

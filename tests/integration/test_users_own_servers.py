@@ -52,13 +52,6 @@ def test_down_leaves_the_users_own_cluster_alone(own_context, state):
     assert own_context.kubeconfig.exists()
 
 
-def test_our_own_cluster_is_not_taken_for_the_users(state, monkeypatch):
-    monkeypatch.setenv("KUBECONFIG", str(state.kubeconfig))
-
-    with pytest.raises(DevClusterError, match="names the development cluster itself"):
-        external.up(state, "")
-
-
 def test_a_redis_that_does_not_answer_is_named_without_its_password(state):
     given = {"REDIS_URL": "redis://user:secret@127.0.0.1:1/0"}
 

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -175,69 +174,3 @@ def test_labels_annotations_and_images_reach_the_template_and_nothing_is_invente
 
 
 # -- nothing that the CRD can refer to is forgotten ----------------------------------------------
-
-_REFERENCES = (
-    (r"(configMapKeyRef|configMapRef|/configMap)/name|/caRef/configMap", "ConfigMap"),
-    (
-        (
-            r"(imagePullSecrets|[sS]ecretRef|[sS]ecretKeyRefs?|sources/secret)/name|/secretName"
-            r"|/caRef/secret"
-        ),
-        "Secret",
-    ),
-    (r"/serviceAccount(Name)?", "ServiceAccount"),
-    (r"/claimName", "PersistentVolumeClaim"),
-    (r"/priorityClassName", "PriorityClass"),
-    (r"spec/webhook/service/name", "Service"),
-    (r"spec/scheduleName", "Schedule"),
-)
-#: Fields of a reference that name no object, and references to what kustomize does not rename.
-_NOT_NAMES = frozenset({"key", "optional", "namespace", "apiGroup", "kind"})
-_OTHERS = re.compile(r"/(fieldRef|fileKeyRef|resourceFieldRef|dataSourceRef)/")
-
-
-def paths(node: dict, path: str) -> Iterator[str]:
-    for name, below in node.get("properties", {}).items():
-        yield f"{path}/{name}"
-        yield from paths(below, f"{path}/{name}")
-    if "items" in node:
-        yield from paths(node["items"], path)
-
-
-def paths_of(kind: str) -> list[str]:
-    file = ROOT / "crds" / f"duepoint.dev_{kind.lower()}s.yaml"
-    crd = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
-    (version,) = crd["spec"]["versions"]
-    return list(paths(version["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec"))
-
-
-@pytest.mark.parametrize("kind", ["Schedule", "ScheduleRun", "ScheduleSet"])
-def test_every_reference_of_the_schema_is_known_to_kustomize(kind):
-    expected = {
-        (target, path)
-        for path in paths_of(kind)
-        for pattern, target in _REFERENCES
-        if re.search(f"({pattern})$", path)
-    }
-    assert expected
-    known = {
-        (target["kind"], field["path"])
-        for target in yaml.safe_load(CONFIGURATION.read_text())["nameReference"]
-        for field in target["fieldSpecs"]
-        if field["kind"] == kind
-    }
-    assert expected - known == set()
-
-
-@pytest.mark.parametrize("kind", ["Schedule", "ScheduleRun", "ScheduleSet"])
-def test_every_ref_of_the_schema_is_a_kind_of_reference_known_here(kind):
-    patterns = "|".join(f"({pattern})$" for pattern, _ in _REFERENCES)
-    forgotten = {
-        path
-        for path in paths_of(kind)
-        if re.search(r"Refs?/[^/]+$", path)
-        and path.rpartition("/")[2] not in _NOT_NAMES
-        and not _OTHERS.search(path)
-        and not re.search(patterns, path)
-    }
-    assert forgotten == set()

@@ -58,22 +58,6 @@ def test_a_process_started_and_never_recorded_is_found_and_ended(state):
     assert not processes.is_alive(running)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="environments are read from /proc")
-def test_processes_of_another_state_are_left_alone(state, tmp_path):
-    running = a_sleeper(state)
-
-    assert cluster.end(State(tmp_path / "another")) is False
-
-    assert processes.is_alive(running)
-
-
-def test_down_may_be_said_twice(state):
-    state.write(Record(processes=(a_sleeper(state),)))
-
-    assert cluster.down(state) is True
-    assert cluster.down(state) is False
-
-
 def test_the_cluster_of_a_killed_session_is_swept_away(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()

@@ -24,8 +24,6 @@ from typing import Any
 import pytest
 import redis
 
-from duepoint.cli.local import valkey
-
 #: A start takes two seconds of CPU, and on a machine at a load of 15 half a minute.
 LONGEST_SECONDS = 120.0
 #: Makes its standard input the terminal of its session, and goes on as its arguments.
@@ -315,44 +313,6 @@ def test_a_bad_file_is_one_message_and_the_others_go_on(tmp_path, name, content,
     assert len([each for each in command.records if each["event"] == "refused"]) == 1
 
 
-def test_standard_input_and_pipes_are_read_once(tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    text = json.dumps(a_schedule("one", stream={"name": "one"}))
-    threading.Thread(target=pipe.write_text, args=(text,), daemon=True).start()
-    with running("-f", pipe) as command:
-        for _ in range(3):
-            command.wait_for_run("one", "Succeeded")
-        assert command.end() == 0
-    assert not [each for each in command.records if each.get("change") == "deleted"]
-
-
-def test_the_same_object_in_two_files_is_said_and_the_first_is_used(tmp_path):
-    write(tmp_path / "b.json", a_schedule("one", stream={"name": "second"}))
-    with running("-f", tmp_path) as command:
-        command.wait_for_run("one", "Succeeded")
-        write(tmp_path / "a.json", a_schedule("one", stream={"name": "first"}))
-        refused = command.wait_for("refused")
-        command.wait_for("run", lambda it: "stream first" in it["message"])
-        assert command.end() == 0
-    assert (refused["file"], refused["field"]) == (str(tmp_path / "b.json"), "metadata.name")
-    assert "a.json" in refused["message"]
-
-
-def test_an_object_that_becomes_wrong_goes_on_as_it_was(tmp_path):
-    file = tmp_path / "one.json"
-    write(file, a_schedule("one", stream={"name": "one"}))
-    with running("-f", file) as command:
-        command.wait_for_run("one", "Succeeded")
-        write(file, a_schedule("one", stream={"name": "one", "maxLength": "many"}))
-        refused = command.wait_for("refused")
-        for _ in range(2):
-            command.wait_for_run("one", "Succeeded")
-        assert command.end(signal.SIGTERM) == 0
-    assert refused["field"] == "spec.stream.maxLength"
-    assert not [each for each in command.records if each.get("change") == "deleted"]
-
-
 def test_a_live_view_says_what_goes_on_of_a_broken_manifest_and_leaves_a_summary(tmp_path):
     """On a terminal of 80 columns; the folder is looked through with its folders."""
     file = tmp_path / "deep" / "one.json"
@@ -446,27 +406,3 @@ def test_once_ends_with_the_first_failure_and_not_with_the_last_retry(tmp_path):
         assert command.process.returncode == 1
     message = records[-1]["message"]
     assert message.startswith("1 run succeeded, 1 failed and would be tried again; dead (1): ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["-f", "nowhere.yaml"], "--filename: 'nowhere.yaml': there is no such file or folder"),
-        (["-f", "EMPTY"], "has no file that ends in .yaml, .yml or .json"),
-        (["-f", "EMPTY", "--for", "soon"], "--for"),
-        (["-f", "EMPTY", "--receive", "70000"], "--receive"),
-    ],
-    ids=["no file", "empty folder", "duration", "port"],
-)
-def test_a_wrong_option_is_one_line_and_code_2(tmp_path, arguments, said):
-    given = [str(tmp_path) if each == "EMPTY" else each for each in arguments]
-    command = [sys.executable, "-m", "duepoint", "run", *given]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert result.returncode == 2
-    assert said.replace("'", '"') in result.stderr.replace("'", '"')
-    assert len(result.stderr.splitlines()) == 1
-    assert result.stdout == ""
-
-
-def test_the_server_comes_with_the_extra():
-    assert valkey.program().name == "valkey-server"

@@ -46,26 +46,6 @@ def test_a_container_that_exits_with_3_is_named_with_its_code(installed, team):
     assert "JobFailed" in listed
 
 
-def test_a_job_beyond_its_deadline_says_so_while_its_pod_is_ending(installed, team):
-    slow = job("trap '' TERM; sleep 300", terminationGracePeriodSeconds=20)
-    slow["spec"]["activeDeadlineSeconds"] = 3
-    installed.apply(schedule("slow", "@every 1h", jobTemplate=slow), namespace=team)
-    installed.duepoint("trigger", "slow", "-n", team)
-    last = _failed(installed, team, "slow", "DeadlineExceeded")
-    assert last["outcome"] == "Running"
-    assert "DeadlineExceeded" in _why(installed, team, "slow")
-    until("it has failed", lambda: _last_run(installed, team, "slow")["outcome"] == "Failed")
-
-
-def test_the_log_of_a_run_that_has_just_begun_is_shown(installed, team):
-    installed.apply(
-        schedule("early", "@every 1h", jobTemplate=job("echo here; sleep 5")), namespace=team
-    )
-    installed.duepoint("trigger", "early", "-n", team)
-    until("its Job exists", lambda: installed.items("jobs", f"--namespace={team}"))
-    assert "here" in installed.duepoint("logs", "early", "-n", team).stdout
-
-
 def test_a_pod_that_is_evicted_is_called_so_though_it_is_gone_with_its_status(installed, team):
     patient = job("trap 'exit 143' TERM; sleep 300 & wait")
     installed.apply(schedule("drained", "@every 1h", jobTemplate=patient), namespace=team)

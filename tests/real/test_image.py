@@ -23,16 +23,6 @@ for folder, folders, files in os.walk("/"):
 print(sum(found.values()))
 """
 
-_COMPILED = """
-import os, sys
-import duepoint.app, duepoint.cli.processes, duepoint.httpapi.service
-import duepoint.controller.leadership, duepoint.controller.watching.kopfthread
-for name, module in sorted(sys.modules.items()):
-    cached = getattr(module, "__cached__", None)
-    if cached and not os.path.exists(cached):
-        print(name)
-"""
-
 _PACKAGES = """
 import importlib.metadata, json
 print(json.dumps([[each.name, each.version] for each in importlib.metadata.distributions()]))
@@ -47,10 +37,6 @@ def in_a_pod(cluster, script):
 
 def test_the_image_is_no_larger_than_it_need_be(installed):
     assert int(in_a_pod(installed, _SIZE)) < MOST_BYTES
-
-
-def test_a_read_only_container_has_nothing_to_compile_at_each_start(installed):
-    assert in_a_pod(installed, _COMPILED).split() == []
 
 
 def test_the_bill_of_materials_names_what_is_in_the_image(installed):

@@ -37,29 +37,6 @@ def test_every_container_of_a_run_is_shown_by_its_name_init_containers_first(ins
     assert "of-main" not in only
 
 
-def test_what_an_init_container_wrote_that_failed_is_shown(installed, team):
-    template = job("echo of-main", initContainers=[container("before", "echo no-table; exit 4")])
-    installed.apply(schedule("early", "@every 1h", jobTemplate=template), namespace=team)
-    ended(installed, team, "early", "Failed")
-
-    assert "no-table" in installed.duepoint("logs", "early", "-n", team).stdout
-    last = installed.get("schedule", "early", f"--namespace={team}")["status"]["lastRun"]
-    assert "before" in last["message"]
-    assert "exit code 4" in last["message"]
-
-
-def test_every_pod_of_a_run_is_shown(installed, team):
-    template = job("echo part-$JOB_COMPLETION_INDEX")
-    template["spec"] |= {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
-    installed.apply(schedule("parts", "@every 1h", jobTemplate=template), namespace=team)
-    ended(installed, team, "parts", "Succeeded")
-
-    shown = installed.duepoint("logs", "parts", "-n", team).stdout
-
-    assert "part-0" in shown
-    assert "part-1" in shown
-
-
 def test_a_run_whose_pod_is_gone_says_so_and_what_to_ask(installed, team):
     installed.apply(schedule("gone", "@every 1h", jobTemplate=job("true")), namespace=team)
     ended(installed, team, "gone", "Succeeded")

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.parse
 
 import pytest
 import yaml
 
 from tests.support.realcluster import schedule, until, webhook
-from tools import helm
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import Record
-from tools.realnode import images, installation, requirements
+from tools.realnode import images, installation
 
 pytestmark = pytest.mark.alone
 NAMESPACE = installation.NAMESPACE
@@ -202,110 +200,3 @@ def test_a_name_server_on_port_53_and_one_on_another_port_are_reached(installed)
 
 
 # -- a Prometheus ----------------------------------------------------------------------------------
-
-
-def scrape_config(cluster, monitor):
-    """What the Prometheus Operator and the discovery of Pods make of a PodMonitor like ours.
-
-    Debian's Prometheus is built without that discovery.
-    """
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    selector = monitor["spec"]["selector"]
-    wanted = [f"{key}={value}" for key, value in selector["matchLabels"].items()]
-    wanted += [
-        f"{one['key']} in ({','.join(one['values'])})" for one in selector["matchExpressions"]
-    ]
-    (namespace,) = monitor["spec"]["namespaceSelector"]["matchNames"]
-    chosen = f"--selector={','.join(wanted)}"
-    targets = []
-    for found in cluster.items("pods", f"--namespace={namespace}", chosen):
-        labels = found["metadata"]["labels"].items()
-        named = {f"__meta_kubernetes_pod_label_{under(key)}": value for key, value in labels}
-        for container in found["spec"]["containers"]:
-            ports = {one["name"]: one["containerPort"] for one in container.get("ports", ())}
-            if endpoint["port"] in ports:
-                target = f"{found['status']['podIP']}:{ports[endpoint['port']]}"
-                targets.append({"targets": [target], "labels": named})
-    return {
-        "job_name": "duepoint",
-        "metrics_path": endpoint["path"],
-        "honor_labels": endpoint["honorLabels"],
-        "scrape_interval": "1s",
-        "scrape_timeout": "1s",
-        "static_configs": targets,
-        "relabel_configs": [
-            {"source_labels": each["sourceLabels"], "target_label": each["targetLabel"]}
-            for each in endpoint["relabelings"]
-        ],
-    }
-
-
-def under(key):
-    return key.replace(".", "_").replace("/", "_").replace("-", "_")
-
-
-@pytest.fixture
-def prometheus(installed, monitoring):
-    """Ask it a query; it scrapes from a Pod what the rendered PodMonitor selects."""
-    if os.environ.get("DUEPOINT_TEST_CLUSTER") != "real":
-        pytest.skip("its program is on this machine, which Pods of another cluster cannot mount")
-    try:
-        program = requirements.unpacked("prometheus", "prometheus")["prometheus"]
-    except DevClusterError as fault:
-        pytest.skip(str(fault))
-    shown = ("--show-only=templates/monitors.yaml", "--set=metrics.monitor.kind=PodMonitor")
-    unused = "--set=redis.development.enabled=true,blobKey.existingSecret=unused"
-    options = (unused, *shown)
-    rendered = helm.template(
-        images.CHART, release=installation.RELEASE, namespace=NAMESPACE, options=options
-    )
-    config = {"scrape_configs": [scrape_config(installed, yaml.safe_load(rendered))]}
-    data = {"prometheus.yml": yaml.safe_dump(config)}
-    metadata = {"name": "prometheus"}
-    installed.apply(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data},
-        namespace=monitoring,
-    )
-    image = installed.pods("worker")[0]["spec"]["containers"][0]["image"]
-    container = {
-        "name": "main",
-        "image": image,
-        "command": ["/program/prometheus", "--config.file=/config/prometheus.yml"],
-        "args": ["--storage.tsdb.path=/tmp/data"],
-        "ports": [{"containerPort": 9090}],
-        "readinessProbe": {"httpGet": {"path": "/-/ready", "port": 9090}, "periodSeconds": 1},
-        "volumeMounts": [
-            {"name": "program", "mountPath": "/program", "readOnly": True},
-            {"name": "config", "mountPath": "/config"},
-        ],
-    }
-    volumes = [
-        {"name": "program", "hostPath": {"path": str(program.parent)}},
-        {"name": "config", "configMap": {"name": "prometheus"}},
-    ]
-    spec = {"containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 1}
-    installed.apply(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec},
-        namespace=monitoring,
-    )
-    ready = ("--for=condition=Ready", "--timeout=120s")
-    installed("wait", "pod/prometheus", f"--namespace={monitoring}", *ready)
-
-    def ask(query):
-        path = f"/api/v1/namespaces/{monitoring}/pods/prometheus:9090/proxy/api/v1/query"
-        asked = urllib.parse.urlencode({"query": query})
-        return json.loads(installed("get", "--raw", f"{path}?{asked}"))["data"]["result"]
-
-    return ask
-
-
-def test_a_prometheus_scrapes_every_process_that_the_pod_monitor_selects(installed, prometheus):
-    def scraped():
-        up = [one["metric"]["component"] for one in prometheus("up == 1")]
-        return sorted(up) == ["operator", "operator", "worker", "worker"]
-
-    until("four targets are up", scraped)
-    assert len(prometheus("up")) == 4
-    [leaders] = prometheus("sum(duepoint_leader)")
-    assert leaders["value"][1] == "1"
-    assert prometheus('duepoint_build_info{component="worker"}')

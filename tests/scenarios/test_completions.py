@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from duepoint import errors, services
+from duepoint import services
 from duepoint.kube import jobs
 from duepoint.targets import target
 from duepoint.targets.job import activejobs
@@ -110,14 +110,6 @@ async def test_a_skipped_slot_is_counted_and_told_of():
         assert world.ready() == ("True", "Armed")
 
 
-async def test_a_slot_that_replaces_leaves_one_active_job_in_the_status():
-    async with World().leader() as world, workers(world, "a"):
-        await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy="Replace")
-        await _until(world, 310)
-        assert jobs_there(world) == [name(300)]
-        assert world.status()["activeCount"] == 1
-
-
 @pytest.mark.parametrize("policy", ["Forbid", "Queue", "Replace"])
 async def test_no_slot_stays_open_behind_a_policy(policy):
     async with World().leader() as world, workers(world, "a", "b"):
@@ -135,20 +127,6 @@ async def test_no_slot_stays_open_behind_a_policy(policy):
         assert runs["failed"] == 0
         assert ended == 10 or (policy == "Queue" and ended >= 9)
         assert world.condition("Overdue") is None or policy == "Queue"
-
-
-async def test_schedules_that_allow_everything_are_not_told_of(monkeypatch):
-    async with World().leader() as world, workers(world, "a"):
-
-        async def never(*_):
-            raise AssertionError("told of")
-
-        monkeypatch.setattr(world.queue.concurrency, "finish", never)
-        await world.apply_job(schedule="*/5 * * * *")
-        await _until(world, 1)
-        world.api.end_job(NAMESPACE, name(0))
-        await world.clock.advance(5)
-        assert world.status()["runs"]["succeeded"] == 1
 
 
 async def test_an_end_that_could_not_be_told_is_told_later():
@@ -183,25 +161,6 @@ async def test_an_edit_that_makes_room_starts_what_waits_at_once(edit, started):
         await world.apply_job(schedule="*/5 * * * *", **edit)
         await world.clock.advance(0.5)
         assert jobs_there(world) == [name(slot) for slot in (0, *started)]
-
-
-async def test_an_edit_whose_call_is_lost_starts_what_waits_once_the_queue_answers(monkeypatch):
-    async with World().leader() as world, workers(world, "a"):
-        await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy="Queue")
-        await _until(world, 400)
-        finish, failed = world.queue.concurrency.finish, []
-
-        async def failing_once(*given, **named):
-            if not failed:
-                failed.append(given)
-                raise errors.QueueUnavailable("no answer")
-            return await finish(*given, **named)
-
-        monkeypatch.setattr(world.queue.concurrency, "finish", failing_once)
-        await world.apply_job(schedule="*/5 * * * *")
-        await world.clock.advance(2)
-        assert failed
-        assert jobs_there(world) == [name(0), name(300)]
 
 
 async def test_a_run_by_hand_that_waits_beside_allow_starts_when_the_job_ends():

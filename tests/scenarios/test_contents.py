@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from duepoint.controller import observed
 from duepoint.controller.schedules import fingerprints
 from duepoint.controller.schedules.reconcile import Reconcile
-from duepoint.kube import schedules
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import virtualqueue
 from tests.support.builders import at
 from tests.unit.controller.status.test_openslots import a_worker
-from tests.unit.controller.world import EPOCH, World, seen_of
+from tests.unit.controller.world import EPOCH, World
 
 S = 1_000_000
-COLLECTION = schedules.collection()
 FIVE, SEVEN = {"schedule": "*/5 * * * *"}, {"schedule": "*/7 * * * *"}
 
 
@@ -64,40 +57,6 @@ async def test_equal_content_is_compared_and_not_armed_again():
     async with world.leader(epoch=2):
         await compared(world)
     assert armed == []
-
-
-async def test_a_watch_and_a_list_give_the_same_content():
-    async with World().leader() as world:
-        await world.apply(payload={"text": "<&> \u00e9", "number": 1.0, "deep": {"b": 1, "a": 2}})
-        stored = world.object()
-        (page,) = [page async for page in world.api.list_pages(COLLECTION, schedules.Schedule)]
-        listed = observed.of_object(page.items[0])
-        watched = seen_of(json.loads(json.dumps(stored)))
-        assert world.reconcile.fingerprint(listed) == world.reconcile.fingerprint(watched)
-
-
-@given(st.permutations(["schedule", "timeZone", "payload"]), st.sampled_from([None, 2]))
-def test_neither_order_nor_blanks_make_another_content(order, indent):
-    fields = {"schedule": "0 9 * * *", "timeZone": "Europe/Rome", "payload": {"a": [1, 2.5]}}
-    text = json.dumps({name: fields[name] for name in order}, indent=indent).encode()
-    assert fingerprints.of(text, "key") == fingerprints.of(msgspec.json.encode(fields), "key")
-
-
-@pytest.mark.parametrize(
-    ("spec", "key"),
-    [({"schedule": "1 9 * * *"}, "key"), ({"schedule": "0 9 * * *"}, "another key")],
-    ids=["spec", "blob-key"],
-)
-def test_another_spec_or_key_is_another_content(spec, key):
-    usual = fingerprints.of(b'{"schedule":"0 9 * * *"}', "key")
-    assert fingerprints.of(msgspec.json.encode(spec), key) != usual
-
-
-@pytest.mark.parametrize(
-    "spec", [b"no json", b"[]", b'{"timeZone": 7}', b"1" * 400, b'{"timeZone":"No/Where"}']
-)
-def test_a_text_that_is_no_spec_has_a_content_of_its_own(spec):
-    assert len(fingerprints.of(spec, "key")) == 4
 
 
 @pytest.mark.parametrize("changed", ["zone data", "engine"])
@@ -192,23 +151,6 @@ async def test_no_slot_is_lost_while_its_content_is_replaced_by_a_leader_with_an
     assert slots[-1] > now_us() - 2 * S
 
 
-async def test_a_slot_that_waits_for_its_jitter_is_not_lost_when_its_content_is_replaced():
-    world = World()
-    target = RecordingTarget(world.clock)
-    async with world.leader():
-        uid = (await world.apply(schedule="5 12 * * *", jitter="1h"))["metadata"]["uid"]
-        await world.clock.advance(5)
-        due_us = world.chain_due_us(uid)
-        assert due_us > at("2026-03-01 12:06:00")
-        await world.clock.advance((at("2026-03-01 12:05:30") - world.clock.now_us()) / S)
-    world.queue.change_blob_key(b"another key of more than 32 bytes")
-    async with world.leader(epoch=2), a_worker(world, target):
-        await world.clock.advance(5)
-        assert world.chain_due_us(uid) == due_us
-        await world.clock.advance(3_600)
-    assert [firing.slot_us for firing in target.fired] == [at("2026-03-01 12:05:00")]
-
-
 async def test_workers_with_another_key_than_the_operator_are_told_where_a_slot_is_overdue():
     world = World()
     target = RecordingTarget(world.clock)
@@ -277,60 +219,6 @@ async def judge_restored(world: World, *, keeps_timing: bool) -> None:
     assert world.status()["runs"]["succeeded"] == len(target.fired) > 0
 
 
-async def test_the_same_generation_with_another_spec_is_taken():
-    async with World().leader() as world:
-        await world.apply(**FIVE)
-        await world.apply(**SEVEN)
-        await world.clock.advance(5)
-        other = world.object()
-        other["spec"]["schedule"] = "*/9 * * * *"
-        world.api.restore("schedules", other)
-        await compared(world)
-        assert texts(world) == ("*/9 * * * *",)
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_a_watch_alone_takes_nothing_back():
-    async with World().leader() as world:
-        await world.apply(**FIVE)
-        old = seen_of(world.object())
-        await world.apply(**SEVEN)
-        await world.clock.advance(5)
-        world.observations._applied.clear()  # as after a change of leaders
-        world.observations.offer(old)
-        await world.clock.advance(5)
-        assert texts(world) == ("*/7 * * * *",)
-
-
-async def test_a_list_that_began_before_an_edit_takes_nothing_back():
-    async with World().leader() as world:
-        await world.apply(**FIVE)
-        await world.clock.advance(5)
-        held = await world.resync._definitions([])
-        old = seen_of(world.object())
-        await world.apply(**SEVEN)
-        await world.clock.advance(5)
-        world.observations.offer_known(old, held[old.uid])
-        await world.clock.advance(5)
-        assert texts(world) == ("*/7 * * * *",)
-
-
-async def test_a_restore_that_an_edit_overtakes_takes_nothing_back():
-    """The queue held a newer generation when the list began, and yet another by now."""
-    async with World().leader() as world:
-        await world.apply(**FIVE)
-        await world.clock.advance(5)
-        old = seen_of(world.object())
-        await world.apply(**SEVEN)
-        await world.clock.advance(5)
-        held = await world.resync._definitions([])
-        await world.apply(schedule="*/9 * * * *")
-        await world.clock.advance(5)
-        world.observations.offer_known(old, held[old.uid])
-        await world.clock.advance(5)
-        assert texts(world) == ("*/9 * * * *",)
-
-
 async def test_an_edit_that_a_server_lost_is_applied_again_while_its_leader_lives():
     """From what had ended by the status on: it is no edit that is seen now."""
     async with World().leader() as world:
@@ -362,22 +250,6 @@ async def test_a_deletion_that_a_server_lost_is_made_again_while_its_leader_live
         assert len(world.definitions()) == 1
         await compared(world)
         assert world.definitions() == []
-
-
-async def test_a_refused_generation_that_was_taken_back_is_armed_again():
-    async with World().leader() as world:
-        await world.apply(**FIVE)
-        await world.clock.advance(5)
-        old = world.object()
-        await world.apply(schedule="0 0 31 2 *")
-        await world.clock.advance(5)
-        assert world.definitions() == []
-        world.api.restore("schedules", old)
-        await compared(world)
-        await compared(world)
-        assert texts(world) == ("*/5 * * * *",)
-        assert world.ready() == ("True", "Armed")
-        assert world.status()["observedGeneration"] == 1
 
 
 async def test_what_ended_before_a_restore_is_not_fired_again():
@@ -420,17 +292,3 @@ async def test_a_deleted_schedule_that_is_restored_is_armed_by_the_running_leade
         await world.clock.advance(5)
         assert texts(world) == ("*/7 * * * *",)
         assert world.status()["observedGeneration"] == 2
-
-
-async def test_a_list_that_began_before_a_deletion_brings_nothing_back():
-    async with World().leader() as world:
-        await world.apply()
-        await world.clock.advance(5)
-        held, deletions = await world.resync._definitions([]), world.observations.deletions
-        old = seen_of(world.object())
-        await world.delete()
-        await world.clock.advance(5)
-        world.observations.offer_known(old, held[old.uid], deletions=deletions)
-        world.observations.offer_known(old, None, deletions=deletions)
-        await world.clock.advance(5)
-        assert world.definitions() == []

@@ -11,14 +11,12 @@ from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.runs import outcome as outcomes
-from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.scenarios.test_completions import workers
 from tests.scenarios.test_falling_back import a_cluster
-from tests.support.builders import at
 from tests.unit.controller.status.test_openslots import a_worker, put_off
-from tests.unit.controller.status.test_reporter import FIRST, event
+from tests.unit.controller.status.test_reporter import FIRST
 from tests.unit.controller.world import World
 
 S = 1_000_000
@@ -81,24 +79,6 @@ async def test_a_delivery_whose_first_try_failed_is_tried_again_after_the_queue_
             await world.clock.advance(60)
         assert receiver.asked == [("nightly", FIRST)]
         assert "openSlots" not in world.status()
-
-
-async def test_no_run_stays_running_for_ever_after_the_queue_was_emptied():
-    world = World()
-    receiver = Receiver(world, refuses=lambda _slot_us: True)
-    async with world.leader():
-        await world.apply(schedule="5 12 1 3 *")
-        async with a_worker(world, receiver.target):
-            await world.clock.advance(FIRST_AFTER + 5)
-        assert world.status()["lastRun"]["outcome"] == "Retrying"
-    receiver.refuses = lambda _slot_us: False
-    world.queue.flush()
-    async with world.leader(epoch=2):
-        async with a_worker(world, receiver.target):
-            await world.clock.advance(60)
-        assert world.status()["lastRun"]["outcome"] == "Succeeded"
-        assert world.status()["runs"]["started"] == 1
-        assert receiver.took == {("nightly", FIRST): 1}
 
 
 async def test_a_one_shot_that_waits_for_another_try_survives_an_emptied_queue():
@@ -216,24 +196,6 @@ async def test_what_the_leader_knows_counts_although_no_status_tells_it_yet():
         assert len(receiver.took) > delivered
 
 
-async def test_open_slots_that_only_the_leader_knows_are_tried_again():
-    world = World()
-    receiver = Receiver(world, refuses=lambda slot_us: slot_us == FIRST)
-    async with world.leader():
-        await world.apply()
-        await world.clock.advance(60)
-        world.is_arming = True  # from here on no status is written
-        async with a_worker(world, receiver.target):
-            await world.clock.advance(FIRST_AFTER + 260)
-        assert "openSlots" not in world.status()
-        receiver.refuses = lambda _slot_us: False
-        receiver.forget()
-        await emptied(world)
-        async with a_worker(world, receiver.target):
-            await world.clock.advance(60)
-        assert receiver.asked == [("nightly", FIRST)]
-
-
 @pytest.mark.parametrize("is_written", [True, False], ids=["written", "not-written-yet"])
 async def test_an_edit_that_does_not_touch_the_timing_keeps_what_is_open(is_written):
     world = World()
@@ -296,19 +258,4 @@ async def test_hundreds_of_planned_slots_are_all_run_though_a_status_lists_fewer
         assert set(receiver.took.values()) == {1}
 
 
-async def test_a_retry_whose_slot_ended_later_is_not_opened_by_late_news():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(FIRST_AFTER + 10)
-        await world.tell(uid, event(made, FIRST))
-        await world.tell(uid, event(made, FIRST, RunState.RUNNING, reason="Rejected"))
-        await world.clock.advance(5)
-        assert "openSlots" not in world.status()
-
-
 FIRST_AFTER = 300  # seconds from the beginning of a world to its first slot
-
-
-def test_the_first_slot_is_where_these_tests_think_it_is():
-    assert at("2026-03-01 12:05:00") == FIRST

@@ -8,14 +8,8 @@ import contextlib
 
 import pytest
 
-from duepoint.controller import inventory
-from duepoint.controller.status import outcomes as reading
-from duepoint.delayqueue import messages
 from duepoint.kube import jobs, port
 from duepoint.runs import outcome as outcomes
-from duepoint.runs import run as runs
-from duepoint.runs.run import RunState
-from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.job import activejobs
 from duepoint.targets.job.target import JobTarget
@@ -23,7 +17,6 @@ from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
-from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000
@@ -137,29 +130,6 @@ async def test_no_job_is_made_twice_or_lost_or_missed_after_a_fallback(
         assert has_settled(world)
 
 
-async def test_a_slot_that_waits_is_not_forgotten_where_the_server_goes_back_once_more():
-    world = World(shards=1)
-    webhooks = RecordingTarget(world.clock)
-    async with world.leader():
-        await world.apply(schedule="@every 10s", catchUpPolicy="All")
-        async with a_worker(world, webhooks):
-            await world.clock.advance(45)
-            before = world.queue.snapshot()
-            due_us = world.chain_due_us(world.object()["metadata"]["uid"])
-            await world.clock.advance((due_us - world.clock.now_us()) / S - 0.5)
-        world.queue.fall_back(before)
-        await world.clock.advance(1)
-        async with a_worker(world, webhooks):
-            await world.clock.advance(0.2)  # the slot waits for the leader, who has heard of it
-        assert not has_settled(world)
-        world.queue.fall_back(before)
-        await world.clock.advance(6)
-        async with a_worker(world, webhooks):
-            await world.clock.advance(20)
-        assert due_us in {firing.slot_us for firing in webhooks.fired}
-        assert has_settled(world)
-
-
 def refused_twice(world: World) -> RecordingTarget:
     """A receiver that answers 503 to its first two requests and takes the others."""
     webhooks = RecordingTarget(world.clock)
@@ -256,71 +226,6 @@ async def test_a_slot_that_a_status_tells_as_ended_is_not_opened_by_an_older_que
         assert len(webhooks.fired) == tried
 
 
-async def test_a_slot_that_was_to_be_tried_again_gets_its_lost_point_back():
-    world = World(shards=1)
-    webhooks = RecordingTarget(world.clock)
-    refused = outcomes.Retry(reason="Rejected", message="503", started=True, http_status=503)
-    webhooks.always_reply(lambda _firing: refused)
-    async with world.leader():
-        await world.apply(schedule="@at 2026-03-01T12:00:30Z")
-        async with a_worker(world, webhooks):
-            await world.clock.advance(29)
-            before = world.queue.snapshot()
-            await world.clock.advance(6)
-            assert world.status()["openSlots"]["count"] == 1
-            webhooks.always_reply(
-                lambda _firing: outcomes.Delivered(accepted_us=world.clock.now_us())
-            )
-            webhooks.fired.clear()
-            world.queue.fall_back(before)
-            await world.clock.advance(30)
-        assert len(webhooks.fired) == 1
-        assert world.status()["lastRun"]["outcome"] == "Succeeded"
-        assert "openSlots" not in world.status()
-
-
-class Hesitant:
-    """Makes Jobs, but not those of some slots."""
-
-    def __init__(self, world: World) -> None:
-        self._jobs = JobTarget(world.api, world.clock)
-        self.refuses: set[int] = set()
-
-    async def fire(self, firing):
-        if firing.slot_us in self.refuses:
-            return outcomes.Retry(reason=Reason.API_UNAVAILABLE, message="503")
-        return await self._jobs.fire(firing)
-
-
-@pytest.mark.parametrize("handed_over", ["before", "after"])
-async def test_a_slot_that_a_status_lists_as_open_has_ended_when_its_job_is_there(handed_over):
-    """Whether its point went back with the server, or was not there yet in its older state."""
-    world = World(shards=1)
-    async with a_cluster(world) as cluster, contextlib.AsyncExitStack() as lead:
-        await lead.enter_async_context(world.leader())
-        await world.apply_job(schedule="@every 1s", catchUpPolicy="All")
-        hesitant = Hesitant(world)
-        async with a_worker(world, job_target=hesitant):
-            await world.clock.advance(10.5)
-            slot_us = world.clock.now_us() // S * S + 2 * S
-            hesitant.refuses.add(slot_us)
-            before = world.queue.snapshot()
-            await world.clock.advance(9)
-            assert world.status()["openSlots"]["count"] == 1
-            if handed_over == "before":
-                before = world.queue.snapshot()
-            await lead.aclose()
-            hesitant.refuses.clear()
-            await world.clock.advance(60)
-            assert slot_us // S in slots_made(cluster)
-            world.queue.fall_back(before)
-            await world.clock.advance(2)
-            await lead.enter_async_context(world.leader(epoch=2))
-            await world.clock.advance(60)
-        assert "openSlots" not in world.status()
-        assert [name for name, count in cluster.made.items() if count > 1] == []
-
-
 @pytest.mark.parametrize("seconds", [22, 60], ids=["not due yet", "due"])
 async def test_the_job_of_a_slot_that_waited_for_others_is_made_once(seconds):
     """Where its server went back it waits again, and its due may be later than its Job was."""
@@ -345,65 +250,6 @@ async def test_the_job_of_a_slot_that_waited_for_others_is_made_once(seconds):
         assert not any(shard.members for shard in world.queue.shards.values())
         assert len(cluster.made) == 4
         assert [name for name, count in cluster.made.items() if count > 1] == []
-
-
-async def test_a_slot_that_has_ended_is_not_open_where_redis_goes_back_while_a_leader_reads(
-    monkeypatch,
-):
-    """The doubt is found out after the leader asked for it, and before it read the open slots."""
-    world = World(shards=1)
-    async with a_cluster(world) as cluster, contextlib.AsyncExitStack() as lead:
-        await lead.enter_async_context(world.leader())
-        await world.apply_job(
-            schedule="@every 1s", catchUpPolicy="All", successfulJobsHistoryLimit=0
-        )
-        hesitant = Hesitant(world)
-        async with a_worker(world, job_target=hesitant):
-            await world.clock.advance(10.5)
-            slot_us = world.clock.now_us() // S * S + 2 * S
-            hesitant.refuses.add(slot_us)
-            await world.clock.advance(9)
-            assert world.status()["openSlots"]["count"] == 1
-            before = world.queue.snapshot()
-            hesitant.refuses.clear()
-            await world.clock.advance(100)
-            assert "openSlots" not in world.status()
-            assert slot_us // S in slots_made(cluster)
-            await lead.aclose()
-            read = inventory.occurrences
-
-            def read_older(*args):
-                monkeypatch.setattr(reading.inventory, "occurrences", read)
-                world.queue.fall_back(before)
-                return read(*args)
-
-            monkeypatch.setattr(reading.inventory, "occurrences", read_older)
-            await lead.enter_async_context(world.leader(epoch=2))
-            await world.clock.advance(60)
-        assert has_settled(world)
-        assert reading.inventory.occurrences is read
-        assert [name for name, count in cluster.made.items() if count > 1] == []
-
-
-async def test_the_last_slot_has_ended_when_its_job_is_there_and_no_worker_says_so():
-    """Its news were lost with the server, so the watermark and the end come from the leader."""
-    world = World(shards=1)
-    async with a_cluster(world) as cluster:
-        async with world.leader():
-            await world.apply_job(schedule="@at 2026-03-01T12:00:10Z", startingDeadlineSeconds=600)
-            await world.clock.advance(5)
-        before = world.queue.snapshot()
-        async with a_worker(world):
-            await world.clock.advance(10)
-            assert len(cluster.made) == 1
-            world.queue.fall_back(before)
-            await world.clock.advance(2)
-            async with world.leader(epoch=2):
-                await world.clock.advance(30)
-                assert has_settled(world)
-                assert list(cluster.made.values()) == [1]
-                assert world.status()["settledThrough"] == "2026-03-01T12:00:10Z"
-                assert world.ready() == ("True", "Completed")
 
 
 async def test_entries_of_our_own_stream_that_went_back_are_written_again():
@@ -461,60 +307,6 @@ async def test_a_run_by_hand_that_went_back_is_not_made_twice():
             world.queue.fall_back(before)
             await world.clock.advance(30)
         assert sum(cluster.made.values()) == 1
-
-
-async def test_a_second_fallback_before_the_first_was_compared_loses_nothing():
-    world = World(shards=1)
-    async with contextlib.AsyncExitStack() as lead, a_cluster(world) as cluster:
-        await lead.enter_async_context(world.leader())
-        await world.apply_job(
-            schedule="@every 1s", successfulJobsHistoryLimit=0, catchUpPolicy="All"
-        )
-        async with a_worker(world):
-            await world.clock.advance(10)
-            before = world.queue.snapshot()
-            await world.clock.advance(5)
-            await lead.aclose()
-            world.queue.fall_back(before)
-            await world.clock.advance(3)
-            again = world.queue.snapshot()
-            await world.clock.advance(3)
-            world.queue.fall_back(again)
-            await world.clock.advance(3)
-            await lead.enter_async_context(world.leader(epoch=2))
-            await world.clock.advance(30)
-        made = slots_made(cluster)
-        assert [name for name, count in cluster.made.items() if count > 1] == []
-        assert made == list(range(made[0], made[-1] + 1))
-
-
-async def test_what_a_lost_claim_tells_is_a_run_and_ends_no_slot():
-    async with World(shards=1).leader() as world:
-        await world.apply(schedule="*/5 * * * *")
-        held = world.definitions()[0]
-        slot_us = world.clock.now_us() + 300 * S
-        told = event(world.object(), slot_us, state=RunState.SUCCEEDED)
-        await world.clock.advance(301)
-        world.queue.report(messages.ShardId(0), runs.pack([told]), is_lost=True)
-        await world.clock.advance(5)
-        assert world.status()["runs"]["started"] == 1
-        assert world.states.watermark_us(held.uid) < slot_us
-
-
-async def test_outcomes_that_a_server_shows_again_are_not_counted_again():
-    world = World(shards=1)
-    webhooks = RecordingTarget(world.clock)
-    async with world.leader():
-        await world.apply(schedule="@every 1s")
-        async with a_worker(world, webhooks):
-            await world.clock.advance(9.95)
-            before = world.queue.snapshot()
-            assert world.queue.shards[messages.ShardId(0)].outcomes
-            await world.clock.advance(60)
-            world.queue.fall_back(before)
-            await world.clock.advance(10)
-            uid = world.object()["metadata"]["uid"]
-            assert world.states.started(uid) == len({one.slot_us for one in webhooks.fired})
 
 
 async def test_an_edit_of_the_payload_loses_none_of_the_slots_that_wait():

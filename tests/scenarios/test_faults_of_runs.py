@@ -10,7 +10,6 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
@@ -98,23 +97,6 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
     assert (len(fired), set(fired.values())) == (SLOTS, {1})
 
 
-async def test_a_hand_over_that_never_arrived_is_made_again(monkeypatch):
-    world = RunWorld()
-    enqueue, lost = world.queue.occurrences.enqueue_many, []
-
-    async def losing(*args):
-        if len(lost) < 5:
-            lost.append(args)
-            raise errors.QueueUnavailable("the request was lost")
-        return await enqueue(*args)
-
-    async with world.leader(), world.working():
-        monkeypatch.setattr(world.queue.occurrences, "enqueue_many", losing)
-        await a_backfill(world, job=False)
-        await to_the_end(world)
-    assert world.counts() == (SLOTS, SLOTS, SLOTS, 0, 0)
-
-
 async def test_an_emptied_index_loses_no_slot_of_a_backfill():
     world = RunWorld()
     async with world.leader():
@@ -156,15 +138,6 @@ async def test_a_job_deleted_while_nobody_leads_has_failed_and_is_not_made_again
     assert world.counts() == (SLOTS, SLOTS, SLOTS - 1, 1, 0)
     assert gone not in {job["metadata"]["name"] for job in world.jobs()}
     assert world.run_condition("Failed")["status"] == "True"
-
-
-async def test_a_job_deleted_by_hand_has_failed():
-    async with RunWorld().leader() as world, world.working():
-        await a_backfill(world, maxParallel=1)
-        await world.clock.advance(2)
-        await world.api.request("DELETE", jobs.path(NAMESPACE, world.jobs()[0]["metadata"]["name"]))
-        await world.clock.advance(2)
-        assert world.counts()[3] == 1
 
 
 async def test_a_scheduled_run_deleted_while_nobody_leads_starts_nothing_more():
@@ -218,22 +191,6 @@ async def test_a_former_leader_hands_nothing_over():
         assert group is not None
         assert group.subgroup(queue_errors.Fenced) is not None
         world.running.remove(task)
-
-
-async def test_statuses_that_cannot_be_written_hold_up_no_slot():
-    async with RunWorld().leader() as world, world.working():
-        for _ in range(6):
-            world.api.fail_next(
-                kube_errors.Unavailable("PATCH: 503", sent=True),
-                resource="scheduleruns",
-                verb="PATCH",
-            )
-        await a_backfill(world, job=False)
-        await world.clock.advance(40)  # six tries with their waits take 31 s at most
-        fired = collections.Counter(one.slot_us for one in world.target.fired if one.run_uid)
-        assert (len(fired), set(fired.values())) == (SLOTS, {1})
-        await to_the_end(world)
-        assert world.counts() == (SLOTS, SLOTS, SLOTS, 0, 0)
 
 
 async def test_an_edit_of_the_timing_counts_from_the_next_slot_on():

@@ -8,10 +8,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
-from duepoint.runs.outcome import Retry
-from duepoint.schedules.conditions import Reason
 from tests.unit.controller.runworld import NAMESPACE, RunWorld
 
 SLOTS = 24
@@ -120,34 +117,6 @@ async def test_a_run_whose_schedule_and_jobs_went_while_no_operator_ran_ends():
     assert world.counts() == (SLOTS, 4, 0, 4, 0)
 
 
-async def test_jobs_that_outlive_their_schedule_are_waited_for():
-    """Deleted with --cascade=orphan."""
-    async with RunWorld().leader() as world, world.working():
-        await a_backfill(world, job=True, maxParallel=2)
-        await world.clock.advance(2)
-        await world.delete()
-        await world.clock.advance(600)
-        waiting = world.run_condition("Reconciling")
-        assert waiting["reason"] == "ScheduleDeleted"
-        assert len(world.run_status()["active"]) == 2
-        await world.finish_jobs()
-        await world.clock.advance(5)
-        assert told(world) == "ScheduleDeleted"
-        assert world.counts() == (SLOTS, 2, 2, 0, 0)
-
-
-async def test_a_run_all_of_whose_slots_ended_well_is_complete_though_its_schedule_is_gone():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job()
-        await world.run_schedule()
-        await world.clock.advance(2)
-        await world.delete()
-        await world.finish_jobs()
-        await world.clock.advance(5)
-        assert world.counts() == (1, 1, 1, 0, 0)
-        assert world.run_condition("Complete")["status"] == "True"
-
-
 async def test_a_slot_that_waits_for_another_run_never_starts_once_its_schedule_is_gone():
     async with RunWorld().leader() as world, world.working():
         await world.apply_job(schedule="0 0 1 1 *", concurrencyPolicy="Queue")
@@ -163,21 +132,6 @@ async def test_a_slot_that_waits_for_another_run_never_starts_once_its_schedule_
         await collect_jobs(world)
         await world.clock.advance(10)
         assert told(world, "first") == "ScheduleDeleted"
-
-
-async def test_a_delivery_under_way_is_waited_for_and_counted():
-    async with RunWorld().leader() as world, world.working():
-        world.target.hold()
-        await a_backfill(world, maxParallel=2)
-        await world.clock.advance(2)
-        await world.delete()
-        await world.clock.advance(20)
-        assert world.run_condition("Reconciling")["reason"] == "ScheduleDeleted"
-        world.target.let_go()
-        await world.clock.advance(5)
-        assert told(world) == "ScheduleDeleted"
-        assert world.counts() == (SLOTS, 2, 2, 0, 0)
-        assert len(fired(world)) == 2
 
 
 async def test_a_delivery_under_way_is_waited_for_although_the_answer_that_says_so_is_lost(
@@ -205,35 +159,6 @@ async def test_a_delivery_under_way_is_waited_for_although_the_answer_that_says_
         world.target.let_go()
         await world.clock.advance(5)
         assert world.counts() == (SLOTS, 2, 2, 0, 0)
-
-
-async def test_a_delivery_that_is_refused_after_its_schedule_is_gone_has_failed():
-    async with RunWorld().leader() as world, world.working():
-        world.target.hold()
-        world.target.always_reply(Retry(reason=Reason.NETWORK, message="connection refused"))
-        await world.apply()
-        await world.run_schedule()
-        await world.clock.advance(2)
-        await world.delete()
-        world.target.let_go()
-        await world.clock.advance(5)
-        assert told(world) == "ScheduleDeleted"
-        assert world.counts() == (1, 1, 0, 1, 0)
-
-
-async def test_a_delivery_that_waits_for_its_next_try_has_failed():
-    async with RunWorld().leader() as world, world.working():
-        world.target.always_reply(Retry(reason=Reason.NETWORK, message="connection refused"))
-        await world.apply(schedule="0 0 1 1 *")
-        await world.run_schedule()
-        await world.clock.advance(60)
-        await world.delete()
-        tries = len(world.target.fired)
-        await world.clock.advance(3)
-        assert told(world) == "ScheduleDeleted"
-        assert world.counts() == (1, 1, 0, 1, 0)
-        await world.clock.advance(600)
-        assert len(world.target.fired) == tries
 
 
 async def test_what_a_killed_worker_held_has_failed_once_no_attempt_can_last_any_longer():
@@ -276,20 +201,6 @@ async def test_a_run_begins_with_the_first_schedule_of_its_name_and_with_no_othe
         await world.clock.advance(10)
         assert told(world) == "ScheduleDeleted"
         assert world.run_status()["scheduleUid"] == second["metadata"]["uid"]
-
-
-async def test_nothing_is_handed_over_before_the_status_names_the_schedule():
-    world = RunWorld()
-    async with world.leader(), world.working():
-        await world.apply()
-        world.api.fail_next(
-            kube_errors.Unavailable("PATCH: 503", sent=True), resource="scheduleruns", verb="PATCH"
-        )
-        await world.run_schedule()
-        await world.clock.advance(0.2)
-        assert fired(world) == {}
-        await world.clock.advance(5)
-        assert len(fired(world)) == 1
 
 
 async def test_an_edit_that_is_refused_and_mended_loses_no_slot_of_a_backfill():

@@ -102,18 +102,6 @@ async def test_only_the_zones_that_have_changed_are_armed_again(upgrade):
     assert [one.definition.name for one in armed] == ["nightly"]
 
 
-async def test_a_worker_of_the_former_version_goes_by_the_data_of_the_leader(upgrade):
-    world = World()
-    target = RecordingTarget(world.clock)
-    with upgrade(0):
-        async with world.leader():
-            await world.apply(**BERLIN)
-            await world.clock.advance(5)
-    async with a_worker(world, target):  # which knows Berlin as it was
-        await hours(world, 26.5)
-    assert fired(target) == [at("2026-03-01 14:00"), at("2026-03-02 14:00")]
-
-
 async def test_a_worker_of_the_next_version_goes_by_the_data_of_the_leader(upgrade):
     world = World()
     target = RecordingTarget(world.clock)
@@ -124,19 +112,6 @@ async def test_a_worker_of_the_next_version_goes_by_the_data_of_the_leader(upgra
         async with a_worker(world, target):
             await hours(world, 26.5)
     assert fired(target) == [at("2026-03-01 13:00"), at("2026-03-02 13:00")]
-
-
-async def test_an_overdue_slot_that_the_new_data_do_not_name_is_not_run(upgrade):
-    world = World()
-    async with world.leader():
-        await world.apply(**BERLIN)
-        await hours(world, 2.5)  # no worker runs: the slot of 13:00 is overdue
-    target = RecordingTarget(world.clock)
-    with upgrade(2):  # by which it was at 12:00, before anybody knew that
-        async with world.leader(epoch=2), a_worker(world, target):
-            await hours(world, 24)
-            assert world.status()["runs"]["missed"] == 0
-    assert fired(target) == [at("2026-03-02 12:00")]
 
 
 async def test_an_overdue_slot_that_the_new_data_name_too_is_run(upgrade):

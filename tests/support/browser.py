@@ -12,7 +12,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -137,32 +137,6 @@ class Page:
         )
         await self.until(f"!!{find}")
         await self.run(f"{find}.click()")
-
-    async def longest_task_ms(self, action: Awaitable[object]) -> float:
-        """CPU time of the page's longest task while the action goes on.
-
-        CPU time and not time by the clock: what other processes do meanwhile does not count.
-        """
-        self._traced, self._is_traced = [], asyncio.Event()
-        config = {"includedCategories": ["toplevel"], "excludedCategories": ["*"]}
-        await self.send("Tracing.start", transferMode="ReportEvents", traceConfig=config)
-        try:
-            await action
-        finally:
-            await self.send("Tracing.end")
-            await asyncio.wait_for(self._is_traced.wait(), 120)
-        main = {
-            (each["pid"], each["tid"])
-            for each in self._traced
-            if each["name"] == "thread_name" and each["args"]["name"] == "CrRendererMain"
-        }
-        tasks = [
-            each["tdur"] / 1_000
-            for each in self._traced
-            if "tdur" in each and (each["pid"], each["tid"]) in main
-        ]
-        assert tasks, "the browser has recorded no task of the page"
-        return max(tasks)
 
     async def picture(self, path: Path) -> None:
         answer = await self.send("Page.captureScreenshot", format="png")

@@ -35,8 +35,6 @@ from tools.devcluster import credentials, ports
 
 BIN = Path(sys.executable).parent
 SYSTEM = "duepoint-system"
-#: Pages whose commands of Duepoint are never warm.
-TRUE_STARTS = ("README", "first-schedule")
 _SECRET = "whsec_bmV3IHNlY3JldCBuZXcgc2VjcmV0IDI0"
 _CRONJOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -146,7 +144,7 @@ class Reader:
         """
         process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", f"exec {self._adapted(command)}"],
-            cwd=folder, env=self._environment_in(folder), stdin=subprocess.DEVNULL, text=True,
+            cwd=folder, env=self.environment, stdin=subprocess.DEVNULL, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         guard = threading.Timer(LONGEST_SECONDS, process.kill)
@@ -186,16 +184,10 @@ class Reader:
     def _run(self, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", f"{_PATIENT_HEAD}\n{self._adapted(command)}"],
-            cwd=folder, env=self._environment_in(folder), stdin=subprocess.DEVNULL,
+            cwd=folder, env=self.environment, stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True, check=False, timeout=LONGEST_SECONDS,
         )  # fmt: skip
-
-    def _environment_in(self, folder: Path) -> dict[str, str]:
-        """Commands of some pages start as an installed one does, before any in ``programs``."""
-        if folder.name not in TRUE_STARTS:
-            return self.environment
-        return {**self.environment, "PATH": f"{BIN}:{self.environment['PATH']}"}
 
     # -- files -----------------------------------------------------------------------------------
 

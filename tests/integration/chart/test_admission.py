@@ -264,21 +264,6 @@ def test_labels_and_status_of_a_schedule_of_jobs_stay_free(world: World) -> None
     assert told.ok, message(told)
 
 
-def test_a_schedule_from_before_the_policies_is_judged_when_its_spec_changes(world: World) -> None:
-    path = world.schedule(FROM_BEFORE)
-
-    def merge(body: dict[str, Any], where: str = path) -> kubeapi.Answer:
-        return world.ask(
-            world.user("scheduler"), "PATCH", where, body,
-            content_type="application/merge-patch+json",
-        )  # fmt: skip
-
-    assert merge({"metadata": {"labels": {"a": "b"}}}).ok
-    assert merge({"status": {"target": "Job"}}, f"{path}/status").ok
-    assert merge({"spec": {"suspend": True}}).code == 403
-    assert world.ask(world.user("scheduler"), "DELETE", path).ok
-
-
 def test_a_schedule_that_sends_tokens_takes_the_right_to_make_them(world: World) -> None:
     refused = world.create("scheduler", WITH_TOKEN)
     assert refused.code == 403
@@ -384,22 +369,6 @@ def test_a_set_may_not_ask_for_more_of_redis_than_the_installation_gives(world: 
     assert asked(MOST_MEMBERS + 1, rows={"inline": [{"id": "a", "schedule": "@daily"}]}).ok
 
 
-def test_a_limit_of_members_counts_for_sets_that_write_none(helm: Helm) -> None:
-    """The policy has no default but that of the operator."""
-    from duepoint.schedules.sets import setspec
-
-    things = helm.rendered("development", "--set=admission.setMembers=5")
-    (policy,) = (
-        one["spec"]
-        for one in things
-        if one["kind"] == "ValidatingAdmissionPolicy"
-        and one["metadata"]["name"].startswith("duepoint-schedulesets.")
-    )
-    (judged,) = (one for one in policy["validations"] if "limits" in one["expression"])
-    assert f": {setspec.SetLimits().members})" in judged["expression"]
-    assert " 5 >=" in judged["expression"]
-
-
 # -- ScheduleRuns ---------------------------------------------------------------------------------
 
 
@@ -437,16 +406,6 @@ def a_job(world: World, *, owner: dict[str, Any] | None) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": JOB}
 
 
-SCHEDULE = {
-    "apiVersion": "duepoint.dev/v1alpha1",
-    "kind": "Schedule",
-    "name": "nightly",
-    "uid": "7d3cf6a0-0000-4000-8000-000000000000",
-    "controller": True,
-    "blockOwnerDeletion": False,
-}
-
-
 @pytest.fixture(scope="module")
 def accounts(world: World) -> dict[str, str]:
     """Both accounts, with more rights than the chart gives: the policy is what is tested."""
@@ -481,79 +440,6 @@ def accounts(world: World) -> dict[str, str]:
     return names
 
 
-def jobs_of(namespace: str) -> str:
-    return f"/apis/batch/v1/namespaces/{namespace}/jobs"
-
-
-def test_the_worker_creates_jobs_of_schedules_alone(world: World, accounts: dict[str, str]) -> None:
-    worker, path = accounts["worker"], jobs_of(world.team)
-    for kind in ("Schedule", "ScheduleSet"):
-        owned = a_job(world, owner={**SCHEDULE, "kind": kind})
-        assert world.ask(worker, "POST", path, owned, dryRun="All").ok
-    for owner in (
-        None,
-        {**SCHEDULE, "controller": False},
-        {**SCHEDULE, "kind": "CronJob", "apiVersion": "batch/v1"},
-        {**SCHEDULE, "apiVersion": "example.com/v1"},
-    ):
-        refused = world.ask(worker, "POST", path, a_job(world, owner=owner), dryRun="All")
-        assert refused.code == 403, owner
-        assert "Jobs that a Schedule or a ScheduleSet controls" in message(refused)
-
-
-@pytest.mark.parametrize("place", ["release", "kube-system"])
-def test_the_worker_creates_no_jobs_in_namespaces_of_the_system(
-    world: World, accounts: dict[str, str], place: str
-) -> None:
-    space = world.release if place == "release" else place
-    job = a_job(world, owner=SCHEDULE)
-    refused = world.ask(accounts["worker"], "POST", jobs_of(space), job, dryRun="All")
-    assert refused.code == 403
-    assert "no Jobs in this namespace" in message(refused)
-
-
-@pytest.mark.parametrize("process", ["worker", "operator"])
-def test_neither_account_deletes_or_changes_another_ones_job(
-    world: World, accounts: dict[str, str], process: str
-) -> None:
-    made = world.api.request("POST", jobs_of(world.team), a_job(world, owner=None))
-    path = f"{jobs_of(world.team)}/{made.body['metadata']['name']}"
-    assert world.ask(accounts[process], "DELETE", path).code == 403
-    suspended = world.ask(
-        accounts[process], "PATCH", path, {"spec": {"suspend": True}},
-        content_type="application/merge-patch+json",
-    )  # fmt: skip
-    assert suspended.code == 403
-    adopted = world.ask(
-        accounts[process], "PATCH", path, {"metadata": {"ownerReferences": [SCHEDULE]}},
-        content_type="application/merge-patch+json",
-    )  # fmt: skip
-    assert adopted.code == 403
-    assert "Jobs that a Schedule or a ScheduleSet controls" in message(adopted)
-    # The cluster's collector deletes at once what an object owns that is not there.
-    schedule = world.create("developer", TO_JOB).body["metadata"]
-    owner = {**SCHEDULE, "name": schedule["name"], "uid": schedule["uid"]}
-    owned = world.api.request("POST", jobs_of(world.team), a_job(world, owner=owner))
-    path = f"{jobs_of(world.team)}/{owned.body['metadata']['name']}"
-    assert world.ask(accounts[process], "DELETE", path, dryRun="All").ok
-
-
-def test_the_operator_creates_jobs_as_a_dry_run_only(
-    world: World, accounts: dict[str, str]
-) -> None:
-    operator, path = accounts["operator"], jobs_of(world.team)
-    job = a_job(world, owner=SCHEDULE)
-    assert world.ask(operator, "POST", path, job, dryRun="All").ok
-    refused = world.ask(operator, "POST", path, job)
-    assert refused.code == 403
-    assert "as a dry run only" in message(refused)
-
-
-def test_another_account_is_not_concerned(world: World) -> None:
-    made = world.api.request("POST", jobs_of(world.team), a_job(world, owner=None), dryRun="All")
-    assert made.ok
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_a_policy_cannot_judge_is_refused(helm: Helm, variant: str) -> None:
     things = helm.rendered(variant)
@@ -563,11 +449,6 @@ def test_what_a_policy_cannot_judge_is_refused(helm: Helm, variant: str) -> None
     assert [one["spec"]["validationActions"] for one in bindings] == [["Deny"]] * 5
     named = {one["metadata"]["name"] for one in policies}
     assert {one["spec"]["policyName"] for one in bindings} == named
-
-
-def test_the_policies_can_be_left_out(helm: Helm) -> None:
-    things = helm.rendered("development", "--set=admission.enabled=false")
-    assert not [one for one in things if one["kind"].startswith("ValidatingAdmission")]
 
 
 def test_an_installation_for_some_namespaces_judges_those_alone(helm: Helm) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.integration.chart import cases
-from tests.integration.chart.helm import CHART, Helm, objects
+from tests.integration.chart.helm import Helm, objects
 from tests.integration.chart.test_on_a_cluster import assert_accepted
 from tests.integration.crds import kubeapi
 from tests.integration.crds.conftest import install
@@ -66,10 +66,6 @@ def default(helm: Helm) -> str:
     return helm.text(cases.BASE)
 
 
-def test_rendering_twice_gives_the_same_objects(helm: Helm, default: str) -> None:
-    assert helm.text(cases.BASE) == default
-
-
 @pytest.mark.parametrize("name", ADDS)
 def test_a_value_reaches_the_objects(helm: Helm, default: str, name: str) -> None:
     text = helm.text(cases.merged(cases.BASE, cases.CASES[name]))
@@ -89,18 +85,6 @@ def test_a_value_reaches_the_objects(helm: Helm, default: str, name: str) -> Non
 def test_a_value_takes_a_part_away(helm: Helm, default: str, name: str, part: str) -> None:
     assert part in default
     assert part not in helm.text(cases.merged(cases.BASE, cases.CASES[name]))
-
-
-def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write(
-    helm: Helm,
-) -> None:
-    said = helm.run(
-        "template", "duepoint", str(CHART), "--namespace=jobs", "--set=redis.url=redis://redis:6379",
-        refused=True,
-    )  # fmt: skip
-    assert "head -c 32 /dev/urandom | kubectl create secret generic duepoint-blob-key" in said
-    assert "--namespace jobs" in said
-    assert "set blobKey.existingSecret=duepoint-blob-key" in said
 
 
 @pytest.mark.parametrize(
@@ -175,28 +159,6 @@ def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write
 )  # fmt: skip
 def test_contradictions_are_refused_by_name(helm: Helm, values: Any, says: str) -> None:
     assert says in helm.text(cases.merged(cases.BASE, values), refused=True)
-
-
-def test_common_labels_are_on_every_object_and_on_the_pods(helm: Helm) -> None:
-    values = cases.merged(cases.BASE, {
-        **cases.CASES["labels-and-development-redis"],
-        "crds": {"enabled": True},
-        "metrics": {"monitor": {"kind": "PodMonitor"}, "service": {"enabled": True}},
-        "networkPolicy": {"enabled": True},
-        "worker": {
-            "autoscaling": {"kind": "HorizontalPodAutoscaler"},
-            "podDisruptionBudget": {"maxUnavailable": 1},
-        },
-    })  # fmt: skip
-    things = objects(helm.text(values))
-    without = [
-        f"{thing['kind']} {thing['metadata']['name']}"
-        for thing in things
-        if thing["metadata"].get("labels", {}).get("team") != "platform"
-    ]
-    assert without == []
-    pods = [thing["spec"]["template"] for thing in things if thing["kind"] == "Deployment"]
-    assert {pod["metadata"]["labels"]["team"] for pod in pods} == {"platform"}
 
 
 @pytest.fixture(scope="module")

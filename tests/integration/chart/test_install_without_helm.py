@@ -62,38 +62,6 @@ def test_every_object_is_accepted_in_a_restricted_namespace(
         assert_accepted(api, thing)
 
 
-def test_the_example_changes_image_number_settings_and_budgets() -> None:
-    [worker] = [
-        one
-        for one in of_kind(built("example"), "Deployment")
-        if one["metadata"]["name"] == "duepoint-worker"
-    ]
-    [container] = worker["spec"]["template"]["spec"]["containers"]
-    [base] = {
-        each["image"]
-        for one in of_kind(built("base"), "Deployment")
-        for each in one["spec"]["template"]["spec"]["containers"]
-    }
-    assert container["image"] == f"registry.example.com/{base}"
-    assert worker["spec"]["replicas"] == 4
-    settings = {one["name"]: one.get("value") for one in container["env"]}
-    assert settings["DUEPOINT_EGRESS_ALLOWED_CIDRS"] == "10.1.2.0/24"
-    assert settings["DUEPOINT_EGRESS_MODE"] == "same-namespace", "the others stay"
-    for budget in of_kind(built("example"), "PodDisruptionBudget"):
-        selected = budget["spec"]["selector"]["matchLabels"].items()
-        matching = [
-            one
-            for one in of_kind(built("example"), "Deployment")
-            if selected <= one["spec"]["template"]["metadata"]["labels"].items()
-        ]
-        assert len(matching) == 1
-
-
-def test_nothing_in_it_takes_a_schedule_or_a_key_with_it() -> None:
-    kinds = {one["kind"] for one in built("base") + built("example")}
-    assert not kinds & {"CustomResourceDefinition", "Namespace", "Secret"}
-
-
 def _older(folder: Path) -> str:
     """install.yaml of a release before this one."""
     chart = folder / "duepoint"

@@ -142,39 +142,6 @@ def test_the_secret_reader_is_bound_only_on_demand_and_only_where_we_look(helm: 
     }
 
 
-def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
-    things = helm.rendered(
-        "development",
-        "--set=ownStreams.bytesPerNamespace=1073741824",
-        "--set=deadLetters.bytesPerNamespace=33554432",
-    )
-    workloads = of_kind(things, "Deployment")
-    assert len(workloads) >= 2
-    for workload in workloads:
-        (container,) = workload["spec"]["template"]["spec"]["containers"]
-        said = {each["name"]: each.get("value") for each in container.get("env", ())}
-        if "DUEPOINT_REDIS_URL" not in said:
-            continue
-        wanted = {
-            "DUEPOINT_OWN_STREAM_BYTES_PER_NAMESPACE": "1073741824",
-            "DUEPOINT_DEAD_LETTER_BYTES_PER_NAMESPACE": "33554432",
-        }
-        assert {name: said.get(name) for name in wanted} == wanted
-
-
-def test_two_releases_on_one_server_are_kept_apart_by_their_prefix(helm: Helm) -> None:
-    things = helm.rendered("development", "--set=redis.prefix=dp-staging")
-    for component in ("operator", "worker"):
-        [container] = _deployment(things, component)["spec"]["template"]["spec"]["containers"]
-        said = {variable["name"]: variable.get("value") for variable in container["env"]}
-        assert said["DUEPOINT_REDIS_PREFIX"] == "dp-staging"
-
-
-def test_a_list_of_namespaces_that_is_null_is_an_empty_one(helm: Helm) -> None:
-    null = helm.rendered("development", "--set-json=watchNamespaces=null")
-    assert null == helm.rendered("development", "--set-json=watchNamespaces=[]")
-
-
 def test_a_namespaced_release_binds_nothing_everywhere(helm: Helm) -> None:
     things = helm.rendered("namespaced")
     assert of_kind(things, "ClusterRoleBinding") == []
@@ -278,69 +245,6 @@ def test_the_values_for_production_switch_nothing_dangerous_on(helm: Helm, tmp_p
     assert not [one for one in bindings if "secret-reader" in one["roleRef"]["name"]]
 
 
-@pytest.mark.parametrize("component", ["operator", "worker"])
-def test_two_replicas_roll_and_no_service_link_becomes_a_setting(
-    helm: Helm, component: str
-) -> None:
-    deployment = _deployment(helm.rendered("development"), component)
-    assert deployment["spec"]["replicas"] == 2
-    assert deployment["spec"]["strategy"]["type"] == "RollingUpdate"
-    pod = deployment["spec"]["template"]["spec"]
-    assert pod["enableServiceLinks"] is False
-    [container] = pod["containers"]
-    assert container["command"] == ["duepoint", component]
-    assert container["ports"] == [{"name": "http", "containerPort": 8080, "protocol": "TCP"}]
-    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
-    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
-
-
-API = ("--set=api.enabled=true", "--set=api.tls.secretName=tls")
-
-
-@pytest.mark.parametrize("component", ["operator", "worker", "api"])
-def test_a_release_waits_until_every_pod_is_ready(helm: Helm, component: str) -> None:
-    """`helm install --wait` is content while as many Pods as may be unavailable are not ready."""
-    deployment = _deployment(helm.rendered("development", *API), component)
-    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
-
-
-def test_the_http_api_serves_on_after_sigterm_and_is_given_the_time_for_it(
-    helm: Helm, tmp_path: Path
-) -> None:
-    pod = _deployment(helm.rendered("development", *API), "api")
-    chosen = settings.read(settings.ApiSettings, _environment(pod, tmp_path), {})
-    assert chosen.shutdown_delay_seconds >= 5
-    longest = chosen.shutdown_delay_seconds + chosen.grace_seconds
-    assert pod["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > longest
-
-
-def test_the_development_valkey_answers_other_pods_whatever_its_image_is_built_with(
-    helm: Helm,
-) -> None:
-    [container] = _deployment(helm.rendered("development"), "valkey")["spec"]["template"]["spec"][
-        "containers"
-    ]
-    command = container["command"]
-    assert command[command.index("--protected-mode") + 1] == "no"
-
-
-def test_a_platform_may_choose_the_user(helm: Helm) -> None:
-    for thing in helm.rendered("development", *API, "--set=runAsUser=null"):
-        if thing["kind"] in ("Deployment", "Pod") and "valkey" not in thing["metadata"]["name"]:
-            pod = (
-                thing["spec"]["template"]["spec"] if "template" in thing["spec"] else thing["spec"]
-            )
-            assert pod["securityContext"] == {
-                "runAsNonRoot": True,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            }
-
-
-def test_a_worker_is_given_time_for_its_deliveries(helm: Helm) -> None:
-    pod = _deployment(helm.rendered("production"), "worker")["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] > 60, "graceSeconds is 60 there"
-
-
 @pytest.mark.parametrize("name", ["schedules", "scheduleruns", "schedulesets"])
 def test_the_chart_carries_the_crds_as_they_are(helm: Helm, name: str) -> None:
     path = ROOT / "crds" / f"duepoint.dev_{name}.yaml"
@@ -352,10 +256,6 @@ def test_the_chart_carries_the_crds_as_they_are(helm: Helm, name: str) -> None:
     ]
     assert carried["spec"] == ours["spec"]
     assert carried["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
-
-
-def test_crds_can_be_left_to_others(helm: Helm) -> None:
-    assert of_kind(helm.rendered("namespaced"), "CustomResourceDefinition") == []
 
 
 @pytest.mark.parametrize(
@@ -398,27 +298,6 @@ def test_wrong_values_are_refused_by_name(helm: Helm, words: list[str], says: st
         refused=True,
     )
     assert says in told
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_helm_lint_is_content(helm: Helm, variant: str) -> None:
-    lint = ["lint", "--strict", str(CHART), f"--kube-version={KUBE_VERSION}"]
-    told = helm.run(*lint, f"--values={values(variant)}")
-    assert "0 chart(s) failed" in told
-    assert "WARNING" not in told
-
-
-def test_no_annotation_holds_a_hash_of_the_redis_password(helm: Helm) -> None:
-    def annotation(url: str) -> str:
-        options = (f"--set=redis.url={url}", "--set=redis.development.enabled=false")
-        things = helm.rendered("development", *options)
-        template = _deployment(things, "worker")["spec"]["template"]
-        return str(template["metadata"]["annotations"]["checksum/redis"])
-
-    plain = annotation("rediss://redis.example.com:6379/0")
-    for login in (":one@", "user:two@", "user:p%40ss@"):
-        assert annotation(f"rediss://{login}redis.example.com:6379/0") == plain
-    assert annotation("rediss://other.example.com:6379/0") != plain
 
 
 def test_network_policies_close_what_nobody_needs(helm: Helm) -> None:

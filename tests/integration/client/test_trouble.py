@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from duepoint import client
-from duepoint.client import MemberRow, MemberSpec, Retries
+from duepoint.client import MemberRow, MemberSpec
 from tests.fakes import memoryapi
 from tests.support import certificates
 from tests.unit.client.conftest import QUICK
@@ -65,13 +65,6 @@ def test_a_one_off_whose_answer_was_lost_is_made_once(reminders, api):
     assert list(api.members) == [made.id]
 
 
-def test_two_changes_have_two_keys(reminders, api):
-    reminders.create(SPEC)
-    reminders.create(SPEC)
-
-    assert len({headers["Idempotency-Key"] for _, _, headers in api.requests}) == 2
-
-
 def test_a_deletion_of_a_version_says_after_a_lost_answer_that_there_was_one(reminders, api):
     etag = reminders.put("a", SPEC).etag
 
@@ -91,16 +84,6 @@ def test_it_waits_as_long_as_the_api_asks(reminders, api):
     reminders.put("a", SPEC)
 
     assert time.monotonic() - began >= 1.0
-
-
-def test_it_does_not_wait_longer_than_it_may(reminders, api):
-    api.faults.append(memoryapi.busy(429, retry_after="3600"))
-    began = time.monotonic()
-
-    with pytest.raises(client.ServiceBusy) as caught:
-        reminders.put("a", SPEC)
-    assert caught.value.retry_after_seconds == 3600
-    assert time.monotonic() - began < 5
 
 
 def test_it_gives_up_after_its_attempts(reminders, api):
@@ -132,28 +115,6 @@ def test_a_refusal_is_not_repeated(reminders, api, status, kind):
     assert len(api.requests) == 1
 
 
-def test_a_page_of_a_proxy_is_quoted_and_named_as_such(reminders, api):
-    async def proxy(_):
-        return web.Response(status=404, text="<html>nginx has no such page</html>" + "x" * 10_000)
-
-    api.faults.append(proxy)
-    with pytest.raises(client.NothingThere, match="nginx has no such page") as caught:
-        reminders.delete("a")
-    assert caught.value.code == "Http404"
-    assert len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"<html>", b"\xff\xfe"])
-def test_a_success_that_is_no_answer_of_the_api_is_said_so(connect, api, body):
-    async def strange(_):
-        return web.Response(body=body)
-
-    api.faults.append(strange)
-    once = connect(retries=client.NEVER).schedule_set("shop", "reminders")
-    with pytest.raises(client.ServiceUnreachable, match="not what a Duepoint API says"):
-        once.get("a")
-
-
 def test_a_redirect_is_not_followed_because_it_would_take_the_token_along(reminders, api):
     async def redirect(_):
         return web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"})
@@ -162,11 +123,6 @@ def test_a_redirect_is_not_followed_because_it_would_take_the_token_along(remind
     with pytest.raises(client.RequestRefused) as caught:
         reminders.get("a")
     assert caught.value.status == 302
-
-
-def test_no_server_is_one_error_after_the_attempts(connect):
-    with pytest.raises(client.ServiceUnreachable, match=r"GET at http://127\.0\.0\.1:1"):
-        connect("http://127.0.0.1:1").schedule_set("shop", "reminders").get("a")
 
 
 def test_a_server_that_says_nothing_is_left_in_time(connect, api):
@@ -206,17 +162,6 @@ def test_a_token_that_was_replaced_is_read_again(connect, api, tmp_path):
     assert [h["Authorization"] for _, _, h in api.requests] == [
         "Bearer good", "Bearer good", "Bearer new",
     ]  # fmt: skip
-
-
-def test_no_token_stands_in_any_representation(connect):
-    made = connect(token="secret-token")
-    assert "secret-token" not in repr(vars(getattr(made, "inner", made)))
-
-
-@pytest.mark.parametrize("token", ["", "  ", "a\nb", "ü"])
-def test_what_cannot_be_a_token_is_refused(connect, token):
-    with pytest.raises(ValueError, match="token"):
-        connect(token=token)
 
 
 @pytest.mark.parametrize(
@@ -298,19 +243,6 @@ def test_an_answer_with_a_row_too_many_or_too_few_is_not_believed(connect, api):
             list(once.upsert(rows(2)))
 
 
-def test_a_stream_that_the_api_reads_no_further_is_an_error(reminders, api):
-    async def cut(request):
-        await request.read()
-        return web.Response(
-            text='{"id": "m0", "outcome": "Created"}\n'
-            '{"line": 2, "error": {"status": 413, "code": "PayloadTooLarge"}, "fatal": true}\n'
-        )
-
-    api.faults.append(cut)
-    with pytest.raises(client.RequestRefused, match="PayloadTooLarge"):
-        list(reminders.upsert(rows(3)))
-
-
 def test_a_first_attempt_that_is_still_under_way_is_waited_for(reminders, api):
     async def in_progress(_):
         return memoryapi.problem(409, "IdempotencyInProgress", "the first one is not done")
@@ -320,49 +252,4 @@ def test_a_first_attempt_that_is_still_under_way_is_waited_for(reminders, api):
     assert len(api.requests) == 3
 
 
-def test_a_line_without_an_end_is_not_gathered_forever(connect, api):
-    async def endless(request):
-        await request.read()
-        answer = web.StreamResponse()
-        await answer.prepare(request)
-        try:
-            while True:
-                await answer.write(b"x" * 65_536)
-        except ConnectionError:
-            return answer
-
-    api.faults.append(endless)
-    once = connect(retries=client.NEVER).schedule_set("shop", "reminders")
-    with pytest.raises(client.ServiceUnreachable, match="is longer than"):
-        list(once.upsert(rows(2)))
-
-
-def test_a_batch_ends_at_its_bytes(reminders, api):
-    big = [MemberRow(id=f"m{n}", at=FAR, payload="x" * 400_000) for n in range(5)]
-    list(reminders.upsert(big))
-
-    assert len(api.members) == 5
-    assert len(api.requests) == 3
-
-
 # -- waits ---------------------------------------------------------------------------------------
-
-
-def test_waits_double_up_to_the_longest_and_are_drawn_from_their_upper_half():
-    retries = Retries(attempts=9, first_seconds=1.0, longest_seconds=4.0, total_seconds=100.0)
-    busy = client.ServiceUnreachable("x")
-
-    def waits(share):
-        return [
-            retries.wait_seconds(busy, made=n, elapsed_seconds=0, random_share=lambda: share)
-            for n in (1, 2, 3, 4, 9)
-        ]
-
-    assert waits(1.0) == [1.0, 2.0, 4.0, 4.0, None]
-    assert waits(0.0) == [0.5, 1.0, 2.0, 2.0, None]
-
-
-@pytest.mark.parametrize("given", [{"attempts": 0}, {"total_seconds": -1}])
-def test_retries_that_mean_nothing_are_refused(given):
-    with pytest.raises(ValueError, match="or more"):
-        Retries(**given)

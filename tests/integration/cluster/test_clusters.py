@@ -31,13 +31,6 @@ async def test_shards_live_on_every_node_and_are_claimed_in_one_go(clustered, sh
     assert len(owners) == 3
 
 
-async def test_every_node_is_known_as_a_server_of_ours(clustered, shared_cluster):
-    await clustered.arm()
-    assert set(clustered.queue.health.hosts()) == {
-        ("127.0.0.1", node.port) for node in shared_cluster.nodes
-    }
-
-
 async def test_a_map_that_is_out_of_date_is_mended_by_the_first_answer(clustered):
     await clustered.arm()
     servers = clustered.servers.of_role("worker")
@@ -166,55 +159,6 @@ async def test_a_whole_nodes_worth_of_slots_moves_by_the_servers_own_means(
     assert load.troubles == []
     assert load.holes() == []
     assert load.longest_pause() < 3.0
-
-
-async def test_a_sleeper_is_woken_by_a_shard_that_has_moved(clustered, shared_cluster):
-    wakeups = clustered.queue.wakeups()
-    await wakeups.start()
-    await _quiet(clustered, wakeups)
-    stored = clustered.definition()
-    shard = sharding.shard_of(stored.id, 8)
-    slot = shard_slot(clustered, shard)
-    target = shared_cluster.nodes[(shared_cluster.nodes.index(shared_cluster.owner(slot)) + 1) % 3]
-    await asyncio.to_thread(shared_cluster.move_slot, slot, target)
-    # Told by the node that it left: everything is looked at again, and heard at the new one.
-    async with asyncio.timeout(LONGEST_SECONDS):
-        assert shard in await wakeups.wait_until_due(60)
-    await _quiet(clustered, wakeups)
-    await clustered.arm()
-    async with asyncio.timeout(LONGEST_SECONDS):
-        while shard not in (woken := await wakeups.wait_until_due(60)):
-            assert woken, "nobody was woken"
-    await wakeups.close()
-
-
-async def test_one_connection_for_each_node_hears_all_its_shards(clustered, shared_cluster):
-    before = [_listeners(shared_cluster, node) for node in shared_cluster.nodes]
-    wakeups = clustered.queue.wakeups()
-    await wakeups.start()
-    await _quiet(clustered, wakeups)
-    after = [_listeners(shared_cluster, node) for node in shared_cluster.nodes]
-    assert [now - then for then, now in zip(before, after, strict=True)] == [1, 1, 1]
-    await wakeups.close()
-
-
-def test_the_slot_of_a_key_is_that_of_its_tag():
-    assert clusters.slot_of("dp:{g1.3}:meta") == clusters.slot_of("{g1.3}")
-    assert clusters.slot_of(b"dp:{}x") == clusters.slot_of("dp:{}x")
-    assert clusters.slot_of_command(("EVALSHA", "sha", 1, "{g1.3}x")) == clusters.slot_of("{g1.3}")
-    assert clusters.slot_of_command(("PING",)) == clusters.slot_of("{ctl}")
-
-
-def _listeners(cluster, node):
-    with node.client() as client:
-        return len(client.client_list(_type="pubsub"))
-
-
-async def _quiet(harness, wakeups):
-    """Until every shard was looked at and nobody rings any more."""
-    while shards := await wakeups.wait_until_due(0.7):
-        for answer in await harness.queue.claims.claim(shards, worker="w"):
-            wakeups.note(answer)
 
 
 class Load:

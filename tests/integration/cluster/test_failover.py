@@ -11,7 +11,7 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import cluster as clusters
 from tests.support import fallingreplica, queueing, shardstats
 from tests.support.queueing import moved
-from tests.support.waiting import LONGEST_SECONDS, wait_until
+from tests.support.waiting import LONGEST_SECONDS
 
 SHARDS = 8
 
@@ -77,21 +77,6 @@ async def test_what_ran_unheard_of_by_a_replica_waits_there_and_later_slots_do_n
     await scene.check_on_the_replica()
 
 
-async def test_what_was_due_when_a_replica_took_over_by_hand_waits_there(failing, own_cluster):
-    """Its former primary lives on, as a replica: nobody can tell what that one had not sent."""
-    await failing.arm()
-    (claim,) = await failing.claim_all()
-    await failing.queue.claims.release(claim)
-    slot = _slot(failing, claim.shard)
-    replica = own_cluster.replica_of(own_cluster.owner(slot))
-    own_cluster.ask(replica, "CLUSTER", "FAILOVER")
-    wait_until(lambda: _is_owner(own_cluster, slot, replica), "the replica took over")
-    await _until_answered(failing)
-    assert await failing.claim_all() == []
-    doubts = await failing.queue.fallbacks.doubts(every=True)
-    assert claim.shard in {doubt.shard for doubt in doubts}
-
-
 @pytest.mark.parametrize("own_cluster", ["valkey"], indirect=True)
 async def test_a_cluster_without_a_node_is_waited_for_and_heals_by_itself(failing, own_cluster):
     await failing.arm()
@@ -120,13 +105,6 @@ async def test_a_cluster_without_a_node_is_waited_for_and_heals_by_itself(failin
 
 def _slot(harness, shard):
     return clusters.slot_of(harness.server.shard(messages.ShardId(shard)).meta)
-
-
-def _is_owner(cluster, slot, node):
-    try:
-        return cluster.owner(slot) is node
-    except LookupError:
-        return False
 
 
 async def _until_answered(harness):

@@ -88,16 +88,6 @@ async def test_an_expired_certificate_is_refused_until_it_is_replaced(
     await queue.close()
 
 
-@pytest.mark.parametrize("kind", EACH_KIND)
-async def test_a_server_of_an_authority_without_key_identifiers_is_used(kind, tmp_path, key_prefix):
-    old = Authority(tmp_path / "old", is_old=True)
-    issued = old.issue("server", "127.0.0.1")
-    with tlsservers.tls_server(kind, tmp_path / "server", old, issued) as server:
-        queue = _queue(server, key_prefix, ca_file=old.file)
-        await queue.start()
-        await queue.close()
-
-
 async def test_a_server_that_asks_for_a_certificate_gets_ours(server, authority, key_prefix):
     server.want_certificates()
     known = {"ca_file": authority.file, "server_name": "redis.example.com"}
@@ -133,28 +123,6 @@ async def test_a_ca_that_is_replaced_counts_from_the_next_connection(
     mounted.write_bytes(authority.file.read_bytes())
     await queue.start()
     await queue.close()
-
-
-async def test_a_server_without_tls_behind_rediss_is_one_clear_line(server, key_prefix, authority):
-    url = f"rediss://127.0.0.1:{server.server.port}/0"
-    tls = connecting.TlsFiles(ca_file=authority.file)
-    queue = delayqueue.connect(
-        url, blob_key=queueing.BLOB_KEY, server=connecting.Server(url=url, tls=tls)
-    )
-    await _trouble(queue)
-
-
-@pytest.mark.parametrize(
-    ("url", "tls", "says"),
-    [
-        ("redis://host", {"server_name": "x"}, "rediss"),
-        ("redis+cluster://host", {"ca_file": __file__}, "rediss"),
-    ],
-)
-def test_tls_files_that_would_do_nothing_are_a_wrong_setting(url, tls, says):
-    server = connecting.Server(url=url, tls=connecting.TlsFiles(**tls))
-    with pytest.raises(errors.InvalidSetting, match=says):
-        delayqueue.connect(url, blob_key=queueing.BLOB_KEY, server=server)
 
 
 @pytest.mark.parametrize("kind", EACH_KIND)

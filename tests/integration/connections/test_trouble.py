@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 
 import pytest
 
@@ -12,65 +11,9 @@ from duepoint import errors, faults
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.wire import connecting, nodes
 from duepoint.faults import FaultPoint
-from tests.support import listeners, proxy, queueing, redisusers
+from tests.support import listeners, queueing, redisusers
 from tests.support.redisserver import RedisServer
 from tests.support.waiting import LONGEST_SECONDS
-
-
-async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keepalive(
-    own_server, key_prefix, monkeypatch
-):
-    monkeypatch.setattr(nodes, "_PROBE_TIMEOUT_SECONDS", 0.2)
-    async with proxy.between("127.0.0.1", own_server.port) as way:
-        url = f"redis://127.0.0.1:{way.port}/0"
-        harness = await queueing.redis_harness(url, key_prefix, users=False)
-        node = harness.servers
-        await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
-        idle = list(node.idle)
-        assert len(idle) > 1
-        way.backward.clear()  # answers are swallowed: the connection looks well and is dead
-        await node.keepalive()
-        assert not any(each.is_connected for each in idle)
-        way.backward.set()
-        assert (await harness.queue.membership.beat("w")).workers == ("w",)
-        await harness.close()
-
-
-async def test_the_keepalive_asks_each_idle_connection_once_and_keeps_the_living(
-    own_server, key_prefix
-):
-    harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
-    node = harness.servers
-    await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
-    connected = list(node.idle)
-    before = _calls(own_server, "ping")
-    await node.keepalive()
-    assert _calls(own_server, "ping") - before == len(connected)
-    assert all(each.is_connected for each in connected)
-    await harness.close()
-
-
-async def test_connections_are_kept_after_a_rush_in_which_requests_wait_and_are_given_up(
-    own_server, key_prefix
-):
-    harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
-    node = harness.servers
-    most = 8
-    for _ in range(5):
-        calls = [asyncio.create_task(node.exchange([("PING",)])) for _ in range(most * 5)]
-        await asyncio.sleep(0)
-        for call in calls[:: most // 2 or 1]:
-            call.cancel()
-        ends = await asyncio.gather(*calls, return_exceptions=True)
-        failed = [end for end in ends if isinstance(end, Exception)]
-        assert failed == []
-    assert 0 < len(node.idle) <= most
-    assert len(set(node.idle)) == len(node.idle)
-    before = _calls(own_server, "ping")
-    await node.keepalive()
-    assert _calls(own_server, "ping") - before == len(node.idle)
-    assert not node._places.locked()
-    await harness.close()
 
 
 async def test_a_restarted_server_is_an_upheaval_and_one_that_stayed_is_not(own_server, key_prefix):
@@ -194,39 +137,6 @@ async def test_a_failover_and_back_while_a_worker_is_idle_is_noticed_with_its_ne
     await harness.close()
 
 
-async def test_without_a_replica_nothing_is_waited_for(own_server, key_prefix):
-    harness = await queueing.redis_harness(own_server.url, key_prefix)
-    await harness.arm()
-    await harness.queue.health.keepalive()
-    await harness.arm(generation=2)
-    assert _calls(own_server, "wait") == 0
-    await harness.close()
-
-
-async def test_a_replica_at_the_address_is_a_wait_until_it_is_the_primary(
-    followed, own_server, key_prefix
-):
-    harness = await queueing.redis_harness(own_server.url, key_prefix)
-    await harness.close()
-    _wait_for_replica(own_server)
-    queue = queueing.a_queue(followed.url, key_prefix)
-    with pytest.raises(errors.QueueUnavailable, match=r"READONLY.*replica"):
-        await queue.start()
-    with followed.client() as client:
-        client.replicaof("NO", "ONE")
-    await queue.start()
-    assert (await queue.layouts.read()).shards == 4
-    # And the other way round: the primary in hand becomes a replica.
-    with own_server.client() as client, followed.client() as other:
-        client.replicaof("NO", "ONE")
-        other.replicaof("127.0.0.1", own_server.port)
-    with pytest.raises(errors.QueueUnavailable):
-        await queue.membership.beat("w")
-    with pytest.raises(errors.QueueUnavailable):  # whoever only reads finds it out, too
-        await queue.health.keepalive()
-    await queue.close()
-
-
 # -- servers that are of no use ---------------------------------------------------------------
 
 
@@ -261,30 +171,6 @@ async def test_a_cluster_whose_nodes_do_not_answer_is_named(key_prefix):
     await queue.close()
 
 
-async def test_a_loading_server_is_waited_for(key_prefix):
-    server = _Old("7.2.0")
-    server.trouble = b"-LOADING Redis is loading the dataset in memory\r\n"
-    async with listeners.listening(server.serve) as port:
-        queue = _queue_at(port, key_prefix)
-        with pytest.raises(errors.QueueUnavailable, match="loading"):
-            await queue.start()
-        server.trouble = b""
-        await queue.start()
-        await queue.close()
-
-
-async def test_a_user_without_the_rights_is_a_wait_and_heals(own_server, key_prefix):
-    harness = await queueing.redis_harness(own_server.url, key_prefix)
-    with own_server.client() as client:
-        client.execute_command("ACL", "SETUSER", redisusers.name("operator"), "-hset")
-    with pytest.raises(errors.QueueUnavailable, match=r"hset|can't run this command"):
-        await harness.arm()
-    with own_server.client() as client:
-        client.execute_command("ACL", "SETUSER", redisusers.name("operator"), "+hset")
-    await harness.arm()
-    await harness.close()
-
-
 async def test_a_password_file_is_read_again_at_each_connection(
     own_server, tmp_path, key_prefix, caplog
 ):
@@ -305,22 +191,6 @@ async def test_a_password_file_is_read_again_at_each_connection(
     await queue.start()
     await queue.close()
     assert caplog.records == []  # the library has nothing to say either
-
-
-async def test_a_silent_server_does_not_keep_a_subscription_waiting_for_ever(
-    own_server, monkeypatch
-):
-    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_SECONDS", 0.2)
-    node = nodes.Node(
-        connecting.Server(url=own_server.url), None, connections=1, on_upheaval=lambda: None
-    )
-    own_server.pause()
-    pubsub = node.client.pubsub()
-    with pytest.raises(connecting.redis.exceptions.TimeoutError):
-        await pubsub.ssubscribe("x")
-    await pubsub.aclose()
-    own_server.resume()
-    await node.close()
 
 
 def _calls(server, command):
@@ -368,34 +238,3 @@ class _Old:
 
 
 # -- a server that refuses everybody from elsewhere -------------------------------------------
-
-
-def _own_address() -> str:
-    """Of this machine, and not a loopback one; empty where it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked, contextlib.suppress(OSError):
-        asked.connect(("192.0.2.1", 9))  # a datagram socket sends nothing by that
-        own = str(asked.getsockname()[0])
-        return "" if own.startswith("127.") else own
-    return ""
-
-
-@pytest.mark.skipif(not _own_address(), reason="this machine has no address but loopback ones")
-async def test_a_server_in_protected_mode_is_waited_for(tmp_path, key_prefix):
-    server = RedisServer("valkey", tmp_path, "--bind", "0.0.0.0", "--protected-mode", "yes")
-    server.start()
-    try:
-        url = server.url.replace("127.0.0.1", _own_address())
-        queue = delayqueue.connect(url, blob_key=bytes(32), prefix=key_prefix)
-        for _ in range(3):
-            with pytest.raises(errors.QueueUnavailable):
-                await queue.start()
-        with pytest.raises(errors.QueueUnavailable):
-            await queue.membership.goodbye("w")
-        await queue.close()
-        with server.client() as client:  # from a loopback address, as its administrator
-            client.config_set("protected-mode", "no")
-        queue = delayqueue.connect(url, blob_key=bytes(32), prefix=key_prefix)
-        await queue.start()
-        await queue.close()
-    finally:
-        server.stop()

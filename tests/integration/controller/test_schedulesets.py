@@ -13,7 +13,6 @@ from duepoint import errors
 from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
-from duepoint.kube import schedulesets
 from duepoint.schedules.sets.setrecord import SetState
 from tests.integration.controller.conftest import Installation, condition
 from tests.integration.controller.setscene import NAME, YEARLY, SetScene
@@ -23,38 +22,6 @@ from tests.support.builders import JOB_TEMPLATE
 @pytest.fixture
 def scene(installation: Installation) -> SetScene:
     return SetScene(installation)
-
-
-async def test_an_applied_set_becomes_ready_and_takes_members(
-    installation: Installation, scene: SetScene
-):
-    async with installation.leading():
-        await scene.create(limits={"members": 400_000})
-        status = await scene.until_ready(1)
-        assert condition(status, "Ready")["reason"] == "Armed"
-        assert status["spread"] == 3
-        assert status["target"] == "Webhook https://hooks.example.com"
-        assert status["durability"]["persistence"] in ("none", "rdb", "aof", "aof+rdb")
-        stored = await scene.object()
-        assert stored["metadata"]["finalizers"] == [schedulesets.FINALIZER]
-        await scene.put(100)
-        assert await scene.counted() == 100
-
-
-async def test_apply_to_ready_is_quick_once_the_operator_is_up(
-    installation: Installation, scene: SetScene
-):
-    async with installation.leading():
-        await scene.create("first")
-        await scene.until_ready(1, "first")
-        took = []
-        for number in range(10):
-            began = time.monotonic()
-            await scene.create(f"s{number}")
-            await scene.until_ready(1, f"s{number}")
-            took.append(time.monotonic() - began)
-        # the bar is 1 s on a calm machine; here it waits for nothing
-        assert sorted(took)[5] < 10.0
 
 
 async def test_an_edit_suspends_and_resumes_and_a_wrong_one_holds_the_members(
@@ -115,42 +82,6 @@ async def test_a_deleted_set_of_ten_thousand_members_goes_in_steps_and_leaves_no
             record, [values.MemberWrite(id="late", rule=YEARLY)]
         )
         assert answers[0].outcome in (values.Outcome.GONE, values.Outcome.DELETING)
-
-
-async def test_a_new_leader_ends_a_deletion_that_the_former_one_began(
-    installation: Installation, scene: SetScene
-):
-    async with installation.leading():
-        await scene.create()
-        await scene.until_ready(1)
-        await scene.put(10_000)
-    await scene.delete()
-    async with installation.leading():
-        # on a quick machine the former one is done already
-        await scene.until(lambda status: "deletion" in status or not status)
-    async with installation.leading():
-        await scene.until_gone()
-    assert await scene.record() is None
-
-
-async def test_an_emptied_redis_gets_the_set_again_and_the_loss_is_reported(
-    installation: Installation, scene: SetScene
-):
-    installation.timings = Timings(look_seconds=0.5)
-    async with installation.leading():
-        await scene.create(limits={"members": 400_000})
-        await scene.until_ready(1)
-        await scene.put(500)
-        await scene.until(lambda status: status.get("members") == 500)
-        installation.empty_redis()
-        status = await scene.until(lambda status: condition(status, "DataLost") is not None)
-        assert "there were 500" in condition(status, "DataLost")["message"]
-        assert condition(status, "Ready")["status"] == "True"
-        record = await scene.made_again()  # the loss may be noticed before
-        assert (record.spread, record.state) == (3, SetState.READY)
-        await scene.put(500)
-        await scene.until(lambda status: condition(status, "DataLost") is None)
-        assert (await installation.until_told("MembersLost"))["regarding"]["name"] == NAME
 
 
 async def test_after_a_loss_nothing_is_said_not_to_exist_until_every_set_is_stored_again(

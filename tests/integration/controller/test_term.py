@@ -6,78 +6,9 @@ import asyncio
 import json
 import time
 
-from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import layouts, messages
 from duepoint.kube import schedules
-from duepoint.runs import run as runs
-from duepoint.schedules.definition import State
-from tests.integration.controller.conftest import Installation, condition
-from tests.support.builders import JOB_TEMPLATE
-
-
-async def test_an_applied_schedule_becomes_ready_with_its_generation(installation: Installation):
-    async with installation.leading():
-        await installation.create()
-        status = await installation.until_ready(1)
-        assert condition(status, "Ready")["reason"] == "Armed"
-        assert status["nextScheduleTime"].endswith("-01-01T00:00:00Z")
-        assert len(status["upcomingTimes"]) == 5
-        held = await installation.until_held("nightly")
-        assert held["nightly"].state is State.ARMED
-
-
-async def test_apply_to_ready_is_quick_once_the_operator_is_up(installation: Installation):
-    async with installation.leading():
-        await installation.create("first")
-        await installation.until_ready(1, "first")
-        took = []
-        for number in range(10):
-            began = time.monotonic()
-            await installation.create(f"s{number}")
-            await installation.until_ready(1, f"s{number}")
-            took.append(time.monotonic() - began)
-        # half a second at most on a calm machine; here it waits for nothing
-        assert sorted(took)[5] < 10.0
-
-
-async def test_an_edit_is_applied_and_only_one_of_the_timing_moves_the_chain(
-    installation: Installation,
-):
-    async with installation.leading():
-        await installation.create()
-        await installation.until_ready(1)
-        first = (await installation.definitions())["nightly"]
-        await installation.edit(payload={"a": 1})
-        await installation.until_ready(2)
-        second = (await installation.definitions())["nightly"]
-        assert second.timing_version == first.timing_version
-        assert second.target != first.target
-        await installation.edit(schedule="0 0 1 2 *")
-        await installation.until_ready(3)
-        third = (await installation.definitions())["nightly"]
-        assert third.timing_version != first.timing_version
-
-
-async def test_suspend_and_resume(installation: Installation):
-    async with installation.leading():
-        await installation.create()
-        await installation.until_ready(1)
-        await installation.edit(suspend=True)
-        status = await installation.until_ready(2)
-        assert condition(status, "Ready")["reason"] == "Suspended"
-        assert "nextScheduleTime" not in status
-        assert (await installation.definitions())["nightly"].state is State.SUSPENDED
-        await installation.edit(suspend=False)
-        status = await installation.until_ready(3)
-        assert condition(status, "Ready")["reason"] == "Armed"
-
-
-async def test_a_deletion_leaves_nothing_in_the_queue_within_a_second(installation: Installation):
-    async with installation.leading():
-        await installation.create()
-        await installation.until_ready(1)
-        await installation.delete()
-        await installation.until_held(seconds=5)
+from tests.integration.controller.conftest import Installation
 
 
 async def test_what_is_deleted_edited_and_made_between_two_terms_is_put_right(
@@ -99,16 +30,6 @@ async def test_what_is_deleted_edited_and_made_between_two_terms_is_put_right(
         assert (await installation.object("stays"))["metadata"] == stays["metadata"]
 
 
-async def test_an_emptied_redis_is_filled_again(installation: Installation):
-    installation.timings = Timings(look_seconds=0.5)
-    async with installation.leading():
-        await installation.create()
-        await installation.until_ready(1)
-        installation.empty_redis()
-        await installation.until_held("nightly")
-        assert condition((await installation.object())["status"], "Ready")["status"] == "True"
-
-
 async def test_an_emptied_redis_is_cut_as_it_was_though_the_settings_say_otherwise(
     installation: Installation,
 ):
@@ -120,81 +41,6 @@ async def test_an_emptied_redis_is_cut_as_it_was_though_the_settings_say_otherwi
     async with installation.leading(shards=16):
         await installation.until_held("nightly")
         assert (await installation.queue.layouts.read()).shards == 4
-
-
-async def test_an_impossible_date_is_stalled_with_field_and_reason(installation: Installation):
-    async with installation.leading():
-        await installation.create(schedule="0 0 30 2 *")
-        status = await installation.until(lambda status: condition(status, "Stalled") is not None)
-        stalled = condition(status, "Stalled")
-        assert stalled["reason"] == "NeverFires"
-        assert "spec.schedule" in stalled["message"]
-        assert status["observedGeneration"] == 1
-        assert condition(status, "Ready")["status"] == "False"
-        event = await installation.until_told("InvalidSchedule")
-        assert event["regarding"]["name"] == "nightly"
-        assert event["type"] == "Warning"
-        assert "spec.schedule" in event["note"]
-        await installation.edit(schedule="0 0 28 2 *")
-        status = await installation.until_ready(2)
-        assert condition(status, "Stalled") is None
-
-
-async def test_a_template_with_a_misspelt_field_is_stalled(installation: Installation):
-    bad = json.loads(json.dumps(JOB_TEMPLATE))
-    bad["spec"]["template"]["spec"]["containers"][0]["imagePullPolize"] = "Always"
-    async with installation.leading():
-        await installation.create(jobTemplate=bad)
-        status = await installation.until(lambda status: condition(status, "Stalled") is not None)
-        assert condition(status, "Stalled")["reason"] == "InvalidJobTemplate"
-        assert "imagePullPolize" in condition(status, "Stalled")["message"]
-        await installation.edit(jobTemplate=None, webhook={"url": "https://hooks.example.com/x"})
-        await installation.until_ready(2)
-
-
-async def test_a_good_template_is_ready_and_made_no_job(installation: Installation):
-    async with installation.leading():
-        await installation.create(jobTemplate=JOB_TEMPLATE)
-        await installation.until_ready(1)
-        jobs = f"/apis/batch/v1/namespaces/{installation.namespace}/jobs"
-        assert json.loads(await installation.user.request("GET", jobs))["items"] == []
-
-
-async def test_outcomes_of_the_streams_reach_the_status_and_leave_the_stream(
-    installation: Installation,
-):
-    async with installation.leading():
-        made = await installation.create()
-        await installation.until_ready(1)
-        now_us = time.time_ns() // 1000
-        event = runs.RunEvent(
-            uid=made["metadata"]["uid"],
-            namespace=installation.namespace,
-            name="nightly",
-            generation=1,
-            slot_us=now_us,
-            trigger="Schedule",
-            state=runs.RunState.SUCCEEDED,
-            reason="Succeeded",
-            at_us=now_us,
-            started_us=now_us,
-            finished_us=now_us + 250_000,
-            settled_us=now_us,
-            http_status=204,
-            attempts=1,
-        )
-        held = (await installation.definitions())["nightly"]
-        runs_key, ran = _stream_of(installation, held)
-        with installation._server.client() as client:
-            client.xadd(runs_key, {"o": runs.pack([event])})
-            client.execute_command("SPUBLISH", ran, "")
-            status = await installation.until(lambda status: "lastRun" in status)
-            assert status["runs"]["succeeded"] == 1
-            assert status["lastRun"]["httpStatus"] == 204
-            deadline = time.monotonic() + 10
-            while client.xlen(runs_key):
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.02)
 
 
 async def test_the_watch_comes_back_when_its_rights_do(installation: Installation):
@@ -215,14 +61,6 @@ async def test_the_watch_comes_back_when_its_rights_do(installation: Installatio
         await installation.until_ready(1, "unseen")
         assert not work.done()
         await installation.until_held("nightly", "unseen")
-
-
-def _stream_of(installation: Installation, held) -> tuple[str, str]:
-    from duepoint.delayqueue import sharding
-
-    layout = installation.queue.layouts.known()
-    names = installation.server.shard(sharding.shard_of(held.id, layout.shards))
-    return names.runs, names.ran
 
 
 async def test_two_installations_over_the_same_schedules_are_told(

@@ -123,13 +123,6 @@ def tried(kubeconfig: Path, namespace: str, manifests: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("api")
-def test_printed_schedules_are_accepted(kubeconfig: Path, namespace: str) -> None:
-    made = run("import", "cronjob", "-f", "-", given=MANIFESTS)
-    names = [each["metadata"]["name"] for each in yaml.safe_load_all(MANIFESTS)]
-    assert tried(kubeconfig, namespace, made) == sorted(names)
-
-
-@pytest.mark.usefixtures("api")
 def test_what_kubectl_create_cronjob_writes_is_accepted(kubeconfig: Path, namespace: str) -> None:
     arguments = ("--image=busybox", "--schedule=*/5 * * * *", "--dry-run=client", "-o", "yaml")
     given = kubectl(kubeconfig, "create", "cronjob", "probe", *arguments, "--", "date")
@@ -178,30 +171,3 @@ def test_a_whole_namespace_is_read_from_the_cluster(kubeconfig: Path, stored: st
     for schedule in yaml.safe_load_all(made):
         assert set(schedule["metadata"]) <= {"name", "namespace", "labels", "annotations"}
         assert "last-applied" not in json.dumps(schedule)
-
-
-def test_the_whole_cluster_is_read(kubeconfig: Path, stored: str) -> None:
-    made = run("import", "cronjob", "--all-namespaces", "--kubeconfig", str(kubeconfig))
-    places = {each["metadata"]["namespace"] for each in yaml.safe_load_all(made)}
-    assert stored in places
-
-
-def test_names_and_labels_choose(kubeconfig: Path, stored: str) -> None:
-    options = ("-n", stored, "--kubeconfig", str(kubeconfig))
-    by_name = run("import", "cronjob", "hello", *options)
-    assert [each["metadata"]["name"] for each in yaml.safe_load_all(by_name)] == ["hello"]
-    by_label = run("import", "cronjob", "-l", "app=reports", *options)
-    assert [each["metadata"]["name"] for each in yaml.safe_load_all(by_label)] == ["everything"]
-
-
-def test_a_name_that_does_not_exist_is_told(kubeconfig: Path, stored: str) -> None:
-    arguments = ("import", "cronjob", "gone", "-n", stored, "--kubeconfig", str(kubeconfig))
-    result = CliRunner().invoke(cli.commands, arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "CronJob gone: does not exist" in result.stderr
-
-
-def test_what_a_typed_list_of_kubectl_says_is_read(kubeconfig: Path, stored: str) -> None:
-    listed = kubectl(kubeconfig, "get", "cronjobs", "-n", stored, "-o", "yaml")
-    made = run("import", "cronjob", "-f", "-", given=listed)
-    assert tried(kubeconfig, stored, made) == ["everything", "hello", "old-version"]

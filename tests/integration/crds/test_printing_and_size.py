@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.crds import kubeapi
-from tests.integration.crds.conftest import CRDS, definition
+from tests.integration.crds.conftest import CRDS
 from tests.integration.crds.manifests import ABSENT, a_schedule, a_schedule_run
 
 KUBECTL = str(Path(sys.executable).with_name("kubectl"))
-LAST_APPLIED_LIMIT = 262_144
 
 
 def _kubectl(kubeconfig: Path, *arguments: str) -> str:
@@ -95,18 +93,6 @@ def test_kubectl_get_tells_how_a_schedule_stands(printed: dict[str, dict[str, st
     }
 
 
-def test_a_list_of_expressions_is_printed_in_the_same_column(
-    printed: dict[str, dict[str, str]],
-) -> None:
-    assert "0 1 * * *" in printed["several"]["SCHEDULE"]
-
-
-@pytest.mark.usefixtures("printed")
-@pytest.mark.parametrize("word", ["schedules.duepoint.dev", "dps", "duepoint", "all"])
-def test_every_name_and_the_category_find_it(kubeconfig: Path, namespace: str, word: str) -> None:
-    assert "ran" in _kubectl(kubeconfig, "get", word, "-n", namespace, "-o", "name")
-
-
 def test_kubectl_get_tells_how_a_run_stands(
     api: kubeapi.KubeApi, namespace: str, kubeconfig: Path
 ) -> None:
@@ -139,11 +125,6 @@ def test_kubectl_explain_tells_what_unset_means(api: kubeapi.KubeApi, kubeconfig
     assert "unset = 0" in told
 
 
-@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
-def test_a_crd_fits_into_the_annotation_of_client_side_apply(path: Path) -> None:
-    assert len(json.dumps(definition(path))) < LAST_APPLIED_LIMIT
-
-
 def test_client_side_apply_takes_the_crds_within_the_cost_budget(
     api: kubeapi.KubeApi, kubeconfig: Path
 ) -> None:
@@ -152,18 +133,3 @@ def test_client_side_apply_takes_the_crds_within_the_cost_budget(
     files = [part for path in CRDS for part in ("-f", str(path))]
     told = _kubectl(kubeconfig, "apply", "--dry-run=server", *files)
     assert told.count("(server dry run)") == len(CRDS)
-
-
-@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
-def test_no_field_has_a_name_that_yaml_reads_as_a_boolean(path: Path) -> None:
-    traps = {"on", "off", "yes", "no", "y", "n", "true", "false"}
-    assert not {str(name).lower() for name in _field_names(definition(path))} & traps
-
-
-def _field_names(node: object) -> set[object]:
-    if isinstance(node, list):
-        return {name for item in node for name in _field_names(item)}
-    if not isinstance(node, dict):
-        return set()
-    own = set(node["properties"]) if isinstance(node.get("properties"), dict) else set()
-    return own | {name for value in node.values() for name in _field_names(value)}

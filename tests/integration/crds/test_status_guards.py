@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from duepoint.controller.status import texts
-from duepoint.runs.watermark import Watermark
 from tests.integration.crds import kubeapi
 from tests.integration.crds.manifests import a_schedule, a_schedule_run
 
@@ -55,59 +53,6 @@ def test_what_a_user_writes_into_status_is_dropped(
     thing = {**a_schedule("forged", namespace=kube_namespace), "status": {"observedGeneration": 7}}
     assert api.create(thing).ok
     assert api.get(kubeapi.location(thing))["status"] == {"observedGeneration": -1}
-
-
-def test_a_later_status_replaces_an_earlier_one(
-    api: kubeapi.KubeApi, schedule: dict[str, Any]
-) -> None:
-    assert _write(api, schedule, observedGeneration=1, settledThrough=NOON).ok
-    answer = _write(api, schedule, observedGeneration=1, settledThrough=EVENING)
-    assert answer.ok, answer.body["message"]
-    assert answer.body["metadata"]["generation"] == 1, "status is no change of the spec"
-
-
-@pytest.mark.parametrize(
-    ("status", "says"),
-    [
-        ({"observedGeneration": 1, "settledThrough": NOON}, "observedGeneration may not fall"),
-        ({"settledThrough": EVENING}, "observedGeneration may not fall"),
-        ({"observedGeneration": 2, "settledThrough": NOON}, "settledThrough may not fall"),
-        ({"observedGeneration": 3}, "settledThrough may not fall"),
-    ],
-    ids=["older generation", "no generation", "older watermark", "no watermark"],
-)
-def test_a_late_writer_cannot_turn_status_back(
-    api: kubeapi.KubeApi, schedule: dict[str, Any], status: dict[str, Any], says: str
-) -> None:
-    assert _write(api, schedule, observedGeneration=2, settledThrough="2026-12-24T17:00:00Z").ok
-    answer = _write(api, schedule, **status)
-    assert answer.code == 422
-    assert says in answer.body["message"]
-
-
-def test_open_slots_are_kept_beside_the_watermark_and_may_come_and_go(
-    api: kubeapi.KubeApi, schedule: dict[str, Any]
-) -> None:
-    noon = 1_798_113_600_000_000
-    settled = Watermark(noon, tuple(noon - n * 300_000_000 for n in range(200, 0, -1)), (noon,))
-    listed = texts.open_slots(settled)
-    status = {"observedGeneration": 1, "settledThrough": NOON, "timingHash": "0badcafe"}
-    assert _write(api, schedule, **status, openSlots=listed).ok
-    stored = api.get(kubeapi.location(schedule))["status"]
-    assert stored["openSlots"] == listed
-    assert stored["timingHash"] == "0badcafe"
-    assert texts.watermark(stored) == settled
-    assert _write(api, schedule, **status).ok
-    answer = _write(api, schedule, observedGeneration=1, openSlots=listed)
-    assert "settledThrough may not fall" in answer.body["message"]
-
-
-def test_watermarks_are_compared_as_times_not_as_text(
-    api: kubeapi.KubeApi, schedule: dict[str, Any]
-) -> None:
-    assert _write(api, schedule, observedGeneration=1, settledThrough=NOON).ok
-    same = {"observedGeneration": 1, "settledThrough": "2026-12-24T12:00:00.000001Z"}
-    assert _write(api, schedule, **same).ok
 
 
 def test_a_status_for_another_uid_is_not_written(
@@ -165,27 +110,6 @@ def test_a_full_status_fits(api: kubeapi.KubeApi, schedule: dict[str, Any]) -> N
     assert stored["lastRun"]["attempts"] == 3, "no field was pruned"
 
 
-def test_replaced_runs_are_kept_in_a_status(api: kubeapi.KubeApi, schedule: dict[str, Any]) -> None:
-    last = {"scheduledTime": NOON, "finishTime": NOON, "outcome": "Replaced", "reason": "Replaced"}
-    runs = {"started": 2, "succeeded": 1, "failed": 0, "replaced": 1, "missed": 0, "skipped": 0}
-    status = {"observedGeneration": 1, "lastRun": last, "runs": runs, "lastReplacedTime": NOON}
-    answer = _write(api, schedule, **status)
-    assert answer.ok, answer.body["message"]
-    assert api.get(kubeapi.location(schedule))["status"] == status
-
-
-def test_the_replaced_runs_of_a_scheduled_run_never_fall(
-    api: kubeapi.KubeApi, kube_namespace: str
-) -> None:
-    thing = api.create(a_schedule_run("counted", namespace=kube_namespace)).body
-    runs = {"planned": 2, "started": 1, "succeeded": 0, "failed": 0, "skipped": 0}
-    assert _write(api, thing, observedGeneration=1, runs=runs).ok
-    assert _write(api, thing, observedGeneration=1, runs={**runs, "replaced": 1}).ok
-    assert api.get(kubeapi.location(thing))["status"]["runs"]["replaced"] == 1
-    answer = _write(api, thing, observedGeneration=1, runs=runs)
-    assert "the counts of status.runs may not fall" in answer.body["message"]
-
-
 def test_the_spec_of_a_schedule_run_does_not_change(
     api: kubeapi.KubeApi, kube_namespace: str
 ) -> None:
@@ -199,16 +123,3 @@ def test_the_spec_of_a_schedule_run_does_not_change(
         assert "the spec of a ScheduleRun does not change" in answer.body["message"]
     assert api.merge(path, {"metadata": {"labels": {"kept": "yes"}}}).ok
     assert _write(api, run, observedGeneration=1, runs={"planned": 1, "started": 1}).ok
-
-
-def test_a_second_apply_of_the_same_manifest_changes_nothing(
-    api: kubeapi.KubeApi, kube_namespace: str
-) -> None:
-    hook = {"url": "https://example.com/x", "headers": [{"name": "X-A", "value": "1"}]}
-    manifest = a_schedule("same", namespace=kube_namespace, webhook=hook, payload={"a": [1]})
-    # Until somebody writes status its default is not stored, and the next write stores it.
-    assert _write(api, api.apply(manifest).body, observedGeneration=1).ok
-    first = api.get(kubeapi.location(manifest))
-    second = api.apply(manifest).body
-    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
-    assert second["metadata"]["generation"] == 1

@@ -11,7 +11,6 @@ from tests.integration.crds.manifests import a_schedule
 from tests.unit.cli.test_validate import (
     BAD_METADATA,
     BAD_TEMPLATES,
-    GOOD_METADATA,
     GOOD_TEMPLATES,
 )
 
@@ -53,11 +52,3 @@ def test_metadata_that_validate_calls_wrong_is_refused(
 ) -> None:
     answer = _created(api, metadata)
     assert answer.code in (400, 422), answer.body
-
-
-@pytest.mark.parametrize("metadata", GOOD_METADATA)
-def test_metadata_that_validate_calls_right_is_taken(
-    api: kubeapi.KubeApi, metadata: dict[str, Any]
-) -> None:
-    answer = _created(api, metadata)
-    assert answer.ok, answer.body

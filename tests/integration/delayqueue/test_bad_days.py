@@ -12,9 +12,9 @@ from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import signedblobs
-from duepoint.delayqueue.wire import connecting, nodes
+from duepoint.delayqueue.wire import nodes
 from duepoint.schedules import points
-from tests.support import queueing, redisserver, shardstats
+from tests.support import queueing, shardstats
 from tests.support.queueing import BLOB, EPOCH, moved
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -48,33 +48,6 @@ async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_
         assert client.keys("*{g1*") == []  # nothing but the operator makes a shard
     await lonely.queue.membership.open(4, EPOCH)
     assert (await lonely.queue.membership.beat("w")).incarnation not in ("", before.incarnation)
-
-
-async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server):
-    """What is known of its former numbers costs a second try."""
-    many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), BLOB) for n in range(99)]
-    assert set(await lonely.queue.writer.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
-    with own_server.client() as client:
-        client.flushall()
-    await lonely.queue.membership.open(4, EPOCH)
-    assert set(await lonely.queue.writer.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
-    assert (await lonely.total()).points == 99
-
-
-async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server):
-    for namespace in ("a", "b", "c"):
-        await lonely.arm(namespace=namespace, name=namespace)
-    with own_server.client() as client:
-        client.flushall()
-    await lonely.queue.membership.open(4, messages.Epoch(EPOCH + 1))
-    for namespace in ("c", "b", "a"):  # another order, so other numbers
-        arming = lonely.arming(namespace=namespace, name=namespace)
-        await lonely.queue.writer.upsert([(arming, BLOB)], messages.Epoch(EPOCH + 1))
-    read = []
-    for claim in await lonely.claim_all():
-        ids = [point.schedule_id for point in claim.points]
-        read += (await lonely.queue.definitions.read_definitions(claim.shard, ids)).values()
-    assert sorted((stored.namespace, stored.name) for stored in read) == [(n, n) for n in "abc"]
 
 
 async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harness):
@@ -156,22 +129,6 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
     await successor.close()
 
 
-async def test_a_full_server_that_lost_a_text_gives_no_number_of_another(lonely, own_server):
-    await lonely.arm(namespace="team-a")
-    known = lonely.definition(namespace="team-a")
-    shard = sharding.shard_of(known.id, 4)
-    names = lonely.server.shard(shard)
-    successor = queueing.a_queue(own_server.url, lonely.server.keys.prefix, users=False)
-    await successor.layouts.read()
-    with own_server.client() as client:
-        number = client.hget(names.interned, "t:nteam-a")
-        client.hset(names.interned, f"n:{number.decode()}", "nteam-b")
-        client.config_set("maxmemory", 1)
-    with pytest.raises(errors.QueueUnavailable):
-        await successor.writer.remove(known.id, known.uid, "team-a", EPOCH)
-    await successor.close()
-
-
 async def test_a_silent_server_is_given_up_after_the_time_limit(lonely, own_server, monkeypatch):
     monkeypatch.setattr(nodes, "COMMAND_TIMEOUT_SECONDS", 0.2)
     own_server.pause()
@@ -200,26 +157,6 @@ async def test_a_cancelled_command_leaves_no_reply_for_the_next_one(redis_server
         assert looking.done()
         echo = str(turns).encode()
         assert await made.server.redis.execute_command("ECHO", echo) == echo
-    await made.close()
-
-
-async def test_a_cancelled_task_is_cancelled_at_every_turn(redis_server, key_prefix):
-    # A library that waits with asyncio.wait_for loses cancellations on Python 3.11.
-    made = await queueing.redis_harness(redis_server.url, key_prefix)
-    shards = await made.shards()
-
-    async def for_ever():
-        while True:
-            await made.queue.claims.claim(shards, worker="w")
-
-    for turns in range(30):
-        working = asyncio.create_task(for_ever())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        working.cancel()
-        done, _ = await asyncio.wait({working}, timeout=60)
-        assert done
-        assert working.cancelled()
     await made.close()
 
 
@@ -259,35 +196,6 @@ async def test_a_wrong_password_is_a_wait_because_a_rotated_one_looks_the_same(
     await right.close()
 
 
-async def test_a_server_that_evicts_is_not_fit(lonely, own_server):
-    assert await lonely.queue.health.problems() == ()
-    with own_server.client() as client:
-        client.config_set("maxmemory-policy", "allkeys-lru")
-    (problem,) = await lonely.queue.health.problems()
-    assert "maxmemory-policy noeviction" in problem
-
-
-async def test_compact_buckets_are_asked_for_at_the_start(own_server, key_prefix):
-    lonely = await queueing.redis_harness(own_server.url, key_prefix, users=False)
-    with own_server.client() as client:
-        client.config_set("hash-max-listpack-value", 64)
-        assert await lonely.queue.health.problems(fills=True) == ()
-        assert int(client.config_get("hash-max-listpack-value")["hash-max-listpack-value"]) >= 512
-    await lonely.arm(name="n" * 200)
-    stored = lonely.definition(name="n" * 200)
-    names = lonely.server.shard(sharding.shard_of(stored.id, 4))
-    bucket = names.bucket_of(stored.id, lonely.server.buckets)
-    assert await lonely.server.redis.object("ENCODING", bucket) == b"listpack"
-    await lonely.close()
-
-
-async def test_whoever_may_not_set_the_limit_says_what_to_write(lonely, own_server):
-    with own_server.client() as client:
-        client.config_set("hash-max-listpack-value", 64)
-    problems = await lonely.queue.health.problems(fills=True)
-    assert any("hash-max-listpack-value 512" in problem for problem in problems)
-
-
 async def test_a_forged_blob_is_refused(harness):
     await harness.arm()
     stored = harness.definition()
@@ -299,20 +207,5 @@ async def test_a_forged_blob_is_refused(harness):
         await harness.queue.definitions.blob("default", stored.target, shard)
 
 
-async def test_a_definition_that_cannot_be_read_does_not_hide_the_others(harness):
-    await harness.arm(name="good", due_in=60.0)
-    stored = harness.definition(name="good")
-    shard = sharding.shard_of(stored.id, 4)
-    names = harness.server.shard(shard)
-    bucket = names.bucket_of(stored.id, harness.server.buckets)
-    await harness.server.redis.hset(bucket, b"another!", b"\x63from a later version")
-    assert [s.name async for s in queueing.stored(harness.queue, shard)] == ["good"]
-
-
 def _escaped(tag):
     return tag.replace("{", "\\{")
-
-
-def test_every_server_there_is_takes_part():
-    assert "valkey" in redisserver.KINDS
-    assert connecting.CONNECT_TIMEOUT_SECONDS < 10

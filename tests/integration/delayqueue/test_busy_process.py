@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from duepoint.delayqueue.wire import nodes, timelimits
+from duepoint.delayqueue.wire import nodes
 from tests.support import queueing, waiting
 
 
@@ -69,17 +69,6 @@ async def test_a_silent_server_is_given_up_by_a_process_that_is_always_late(
     assert took < 10  # else it waits for ever
 
 
-async def test_waiting_for_a_connection_is_no_silence_of_the_server(node, monkeypatch):
-    monkeypatch.setattr(nodes, "COMMAND_TIMEOUT_SECONDS", 0.1)
-    for _ in range(4):
-        await node._places.acquire()
-    asking = asyncio.create_task(node.exchange([("HMGET", "nothing", "x")]))
-    await asyncio.sleep(0.3)
-    for _ in range(4):
-        node._places.release()
-    assert await asking == [[None]]
-
-
 async def test_a_server_that_let_a_command_time_out_fails_at_once_until_it_answers(
     own_server, key_prefix, monkeypatch
 ):
@@ -102,23 +91,3 @@ async def test_a_server_that_let_a_command_time_out_fails_at_once_until_it_answe
 
     await waiting.eventually(answers, "it answers")
     await lonely.close()
-
-
-async def test_a_limit_that_is_met_in_time_is_the_usual_one():
-    began = time.monotonic()
-    with pytest.raises(TimeoutError):
-        async with timelimits.AnswerWithin(0.1):
-            await asyncio.Event().wait()
-    assert time.monotonic() - began < 5
-
-
-async def test_cancellation_passes_a_limit():
-    async def wait():
-        async with timelimits.AnswerWithin(5):
-            await asyncio.Event().wait()
-
-    waiting = asyncio.create_task(wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting

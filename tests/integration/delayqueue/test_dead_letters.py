@@ -240,13 +240,6 @@ async def test_letters_are_chosen_by_what_they_say(scene):
     assert {letter.entry["name"] for letter in await scene.letters()} == {"a", "b"}
 
 
-async def test_more_letters_than_one_command_removes_are_purged(scene, monkeypatch):
-    monkeypatch.setattr(deadletters, "PURGED_TOGETHER", 2)
-    await scene.give_up(*"abcdefg")
-    assert len(await scene.rows("purge", "--all", "--yes")) == 7
-    assert await scene.letters() == []
-
-
 @pytest.mark.parametrize("choice", [("--all",), ("-n", "default"), ("--reason", "Network")])
 @pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("purge", "purged")])
 async def test_letters_that_were_not_named_one_by_one_are_asked_about_first(
@@ -256,16 +249,6 @@ async def test_letters_that_were_not_named_one_by_one_are_asked_about_first(
     said = await scene.command(verb, *choice, code=2)
     assert f"2 dead letters would be {done}: write --yes" in said.stderr
     assert len(await scene.letters()) == 2
-
-
-async def test_the_question_counts_the_letters_that_were_chosen(scene, monkeypatch):
-    await scene.give_up("a", "b")
-    await scene.give_up("c", namespace="other")
-    asked = []
-    monkeypatch.setattr(options, "confirmed", lambda question, **_: asked.append(question))
-    await scene.command("replay", "-n", "default")
-    assert asked == ["2 dead letters will be replayed. Go on?"]
-    assert len(await scene.letters()) == 3
 
 
 @pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("purge", "purged")])
@@ -279,37 +262,6 @@ async def test_who_says_no_leaves_all_letters_and_that_is_no_interrupt(
     assert said.stdout == f"nothing was {done}\n"
     assert asked == [f"All 2 dead letters will be {done}. Go on?"]
     assert len(await scene.letters()) == 2
-
-
-@pytest.mark.parametrize("verb", ["replay", "purge"])
-async def test_where_there_is_no_letter_there_is_nothing_to_ask(scene, verb):
-    done = await scene.command(verb, "--all")
-    assert "there is no such dead letter" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("reason", "said"),
-    [
-        ("timeout", 'has no reason "timeout"; did you mean "Timeout"?'),
-        ("Moonshine", 'has no reason "Moonshine"; dlq list shows the reasons'),
-        ("Poison", "there is no such dead letter\n"),
-    ],
-)
-@pytest.mark.parametrize("words", [("list",), ("purge", "--yes")])
-async def test_a_reason_that_is_misspelt_is_corrected(scene, words, reason, said):
-    await scene.give_up("a")
-    done = await scene.command(*words, "--reason", reason)
-    assert said in done.stderr
-    assert len(await scene.letters()) == 1
-
-
-async def test_a_letter_that_is_not_there_is_told_and_the_others_done(scene):
-    await scene.give_up("a")
-    (letter,) = await scene.rows("list")
-    rows = await scene.rows("purge", letter["id"], "1.0/1-0", code=1)
-    assert {row["id"]: row["result"] for row in rows} == {
-        letter["id"]: "purged", "1.0/1-0": "not purged",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.members import values
-from duepoint.delayqueue.repair import unused
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import setrecord, setspec
@@ -59,25 +58,6 @@ async def _everything(harness, set_):
             return found
 
 
-async def test_the_sweep_leaves_sound_members_alone(harness, stored_set):
-    await harness.arm(name="beside", namespace="shop", due_in=60.0)
-    past = [values.MemberWrite(id="due", rule=ONCE, at_us=harness.now_us() - 1_000)]
-    await harness.queue.members.put(stored_set, past)
-    (claim,) = await harness.claim_all()
-    retry = queueing.a_retry(claim.points[0], due_us=harness.now_us() + 60_000_000, attempt=3)
-    done = messages.Settlement(
-        occurrences=(retry,),
-        finished=(claim.points[0].member,),
-        ended=(claim.points[0].member,),
-    )
-    await harness.queue.settlements.settle(claim, done)
-    before = await _everything(harness, stored_set)
-    assert await harness.rearm(1) == 0
-    assert await _everything(harness, stored_set) == before
-    (waiting,) = await harness.queue.members.dues.unacknowledged(stored_set, limit=10)
-    assert (waiting.id, waiting.attempt) == ("due", 3)
-
-
 async def test_the_sweep_arms_a_member_that_lost_its_chain(harness, stored_set):
     before = (await _everything(harness, stored_set))["once"]
     member_id = points.member_id(stored_set.identity, "once")
@@ -90,12 +70,6 @@ async def test_the_sweep_arms_a_member_that_lost_its_chain(harness, stored_set):
     after = (await _everything(harness, stored_set))["once"]
     assert after.due_us != before.due_us
     assert after.due_us is not None
-
-
-async def test_what_a_set_does_is_never_collected(harness, stored_set):
-    for _ in range(2):
-        for step in await harness.sweep(patience_seconds=0.0):
-            assert step.removed == unused.NOTHING
 
 
 @pytest.mark.parametrize("shards", [8, 1])

@@ -114,26 +114,6 @@ async def test_a_replica_that_does_not_answer_makes_a_change_that_is_stored_and_
     assert again.outcome is Outcome.UNCHANGED
 
 
-async def test_what_another_process_stored_before_is_no_safer_because_nothing_changes(
-    servers, population
-):
-    set_, members = population
-    primary, replica = servers
-    other = await queueing.redis_harness(primary.url, "dp:", users=False)
-    replica.pause()
-    await members.put(set_, _writes("late"))
-    removal = values.MemberRemoval(id="never")
-    for _ in range(2):
-        with pytest.raises(queue_errors.NotDurable):
-            await other.queue.members.put(set_, _writes("late"), safety=SOON)
-        with pytest.raises(queue_errors.NotDurable):
-            await other.queue.members.remove(set_, [removal], safety=SOON)
-    replica.resume()
-    (again,) = await other.queue.members.put(set_, _writes("late"), safety=IN_MEMORY)
-    assert again.outcome is Outcome.UNCHANGED
-    await other.close()
-
-
 async def test_a_change_that_is_not_safe_in_time_is_stored_all_the_same(servers, population):
     set_, members = population
     await members.put(set_, _writes("a"), safety=IN_MEMORY)
@@ -146,13 +126,6 @@ async def test_a_change_that_is_not_safe_in_time_is_stored_all_the_same(servers,
     with pytest.raises(queue_errors.NotDurable):
         await members.remove(set_, [values.MemberRemoval(id="a")], safety=SOON)
     assert await members.lookups.get(set_, ["a"]) == [None]
-
-
-async def test_more_replicas_than_there_are_make_nothing_safe(population):
-    set_, members = population
-    two = nodes.Safety(replicas=2, timeout_ms=200)
-    with pytest.raises(queue_errors.NotDurable):
-        await members.put(set_, _writes("a"), safety=two)
 
 
 async def test_a_server_without_a_file_makes_nothing_safe_on_disk(servers, population):

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
-import email.utils
 
-from structlog.testing import capture_logs
-
-from duepoint import agreedclock, clock, errors
+from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.wire import subscription
 from tests.support import queueing
 from tests.support.queueing import moved
@@ -83,55 +78,11 @@ async def test_a_server_with_an_older_state_is_looked_at_as_soon_as_anybody_meet
     assert wakeups.ring_all not in lonely.servers.changes.on_upheaval
 
 
-async def test_a_subscription_that_meets_another_server_stands_without_a_further_wait(
-    lonely, own_server, monkeypatch
-):
-    wakeups = await _asleep(lonely)
-    monkeypatch.setattr(subscription, "_RECONNECT_SECONDS", (3.0, 3.0))
-    monkeypatch.setattr(subscription, "_SLOWEST_RECONNECT_SECONDS", 3.0)
-    with own_server.client() as client:
-        client.save()
-    own_server.kill()
-    await asyncio.sleep(0.5)  # it is waited for
-    own_server.start()
-    async with asyncio.timeout(30):
-        assert len(await wakeups.wait_until_due(30)) == 4
-    async with asyncio.timeout(2.5):
-        while not _is_subscribed_to(own_server):  # noqa: ASYNC110 - the server knows
-            await asyncio.sleep(0.02)
-    await wakeups.close()
-
-
-def _is_subscribed_to(server):
-    with server.client() as client:
-        return bool(client.execute_command("PUBSUB", "SHARDCHANNELS"))
-
-
 def _go_back(server):
     with server.client() as client:
         client.save()
     server.kill()
     server.start()
-
-
-async def test_a_server_that_is_away_is_told_once_however_often_somebody_begins_anew(
-    lonely, own_server
-):
-    ledger = lonely.queue.ledger()
-    await ledger.start()
-    own_server.kill()
-    with capture_logs() as logs:
-        for _ in range(3):  # as the status writer does it
-            await asyncio.sleep(0.3)
-            await ledger.close()
-            await ledger.start()
-        own_server.start()
-        await lonely.queue.membership.open(4, queueing.EPOCH)
-        async with asyncio.timeout(60):
-            while ledger._subscription._lost:  # noqa: ASYNC110 - until it is heard again
-                await asyncio.sleep(0.02)
-    await ledger.close()
-    assert [line["event"] for line in logs].count("subscription lost") == 1
 
 
 async def test_a_message_that_cannot_be_read_does_not_end_the_waking(harness):
@@ -153,27 +104,6 @@ async def test_a_worker_whose_clock_is_ahead_claims_nothing_early(redis_server, 
     assert await ahead.claim_all() == []
     await true.close()
     await ahead.queue.close()
-
-
-async def test_a_worker_by_another_servers_time_is_not_ahead_by_the_way_of_its_question(
-    redis_server, key_prefix
-):
-    """Its own clock is an hour ahead, and so is that of the server that it claims from."""
-    own = clock.SystemClock()
-    agreed = agreedclock.AgreedClock(own)
-    queue = queueing.a_queue(redis_server.url, key_prefix, clock=agreedclock.EarliestClock(agreed))
-    worker = queueing.Harness(queue, own.now_us, asyncio.sleep)
-    await queue.start()
-    await queue.membership.open(4, queueing.EPOCH)
-    await worker.arm(due_in=-7_200.0)
-    right = dt.datetime.fromtimestamp((own.now_us() - HOUR_US) / 1e6, dt.UTC)
-    agreed.note_api(email.utils.format_datetime(right, usegmt=True), asked=own.monotonic())
-    agreed.note_queue(own.now_us() - HOUR_US, asked=own.monotonic() - 1.5)
-    assert not agreed.distrust
-    assert not agreed.is_own_used
-    (claim,) = await worker.claim_all()
-    assert claim.now_us <= own.now_us() - HOUR_US + claiming.CLOCK_TOLERANCE_US
-    await queue.close()
 
 
 async def test_a_worker_whose_clock_is_behind_claims_late_and_others_cover(
@@ -200,27 +130,6 @@ async def test_leases_do_not_care_about_the_workers_clock(redis_server, key_pref
     assert settled.applied == 1
     await true.close()
     await ahead.queue.close()
-
-
-async def test_a_worker_behind_by_300_ms_needs_few_commands_for_a_point(
-    lonely, own_server, key_prefix
-):
-    behind = await _with_clock(own_server, key_prefix, -300_000)
-    wakeups = await _asleep(behind)
-    async with _monitored(own_server) as commands:
-        await lonely.arm(due_in=0.05)
-        async with asyncio.timeout(60):
-            while not (
-                claims := await _claims_of(behind, await wakeups.wait_until_due(60), wakeups)
-            ):
-                pass
-        await behind.queue.settlements.settle(
-            claims[0], messages.Settlement(finished=(claims[0].points[0].member,))
-        )
-    arming = 2  # intern, put
-    assert commands.count("EVALSHA") - arming <= 5
-    await wakeups.close()
-    await behind.queue.close()
 
 
 async def test_a_step_of_the_servers_clock_makes_everything_be_looked_at(harness):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
-from pathlib import Path
 
 from duepoint.schedules.sets import setspec
 from tests.support import apiscene
@@ -274,15 +272,6 @@ async def test_a_smuggled_request_is_never_carried_out(scene):
     assert list(await scene.members()) == ["kept"]
 
 
-async def test_pipelined_requests_are_answered_in_order(scene):
-    heads = [scene.head("GET", scene.member(f"m{number}")) for number in range(20)]
-    last = scene.head("GET", scene.base, "Connection: close")
-    said = await asyncio.to_thread(scene.raw, b"".join(heads) + last)
-    answers = said.split(b"HTTP/1.1 ")[1:]
-    assert [answer[:3] for answer in answers] == [b"404"] * 20 + [b"200"]
-    assert [f'"m{number}\\"'.encode() in answer for number, answer in enumerate(answers[:20])]
-
-
 async def test_clients_that_dawdle_are_cut(scene):
     kind = "Content-Type: application/json"
     kinds = {
@@ -318,32 +307,6 @@ async def test_a_body_that_never_ends_is_cut_at_its_bound(scene):
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
     said = await asyncio.to_thread(scene.raw, head + chunk * 8)
     assert said.startswith(b"HTTP/1.1 413 ")
-
-
-async def test_a_client_that_reads_nothing_does_not_fill_the_process(scene):
-    rows = b"".join(b'{"id":"m%d","at":"%0150d"}\n' % (n, n) for n in range(100_000))
-    head = scene.head(
-        "POST",
-        f"{scene.base}/schedules:bulkUpsert",
-        f"Content-Length: {len(rows)}",
-        "Content-Type: application/x-ndjson",
-    )
-
-    def sends_only() -> int:
-        with socket.create_connection(("127.0.0.1", scene.port), timeout=3) as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sent = 0
-            data = head + rows
-            try:
-                while sent < len(data):
-                    sent += connection.send(data[sent : sent + 65536])
-            except TimeoutError:
-                return sent
-            return sent
-
-    sent = await asyncio.to_thread(sends_only)
-    assert sent < len(rows)  # the server stopped reading
-    assert resident_mib(scene.process.pid) < 200
 
 
 async def test_ten_times_the_rate_is_refused_with_the_time_to_wait(
@@ -402,9 +365,3 @@ async def test_a_full_set_takes_changes_of_members_it_has(
         assert lines[1]["error"]["code"] == "SetFull"
         assert (await scene.ask("DELETE", scene.member("m0"))).status == 204
         assert (await scene.ask("PUT", scene.member("m9"), row)).status == 201
-
-
-def resident_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    line = next(line for line in lines if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024

@@ -7,8 +7,8 @@ import datetime as dt
 import pytest
 
 from duepoint.delayqueue import sharding
-from duepoint.httpapi.dashboard import files, objects, routes
-from tests.support import apiscene, dashboardscene, givenup
+from duepoint.httpapi.dashboard import files, routes
+from tests.support import dashboardscene, givenup
 from tests.support.dashboardscene import FAILED, FAILING, READY, a_schedule, make, publish, stored
 
 API = dashboardscene.API
@@ -132,17 +132,6 @@ async def test_no_answer_is_given_to_a_page_of_another_site(scene):
         assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-async def test_without_the_setting_there_is_neither_a_page_nor_an_operation(
-    duepoint_plane, kube_namespace, own_server, tmp_path
-):
-    async with apiscene.open_scene(duepoint_plane, kube_namespace, own_server, tmp_path) as scene:
-        for path in ("/", "/dashboard/", "/v1/whoami", here(scene, "/schedules/report")):
-            assert (await scene.ask("GET", path)).code == "NotFound", path
-        document = (await scene.ask("GET", "/openapi.json")).json
-        assert "/v1/whoami" not in document["paths"]
-        assert (await scene.ask("GET", scene.base)).status == 200
-
-
 # -- reading -------------------------------------------------------------------------------------
 
 
@@ -203,50 +192,6 @@ async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
     assert (await scene.ask("GET", here(scene, "/schedules/missing"))).status == 404
 
 
-async def test_what_never_succeeds_is_not_ok_while_it_is_tried_again(scene):
-    make(scene, a_schedule("no-service"), a_schedule("no-secret"))
-    slots = [{**FAILED, "outcome": "Retrying", "reason": "Network"}]
-    waits = {**READY, "type": "Reconciling", "reason": "SecretForbidden", "message": "allow it"}
-    failing = {**FAILING, "reason": "Network", "message": "the Service does not exist"}
-    publish(scene, "no-service", recentRuns=slots, conditions=[READY, failing])
-    publish(scene, "no-secret", conditions=[{**READY, "status": "Unknown"}, waits])
-    page = (await scene.ask("GET", f"/v1/schedules?namespace={scene.namespace}")).json
-    shown = {row["name"]: (row["health"], row["reason"]) for row in page["items"]}
-    assert shown == {
-        "no-service": ("failing", "Network"),
-        "no-secret": ("problem", "SecretForbidden"),
-    }
-
-
-async def test_older_slots_come_from_the_queue(scene):
-    uid = make(scene, a_schedule("report"))["report"]
-    await givenup.give_up(scene.harness, scene.namespace, {"report": uid})
-    known = (await scene.ask("GET", here(scene, "/schedules/report"))).json
-    (slot,) = known["slots"]
-    assert (slot["outcome"], slot["message"]) == ("Failed", "connection refused")
-    assert known["hasOlder"] is True
-    publish(
-        scene, "report",
-        recentRuns=[{"scheduledTime": slot["scheduledTime"], "outcome": "Failed"}],
-    )  # fmt: skip
-    shown = (await scene.ask("GET", here(scene, "/schedules/report"))).json["slots"]
-    assert [each["scheduledTime"] for each in shown] == [slot["scheduledTime"]]  # once
-
-
-async def test_the_forecast_counts_what_the_caller_may_list(scene):
-    make(
-        scene, a_schedule("hourly", schedule="5 * * * *"), a_schedule("held", suspend=True),
-        a_schedule("often", schedule="*/15 * * * *"),
-    )  # fmt: skip
-    path = f"/v1/forecast?namespace={scene.namespace}&days=1&timeZone=Asia/Kolkata"
-    found = (await scene.ask("GET", path)).json
-    assert (found["schedules"], found["suspended"], found["runs"]) == (3, 1, 24 + 96)
-    assert sum(hour["runs"] for hour in found["hours"]) == found["runs"]
-    assert found["worst"][0]["inside"][0]["such"][0].startswith(f"{scene.namespace}/")
-    bad = await scene.ask("GET", f"/v1/forecast?namespace={scene.namespace}&timeZone=Mars/Base")
-    assert bad.code == "UnknownTimeZone"
-
-
 async def test_the_queue_shows_a_namespace_its_own_and_the_whole_to_overseers(scene, everywhere):
     uid = make(scene, a_schedule("report"))["report"]
     await givenup.give_up(scene.harness, scene.namespace, {"report": uid})
@@ -298,22 +243,6 @@ async def test_a_schedule_is_suspended_with_a_reason_and_resumes(scene):
         assert (await scene.ask("POST", f"{path}/suspend", body)).status == 400, body
     gone = await scene.ask("POST", here(scene, "/schedules/missing/suspend"), {})
     assert (gone.status, gone.code) == (404, "NotFound")
-
-
-async def test_a_suspension_by_another_person_keeps_its_reason_and_its_end(scene):
-    make(
-        scene,
-        a_schedule("held", suspend=True, suspendReason="never run: data loss"),
-        a_schedule("over", suspend=True, suspendUntil="2020-01-01T00:00:00Z"),
-    )
-    wanted = {"reason": "INC-42", "until": "2090-12-24T18:00:00Z"}
-    refused = await scene.ask("POST", here(scene, "/schedules/held/suspend"), wanted)
-    assert (refused.status, refused.code) == (409, "ScheduleSuspended")
-    assert "never run: data loss" in refused.body.decode()
-    spec = stored(scene, "held")["spec"]
-    assert (spec["suspendReason"], spec.get("suspendUntil")) == ("never run: data loss", None)
-    assert (await scene.ask("POST", here(scene, "/schedules/over/suspend"), wanted)).status == 200
-    assert stored(scene, "over")["spec"]["suspendReason"] == "INC-42"
 
 
 async def test_dead_letters_are_listed_and_replayed_by_those_who_may_run(scene):

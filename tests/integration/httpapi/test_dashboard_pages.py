@@ -91,14 +91,6 @@ async def test_the_list_is_there_after_signing_in_and_gone_after_signing_out(pag
     assert await page.run("document.querySelectorAll('.rows .row').length") == 0
 
 
-async def test_a_proxy_that_adds_the_header_leaves_nothing_to_paste(page, scene):
-    token = {"Authorization": f"Bearer {scene.tokens['viewer']}"}
-    await page.send("Network.setExtraHTTPHeaders", headers=token)
-    await page.open(address(scene, of(scene, "schedules")))
-    await page.until(f"{rows_shown()}.length === 3")
-    assert await page.run("document.querySelector('#token')") is None
-
-
 async def test_search_filters_and_order_stand_in_the_address(page, scene):
     await enter(page, scene)
     await page.until(f"{rows_shown()}.length === 3")
@@ -192,11 +184,6 @@ async def test_a_viewer_sees_no_button_for_what_they_may_not(page, scene):
     assert await page.run("document.querySelectorAll('main .action').length") == 0
 
 
-async def test_a_stranger_is_shown_the_refusal_of_the_api_server(page, scene):
-    await enter(page, scene, as_="stranger")
-    await page.until("document.querySelector('.empty')?.innerText.includes('cannot list')")
-
-
 async def test_a_dead_letter_is_replayed(page, scene):
     await enter(page, scene, of(scene, "deadletters"))
     await page.until("document.querySelectorAll('.letters tbody tr').length === 1")
@@ -256,88 +243,6 @@ async def test_the_list_opens_with_what_is_in_trouble_and_a_narrow_one_says_why(
     )
     (top, bottom), (row_top, row_bottom) = json.loads(box)
     assert row_top < top < bottom <= row_bottom
-
-
-async def test_a_server_that_does_not_answer_leaves_no_empty_page(page, scene):
-    await enter(page, scene)
-    await page.send("Fetch.enable", patterns=[{"urlPattern": "*/v1/*"}])  # nothing goes on
-    await page.run("location.reload()")
-    await page.until("document.querySelector('main')?.innerText.includes('Signing in')")
-    await page.until(
-        "document.querySelector('main [role=alert]')?.innerText.includes('no answer')", seconds=60
-    )
-    await page.send("Fetch.disable")
-    await page.until("document.querySelector('nav a')", seconds=60)
-
-
-async def test_data_that_could_not_be_read_again_says_of_what_moment_it_is(page, scene):
-    await enter(page, scene, f"#/schedule/{scene.namespace}/report")
-    await page.until("document.querySelectorAll('table.slots tbody tr').length === 3")
-    unlimited = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-    await page.send("Network.emulateNetworkConditions", offline=True, **unlimited)
-    stale = "document.querySelector('.stale:not([hidden])')"
-    await page.until(f"{stale}?.innerText.startsWith('As of ')", seconds=60)
-    assert await page.run("document.querySelectorAll('table.slots tbody tr').length") == 3
-    assert await page.run("document.querySelectorAll('.notice').length") == 0
-    await page.send("Network.emulateNetworkConditions", offline=False, **unlimited)
-    await page.until(f"!{stale}", seconds=60)
-
-
-async def test_back_leads_to_the_row_that_was_opened(page, scene):
-    await enter(page, scene)
-    await page.until(f"{rows_shown()}.length === 3")
-    await page.run(
-        "[...document.querySelectorAll('.rows a')].find((a) => a.innerText === 'report').focus()"
-    )
-    await page.press("Enter")
-    await page.until("document.querySelector('.standing')")
-    assert await page.run("document.querySelector('main').contains(document.activeElement)")
-    await page.run("history.back()")
-    await page.until(
-        "document.activeElement.innerText === 'report' && document.querySelector('.rows')"
-    )
-
-
-async def test_a_refresh_keeps_what_was_opened_and_where_the_focus_is(page, scene):
-    await enter(page, scene, f"#/schedule/{scene.namespace}/report")
-    await page.click("what to do")
-    await page.run("document.querySelector('.advice[open] summary').focus()")
-    opened = await page.run("document.querySelectorAll('.advice[open]').length")
-    publish(scene, "report", target="webhook https://b.example", conditions=[READY, FAILING])
-    await page.until("document.querySelector('.lead').innerText.includes('b.example')", seconds=60)
-    assert await page.run("document.activeElement.matches('.advice[open] summary')")
-    assert await page.run("document.querySelectorAll('.advice[open]').length") == opened == 1
-
-
-async def test_the_end_of_a_long_name_of_a_user_is_in_sight(page, scene):
-    await enter(page, scene)
-    box = await page.run(
-        "(() => { const user = document.querySelector('.user'), name = document.createRange();"
-        "name.selectNodeContents(user); const [all, text] = [user, name].map((each) => "
-        "each.getBoundingClientRect()); return [all.left, all.right, text.left, text.right]; })()"
-    )
-    left, right, text_left, text_right = box
-    assert text_left < left, "the name fits: this test shows nothing"
-    assert text_right <= right + 1
-
-
-async def test_dead_letters_of_all_namespaces_are_found_from_queue_and_schedule(page, scene):
-    await enter(page, scene, f"#/schedule/{scene.namespace}/report")
-    await page.click("Dead letters", "main a")
-    await page.until("document.querySelectorAll('.letters tbody tr').length === 1")
-    assert f"ns={scene.namespace}&schedule=report" in await page.run("location.hash")
-    uid = "6f1c9a34-0000-4000-8000-4" + "0" * 11
-    await givenup.give_up(scene.harness, "elsewhere", {"other": uid})
-    with dashboardscene.an_overseer(scene) as overseer:
-        await page.run("sessionStorage.clear()")
-        await page.open("about:blank")
-        await enter(page, scene, "#/queue", as_=overseer)
-        await page.until("document.querySelector('.tile a')")
-        await page.run("document.querySelector('.tile a').click()")
-        await page.until("document.querySelectorAll('.letters tbody tr').length === 2")
-        text = await page.run("document.querySelector('.letters').innerText")
-        assert f"{scene.namespace}/report" in text
-        assert "elsewhere/other" in text
 
 
 # -- everybody -----------------------------------------------------------------------------------

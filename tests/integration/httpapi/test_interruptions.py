@@ -7,15 +7,11 @@ import contextlib
 import http.client
 import itertools
 import json
-import signal
 import socket
 import threading
 import time
 
-from duepoint.httpapi import access, bulk
-from duepoint.schedules.sets import setrecord, setspec
-from tests.support import apiscene
-from tests.support.waiting import eventually
+from duepoint.httpapi import access
 
 AT = "2090-12-24T18:00:00Z"
 JSON = "Content-Type: application/json"
@@ -56,21 +52,6 @@ def read_all(connection):
 
 
 # -- a stream that is cut ------------------------------------------------------------------------
-
-
-async def test_of_a_stream_that_ends_too_early_every_whole_row_is_stored_and_answered(scene):
-    """The client shuts its half within a row, and still reads."""
-    count = 1_700
-    rows = b"".join(row(number) for number in range(count))
-    head = scene.head("POST", f"{scene.base}/schedules:bulkUpsert", *CHUNKED)
-    half = row(count)[:-12]
-    said = await asyncio.to_thread(scene.raw, head + chunk(rows) + chunk(half), end=True)
-    lines = answered(said)
-    assert [line["id"] for line in lines[:-1]] == [f"m{number}" for number in range(count)]
-    assert lines[-1]["fatal"] is True
-    assert "id" not in lines[-1]
-    assert not said.endswith(b"0\r\n\r\n") or lines[-1]["error"]["code"]
-    assert set(await scene.members()) == {f"m{number}" for number in range(count)}
 
 
 async def test_what_was_answered_before_a_cut_is_stored_and_little_else(scene):
@@ -141,18 +122,6 @@ def streaming(scene):
         yield write
 
 
-async def test_a_stream_follows_what_becomes_of_its_set(scene):
-    with streaming(scene) as write:
-        assert (await asyncio.to_thread(write, 0))["outcome"] == "Created"
-        await scene.store(state=setrecord.SetState.STALLED)
-        assert (await asyncio.to_thread(write, 1))["error"]["code"] == "SetStalled"
-        await scene.store(state=setrecord.SetState.READY)
-        assert (await asyncio.to_thread(write, 2))["outcome"] == "Created"
-        await scene.store(uid="5a0c3a1e-0000-4000-8000-000000000000")
-        assert (await asyncio.to_thread(write, 3))["error"]["code"] == "NoSuchSet"
-        assert await scene.members() == {}
-
-
 async def test_rights_that_are_withdrawn_end_a_stream_within_seconds(scene):
     with streaming(scene) as write:
         assert (await asyncio.to_thread(write, 0))["outcome"] == "Created"
@@ -165,27 +134,6 @@ async def test_rights_that_are_withdrawn_end_a_stream_within_seconds(scene):
             await asyncio.sleep(0.2)
         assert answer["error"]["code"] == "NotFound"
         assert len(await scene.members()) == number
-
-
-async def test_rows_behind_the_last_allowed_one_are_not_read(
-    control_plane, kube_namespace, own_server, tmp_path
-):
-    limits = setspec.SetLimits(changes_per_second=100_000)
-    async with apiscene.open_scene(
-        control_plane, kube_namespace, own_server, tmp_path, limits=limits
-    ) as scene:
-        await send_too_many(scene)
-
-
-async def send_too_many(scene):
-    rows = b"".join(b'{"id":"m%d"}\n' % number for number in range(bulk.MOST_ROWS + 10))
-    headers = {"Content-Type": "application/x-ndjson"}
-    path = f"{scene.base}/schedules:bulkDelete"
-    answer = await scene.ask("POST", path, rows, headers=headers, within=60)
-    assert answer.lines[-1]["fatal"] is True
-    assert answer.lines[-1]["error"]["code"] == "PayloadTooLarge"
-    assert len(answer.lines) == bulk.MOST_ROWS + 1
-    assert {line["outcome"] for line in answer.lines[:-1]} == {"Absent"}
 
 
 # -- a process that ends -------------------------------------------------------------------------
@@ -319,38 +267,3 @@ async def test_on_sigterm_what_is_under_way_is_answered_and_nothing_more_is_take
         connected(scene).close()
         raise AssertionError("a process that has ended still listens")
     assert set(await scene.members()) == {"a", "m0", "m1"}
-
-
-async def test_a_client_that_never_ends_does_not_hold_up_the_end_of_the_process(scene):
-    with connected(scene) as connection:
-        connection.sendall(scene.head("PUT", scene.member("a"), JSON, "Content-Length: 90") + b"{")
-        began = time.monotonic()
-        assert await scene.process.drain() == 0
-        assert time.monotonic() - began < 15  # its grace are five seconds
-    assert await scene.members() == {}
-
-
-async def test_requests_that_come_shortly_after_sigterm_are_answered(
-    control_plane, kube_namespace, own_server, tmp_path
-):
-    """A Service leads to a Pod for some seconds after its end was asked for."""
-    long = {"shutdown_delay_seconds": "600"}
-    async with apiscene.open_scene(
-        control_plane, kube_namespace, own_server, tmp_path, **long
-    ) as scene:
-        with connected(scene) as kept:
-            kept.sendall(scene.head("GET", scene.base))
-            assert (await asyncio.to_thread(kept.recv, 65536)).startswith(b"HTTP/1.1 200 ")
-            scene.process.send(signal.SIGTERM)
-
-            async def drains() -> bool:
-                return "draining" in await scene.process.troubles()
-
-            await eventually(drains, "the process is not ready")
-            with connected(scene) as fresh:
-                for connection in (kept, fresh):
-                    connection.sendall(scene.head("GET", scene.base))
-                    said = await asyncio.to_thread(read_all, connection)
-                    assert said.startswith(b"HTTP/1.1 200 ")
-                    assert b"Connection: close" in said  # the next one goes elsewhere
-        assert not scene.process.has_ended

@@ -74,21 +74,6 @@ async def test_a_merge_patch_changes_what_it_names(scene):
     assert (read["suspend"], read["state"], read["nextDueTime"]) == (True, "Suspended", None)
 
 
-async def test_a_patch_leaves_the_text_of_what_it_does_not_name(scene):
-    """A double has fewer digits, and a receiver may check a signature over the text."""
-    path = scene.member("a")
-    payload = b'{"exact": 0.10000000000000000555, "zero":-0,\n "large":1e2, "e":"\\u00e9"}'
-    made = b'{"at":"2090-12-24T18:00:00Z","payload":' + payload + b"}"
-    json_body = {"Content-Type": "application/json"}
-    assert (await scene.ask("PUT", path, made, headers=json_body)).status == 201
-    assert (await scene.ask("PATCH", path, {"suspend": True})).status == 200
-    assert payload in (await scene.ask("GET", path)).body
-    within = b'{"payload": {"zero": null, "more": 2.50}}'
-    assert (await scene.ask("PATCH", path, within, headers=json_body)).status == 200
-    kept = b'{"exact":0.10000000000000000555,"large":1e2,"e":"\\u00e9","more":2.50}'
-    assert kept in (await scene.ask("GET", path)).body
-
-
 async def test_a_header_that_decides_is_taken_or_refused(scene):
     path = scene.member("a")
     await scene.ask("PUT", path, AT)
@@ -113,23 +98,6 @@ async def test_a_header_that_decides_is_taken_or_refused(scene):
     assert (await scene.ask("GET", path, headers={**tag, **key})).status == 200
 
 
-async def test_a_repeat_with_another_token_of_the_user_is_the_same_callers(scene):
-    """The token of a Pod is another one every hour; a repeat may come a day later."""
-    key, path = {"Idempotency-Key": "order-78"}, f"{scene.base}/schedules"
-    made = await scene.ask("POST", path, {"delay": "1h"}, headers=key)
-    former = scene.tokens["editor"]
-    scene.tokens["editor"] = scene.plane.service_account_token(scene.namespace, "editor")
-    assert scene.tokens["editor"] != former
-    again = await scene.ask("POST", path, {"delay": "1h"}, headers=key)
-    assert (again.status, again.body) == (made.status, made.body)
-    assert again.headers["idempotency-replayed"] == "true"
-    scene.roles.bind(scene.namespace, "stranger", "edit")
-    other = scene.tokens | {"editor": scene.tokens["stranger"]}
-    scene.tokens = other
-    of_another = await scene.ask("POST", path, {"delay": "1h"}, headers=key)
-    assert of_another.json["id"] != made.json["id"]
-
-
 async def test_a_one_off_gets_an_id_and_a_repeat_with_its_key_the_same_answer(scene):
     key = {"Idempotency-Key": "order-77"}
     path = f"{scene.base}/schedules"
@@ -144,25 +112,6 @@ async def test_a_one_off_gets_an_id_and_a_repeat_with_its_key_the_same_answer(sc
     assert len(await scene.members()) == 1
     refused = await scene.ask("POST", path, {"schedule": "@daily"})
     assert refused.json["field"] == "schedule"
-
-
-async def test_a_repeat_that_asks_for_more_safety_is_another_request(scene, own_server):
-    """The answer to the first one promises less than the repeat asks for."""
-    client = redis_asyncio.Redis.from_url(own_server.url)
-    await client.config_set("appendonly", "yes")
-    await client.aclose()
-    key, path = {"Idempotency-Key": "order-79"}, f"{scene.base}/schedules"
-    safe = key | {"Duepoint-Durability": "aof"}
-    assert (await scene.ask("POST", path, {"delay": "1h"}, headers=key)).status == 201
-    repeat = await scene.ask("POST", path, {"delay": "1h"}, headers=safe)
-    assert repeat.code == "IdempotencyConflict"
-
-
-async def test_refusals_are_not_kept_for_a_key(scene):
-    key = {"Idempotency-Key": "mended"}
-    path = f"{scene.base}/schedules"
-    assert (await scene.ask("POST", path, {"delay": "soon"}, headers=key)).code == "InvalidField"
-    assert (await scene.ask("POST", path, {"delay": "1h"}, headers=key)).status == 201
 
 
 async def test_lists_go_on_by_cursor_prefix_and_due(scene):
@@ -263,30 +212,6 @@ async def test_a_set_that_takes_no_changes_says_why(scene):
         assert (await scene.ask("DELETE", scene.member("a"))).code == code
         assert (await bulk(scene, "bulkUpsert", [{"id": "a", **AT}])).code == code
     assert await scene.members() == {}
-
-
-async def test_members_of_rows_are_triggered_and_their_letters_replayed(scene):
-    await scene.ask("PUT", scene.member("a"), AT)
-    await scene.store(is_managed=True)
-    assert (await scene.ask("POST", scene.member("a") + "/trigger")).status == 202
-    letters = {"ids": ["1.0.1-1"]}
-    replayed = await scene.ask("POST", f"{scene.base}/deadletters:replay", letters)
-    assert (replayed.status, replayed.json) == (200, {"replayed": 0, "missing": letters["ids"]})
-    assert (await scene.ask("DELETE", scene.member("a"))).code == "ManagedByRows"
-
-
-async def test_a_row_of_a_removal_that_is_refused_is_answered_with_its_id(scene):
-    rows = [{"id": "a", "ifMatch": "x"}, {"id": "b", "force": True}, {"id": "/"}, {"id": 7}]
-    answer = await bulk(scene, "bulkDelete", rows)
-    said = [(line.get("id"), line["error"]["code"]) for line in answer.lines]
-    assert said == [
-        ("a", "InvalidField"), ("b", "UnknownField"), (None, "InvalidId"), (None, "InvalidField"),
-    ]  # fmt: skip
-
-
-async def test_a_suspended_set_still_takes_changes(scene):
-    await scene.store(state=setrecord.SetState.SUSPENDED)
-    assert (await scene.ask("PUT", scene.member("a"), AT)).status == 201
 
 
 async def test_durability_that_is_not_there_is_refused_before_the_change(scene):

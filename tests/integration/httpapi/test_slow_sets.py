@@ -74,18 +74,6 @@ async def test_a_slow_set_answers_the_first_rows_long_before_the_last_are_stored
     assert sorted(await scene.members()) == [f"m{number:02}" for number in range(3, 8)]
 
 
-async def test_a_stream_whose_client_is_gone_takes_no_more_of_the_rate(scene):
-    rows = [row(number) for number in range(COUNT)]
-    sent = await asyncio.to_thread(Sent, scene, "bulkUpsert", rows)
-    await asyncio.to_thread(next, sent.lines())
-    sent.go()
-    before = -1
-    while (stored := len(await scene.members())) != before:
-        before = stored
-        await asyncio.sleep(2.5)
-    assert stored < COUNT
-
-
 async def test_rows_that_wait_are_read_again_when_their_set_is_edited(scene):
     rows = [row(number, payload="x" * 500) for number in range(COUNT)]
     sent = await asyncio.to_thread(Sent, scene, "bulkUpsert", rows)

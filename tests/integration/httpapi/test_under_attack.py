@@ -125,49 +125,6 @@ async def test_connections_without_a_token_of_five_addresses_keep_no_other_addre
 # -- HTTP ----------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_waits_to_be_asked_for_its_rows_has_them_stored(scene):
-    """As curl does for large bodies: the word stood inside the answer, and curl gave up."""
-    rows = b"".join(b'{"id":"m%d","at":"%b"}\n' % (n, AT.encode()) for n in range(3))
-    path = f"{scene.base}/schedules:bulkUpsert"
-    head = scene.head("POST", path, CHUNKED, NDJSON, "Expect: 100-continue", "Connection: close")
-
-    def talk():
-        with connected(scene.port) as connection:
-            connection.sendall(head)
-            interim = b""
-            while b"\r\n\r\n" not in interim:
-                interim += connection.recv(65536)
-            return interim, said_to(connection, chunk(rows) + b"0\r\n\r\n")
-
-    interim, said = await asyncio.to_thread(talk)
-    first, _, begun = interim.partition(b"\r\n\r\n")
-    assert first == b"HTTP/1.1 100 Continue"
-    assert b"100 Continue" not in begun + said
-    assert (begun + said).startswith(b"HTTP/1.1 200 ")
-    assert (begun + said).count(b'"Created"') == 3
-    assert sorted(await scene.members()) == ["m0", "m1", "m2"]
-
-
-async def test_a_change_of_the_protocol_is_refused_and_its_request_not_carried_out(scene):
-    body = json.dumps({"at": AT}).encode()
-    lines = JSON, f"Content-Length: {len(body)}", "Upgrade: h2c", "Connection: Upgrade"
-    said = await asyncio.to_thread(scene.raw, scene.head("PUT", scene.member("a"), *lines) + body)
-    assert status_of(said) == 400
-    assert said.count(b"HTTP/1.1 ") == 1
-    assert await scene.members() == {}
-
-
-async def test_what_may_be_got_may_be_asked_for_its_head(scene):
-    await scene.ask("PUT", scene.member("a"), {"at": AT})
-    for path in (scene.base, scene.member("a"), f"{scene.base}/schedules", "/openapi.json"):
-        got, head = await scene.ask("GET", path), await scene.ask("HEAD", path)
-        assert (head.status, head.body) == (200, b""), path
-        assert head.headers["content-type"] == "application/json"
-        assert head.headers["content-length"] == str(len(got.body))
-    assert (await scene.ask("HEAD", scene.member("none"))).status == 404
-    assert (await scene.ask("HEAD", scene.member("a"), as_="stranger")).status == 404
-
-
 async def test_a_page_of_another_site_changes_nothing_where_the_browser_names_no_site(scene):
     """Over plain http, or in an old one: behind a proxy that adds the token to what it sends."""
     ours = f"http://127.0.0.1:{scene.port}"

@@ -10,11 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from aiohttp import web
 
-import duepoint
 from duepoint.kube import api, credentials, errors, port, schedules, transport, wire
 from tests.support.scriptedapi import Server, answers, hangs, hangs_up, serving, streams
 from tests.support.waiting import LONGEST_SECONDS
@@ -37,41 +35,6 @@ def event(kind: str, name: str, version: int) -> bytes:
 ERROR_410 = (
     json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}).encode() + b"\n"
 )
-
-
-async def test_a_request_says_who_asks_and_in_which_form():
-    async with serving(answers(201, {"a": 1})) as server, a_session(server) as session:
-        body = await session.request("POST", PATH, {"b": 2}, query={"dryRun": "All"})
-        assert msgspec.json.decode(body) == {"a": 1}
-        (request,) = server.requests
-        assert request.headers["Authorization"] == "Bearer secret"
-        assert request.headers["User-Agent"] == f"duepoint/{duepoint.__version__} (test)"
-        assert request.headers["Content-Type"] == "application/json"
-        assert request.query == {"dryRun": "All"}
-        assert server.bodies == [b'{"b":2}']
-
-
-async def test_a_patch_keeps_its_content_type():
-    async with serving(answers(200)) as server, a_session(server) as session:
-        await session.request("PATCH", PATH, [], content_type=port.JSON_PATCH)
-        assert server.requests[0].headers["Content-Type"] == "application/json-patch+json"
-
-
-@pytest.mark.parametrize("purpose", [port.Purpose.REQUEST, port.Purpose.LEASE])
-async def test_an_answer_can_be_asked_for_in_another_form(purpose: port.Purpose):
-    async with serving(answers(200)) as server, a_session(server) as session:
-        await session.request("GET", PATH, purpose=purpose)
-        await session.request("GET", PATH, purpose=purpose, accept=port.JSON_METADATA)
-        asked = [request.headers["Accept"] for request in server.requests]
-        assert asked == ["application/json", port.JSON_METADATA]
-
-
-async def test_connections_are_kept_between_requests():
-    async with serving(answers(200)) as server, a_session(server) as session:
-        for _ in range(5):
-            await session.request("GET", PATH)
-        peers = {request.transport and id(request.transport) for request in server.requests}
-        assert len(peers) == 1
 
 
 @pytest.mark.parametrize("trouble", [hangs, hangs_up], ids=["hangs", "hangs up"])
@@ -111,16 +74,6 @@ async def test_a_throttled_request_waits_as_told_and_is_repeated():
         assert len(server.requests) == 2
 
 
-async def test_while_one_is_throttled_the_others_do_not_knock():
-    async with serving(answers(429, Retry_After="30")) as server, a_session(server) as session:
-        for _ in range(3):
-            with pytest.raises(errors.Throttled) as refused:
-                await session.request("GET", PATH, timeout_seconds=1)
-            assert refused.value.retry_after_seconds
-            assert refused.value.retry_after_seconds > 28
-        assert len(server.requests) == 1
-
-
 async def test_the_lease_is_never_held_back():
     async with (
         serving(answers(429, Retry_After="30"), answers(200)) as server,
@@ -130,22 +83,6 @@ async def test_the_lease_is_never_held_back():
             await session.request("GET", PATH, timeout_seconds=1)
         await session.request("GET", PATH, timeout_seconds=1, purpose=port.Purpose.LEASE)
         assert len(server.requests) == 2
-
-
-async def test_hanging_requests_leave_connections_for_the_lease():
-    async def by_kind(request: Any) -> Any:
-        return await (answers(200) if "leases" in request.path else hangs)(request)
-
-    async with serving(by_kind) as server, a_session(server) as session:
-        stuck = [
-            asyncio.create_task(session.request("GET", PATH, timeout_seconds=60))
-            for _ in range(transport.REQUEST_CONNECTIONS + 5)
-        ]
-        path = "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
-        await session.request("GET", path, timeout_seconds=5, purpose=port.Purpose.LEASE)
-        for task in stuck:
-            task.cancel()
-        await asyncio.gather(*stuck, return_exceptions=True)
 
 
 async def test_a_rotated_token_is_read_again_after_a_401(tmp_path: Path):
@@ -199,14 +136,6 @@ async def test_what_would_be_another_request_is_never_sent(path: str, token: str
             assert not server.requests
 
 
-async def test_a_server_may_stand_below_a_path():
-    async with serving(answers(200)) as server:
-        login = credentials.Login(server=f"{server.url}/k8s/clusters/c-1")
-        async with a_session(server, credentials.Credentials(login)) as session:
-            await session.request("GET", PATH)
-            assert server.requests[0].path == f"/k8s/clusters/c-1{PATH}"
-
-
 async def test_a_list_is_read_page_by_page():
     pages = [
         {
@@ -256,30 +185,6 @@ async def test_a_page_that_is_too_large_is_not_read_and_asked_for_again_with_few
     assert read == names
     assert sent[:3] == [60, 60, 7]  # 500 and 62 objects were asked for before
     assert max(sent[2:]) * 10_000 <= 100_000
-
-
-async def test_the_next_page_is_asked_for_while_one_is_read():
-    asked = asyncio.Event()
-
-    async def second(_request: web.Request) -> web.StreamResponse:
-        asked.set()
-        return web.json_response({"metadata": {}, "items": []})
-
-    first = answers(200, {"metadata": {"continue": "c"}, "items": []})
-    async with serving(first, second) as server, a_session(server) as session:
-        async for page in session.list_pages(SCHEDULES, schedules.Schedule):
-            if page.metadata.continue_token:
-                await asyncio.wait_for(asked.wait(), LONGEST_SECONDS)
-
-
-async def test_a_list_that_is_given_up_leaves_nothing_behind():
-    first = answers(200, {"metadata": {"continue": "c"}, "items": []})
-    async with serving(first, hangs) as server, a_session(server) as session:
-        before = asyncio.all_tasks()
-        listed = session.list_pages(SCHEDULES, schedules.Schedule)
-        await anext(listed)
-        await listed.aclose()
-        assert not [one for one in asyncio.all_tasks() - before if "_page" in repr(one)]
 
 
 @pytest.mark.parametrize(
@@ -384,22 +289,6 @@ async def test_a_watch_ends_where_going_on_would_not_help(script: Any, expected:
         with pytest.raises(expected):
             await some_changes(session, 1)
         assert len(server.requests) == 1
-
-
-async def test_what_became_of_each_request_is_counted():
-    seen: list[tuple[str, str, int]] = []
-    async with serving(answers(200), answers(404), hangs_up) as server:
-        access = credentials.Credentials(credentials.Login(server=server.url))
-        session = api.ApiSession(
-            access, component="test", observe=lambda *request: seen.append(request)
-        )
-        async with session:
-            await session.request("GET", PATH)
-            with pytest.raises(errors.NotFound):
-                await session.request("GET", f"{PATH}/x")
-            with pytest.raises(errors.Unavailable):
-                await session.request("DELETE", f"{PATH}/x")
-    assert seen == [("GET", "jobs", 200), ("GET", "jobs", 404), ("DELETE", "jobs", 0)]
 
 
 async def test_a_redirect_is_not_followed_with_our_token():

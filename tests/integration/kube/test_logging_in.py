@@ -106,11 +106,3 @@ async def test_missing_rights_are_told_as_such_and_never_as_an_empty_list(
         with pytest.raises(errors.Forbidden):
             async for _ in session.watch(jobs.collection(kube_namespace), jobs.Job, "1"):
                 pass
-
-
-async def test_a_token_that_is_none_is_unauthorized(control_plane: ControlPlane, tmp_path: Path):
-    cluster = {"certificate-authority": str(control_plane.ca_file)}
-    path = a_kubeconfig(tmp_path, control_plane, cluster, {"token": "wrong"})
-    async with api.ApiSession(credentials.of_kubeconfig(path), component="test") as session:
-        with pytest.raises(errors.Unauthorized):
-            await session.request("GET", jobs.collection())

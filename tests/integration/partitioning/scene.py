@@ -187,7 +187,7 @@ class Scene:
         """Whatever is under way is brought to its end by a mover of our own."""
         running = asyncio.create_task(self.a_partitioner(queue).run())
         try:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(240):
                 while not await self._is_done(shards):
                     if running.done():
                         running.result()
@@ -214,7 +214,7 @@ class Scene:
         """A while for dues that wait for another try; what is lost is still missing behind it."""
         self.retried_share = 0.0
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while self._broken_rows():
                     self.has_fired.clear()
                     await self.has_fired.wait()

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from duepoint import errors
 from duepoint.controller.maintenance import partitioner
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
@@ -176,29 +175,6 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     assert scene.problems == []
     stored = await operator.definitions.definition(travelling)
     assert stored.generation == 2
-    await scene.close()
-
-
-async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_prefix):
-    scene = Scene(valkey.url, key_prefix)
-    queue = await scene.open(read=False)
-    await queue.membership.open(2, queueing.EPOCH)
-    for number in range(40):
-        await scene.arm(queue, f"later-{number}", due_us=4_000_000_000_000_000)
-    mover = await scene.open()
-    passing, interrupted = mover.mover.passing, []
-
-    async def interrupts(*given, **named):
-        async for step in passing(*given, **named):
-            yield step
-            if step.moved and len(interrupted) < 3:
-                interrupted.append(step.moved)
-                raise errors.QueueUnavailable("the server is full")
-
-    mover.mover.passing = interrupts
-    await scene.partition(mover, 8)
-    assert interrupted
-    assert (await queue.resharding.progress()).moved == 40
     await scene.close()
 
 

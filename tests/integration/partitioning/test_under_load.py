@@ -10,7 +10,6 @@ import pytest
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.resharding import resharding
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
 from tests.support import queueing
 
@@ -182,18 +181,4 @@ async def test_an_index_that_is_emptied_in_the_middle_is_made_again_as_it_was_to
         await scene.arm(rebuilding, known.name, due_us=4_000_000_000_000_000)
     await scene.finish(mover, 8)
     await scene.check_index(rebuilding)
-    await scene.close()
-
-
-async def test_asking_says_what_there_is_to_say(valkey, key_prefix):
-    scene = await _scene(valkey.url, key_prefix)
-    queue = scene.opened[0]
-    assert await queue.resharding.ask(4) is resharding.ReshardingAnswer.DONE
-    assert await queue.resharding.ask(8) is resharding.ReshardingAnswer.ASKED
-    assert await queue.resharding.ask(8) is resharding.ReshardingAnswer.ASKED
-    assert (await queue.resharding.progress()).wanted == 8
-    await queue.resharding.announce(8, queueing.EPOCH)
-    assert await queue.resharding.ask(8) is resharding.ReshardingAnswer.MOVING
-    assert await queue.resharding.ask(16) is resharding.ReshardingAnswer.OTHER
-    assert (await queue.resharding.progress()).former_shards == 4
     await scene.close()

@@ -79,18 +79,6 @@ async def test_an_entry_arrives_with_its_fields_under_the_streams_own_name(api, 
     }  # fmt: skip
 
 
-async def test_a_limited_stream_is_trimmed_and_connections_are_kept(api, target, own_server):
-    await put(api, url=own_server.url)
-    action = actions.StreamAction(name="few", max_length=10, connection="other-redis")
-    for number in range(20):
-        await asyncio.gather(
-            *(target.fire(a_firing(action, slot_us=number * 10**9 + n)) for n in range(20))
-        )
-    with own_server.client() as client:
-        assert 10 <= client.xlen("few") < 250
-        assert len(client.client_list()) <= 9  # ours, and eight
-
-
 async def test_user_password_and_database_of_the_secret_are_used(api, target, own_server):
     with own_server.client() as client:
         client.acl_setuser(
@@ -172,11 +160,6 @@ async def test_a_server_that_asks_for_a_certificate_gets_that_of_the_secret(
         assert isinstance(await target.fire(a_firing()), outcome.Delivered)
 
 
-async def test_a_server_that_does_not_listen_is_asked_again(api, target):
-    await put(api, url=f"redis://127.0.0.1:{redisserver.free_port()}")
-    assert "no entry could be added" in await retried(target, Reason.NETWORK)
-
-
 # -- the Secret ------------------------------------------------------------------------------------
 
 
@@ -203,14 +186,6 @@ async def test_a_secret_that_holds_no_connection_says_what_to_write(api, target,
     assert message.startswith("spec.stream.connectionSecretRef: ")
     found = await target.check(a_firing())
     assert (found.reason, found.message) == (Reason.MISSING_SECRET, message)
-
-
-async def test_a_secret_that_is_not_there_is_waited_for(api, target, own_server, monkeypatch):
-    monkeypatch.setattr(memory, "ASK_AGAIN_SECONDS", 0.0)
-    assert "does not exist; create it" in await retried(target, Reason.MISSING_SECRET)
-    await put(api, url=own_server.url)
-    assert await target.check(a_firing()) is None
-    assert isinstance(await target.fire(a_firing()), outcome.Delivered)
 
 
 async def test_nothing_of_the_secret_is_repeated(api, target):
@@ -358,13 +333,6 @@ async def test_a_hostile_server_costs_one_attempt_and_no_memory(
     assert "canary" not in given.message
 
 
-async def test_a_node_of_a_cluster_may_say_once_where_the_key_lives(api, target, own_server):
-    port = own_server.url.rpartition(":")[2].partition("/")[0]
-    async with answering(saying(f"-MOVED 7 127.0.0.1:{port}\r\n".encode())) as url:
-        await put(api, url=url)
-        assert isinstance(await target.fire(a_firing()), outcome.Delivered)
-
-
 # -- where its Secret may go -----------------------------------------------------------------------
 
 
@@ -403,26 +371,3 @@ async def test_a_node_that_the_server_names_gets_the_password_with_the_owners_wo
     assert "a server that it names is not allowed" in message
     assert "127.0.0.1" not in message
     assert called == []
-
-
-async def test_more_deliveries_than_connections_wait_and_arrive(api, target, own_server):
-    await put(api, url=own_server.url)
-    given = await asyncio.gather(*(target.fire(a_firing(slot_us=n * 10**6)) for n in range(100)))
-    assert {type(one) for one in given} == {outcome.Delivered}
-
-
-async def test_a_cancelled_delivery_leaves_no_answer_to_the_next(api, target, own_server):
-    """A connection that was given up in the midst of an answer is not used again."""
-    await put(api, url=own_server.url)
-    await target.fire(a_firing())
-    for _ in range(20):
-        task = asyncio.create_task(target.fire(a_firing()))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    given = await target.fire(a_firing(slot_us=5_000_000))
-    with own_server.client() as client:
-        ((entry_id, fields),) = client.xrevrange("orders:ticks", count=1)
-    assert given.message == f"entry {entry_id.decode()} in stream orders:ticks"
-    assert fields[b"slot"] == b"5"

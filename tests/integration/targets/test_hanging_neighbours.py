@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 
@@ -63,23 +62,3 @@ async def test_quiet_webhooks_are_on_time_while_all_receivers_of_two_namespaces_
     assert len(late) == len(scene.expected)
     assert max(late) < LATE_US
     assert PLACES // 2 <= open_at_hostile < PLACES  # they had their share, and no more
-
-
-async def test_what_found_no_place_is_delivered_once_there_is_one(shared_servers, key_prefix):
-    wants = webhookscene.Wants(workers=1, per_host=PLACES, concurrency=PLACES)
-    slow = webhookscene.Receiver(webhookscene.WELL, seconds=1.5)
-    async with (
-        webhookscene.scene(shared_servers("valkey").url, key_prefix, wants) as scene,
-        webhookscene.receiving(slow) as receiver,
-    ):
-        start_us = (time.time_ns() // 1_000_000_000 + 1) * SECOND_US
-        webhook = actions.WebhookAction(url=f"http://127.0.0.1:{receiver.port}/")
-        for number in range(3 * PLACES):
-            await scene.arm(
-                f"slow-{number}", webhook, every="10s", start_us=start_us, end_us=start_us + 1
-            )
-        async with scene.working():
-            assert await receiver.wait_for(len(scene.expected), 40)
-            await asyncio.sleep(2)
-    assert webhookscene.twice(receiver.arrivals) == []
-    assert receiver.most_open < PLACES

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory
-from duepoint.targets.kafka import target as kafkatarget
 from tests.support import builders, firings, kafkabroker, listeners, othertargets, proxy, vaults
 from tests.support.kafkabroker import kafka as broker
-from tests.support.redisserver import free_port
 
 __all__ = ["broker"]
 
@@ -83,19 +79,6 @@ async def test_a_record_arrives_with_key_headers_and_payload(api, target, broker
 
 
 @pytest.mark.timeout(300)
-async def test_many_deliveries_share_a_producer_and_none_is_lost_or_doubled(api, target, broker):
-    await plain(api, broker)
-    await broker.make_topic("many")
-    action = actions.KafkaAction(topic="many", connection="brokers")
-    await asyncio.gather(
-        *(delivered(target, action=action, slot_us=n * 1_000_000) for n in range(200))
-    )
-    ids = [dict(record.headers)["id"] for record in await broker.records("many", 200)]
-    assert len(set(ids)) == 200
-    assert len(target._opened._held) == 1
-
-
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("tls", [False, True], ids=["sasl", "sasl and tls"])
 async def test_login_and_tls_are_those_of_the_secret(api, target, broker, tls):
     topic = f"login-{int(tls)}"
@@ -132,21 +115,6 @@ async def test_a_record_that_the_topic_does_not_take_is_given_up(api, target, br
     given = await target.fire(a_firing(action, payload="x" * 5_000))
     assert isinstance(given, outcome.Rejected), given
     assert given.reason is Reason.REJECTED
-
-
-@pytest.mark.timeout(300)
-async def test_a_broker_that_comes_back_gets_the_record(api, target, broker):
-    await plain(api, broker)
-    await broker.make_topic("back")
-    action = actions.KafkaAction(topic="back", connection="brokers")
-    await delivered(target, action=action)
-    broker.stop()
-    try:
-        given = await target.fire(firings.a_firing(action, seconds_left=2.0))
-        assert isinstance(given, outcome.Retry)
-    finally:
-        broker.start()
-    await delivered(target, action=action)
 
 
 @pytest.mark.timeout(300)
@@ -199,13 +167,6 @@ async def test_an_advertised_broker_gets_the_login_with_the_owners_word_only(api
 # -- without a broker ------------------------------------------------------------------------------
 
 
-async def test_nobody_who_listens_is_asked_again(api, target):
-    await put(api, bootstrap__servers=f"127.0.0.1:{free_port()}", security__protocol="PLAINTEXT")
-    given = await target.fire(a_firing())
-    assert isinstance(given, outcome.Retry), given
-    assert given.reason is Reason.NETWORK
-
-
 @pytest.mark.parametrize("send_to", [None, "", "kafka.example", "127.0.0.1:1"])
 async def test_a_connection_goes_nowhere_without_its_owners_word(api, target, send_to):
     called = []
@@ -256,15 +217,3 @@ async def test_a_secret_that_holds_no_connection_says_what_to_write(api, target,
     given = await target.fire(a_firing())
     assert isinstance(given, outcome.Retry)
     assert not given.started
-
-
-async def test_without_the_extra_the_target_says_what_is_missing(api, target, monkeypatch):
-    monkeypatch.setattr(kafkatarget, "is_installed", lambda: False)
-    await put(api, bootstrap__servers="127.0.0.1:9092")
-    found = await target.check(a_firing())
-    assert found.reason is Reason.TARGET_UNAVAILABLE
-    assert not found.final
-    assert "duepoint[kafka]" in found.message
-    given = await target.fire(a_firing())
-    assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.TARGET_UNAVAILABLE

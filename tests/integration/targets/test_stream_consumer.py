@@ -7,9 +7,22 @@ import importlib.util
 import pytest
 import redis
 
-from tests.integration.targets import test_stream_target
-from tests.support import queueing
+from duepoint import clock
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
+from tests.support import firings, queueing
 from tests.support.stack import ROOT
+
+
+async def append(queue, **changes):
+    """Append the entry of a firing."""
+    one = firings.a_firing(firings.a_stream(), **changes)
+    rows = target.Firings(
+        action=one.action, namespace=one.namespace, trigger=one.trigger, uids=[one.uid],
+        generations=[one.generation], slots_us=[one.slot_us],
+    )  # fmt: skip
+    entries = streamtarget.StreamTarget(clock.SystemClock()).entries(rows, [b"a member"])
+    await queue.streams.append(entries)
 
 
 @pytest.fixture
@@ -25,7 +38,7 @@ def example():
 async def scene(redis_server, key_prefix):
     harness = await queueing.redis_harness(redis_server.url, key_prefix)
     for number in (1, 2, 2, 3):  # the second one twice, as after a lost answer
-        await test_stream_target.append(harness.queue, slot_us=number * 1_000_000)
+        await append(harness.queue, slot_us=number * 1_000_000)
     await harness.close()
     with redis.Redis.from_url(redis_server.url, decode_responses=True, protocol=2) as server:
         yield server, f"{key_prefix}stream:default:ticks"

@@ -76,13 +76,6 @@ async def test_an_answer_that_drips_before_its_body_ends_with_the_time_limit(hea
     assert seconds < 30
 
 
-async def test_the_body_of_a_failure_that_drips_ends_with_the_time_limit():
-    drip = receiver.repeated(FAILED + b"Content-Length: 9999\r\n\r\n", b"x", pause_seconds=0.02)
-    given, seconds = await fire(drip, seconds=2.0)
-    assert given.http_status == 500
-    assert seconds < 30
-
-
 @pytest.mark.parametrize(
     "smuggled",
     [
@@ -154,13 +147,6 @@ async def asked_over_tls(serving, trusting):
     ):
         action = firings.a_webhook(f"https://hooks.example:{hears.port}/")
         return await target.fire(firings.a_firing(action)), hears.requests
-
-
-async def test_a_certificate_of_the_right_authority_and_name_is_accepted(tmp_path, trusting):
-    serving = certificates.authority().signs("hooks.example").serving(tmp_path)
-    given, requests = await asked_over_tls(serving, trusting)
-    assert isinstance(given, outcome.Delivered)
-    assert len(requests) == 1
 
 
 async def test_an_expired_certificate_is_refused_before_anything_is_sent(tmp_path, trusting):

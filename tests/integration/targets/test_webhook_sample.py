@@ -57,18 +57,6 @@ async def test_a_secret_that_was_not_given_is_read_from_the_cluster(
     standardwebhooks.Webhook(vaults.WHSEC).verify(request.body, dict(request.headers))
 
 
-async def test_what_was_given_counts_before_what_the_cluster_has(
-    control_plane, kube_namespace, write
-):
-    other = "whsec_" + base64.b64encode(bytes(32)).decode()
-    signing = {"secretKeyRefs": [{"name": "hook", "key": "a"}]}
-    text = manifest(kube_namespace, url="https://a.example/", signing=signing)
-    given = ("--dry-run", "-o", "json", "--secret", f"hook/a={other}")
-    result = await run(control_plane, text, *given)
-    row = json.loads(result.output)
-    standardwebhooks.Webhook(other).verify(row["body"], row["headers"])
-
-
 def allow_tokens(control_plane, namespace, audience):
     control_plane.admin().apply(
         f"/api/v1/namespaces/{namespace}/serviceaccounts/default",
@@ -97,14 +85,6 @@ async def test_a_token_is_made_by_the_cluster(control_plane, kube_namespace):
     assert claims["aud"] == ["billing"]
     assert claims["sub"] == f"system:serviceaccount:{kube_namespace}:default"
     assert token not in result.output
-
-
-async def test_what_the_cluster_lacks_is_told(control_plane, kube_namespace):
-    signing = {"secretKeyRefs": [{"name": "absent", "key": "a"}]}
-    text = manifest(kube_namespace, url="https://a.example/", signing=signing)
-    result = await run(control_plane, text)
-    assert result.exit_code == 2
-    assert f"Secret {kube_namespace}/absent does not exist; create it" in result.stderr
 
 
 async def test_the_issuers_own_audience_is_refused_whatever_it_is_called(

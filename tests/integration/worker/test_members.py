@@ -225,53 +225,6 @@ async def test_a_one_off_that_has_left_is_not_made_again_by_a_repeated_write(har
     assert fired == 2
 
 
-async def test_what_has_left_is_forgotten_after_two_turns(shop):
-    """Each turn begins with the first end after a minute."""
-    redis, prefix = shop.harness.server.redis, shop.harness.server.keys.prefix
-
-    async def end(*names):
-        at_us = await shop.put_once(*names)
-        await _until_async(shop.members, 0)
-        return at_us
-
-    async def pass_a_minute():
-        for key in await redis.keys(f"{prefix}*:meta"):
-            await redis.hincrby(key, "ended_since", -61_000_000)
-
-    async def outcome(name, at_us):
-        (answer,) = await shop.put(values.MemberWrite(id=name, rule=ONCE, at_us=at_us))
-        await _until_async(shop.members, 0)
-        return answer.outcome
-
-    async with shop.working():
-        at_us = await end("a")
-        await pass_a_minute()
-        await end(*(f"m{n}" for n in range(200)))  # some in each shard
-        assert await outcome("a", at_us) is values.Outcome.UNCHANGED
-        await pass_a_minute()
-        last_us = await end(*(f"n{n}" for n in range(200)))
-        assert await outcome("n7", last_us) is values.Outcome.UNCHANGED
-        assert await outcome("a", at_us) is values.Outcome.CREATED
-
-
-async def test_few_that_have_left_are_remembered_however_many_leave(shop):
-    redis, prefix = shop.harness.server.redis, shop.harness.server.keys.prefix
-    async with shop.working():
-        await shop.put_once("a")
-        await _until_async(shop.members, 0)
-        filled = []
-        for key in await redis.keys(f"{prefix}*:ended:*"):
-            if await redis.hlen(key) > 1:
-                await redis.hset(key, mapping={f"{n:08}": "x" * 11 for n in range(4_000)})
-                filled.append(key)
-        await shop.put_once(*(f"m{n}" for n in range(30)))
-        await _until_async(shop.members, 0)
-    (full,) = filled
-    other = full[:-1] + (b"0" if full.endswith(b"1") else b"1")
-    assert await redis.hlen(full) == 4_002  # the empty field, and that of a
-    assert 1 < await redis.hlen(other) <= 31
-
-
 async def test_a_recurring_member_goes_on(shop):
     await shop.put(values.MemberWrite(id="a", rule=EVERY))
     async with shop.working():
@@ -302,83 +255,6 @@ async def test_an_edited_target_is_used_by_the_next_slot(shop):
         count = len(shop.target.fired)
         await _until(lambda: len(shop.target.fired) >= count + 2)
     assert bytes(shop.target.fired[-1].action.payload) == b'"other"'
-
-
-async def test_entries_have_the_ids_of_members(streaming):
-    at_us = await streaming.put_once("a")
-    await streaming.put_once("b", payload=b'{"n":1}')
-    async with streaming.working():
-        await _until_async(streaming.members, 0)
-    entries = {entry["schedule_id"]: entry for entry in await streaming.entries()}
-    seconds = entries["a"]["slot"]
-    assert entries["a"]["id"] == f"a-{seconds}"
-    assert float(seconds) == pytest.approx(at_us / 1e6, abs=0.002)
-    assert (entries["a"]["payload"], entries["b"]["payload"]) == ('"usual"', '{"n":1}')
-    assert entries["a"]["set"] == "reminders"
-    assert "generated_at" in entries["a"]
-
-
-async def test_many_members_of_one_rule_are_appended_together(streaming):
-    writes = [values.MemberWrite(id=f"m{n}", rule=EVERY) for n in range(300)]
-    await streaming.put(*writes)
-    async with streaming.working():
-        await _until_async(lambda: _distinct(streaming), 300)
-    assert (await streaming.ended()).succeeded == len(await streaming.entries())
-
-
-async def test_many_one_offs_with_payloads_are_appended_together_and_leave_at_once(streaming):
-    at_us = streaming.harness.now_us()
-    await streaming.put(
-        *(
-            values.MemberWrite(
-                id=f"m{n}", rule=ONCE, at_us=at_us + n, payload=b'{"n":%d}' % n if n % 3 else b""
-            )
-            for n in range(300)
-        ),
-        *(values.MemberWrite(id=f"e{n}", rule=EVERY, payload=b'"e"') for n in range(20)),
-    )
-    async with streaming.working():
-        await _until_async(streaming.members, 20)
-        await _until_async(lambda: _distinct(streaming), 320)
-    entries = await streaming.entries()
-    found = {entry["schedule_id"]: entry["payload"] for entry in entries}
-    assert sum(entry["schedule_id"].startswith("m") for entry in entries) == 300
-    for n in range(300):
-        assert found[f"m{n}"] == (f'{{"n":{n}}}' if n % 3 else '"usual"')
-    assert found["e0"] == '"e"'
-    assert (await streaming.ended()).succeeded == len(entries)
-    counts = await streaming.queue.members.counting.counts(streaming.set)
-    assert (counts.members, counts.in_flight) == (20, 0)
-
-
-async def test_one_offs_appended_together_stay_as_long_as_their_set_says(harness):
-    shop = Shop(harness, STREAM, settings=setspec.SetSettings(retention_seconds=1))
-    await shop.store()
-    await shop.put_once(*(f"m{n}" for n in range(50)), payload=b"1")
-    async with shop.working():
-        await _until_async(lambda: _distinct(shop), 50)
-        (found,) = await shop.queue.members.lookups.get(shop.set, ["m7"])
-        assert (found.state, found.due_us) == (definition.State.COMPLETED, None)
-        await _until_async(shop.members, 0)
-    assert len(await shop.entries()) == 50
-
-
-async def test_a_one_off_with_an_open_slot_stays_until_that_has_ended(streaming):
-    await streaming.put_once(*"ab", after=0.3)
-    later_us = streaming.harness.now_us() + 1_500_000
-    await streaming.queue.members.triggers.trigger(streaming.set, "a", run_uid="run-1")
-    redis, prefix = streaming.harness.server.redis, streaming.harness.server.keys.prefix
-    for key in await redis.keys(f"{prefix}*:occ"):
-        for occurrence in await redis.zrange(key, 0, -1):
-            for lane in await redis.keys(f"{prefix}*points:*"):
-                await redis.zadd(lane, {occurrence: later_us}, xx=True)
-    async with streaming.working():
-        await _until_async(lambda: _distinct(streaming), 2)
-        await _until_async(streaming.members, 1)
-        (found,) = await streaming.queue.members.lookups.get(streaming.set, ["a"])
-        assert found.state is definition.State.COMPLETED
-        await _until_async(streaming.members, 0)
-    assert [one["trigger"] for one in await streaming.entries()].count("Manual") == 1
 
 
 @pytest.mark.parametrize("others", [0, 100])
