@@ -41,23 +41,3 @@ async def test_an_emptied_queue_is_filled_together(monkeypatch):
         }
         await world.clock.advance(10)
         assert world.status_writes() == writes
-
-
-async def test_wrong_and_suspended_ones_among_them_end_as_they_do_alone(monkeypatch):
-    world = World()
-    async with world.leader():
-        for number in range(5):
-            await world.apply(f"s{number}")
-        await world.apply("wrong", schedule="61 * * * *")
-        await world.apply("asleep", suspend=True)
-        await world.apply_job("job")
-        said = {name: world.ready(name) for name in ("s0", "wrong", "asleep", "job")}
-        await world.lose_redis()
-        counts = _counted(world, monkeypatch)
-        await world.resync.run()
-        await world.clock.advance(10)
-        assert {name: world.ready(name) for name in said} == said
-        assert sorted(one.name for one in world.definitions()) == sorted(
-            ["asleep", "job", *(f"s{n}" for n in range(5))]
-        )
-        assert counts["together"] >= 7

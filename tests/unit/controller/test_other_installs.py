@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-from duepoint.controller.maintenance import otherinstalls
 from duepoint.kube import port, schedules
 from tests.unit.controller.world import NAMESPACE, World
 
@@ -21,29 +20,11 @@ async def written_by(world: World, name: str, status=None) -> None:
     await world.clock.settle()
 
 
-def trouble(world: World) -> str:
-    return world.health.troubles().get(otherinstalls.PART, "")
-
-
 async def test_a_status_names_the_installation_that_wrote_it():
     async with World(managed_by=OURS).leader() as world:
         await world.apply()
         await world.clock.advance(5)
         assert world.status()["managedBy"] == OURS
-
-
-async def test_another_installation_that_writes_after_us_is_told_by_readiness_and_event():
-    async with World(managed_by=OURS).leader() as world:
-        await world.apply()
-        await world.clock.advance(5)
-        await written_by(world, OTHERS)
-        await world.clock.advance(5)
-        assert OTHERS in trouble(world)
-        assert f"{NAMESPACE}/nightly" in trouble(world)
-        (news,) = [one for one in world.news if one.reason == "OtherInstall"]
-        assert news.warning
-        assert OURS in news.note
-        assert OTHERS in news.note
 
 
 async def test_nobody_fights_over_the_mark():

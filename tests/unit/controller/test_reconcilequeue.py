@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 
@@ -13,7 +12,7 @@ from duepoint.delayqueue import messages, quotas
 from duepoint.kube import errors as kube_errors
 from duepoint.schedules import ownstreams, points
 from duepoint.schedules.definition import State
-from tests.support.builders import JOB_TEMPLATE, at
+from tests.support.builders import at
 from tests.unit.controller.world import World
 
 
@@ -47,21 +46,6 @@ async def test_ready_is_written_only_after_the_queue_holds_the_generation():
         assert world.status()["observedGeneration"] == 2
 
 
-async def test_an_edit_of_the_timing_moves_the_chain_and_one_of_the_target_does_not():
-    async with World().leader() as world:
-        uid = (await world.apply())["metadata"]["uid"]
-        first = world.definition(uid)
-        await world.apply(webhook={"url": "https://other.example.com"})
-        kept = world.definition(uid)
-        assert kept.timing_version == first.timing_version
-        assert kept.target != first.target
-        await world.clock.advance(60)
-        await world.apply(schedule="@at 2026-03-01T13:00:00Z")
-        assert world.definition(uid).timing_version != first.timing_version
-        assert world.chain_due_us(uid) == at("2026-03-01 13:00:00")
-        assert world.status()["settledThrough"] == "2026-03-01T12:01:00Z"
-
-
 async def test_a_suspended_schedule_is_ready_and_resuming_counts_what_it_skipped():
     async with World().leader() as world:
         uid = (await world.apply())["metadata"]["uid"]
@@ -74,14 +58,6 @@ async def test_a_suspended_schedule_is_ready_and_resuming_counts_what_it_skipped
         assert world.ready() == ("True", "Armed")
         assert world.status()["runs"]["skipped"] == 12
         assert world.chain_due_us(uid) == at("2026-03-01 13:05:00")
-
-
-async def test_a_deleted_schedule_leaves_nothing_in_the_queue():
-    async with World().leader() as world:
-        await world.apply()
-        await world.delete()
-        assert world.definitions() == []
-        assert world.queue.shards[messages.ShardId(0)].members == {}
 
 
 async def test_a_new_schedule_under_an_old_name_is_another_one():
@@ -257,20 +233,6 @@ async def test_a_job_template_is_tried_once_for_many_schedules():
         assert world.api.all_stored("jobs") == []
         await world.apply_job("a-longer-name")
         assert dry_runs(world) == 1
-
-
-async def test_a_template_that_the_api_server_refuses_is_stalled_and_not_armed():
-    bad = json.loads(json.dumps(JOB_TEMPLATE))
-    bad["spec"]["template"]["spec"]["restartPolicy"] = "Always"
-    async with World().leader() as world:
-        uid = (await world.apply_job())["metadata"]["uid"]
-        await world.apply(jobTemplate=bad)
-        assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
-        assert world.condition("Stalled")["message"] == (
-            "spec.jobTemplate.spec.template.spec.restartPolicy: Required value"
-        )
-        assert world.definition(uid) is None
-        assert world.status()["observedGeneration"] == 2
 
 
 @pytest.mark.parametrize(

@@ -9,29 +9,7 @@ import structlog
 
 from duepoint.controller.schedules import resync
 from duepoint.kube import errors as kube_errors
-from tests.support.builders import at
 from tests.unit.controller.world import World
-
-
-async def test_deletions_while_nobody_led_leave_no_ghost():
-    world = World()
-    async with world.leader():
-        for name in ("one", "two", "three"):
-            await world.apply(name)
-    await world.delete("two")
-    async with world.leader(epoch=2):
-        assert {one.name for one in world.definitions()} == {"one", "three"}
-
-
-async def test_edits_and_creations_while_nobody_led_are_applied():
-    world = World()
-    async with world.leader():
-        uid = (await world.apply("one"))["metadata"]["uid"]
-    await world.apply("one", schedule="@at 2026-03-01T14:00:00Z")
-    await world.apply("two")
-    async with world.leader(epoch=2):
-        assert world.chain_due_us(uid) == at("2026-03-01 14:00:00")
-        assert world.ready("two") == ("True", "Armed")
 
 
 async def test_a_restart_with_everything_in_order_writes_and_arms_nothing():
@@ -54,22 +32,6 @@ async def test_a_restart_with_everything_in_order_writes_and_arms_nothing():
         assert world.definitions() == held
         assert world.status_writes() == writes
         assert reads == []
-
-
-async def test_an_emptied_queue_is_rebuilt_from_the_watermarks():
-    world = World()
-    async with world.leader():
-        uid = (await world.apply())["metadata"]["uid"]
-        await world.apply("sleeping", suspend=True)
-        await world.clock.advance(1200)
-        await world.lose_redis()
-        await world.resync.run()
-        await world.clock.settle()
-        # nobody has told of any run since: the watermark is the creation
-        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
-        assert len(world.definitions()) == 2
-        assert world.ready() == ("True", "Armed")
-        assert world.ready("sleeping") == ("True", "Suspended")
 
 
 @pytest.mark.parametrize("page", [1, 2], ids=["first page", "second page"])

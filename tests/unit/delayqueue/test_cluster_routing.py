@@ -59,12 +59,6 @@ async def a_cluster(after=TWO, **turns):
     return made, log
 
 
-async def test_each_node_gets_its_commands_in_one_pipeline_and_replies_stand_in_order():
-    made, log = await a_cluster(one=[["a1", "a2"]], two=[["b1"]])
-    assert await made.exchange([CLAIM, OTHER, READ]) == ["a1", "b1", "a2"]
-    assert sorted(log) == [(ONE, ["EVALSHA", "HMGET"]), (TWO, ["HMGET"])]
-
-
 async def test_a_read_behind_a_script_that_moved_is_asked_again_behind_it():
     # The slot arrived between the two: the old answer was read before the claim.
     made, log = await a_cluster(
@@ -78,18 +72,6 @@ async def test_a_script_that_ran_never_runs_again():
     made, log = await a_cluster(one=[[moved(TWO), "claimed"]], two=[["settled"]])
     assert await made.exchange([SETTLE, CLAIM]) == ["settled", "claimed"]
     assert log[-1] == (TWO, ["EVALSHA"])
-
-
-async def test_another_slots_reads_are_left_alone():
-    made, log = await a_cluster(one=[[moved(TWO)]], two=[["b"], ["claimed"]])
-    assert await made.exchange([CLAIM, OTHER]) == ["claimed", "b"]
-    assert [entry for entry in log if entry[0] == TWO] == [(TWO, ["HMGET"]), (TWO, ["EVALSHA"])]
-
-
-async def test_a_command_that_is_sent_in_circles_ends_as_a_wait():
-    made, _ = await a_cluster(one=[[moved(TWO), "early"]] * 9, two=[[moved(ONE), "early"]] * 9)
-    for reply in await made.exchange([CLAIM, READ]):
-        assert isinstance(reply, redis.exceptions.TryAgainError)
 
 
 async def test_a_node_that_does_not_answer_is_its_own_commands_trouble_alone():
@@ -121,18 +103,3 @@ async def test_what_arms_is_not_sent_to_a_replica_that_took_over_meanwhile():
     (answer,) = await made.exchange([("EVALSHA", "upsert", 1, "{a}meta")], confirmed=True)
     assert isinstance(answer, redis.exceptions.TryAgainError)
     assert log == [(ONE, ["EVALSHA"])]
-
-
-async def test_a_map_is_read_from_what_a_node_says():
-    made, _ = await a_cluster()
-    reply = [
-        [0, 5460, [b"10.0.0.1", 7000, b"id"], [b"10.0.0.4", 7003, b"id"]],
-        [5461, 10000, [b"", 7001, b"id"]],
-        [10001, 16383, [b"?", 7002, b"id"]],
-    ]
-    await made._take(reply, ("asked", 1))
-    assert made.hosts() == (
-        *(("10.0.0.1", 7000), ("asked", 7001), ("asked", 7002)),
-        ("10.0.0.4", 7003),
-    )
-    assert made.homes(["{a}", "{ctl}"])

@@ -110,14 +110,6 @@ async def test_a_webhook_s_slot_is_skipped_while_another_delivery_is_tried(place
     assert (20, RunState.SKIPPED, Reason.CONCURRENCY_FORBIDDEN) in await place.told()
 
 
-async def test_webhooks_that_are_caught_up_with_are_delivered_one_after_the_other(place):
-    await place.schedule("Forbid", WEBHOOK, also={"catch_up": "All"})
-    await place.clock.advance(45)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(1)
-    assert place.fired() == [10, 20, 30, 40]
-
-
 # -- Replace -----------------------------------------------------------------------------------
 
 

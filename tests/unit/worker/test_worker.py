@@ -41,15 +41,6 @@ async def test_each_slot_fires_once_and_at_its_time(place):
     assert [event.started_us for event in events] == place.slots_fired()
 
 
-async def test_two_workers_share_the_work_and_double_nothing(place):
-    for number in range(20):
-        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"))
-    async with place.working(place.a_worker("worker-a"), place.a_worker("worker-b")):
-        await place.clock.advance(31)
-    fired = [(firing.name, firing.slot_us) for firing in place.target.fired]
-    assert len(fired) == len(set(fired)) == 60
-
-
 async def test_a_schedule_armed_while_all_sleep_wakes_them(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(5)

@@ -79,56 +79,10 @@ async def test_a_uid_alone_forges_no_run(forgery):
         assert world.news == []
 
 
-async def test_a_uid_alone_has_no_job_deleted_for_the_history(forgery):
-    async with World().leader() as world:
-        schedule = await world.apply_job(successfulJobsHistoryLimit=0)
-        namespace = forgery.get("namespace", ELSEWHERE)
-        name = await make(world, schedule, FIRST, **forgery)
-        world.api.end_job(namespace, name)
-        own = await run_slot(world, schedule, SECOND)
-        world.api.end_job(NAMESPACE, own)
-        await world.clock.advance(600)
-        left = [one["metadata"]["name"] for one in world.api.all_stored("jobs")]
-        assert left == [name]
-
-
-async def test_a_forged_end_calls_no_slot_that_waits(forgery):
-    async with World().leader() as world:
-        schedule = await world.apply_job(concurrencyPolicy="Queue")
-        told: list[tuple[str, str]] = []
-        world.completions.job_ended = lambda uid, job: told.append((uid, job))
-        namespace = forgery.get("namespace", ELSEWHERE)
-        name = await make(world, schedule, **forgery)
-        world.api.end_job(namespace, name)
-        await world.clock.settle()
-        await world.api.request("DELETE", jobs.path(namespace, name))
-        await world.clock.settle()
-        assert told == []
-
-
 # -- made by hand ----------------------------------------------------------------------------------
 
 
 # -- what no status can write ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9999-01-01T00:00:00Z"],
-    ids=["before the first year", "after the last year", "later than any slot"],
-)
-async def test_a_job_with_an_impossible_slot_is_no_run_and_the_watch_goes_on(text):
-    async with World().leader() as world:
-        schedule = await world.apply_job()
-        annotations = {jobbuilder.SCHEDULED_TIME: text}
-        odd = await make(world, schedule, namespace=NAMESPACE, name="odd", annotations=annotations)
-        world.api.end_job(NAMESPACE, odd, succeeded=False)
-        await world.clock.advance(5)
-        assert "lastRun" not in world.status()
-        await run_slot(world, schedule, FIRST)
-        await world.clock.advance(5)
-        assert world.status()["activeCount"] == 1
-        assert not [task for task in world.running if task.done()]
 
 
 async def test_a_bug_with_one_job_does_not_end_the_watch(monkeypatch):

@@ -45,21 +45,6 @@ async def test_a_running_job_is_active_and_its_end_is_the_end_of_the_run():
         assert world.status()["runs"]["succeeded"] == 1
 
 
-async def test_a_failed_job_is_a_failed_run_with_its_reason():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        name = await run_slot(world, made, FIRST)
-        world.api.end_job(NAMESPACE, name, succeeded=False)
-        await world.clock.advance(5)
-        condition = world.condition("LastRunSucceeded")
-        assert (condition["status"], condition["reason"]) == ("False", "JobFailed")
-        assert "BackoffLimitExceeded" in condition["message"]
-        assert world.ready() == ("True", "Armed")
-        (told,) = [one for one in world.news if one.reason == "RunFailed"]
-        job_uid = world.api.stored("jobs", NAMESPACE, name)["metadata"]["uid"]
-        assert (told.related.name, told.related.uid) == (name, job_uid)
-
-
 async def test_a_watch_that_is_too_old_lists_again_and_counts_nothing_twice():
     async with World().leader() as world:
         made = await world.apply_job()
@@ -72,22 +57,6 @@ async def test_a_watch_that_is_too_old_lists_again_and_counts_nothing_twice():
         world.api.compact()
         await world.clock.advance(60)
         assert world.status()["runs"]["succeeded"] == 2
-
-
-async def test_somebody_elses_job_with_our_label_is_nobodys():
-    async with World().leader() as world:
-        await world.apply_job()
-        body = {
-            "metadata": {"name": "nightly-1", "labels": {jobbuilder.SCHEDULE_LABEL: "nightly"}},
-            "spec": {
-                "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a"}]}}
-            },
-        }
-        await world.api.request("POST", jobs.collection(NAMESPACE), body)
-        world.api.end_job(NAMESPACE, "nightly-1")
-        await world.clock.advance(10)
-        assert "activeCount" not in world.status()
-        assert world.status()["runs"]["started"] == 0
 
 
 # -- history -----------------------------------------------------------------------------------

@@ -30,28 +30,6 @@ async def test_a_trigger_runs_a_schedule_once_and_is_complete():
         assert "active" not in world.run_status()
 
 
-async def test_a_trigger_of_a_job_carries_slot_payload_and_name():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job(payload={"report": "daily"})
-        await world.run_schedule(
-            trigger={"scheduledTime": "2026-01-05T06:07:08Z", "payload": {"report": "monthly"}}
-        )
-        await world.clock.advance(2)
-        (job,) = world.jobs()
-        assert job["metadata"]["name"].startswith("nightly-1767593228-")
-        pod = job["spec"]["template"]["metadata"]["annotations"]
-        assert pod["duepoint.dev/payload"] == '{"report":"monthly"}'
-        assert pod["duepoint.dev/trigger"] == "Manual"
-        assert pod["duepoint.dev/scheduled-time"] == "2026-01-05T06:07:08Z"
-        assert world.run_status()["active"][0]["jobName"] == job["metadata"]["name"]
-        assert world.run_condition("Reconciling")["status"] == "True"
-        assert world.run_condition("Ready")["status"] == "Unknown"
-        await world.finish_jobs()
-        await world.clock.advance(2)
-        assert world.counts() == (1, 1, 1, 0, 0)
-        assert world.run_condition("Complete")["status"] == "True"
-
-
 async def test_a_large_payload_is_carried_by_a_leader_that_takes_over():
     world = RunWorld()
     async with world.leader():
@@ -130,19 +108,6 @@ async def test_no_more_jobs_run_at_once_than_asked_for():
         assert world.run_condition("Complete")["status"] == "True"
 
 
-async def test_a_range_with_more_slots_than_the_limit_starts_nothing_and_names_both_numbers():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply(schedule="* * * * *")
-        await world.backfill(limit=1439)
-        await world.clock.advance(5)
-        assert world.target.fired == []
-        assert world.run_condition("Failed")["reason"] == "TooManySlots"
-        assert world.run_condition("Stalled")["status"] == "True"
-        assert "1440" in world.run_status()["message"]
-        assert "1439" in world.run_status()["message"]
-        assert world.counts() == (1440, 0, 0, 0, 0)
-
-
 async def test_a_range_without_slots_is_complete():
     async with RunWorld().leader() as world, world.working():
         await world.apply(schedule="0 0 1 1 *")
@@ -161,27 +126,6 @@ async def test_slots_after_the_creation_of_the_backfill_are_left_to_the_schedule
         await world.clock.advance(5)
         assert len(world.target.fired) == 3  # 0, 6 and 12 o'clock; now it is noon
         assert world.counts() == (3, 3, 3, 0, 0)
-
-
-async def test_without_its_schedule_it_waits_and_runs_once_there_is_one():
-    async with RunWorld().leader() as world, world.working():
-        await world.run_schedule()
-        assert world.run_condition("Reconciling")["reason"] == "ScheduleNotFound"
-        assert world.run_condition("Ready")["status"] == "Unknown"
-        await world.apply()
-        await world.clock.advance(2)
-        assert world.counts() == (1, 1, 1, 0, 0)
-
-
-async def test_deleting_a_backfill_starts_no_further_slot_and_leaves_jobs_that_run():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job(schedule="0 * * * *", successfulJobsHistoryLimit=100)
-        await world.backfill(maxParallel=2)
-        await world.clock.advance(2)
-        await world.delete_run()
-        await world.finish_jobs()
-        await world.clock.advance(60)
-        assert len(world.jobs()) == 2
 
 
 async def test_deleting_a_trigger_that_waits_withdraws_it():
@@ -208,18 +152,6 @@ async def test_a_run_that_waits_says_for_what():
         await world.clock.advance(90)
         assert world.counts() == (1, 1, 0, 0, 0)
         assert "QuotaExceeded" not in world.run_status()["message"]
-
-
-async def test_it_is_deleted_when_its_time_to_live_is_over_and_not_before():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply()
-        await world.run_schedule(ttlSecondsAfterFinished=60)
-        await world.clock.advance(55)
-        assert world.run_object() is not None
-        await world.clock.advance(10)
-        assert world.run_object() is None
-        await world.clock.advance(600)
-        assert len(world.target.fired) == 3  # one by hand, two on their times
 
 
 async def test_who_keeps_it_in_git_with_a_time_to_live_is_warned():
@@ -261,19 +193,6 @@ async def test_a_trigger_that_the_policy_skips_has_failed_and_says_why():
         assert world.counts() == (1, 0, 0, 0, 1)
         assert world.run_condition("Failed")["reason"] == "ConcurrencyForbidden"
         assert len(world.jobs()) == 1
-
-
-async def test_a_trigger_may_bring_a_policy_of_its_own():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job(concurrencyPolicy="Forbid")
-        await world.run_schedule("first")
-        await world.clock.advance(2)
-        await world.run_schedule(trigger={"concurrencyPolicy": "Allow"})
-        await world.clock.advance(3)
-        assert len(world.jobs()) == 2
-        await world.run_schedule("third", trigger={"concurrencyPolicy": "Forbid"})
-        await world.clock.advance(3)
-        assert world.counts("third") == (1, 0, 0, 0, 1)
 
 
 @pytest.mark.parametrize("is_newer", [True, False])

@@ -82,22 +82,6 @@ async def test_a_wrong_row_is_named_and_its_member_stays_as_it_was(world):
         assert world.set_condition("RowsInvalid") is None
 
 
-async def test_a_config_map_is_followed(world):
-    await config_map(world, rows=lines(*daily("a", "b")))
-    async with world.leader():
-        await world.apply_set(**CONFIG)
-        await world.clock.settle()
-        assert set(stored(world)) == {"a", "b"}
-        await config_map(world, rows=lines(*daily("b", "c")), more=lines(*daily("d")))
-        await world.clock.advance(11)
-        assert set(stored(world)) == {"b", "c", "d"}
-        await world.clock.advance(21)
-        writes = world.set_status_writes()
-        await world.clock.advance(60)
-        assert world.set_status_writes() == writes
-        assert world.set_status()["rows"]["source"] == "ConfigMap customers"
-
-
 async def test_a_missing_config_map_or_key_leaves_the_members_and_says_so(world):
     await config_map(world, rows=lines(*daily("a")))
     async with world.leader():
@@ -147,17 +131,6 @@ async def test_a_one_off_whose_time_has_passed_is_not_run_again(world):
         await world.clock.settle()
         assert stored(world) == {}
         assert world.set_status()["rows"]["failed"] == 0
-
-
-async def test_rows_come_back_after_an_emptied_redis(world):
-    async with world.leader() as term:
-        await world.apply_set(rows={"inline": daily("a", "b")})
-        await world.clock.advance(11)
-        await world.lose_redis()
-        term.sets.request()
-        await world.clock.advance(21)
-        assert set(stored(world)) == {"a", "b"}
-        assert world.set_condition("DataLost") is None
 
 
 async def test_a_namespace_of_many_large_sets_keeps_the_rows_of_another_one_not_waiting(world):

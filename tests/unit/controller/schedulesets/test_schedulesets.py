@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from duepoint.controller.schedulesets.schedulesets import ORPHAN_SECONDS
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetState
-from tests.support import virtualqueue
 from tests.support.builders import JOB_TEMPLATE
-from tests.unit.controller.setworld import FINALIZER, NAME, SetWorld
+from tests.unit.controller.setworld import FINALIZER, SetWorld
 from tests.unit.controller.world import NAMESPACE
 
 JOBS = {"spec": {**JOB_TEMPLATE["spec"], "ttlSecondsAfterFinished": 600}}
@@ -42,32 +38,6 @@ async def test_a_set_is_held_by_the_finalizer_stored_and_ready(world):
         assert status["target"] == "Webhook https://hooks.example.com"
         assert status["durability"]["persistence"] == "none"
         assert "every member when a server restarts" in status["durability"]["lossWindow"]
-
-
-async def test_an_edit_holds_at_once_and_leaves_members_and_spread(world):
-    async with world.leader():
-        made = await world.apply_set(limits={"members": 200_000})
-        await world.put(3)
-        await world.apply_set(
-            limits={"members": 50_000_000}, webhook={"url": "https://other.example.com/"}
-        )
-        record = world.record()
-        assert (record.generation, record.spread) == (2, 2)
-        assert record.settings.limits.members == 50_000_000
-        assert len(world.members(made["metadata"]["uid"])) == 3
-        assert world.set_status()["target"] == "Webhook https://other.example.com"
-
-
-async def test_a_suspended_set_is_ready_and_says_so(world):
-    async with world.leader():
-        await world.apply_set(suspend=True, suspendReason="INC-42")
-        assert world.set_ready() == ("True", "Suspended")
-        assert world.set_condition("Suspended")["message"] == "spec.suspend is true: INC-42"
-        assert world.record().state is SetState.SUSPENDED
-        await world.apply_set()
-        assert world.set_ready() == ("True", "Armed")
-        assert world.set_condition("Suspended") is None
-        assert world.record().state is SetState.READY
 
 
 async def test_a_refused_set_is_stalled_and_its_members_are_held_with_their_old_target(world):
@@ -139,64 +109,7 @@ async def test_a_bug_with_one_set_leaves_the_others_alone(world, monkeypatch):
 # -- an emptied Redis --------------------------------------------------------------------------
 
 
-async def test_a_lost_record_is_written_again_and_lost_members_are_reported(world):
-    async with world.leader() as term:
-        await world.apply_set(limits={"members": 2_000_000})
-        await world.put(1_000)
-        await world.clock.advance(11)
-        await world.lose_redis()
-        term.sets.request()
-        await world.clock.advance(2)
-        assert world.record().spread == 5
-        lost = world.set_condition("DataLost")
-        assert (lost["status"], lost["reason"]) == ("True", "MembersLost")
-        assert "there were 1000" in lost["message"]
-        assert "0 are there" in lost["message"]
-        assert world.set_status()["lost"]["members"] == 1_000
-        assert world.set_ready() == ("True", "Armed")
-        assert "MembersLost" in [event.reason for event in world.news]
-
-
 # -- deletion ----------------------------------------------------------------------------------
-
-
-async def test_a_deleted_set_loses_its_members_in_steps_and_then_its_object(world):
-    async with world.leader():
-        made = await world.apply_set()
-        uid = made["metadata"]["uid"]
-        await world.put(9_000)
-        await world.delete_set()
-        await world.clock.advance(0.02)
-        assert 0 < await world.queue.members.counting.members(world.record()) < 9_000
-        assert world.set_condition("Deleting")["status"] == "True"
-        assert world.set_ready() == ("False", "Deleting")
-        assert world.record().state is SetState.DELETING
-        await world.clock.advance(1)
-        assert world.set_object() is None
-        assert world.record() is None
-        assert len(world.members(uid)) == 0
-        assert not any(
-            re.fullmatch(rb"s\d+", field)
-            for meta in virtualqueue.look("KEYS", "*:meta")
-            for field in virtualqueue.look("HKEYS", meta)
-        )
-
-
-async def test_a_new_leader_goes_on_with_a_deletion_and_its_count(world):
-    async with world.leader():
-        await world.apply_set()
-        await world.put(9_000)
-        await world.delete_set()
-        await world.clock.settle()
-    removed = world.set_status()["deletion"]["removed"]
-    began = world.set_status()["deletion"]["startTime"]
-    async with world.leader(epoch=2):
-        await world.clock.settle()
-        now = world.set_status()["deletion"]
-        assert now["removed"] >= removed
-        assert now["startTime"] == began
-        await world.clock.advance(1)
-        assert world.set_object() is None
 
 
 async def test_a_deletion_waits_for_redis_and_ends(world):
@@ -228,19 +141,3 @@ async def test_a_namesake_waits_for_the_members_of_the_former_set(world):
         assert world.set_ready() == ("True", "Armed")
         assert world.record().uid == second["metadata"]["uid"]
         assert len(world.members(first["metadata"]["uid"])) == 0
-
-
-async def test_a_set_that_a_list_does_not_show_is_held_and_removed_after_ten_minutes(world):
-    async with world.leader():
-        made = await world.apply_set()
-        uid = made["metadata"]["uid"]
-        await world.put(3)
-    del world.api.objects[schedules.SET_PLURAL, NAMESPACE, NAME]
-    async with world.leader(epoch=2):
-        await world.clock.settle()
-        assert world.record().state is SetState.STALLED
-        await world.clock.advance(ORPHAN_SECONDS - 60)
-        assert len(world.members(uid)) == 3
-        await world.clock.advance(180)
-        assert len(world.members(uid)) == 0
-        assert world.record() is None
