@@ -71,7 +71,7 @@ def every_make_target() -> list[str]:
     ("names", "most"),
     [
         (every_command, 32),
-        (every_option, 51),
+        (every_option, 49),
         (every_setting, 35),  # 30
         (every_value, 100),
         (every_metric, 30),

@@ -415,12 +415,6 @@ def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
     return click.confirm(question, err=True)
 
 
-def check_schedule(*, namespace: str | None, schedule: str | None, **_: object) -> None:
-    """Raise errors.InvalidSetting where these do not name a Schedule together."""
-    if schedule is not None and namespace is None:
-        raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
-
-
 # -- the expression ------------------------------------------------------------------------------
 
 _USES_HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)

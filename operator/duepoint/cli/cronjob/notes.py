@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from duepoint import expressions
-from duepoint.cli import instants
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import differences
 from duepoint.expressions import cron, never
@@ -78,16 +77,8 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
         yield note("spec.schedule", f"a CronJob refuses this expression ({why})")
         return
     zone = spec.rule.timing.time_zone
-    local = instants.LocalTime(zone)
     for difference in _differences(text, zone, from_us):
-        ours = "does" if difference.left_out else "does not"
-        way = difference.remedy
-        advice = (
-            f"the CronJob's way is {way}" if way else "no choice of dst has the CronJob's times"
-        )
-        yield note(
-            "spec.schedule", f"a CronJob {difference.text(local)}, a Schedule {ours}; {advice}"
-        )
+        yield note("spec.schedule", f"a CronJob {difference.text}, {difference.ours}")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -95,4 +86,4 @@ def _differences(text: str, zone: str, from_us: int) -> tuple[differences.Differ
     """Of ten thousand CronJobs many are due at the same times, and a search takes a while."""
     ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
     assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
-    return tuple(differences.differences(text, ours, zone, from_us))
+    return tuple(differences.around_changes(text, ours, zone, from_us))

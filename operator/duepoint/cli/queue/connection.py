@@ -32,30 +32,18 @@ reaching = options.of_settings(_FIELDS)
 Look = Callable[..., Coroutine[Any, Any, int]]
 
 
-def looking(
-    check: Callable[..., None] | None = None, *, has_own_timeout: bool = False
-) -> Callable[[Look], Callable[..., None]]:
-    """Makes a command of a coroutine ``look(opened, **options)``, with ``--timeout``.
+def looking(look: Look) -> Callable[..., None]:
+    """Makes a command of a coroutine ``look(opened, **options)``, with ``--timeout``."""
 
-    Args:
-        check: called with the command's options before Redis is asked; raises InvalidSetting.
-        has_own_timeout: what ``--timeout`` means is the command's to say.
-    """
+    @reaching
+    @options.patience
+    @functools.wraps(look)
+    def command(*, patience_seconds: float | None, **given: Any) -> None:  # noqa: ANN401 - click's values
+        where = {field.name: given.pop(field.name) for field in _FIELDS}
+        chosen = _settings(where)
+        asyncio.run(_look(chosen, functools.partial(look, **given), patience_seconds))
 
-    def decorate(look: Look) -> Callable[..., None]:
-        @functools.wraps(look)
-        def command(**given: Any) -> None:  # noqa: ANN401 - click's values
-            patience_seconds = None if has_own_timeout else given.pop("patience_seconds")
-            where = {field.name: given.pop(field.name) for field in _FIELDS}
-            if check is not None:
-                check(**given)
-            chosen = _settings(where)
-            asyncio.run(_look(chosen, functools.partial(look, **given), patience_seconds))
-
-        limited = command if has_own_timeout else options.patience(command)
-        return reaching(limited)
-
-    return decorate
+    return command
 
 
 def _settings(where: dict[str, str | None]) -> settings.QueueSettings:

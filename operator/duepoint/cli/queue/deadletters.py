@@ -26,8 +26,10 @@ import click
 from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.cli import grouping, options, output
-from duepoint.cli.queue import connection, views
+from duepoint.cli.queue import connection
+from duepoint.delayqueue import sharding
 from duepoint.expressions import durations
+from duepoint.schedules import points
 
 if TYPE_CHECKING:
     from duepoint.delayqueue import deadletters
@@ -47,6 +49,57 @@ _WHY = {
 }
 
 
+_LETTER_ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
+
+
+def _letter_id(text: str) -> tuple[int, int, str]:
+    if parts := _LETTER_ID.fullmatch(text):
+        return int(parts[1]), int(parts[2]), parts[3]
+    example = "write SHARD/ENTRY as list shows it, such as 1.17/1763771234567-0"
+    raise ValueError(f"{errors.quoted(text)}: {example}")
+
+
+#: A letter's id: its layout, shard and entry.
+LETTER_ID = options.Converted(_letter_id)
+
+
+def row_of(letter: deadletters.DeadEntry) -> output.Row:
+    """What a letter says, under the names of the JSON output."""
+    entry = letter.entry
+    layout, number = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
+    point = points.parse_member(letter.member, 0) if letter.member else None
+    slot_us = _number(entry.get("slot_us"))
+    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
+        slot_us = point.slot_us
+    kind = entry.get("kind", "" if point is None else point.kind.name)
+    return {
+        "id": f"{layout}.{number}/{letter.id}",
+        "givenUp": output.time(1000 * int(letter.id.partition("-")[0])),
+        "namespace": entry.get("namespace", ""),
+        "schedule": entry.get("name", ""),
+        "uid": entry.get("uid", ""),
+        "scheduledTime": output.time(slot_us),
+        "kind": kind.lower(),
+        "trigger": entry.get("trigger", ""),
+        "runUid": entry.get("run_uid", ""),
+        "reason": entry.get("reason", ""),
+        "message": entry.get("message", ""),
+        "attempts": _number(entry.get("attempts")),
+        "httpStatus": _number(entry.get("http_status")),
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
+def is_of(row: output.Row, namespace: str | None, schedule: str | None) -> bool:
+    """Whether a row is of this namespace and Schedule; None = any."""
+    if namespace is not None and row["namespace"] != namespace:
+        return False
+    return schedule is None or schedule in (row["schedule"], row["uid"])
+
+
 @click.group("dlq", cls=grouping.CommandGroup)
 def dlq() -> None:
     """Look at the dead letters: slots that were given up on; run them again, or remove them."""
@@ -58,7 +111,7 @@ def dlq() -> None:
 @click.option("--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only this Schedule.")
 @click.option("--reason", metavar="REASON", help="Only this reason, such as DeadlineExceeded.")
 @options.output_format
-@connection.looking()
+@connection.looking
 async def list_letters(
     opened: DelayQueue,
     *,
@@ -72,8 +125,8 @@ async def list_letters(
     rows: list[output.Row] = []
     looked_at = 0
     async for letter in opened.dead_letters.all():
-        row = views.row_of(letter)
-        if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
+        row = row_of(letter)
+        if is_of(row, namespace, schedule) and reason in (None, row["reason"]):
             if len(rows) == count:
                 output.complain(f"there are more than these {count:,}; --count shows more")
                 break
@@ -158,17 +211,17 @@ class DeadLetterSelection:
         for layout, shard, entry in dict.fromkeys(self.letter_ids):
             letter = await opened.dead_letters.find(layout, shard, entry)
             if letter is not None:
-                yield views.row_of(letter), letter
+                yield row_of(letter), letter
                 continue
             names = ("givenUp", "namespace", "schedule", "uid", "scheduledTime", "reason")
             yield {"id": f"{layout}.{shard}/{entry}", **dict.fromkeys(names, "")}, None
         if self.letter_ids:
             return
         async for letter in opened.dead_letters.all():
-            row = views.row_of(letter)
+            row = row_of(letter)
             given_up_us = 1000 * int(letter.id.partition("-")[0])
             if (
-                views.is_of(row, self.namespace, self.schedule)
+                is_of(row, self.namespace, self.schedule)
                 and self.reason in (None, row["reason"])
                 and (not self.older_than_us or given_up_us <= now_us - self.older_than_us)
             ):
@@ -191,7 +244,7 @@ _choosing = options.together(
     options.gathered(
         "selection",
         DeadLetterSelection,
-        click.argument("letter_ids", metavar="[ID]...", nargs=-1, type=views.LETTER_ID),
+        click.argument("letter_ids", metavar="[ID]...", nargs=-1, type=LETTER_ID),
         options.only_namespace,
         click.option(
             "--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only of this Schedule."
@@ -258,7 +311,7 @@ _RESULT_COLUMNS: output.Columns = {
 
 @dlq.command("replay")
 @_choosing
-@connection.looking()
+@connection.looking
 async def replay(
     opened: DelayQueue, *, selection: DeadLetterSelection, dry_run: bool, yes: bool, form: str
 ) -> int:
@@ -281,7 +334,7 @@ async def replay(
 
 @dlq.command("purge")
 @_choosing
-@connection.looking()
+@connection.looking
 async def purge(
     opened: DelayQueue, *, selection: DeadLetterSelection, dry_run: bool, yes: bool, form: str
 ) -> int:

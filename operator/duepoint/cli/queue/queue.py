@@ -8,18 +8,24 @@ table is for people and shows spans beside times.
 from __future__ import annotations
 
 import collections
+import contextlib
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from duepoint import errors
 from duepoint.cli import grouping, options, output
-from duepoint.cli.queue import connection, partition, views
+from duepoint.cli.queue import connection, partition
 from duepoint.delayqueue import sharding
+from duepoint.schedules import slots
+from duepoint.schedules.definition import State
+from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import counts
+    from duepoint.delayqueue.inspection import counts, upcoming
 
 #: Points that may be asked for: in the worst case each lies in a lane of its own.
 _MOST_POINTS = 1_000
@@ -47,7 +53,7 @@ queue.add_command(partition.partition)
     help="A row for each instead of one for all.",
 )
 @options.output_format
-@connection.looking()
+@connection.looking
 async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
     """Show how full the queue is, how late, and who works on it."""
     seen = await opened.counts.index_view()
@@ -193,7 +199,7 @@ _OF_NAMESPACE: output.Columns = {
 @options.only_namespace
 @options.only_schedule
 @options.output_format
-@connection.looking(options.check_schedule)
+@connection.looking
 async def peek(
     opened: DelayQueue, *, count: int, namespace: str | None, schedule: str | None, form: str
 ) -> int:
@@ -202,8 +208,10 @@ async def peek(
     Without --schedule: the next points that no worker holds, those due already first. With it: its
     points, held ones too; where it has none, why.
     """
+    if schedule is not None and namespace is None:
+        raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
     if namespace is not None and schedule is not None:
-        known = await views.found(opened, namespace, schedule)
+        known = await schedule_view(opened, namespace, schedule)
         if known is None:
             output.complain(
                 f"the queue holds no definition of {namespace}/{schedule}: it is not armed;"
@@ -212,13 +220,13 @@ async def peek(
             return 0
         found, now_us = known.points, known.now_us
         if not found:
-            output.complain(f"{known.known.identity} has no point: {views.why_no_point(known)}")
+            output.complain(f"{known.known.identity} has no point: {why_no_point(known)}")
     else:
         found = tuple(await opened.upcoming.next_points(count, namespace=namespace))
         now_us = (await opened.counts.index_view()).now_us
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
-    rows = [views.of_point(point, now_us) for point in found]
+    rows = [of_point(point, now_us) for point in found]
     return output.show_rows(
         rows, form, _OF_POINT, spare=("scheduledTime", "attempt"), may_cut="last error"
     )
@@ -241,3 +249,67 @@ _OF_POINT: output.Columns = {
     # Of a retry: the reason, and the cause in words where it was kept.
     "last error": lambda row: ": ".join(filter(None, (row["lastError"], row["lastCause"]))),
 }
+
+
+# -- points --------------------------------------------------------------------------------
+
+
+async def schedule_view(
+    opened: DelayQueue, namespace: str, schedule: str
+) -> upcoming.ScheduleView | None:
+    """The Schedule of this namespace with this uid or name."""
+    is_uid = False
+    with contextlib.suppress(ValueError):
+        is_uid = str(uuid.UUID(schedule)) == schedule
+    if is_uid and (by_uid := await opened.upcoming.schedule_view(namespace, uid=schedule)):
+        return by_uid
+    return await opened.upcoming.schedule_view(namespace, name=schedule)
+
+
+def of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
+    """A point and what it stands for."""
+    due_us = sight.due_us
+    return {
+        **_point(sight),
+        "inSeconds": None if due_us is None else (due_us - now_us) / 1_000_000,
+        "state": "held" if due_us is None else "due" if due_us <= now_us else "waiting",
+        "lastError": "" if sight.record is None else sight.record.last_error,
+        "lastCause": "" if sight.record is None else sight.record.last_cause,
+        "shard": sharding.index_of(sight.shard),
+    }
+
+
+def _point(sight: upcoming.PointView) -> output.Row:
+    return {
+        "namespace": sight.namespace,
+        "schedule": "" if sight.known is None else sight.known.name,
+        "uid": "" if sight.known is None else sight.known.uid,
+        "kind": sight.point.kind.name.lower(),
+        "scheduledTime": output.time(_slot_us(sight)),
+        "due": output.time(sight.due_us),
+        "attempt": None if sight.record is None else sight.record.attempt + 1,
+    }
+
+
+def why_no_point(sight: upcoming.ScheduleView) -> str:
+    """Why the queue waits for nothing of this Schedule."""
+    match sight.known.state:
+        case State.SUSPENDED:
+            return "it is suspended"
+        case State.COMPLETED:
+            return "it is completed, no slot is left"
+        case State.ARMED:
+            return "its definition says armed, so the next sweep of the operator repairs it"
+
+
+def _slot_us(sight: upcoming.PointView) -> int | None:
+    if sight.point.kind is not PointKind.CHAIN:
+        return sight.point.slot_us
+    known = sight.known
+    if known is None or sight.due_us is None:
+        return None
+    try:
+        timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    except errors.InvalidExpression:
+        return None
+    return timeline.at_or_before(sight.due_us)
