@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from duepoint.delayqueue import sharding
-from duepoint.httpapi.dashboard import files, routes
+from duepoint.httpapi.dashboard import files, objects, routes
 from tests.support import dashboardscene, givenup
 from tests.support.dashboardscene import FAILED, FAILING, READY, a_schedule, make, publish, stored
 
