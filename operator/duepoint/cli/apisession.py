@@ -28,7 +28,7 @@ import click
 
 from duepoint import client, errors
 from duepoint.cli import limits, options
-from duepoint.client import tokens, transport
+from duepoint.client import transport
 from duepoint.kube import credentials
 
 _HOW = "write --token-file FILE, or set DUEPOINT_API_TOKEN to what kubectl create token prints"
@@ -196,7 +196,7 @@ def _given_token(place: ApiPlace) -> client.TokenSource | None:
     """Of the option or, where there is none, of the environment."""
     if place.token_file is not None:
         return client.TokenInFile(place.token_file)
-    return tokens.of_environment(os.environ)
+    return transport.of_environment(os.environ)
 
 
 def _origin_of_token(place: ApiPlace) -> str:

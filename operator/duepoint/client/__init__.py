@@ -9,12 +9,11 @@
 ``AsyncClient`` is the same for asyncio; the blocking one is made out of it. Arrows read downwards::
 
     asyncclient, syncclient     connections, repetition, one method for each request
-    flows                       rows of users, in batches
-    batches                     rows and their answers, in bounded memory
-    transport, calls            URLs, requests and answers as values: the API's paths and names
+    batches                     rows of users and their answers, in bounded memory
+    transport                   which token is sent, what an answer means, whether and when again
+    calls                       requests as values: the API's paths and names
     members                     what is sent; what comes back is in duepoint.model.answers
-    retrying                    whether and when again
-    problems, tokens            the exceptions; where the token comes from
+    problems                    the exceptions
 
 Nothing of the product but the command line uses it, and it uses nothing of the product but the
 model, errors and the rules for TLS.
@@ -36,9 +35,8 @@ from duepoint.client.problems import (
     StateConflict,
     TagMismatch,
 )
-from duepoint.client.retrying import NEVER, Retries
 from duepoint.client.syncclient import Client, SetClient
-from duepoint.client.tokens import TokenInFile, TokenSource
+from duepoint.client.transport import NEVER, Retries, TokenInFile, TokenSource
 from duepoint.model.answers import LetterView, MemberView, SetView, UnfinishedSlot
 
 __all__ = [

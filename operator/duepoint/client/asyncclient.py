@@ -23,11 +23,8 @@ import duepoint
 from duepoint.client import (
     batches,
     calls,
-    flows,
     members,
     problems,
-    retrying,
-    tokens,
     transport,
 )
 from duepoint.model import answers
@@ -36,7 +33,7 @@ AnswerT = TypeVar("AnswerT")
 
 #: Longest answer that is read, in bytes: more than the largest page.
 _LONGEST_ANSWER = 64 * 1024 * 1024
-_DEFAULT_RETRIES = retrying.Retries()
+_DEFAULT_RETRIES = transport.Retries()
 
 
 class AsyncClient:
@@ -46,7 +43,7 @@ class AsyncClient:
         server: its URL, such as ``https://duepoint-api.duepoint-system.svc:8443``.
         token: a bearer token of Kubernetes, or where it comes from; None sends none.
         ca_file: PEM of the authorities to trust; None = those of the system.
-        retries: what is repeated; ``retrying.NEVER`` for a caller that does it itself.
+        retries: what is repeated; ``transport.NEVER`` for a caller that does it itself.
         timeout_seconds: for a connection, and for each wait for a part of an answer.
         connections: open at once, at most.
         tls: a context of your own, in place of ``ca_file``.
@@ -60,15 +57,15 @@ class AsyncClient:
         self,
         server: str,
         *,
-        token: str | tokens.TokenSource | None = None,
+        token: str | transport.TokenSource | None = None,
         ca_file: str | os.PathLike[str] | None = None,
-        retries: retrying.Retries = _DEFAULT_RETRIES,
+        retries: transport.Retries = _DEFAULT_RETRIES,
         timeout_seconds: float = 30.0,
         connections: int = 20,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.server = transport.checked_server(server)
-        self._token = tokens.TokenSource(token) if isinstance(token, str) else token
+        self._token = transport.TokenSource(token) if isinstance(token, str) else token
         self._retries = retries
         self._http = httpx2.AsyncClient(
             base_url=self.server,
@@ -86,7 +83,7 @@ class AsyncClient:
         cls,
         environment: Mapping[str, str] = os.environ,
         *,
-        retries: retrying.Retries = _DEFAULT_RETRIES,
+        retries: transport.Retries = _DEFAULT_RETRIES,
     ) -> Self:
         """A client as ``DUEPOINT_API_URL`` and its companions describe it.
 
@@ -105,7 +102,7 @@ class AsyncClient:
             )
         return cls(
             server,
-            token=tokens.of_environment(environment),
+            token=transport.of_environment(environment),
             ca_file=environment.get("DUEPOINT_API_CA_FILE") or None,
             retries=retries,
         )
@@ -125,10 +122,10 @@ class AsyncClient:
         await self._http.aclose()
 
     async def send(
-        self, call: calls.ApiCall[AnswerT], *, retries: retrying.Retries | None = None
+        self, call: calls.ApiCall[AnswerT], *, retries: transport.Retries | None = None
     ) -> AnswerT:
         """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
-        attempts = retrying.Attempts(retries or self._retries, self._token)
+        attempts = transport.Attempts(retries or self._retries, self._token)
         while True:
             try:
                 return transport.decoded(call, await self._whole_answer(call))
@@ -145,7 +142,7 @@ class AsyncClient:
         *,
         delete: bool,
         durability: str = "",
-        retries: retrying.Retries | None = None,
+        retries: transport.Retries | None = None,
     ) -> list[members.RowAnswer]:
         """What became of rows that go in one request, in their order.
 
@@ -154,7 +151,7 @@ class AsyncClient:
         Raises:
             problems.ClientError: the request was refused, or rows are still without an answer.
         """
-        attempts = retrying.Attempts(retries or self._retries, self._token)
+        attempts = transport.Attempts(retries or self._retries, self._token)
         answers: dict[int, members.RowAnswer] = {}
         waiting = list(range(len(lines)))
         while waiting:
@@ -240,14 +237,14 @@ class AsyncSetClient:
         self,
         client: AsyncClient,
         set_calls: calls.SetCalls,
-        retries: retrying.Retries | None = None,
+        retries: transport.Retries | None = None,
     ) -> None:
         self._client = client
         self._retries = retries
         self.server = client.server
         self.calls = set_calls
 
-    def with_retries(self, retries: retrying.Retries) -> AsyncSetClient:
+    def with_retries(self, retries: transport.Retries) -> AsyncSetClient:
         """The same set, with more or less patience than the client's own."""
         return AsyncSetClient(self._client, self.calls, retries)
 
@@ -309,7 +306,7 @@ class AsyncSetClient:
     # -- many ------------------------------------------------------------------------------------
 
     async def upsert(
-        self, rows: flows.AsyncRows, *, durability: str = ""
+        self, rows: batches.AsyncRows, *, durability: str = ""
     ) -> AsyncGenerator[members.RowAnswer, None]:
         """Write many members; an answer for each row, in their order.
 
@@ -317,15 +314,15 @@ class AsyncSetClient:
         time, so there may be any number of them. A row that is refused stops none of the others.
         The same rows again change nothing, so a call that failed may be repeated from its start.
         """
-        async for lines in flows.async_in_batches(rows):
+        async for lines in batches.async_in_batches(rows):
             for answer in await self.send_rows(lines, durability=durability):
                 yield answer
 
     async def delete_many(
-        self, ids: flows.AsyncRows, *, durability: str = ""
+        self, ids: batches.AsyncRows, *, durability: str = ""
     ) -> AsyncGenerator[members.RowAnswer, None]:
         """Delete the members of these ids; an answer for each, in their order."""
-        async for lines in flows.async_in_batches(ids):
+        async for lines in batches.async_in_batches(ids):
             for answer in await self.send_rows(lines, delete=True, durability=durability):
                 yield answer
 

@@ -1,17 +1,17 @@
-"""Rows in batches, and their answers: bounded memory however many there are. Pure.
+"""Rows as users have them, in batches, and their answers: bounded memory however many there are.
 
 A batch is sent as one request and kept until each of its rows has an answer, so that it can be
 sent again. It ends at a number of rows or of bytes, whichever comes first, which is far below what
-the API takes in one request: a lost connection then costs the repetition of a second's work.
+the API takes in one request: a lost connection then costs the repetition of a second's work. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
-from duepoint.client import calls, members, problems, retrying
+from duepoint.client import calls, members, problems, transport
 from duepoint.model import answers
 
 #: Rows of a batch.
@@ -122,4 +122,32 @@ def error_of(answer: members.RowAnswer) -> problems.ApiProblem:
 
 def is_passing(answer: members.RowAnswer) -> bool:
     """Whether the same row may be accepted later."""
-    return answer.is_refused and retrying.is_passing(error_of(answer))
+    return answer.is_refused and transport.is_passing(error_of(answer))
+
+
+Row = members.MemberRow | str | bytes
+Rows = Iterable[members.MemberRow] | Iterable[str] | Iterable[bytes]
+AsyncRows = Rows | AsyncIterable[members.MemberRow] | AsyncIterable[str] | AsyncIterable[bytes]
+
+
+def in_batches(rows: Rows) -> Iterator[list[bytes]]:
+    """Lines to send together; bytes are lines already."""
+    return batches(_line(row) for row in rows)
+
+
+async def async_in_batches(rows: AsyncRows) -> AsyncIterator[list[bytes]]:
+    """The same of rows that come from either kind of iterable."""
+    if isinstance(rows, Iterable):
+        for batch in in_batches(rows):
+            yield batch
+        return
+    open_batch = Batch()
+    async for row in rows:
+        if ended := open_batch.add(_line(row)):
+            yield ended
+    if last := open_batch.take():
+        yield last
+
+
+def _line(row: Row) -> bytes:
+    return row.strip() if isinstance(row, bytes) else line_of(row)

@@ -21,11 +21,8 @@ import duepoint
 from duepoint.client import (
     batches,
     calls,
-    flows,
     members,
     problems,
-    retrying,
-    tokens,
     transport,
 )
 from duepoint.model import answers
@@ -34,7 +31,7 @@ AnswerT = TypeVar("AnswerT")
 
 #: Longest answer that is read, in bytes: more than the largest page.
 _LONGEST_ANSWER = 64 * 1024 * 1024
-_DEFAULT_RETRIES = retrying.Retries()
+_DEFAULT_RETRIES = transport.Retries()
 
 
 class Client:
@@ -44,7 +41,7 @@ class Client:
         server: its URL, such as ``https://duepoint-api.duepoint-system.svc:8443``.
         token: a bearer token of Kubernetes, or where it comes from; None sends none.
         ca_file: PEM of the authorities to trust; None = those of the system.
-        retries: what is repeated; ``retrying.NEVER`` for a caller that does it itself.
+        retries: what is repeated; ``transport.NEVER`` for a caller that does it itself.
         timeout_seconds: for a connection, and for each wait for a part of an answer.
         connections: open at once, at most.
         tls: a context of your own, in place of ``ca_file``.
@@ -58,15 +55,15 @@ class Client:
         self,
         server: str,
         *,
-        token: str | tokens.TokenSource | None = None,
+        token: str | transport.TokenSource | None = None,
         ca_file: str | os.PathLike[str] | None = None,
-        retries: retrying.Retries = _DEFAULT_RETRIES,
+        retries: transport.Retries = _DEFAULT_RETRIES,
         timeout_seconds: float = 30.0,
         connections: int = 20,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.server = transport.checked_server(server)
-        self._token = tokens.TokenSource(token) if isinstance(token, str) else token
+        self._token = transport.TokenSource(token) if isinstance(token, str) else token
         self._retries = retries
         self._http = httpx2.Client(
             base_url=self.server,
@@ -84,7 +81,7 @@ class Client:
         cls,
         environment: Mapping[str, str] = os.environ,
         *,
-        retries: retrying.Retries = _DEFAULT_RETRIES,
+        retries: transport.Retries = _DEFAULT_RETRIES,
     ) -> Self:
         """A client as ``DUEPOINT_API_URL`` and its companions describe it.
 
@@ -103,7 +100,7 @@ class Client:
             )
         return cls(
             server,
-            token=tokens.of_environment(environment),
+            token=transport.of_environment(environment),
             ca_file=environment.get("DUEPOINT_API_CA_FILE") or None,
             retries=retries,
         )
@@ -123,10 +120,10 @@ class Client:
         self._http.close()
 
     def send(
-        self, call: calls.ApiCall[AnswerT], *, retries: retrying.Retries | None = None
+        self, call: calls.ApiCall[AnswerT], *, retries: transport.Retries | None = None
     ) -> AnswerT:
         """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
-        attempts = retrying.Attempts(retries or self._retries, self._token)
+        attempts = transport.Attempts(retries or self._retries, self._token)
         while True:
             try:
                 return transport.decoded(call, self._whole_answer(call))
@@ -143,7 +140,7 @@ class Client:
         *,
         delete: bool,
         durability: str = "",
-        retries: retrying.Retries | None = None,
+        retries: transport.Retries | None = None,
     ) -> list[members.RowAnswer]:
         """What became of rows that go in one request, in their order.
 
@@ -152,7 +149,7 @@ class Client:
         Raises:
             problems.ClientError: the request was refused, or rows are still without an answer.
         """
-        attempts = retrying.Attempts(retries or self._retries, self._token)
+        attempts = transport.Attempts(retries or self._retries, self._token)
         answers: dict[int, members.RowAnswer] = {}
         waiting = list(range(len(lines)))
         while waiting:
@@ -238,14 +235,14 @@ class SetClient:
         self,
         client: Client,
         set_calls: calls.SetCalls,
-        retries: retrying.Retries | None = None,
+        retries: transport.Retries | None = None,
     ) -> None:
         self._client = client
         self._retries = retries
         self.server = client.server
         self.calls = set_calls
 
-    def with_retries(self, retries: retrying.Retries) -> SetClient:
+    def with_retries(self, retries: transport.Retries) -> SetClient:
         """The same set, with more or less patience than the client's own."""
         return SetClient(self._client, self.calls, retries)
 
@@ -307,7 +304,7 @@ class SetClient:
     # -- many ------------------------------------------------------------------------------------
 
     def upsert(
-        self, rows: flows.Rows, *, durability: str = ""
+        self, rows: batches.Rows, *, durability: str = ""
     ) -> Generator[members.RowAnswer, None, None]:
         """Write many members; an answer for each row, in their order.
 
@@ -315,15 +312,15 @@ class SetClient:
         time, so there may be any number of them. A row that is refused stops none of the others.
         The same rows again change nothing, so a call that failed may be repeated from its start.
         """
-        for lines in flows.in_batches(rows):
+        for lines in batches.in_batches(rows):
             for answer in self.send_rows(lines, durability=durability):
                 yield answer
 
     def delete_many(
-        self, ids: flows.Rows, *, durability: str = ""
+        self, ids: batches.Rows, *, durability: str = ""
     ) -> Generator[members.RowAnswer, None, None]:
         """Delete the members of these ids; an answer for each, in their order."""
-        for lines in flows.in_batches(ids):
+        for lines in batches.in_batches(ids):
             for answer in self.send_rows(lines, delete=True, durability=durability):
                 yield answer
 

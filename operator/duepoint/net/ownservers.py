@@ -29,7 +29,7 @@ from typing import Any
 import structlog
 
 from duepoint import redisurl
-from duepoint.net import addresses, egressrules, lookups
+from duepoint.net import addresses, dialling, egressrules
 
 _logger = structlog.get_logger()
 
@@ -125,7 +125,7 @@ class OwnServers:
 
     async def _system_lookup(self, host: str, port: int) -> Sequence[str]:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lookups.ask_system, host, port)
+        return await loop.run_in_executor(self._pool, dialling.ask_system, host, port)
 
 
 def own_servers(redis_url: str, *urls: str) -> tuple[tuple[str, int], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.client import Client, tokens
+from duepoint.client import Client, transport
 
 # -- the environment -----------------------------------------------------------------------------
 
@@ -21,9 +21,9 @@ def test_the_environment_says_where_and_who(api, tmp_path):
 
 def test_a_pod_uses_the_token_of_its_account(tmp_path):
     path = tmp_path / "token"
-    assert tokens.of_environment({}, pod_file=path) is None
+    assert transport.of_environment({}, pod_file=path) is None
     path.write_text("of the Pod")
-    assert tokens.of_environment({}, pod_file=path).current() == "of the Pod"
+    assert transport.of_environment({}, pod_file=path).current() == "of the Pod"
 
 
 def test_without_a_url_the_message_says_what_to_set():

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from duepoint.net import lookups
+from duepoint.net import dialling
 from tests.support.waiting import eventually
 
 
@@ -45,7 +45,7 @@ def silent():
 
 @pytest.fixture
 async def looking(silent):
-    made = lookups.Lookups(silent, threads=8)
+    made = dialling.Lookups(silent, threads=8)
     yield made
     silent.may_go.set()
     made.close()
@@ -80,19 +80,19 @@ async def test_who_asks_for_the_same_name_at_the_same_time_shares_one_look_up(si
 async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
     silent, looking, monkeypatch
 ):
-    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr(dialling, "LOOKUP_SECONDS", 0.05)
     for number in range(6):  # half of the threads are one namespace's
         with pytest.raises(socket.gaierror, match="could not be looked up"):
             await looking.addresses(f"hanging{number}", 80, "hostile")
     await silent.have_begun(4)
     assert len(silent.asked) == 4
     silent.may_go.set()
-    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 30)
+    monkeypatch.setattr(dialling, "LOOKUP_SECONDS", 30)
     assert await looking.addresses("quiet.test", 80, "hostile") == ("192.0.2.7",)
 
 
 async def test_the_line_of_one_namespace_is_bounded(looking, monkeypatch):
-    monkeypatch.setattr(lookups, "MOST_WAITING", 3)
+    monkeypatch.setattr(dialling, "MOST_WAITING", 3)
     hanging = [
         asyncio.create_task(looking.addresses(f"hanging{n}", 80, "hostile")) for n in range(7)
     ]
