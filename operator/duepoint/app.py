@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from duepoint import agreedclock, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
+from duepoint import comparedclock, errors, probes, services, settings, telemetry
 from duepoint.delayqueue import delayqueue, keys, quotas
 from duepoint.election import elector, holder
 from duepoint.election import watchdog as watchdogs
@@ -102,10 +102,10 @@ def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
 
 
 async def _worker(chosen: settings.WorkerSettings) -> None:
-    clock = agreedclock.AgreedClock(clocks.SystemClock())
+    clock = comparedclock.ComparedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, None)
-    async with serving(chosen, health, "worker"), api_session(access, "worker", clock) as api:
+    async with serving(chosen, health, "worker"), api_session(access, "worker") as api:
         server = (await access.login()).server
         async with working(
             chosen,
@@ -126,8 +126,8 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
 async def working(
     chosen: settings.WorkerSettings,
     *,
-    api: kube_port.Api,
-    clock: agreedclock.AgreedClock,
+    api: kube_port.TimedApi,
+    clock: comparedclock.ComparedClock,
     health: services.Health,
     own_hosts: tuple[tuple[str, int], ...],
     audiences: Callable[[], tuple[str, ...]],
@@ -135,14 +135,12 @@ async def working(
     """The worker over an API server; the loop is to be run inside, and everything closed after.
 
     Args:
-        clock: what the machine's own clock, Redis's and the API server's agree on.
+        clock: times points, lateness and signatures.
         own_hosts: host and port of our own servers, which no webhook may reach.
         audiences: those of the worker's own token.
     """
-    # Points are claimed by the earliest of this machine's clock, the agreed one and Redis's;
-    # targets get, and signatures carry, the time that the clocks agree on.
-    own = clocks.SystemClock()
-    queue = open_queue(chosen, agreedclock.EarliestClock(clock))
+    queue = open_queue(chosen, clock)
+    watch = comparedclock.ClockWatch(clock, health, api.time_us)
     dialler = dialling.Dialler(egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts()))
     source = webhookcredentials.Vault(
         references.objects_of(api, clock),
@@ -173,23 +171,33 @@ async def working(
         stream=stream,
         kafka=kafka,
     )
+<<<<<<< HEAD
     spans = span_exporter(chosen)
     traces = (
         attempttraces.AttemptTraces(spans.record, ratio=traced_share(os.environ)) if spans else None
     )
+=======
+    spans = span_queue(chosen)
+    traces = attempttraces.AttemptTraces(spans, ratio=traced_share(os.environ)) if spans else None
+
+    async def before_claims() -> None:
+        await watch.before_work()
+        await owned.before_claims()
+
+>>>>>>> d9821413 (Work by one clock that was found right, without the vote of three)
     loop = claimer.Claimer(
         queue,
         firing.Firer(
             queue=queue,
             target=targets,
-            clock=own,
+            clock=clock,
             bounds=firing.Bounds(
                 concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
             ),
             jobs=activejobs.ActiveJobs(jobs_api),
             traces=traces,
         ),
-        own,
+        clock,
         health,
         worker=chosen.identity,
         limits=claimer.Limits(
@@ -198,11 +206,13 @@ async def working(
             lease_seconds=chosen.lease_seconds,
             grace_seconds=chosen.grace_seconds,
         ),
-        watch=agreedclock.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
-        before_claims=owned.before_claims,
+        before_claims=before_claims,
     )
     try:
-        async with services.beside(owned.run()):
+        async with (
+            services.beside(watch.run(queue.health.time_us)),
+            services.beside(owned.run()),
+        ):
             yield loop
     finally:
         await stream.close()
@@ -294,11 +304,11 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     # kopf costs 30 MB; a worker must not pay for it.
     from duepoint.controller.watching import kopfthread  # noqa: PLC0415
 
-    clock = agreedclock.AgreedClock(clocks.SystemClock())
+    clock = comparedclock.ComparedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, None)
     health.expect(_REDIS)
-    async with serving(chosen, health, "operator"), api_session(access, "operator", clock) as api:
+    async with serving(chosen, health, "operator"), api_session(access, "operator") as api:
         await kopfthread.rehearse()
         watch = functools.partial(kopfthread.KopfThread, credentials=access)
         watchdog = watchdogs.Watchdog()
@@ -316,8 +326,8 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
 async def operating(
     chosen: settings.OperatorSettings,
     *,
-    api: kube_port.Api,
-    clock: agreedclock.AgreedClock,
+    api: kube_port.TimedApi,
+    clock: comparedclock.ComparedClock,
     health: services.Health,
     watch: leadership.MakeWatch,
     watchdog: watchdogs.Watchdog | None = None,
@@ -352,14 +362,13 @@ async def operating(
         watchdog=watchdog,
         on_change=_note_leadership,
     )
-    compared = agreedclock.ClockWatch(
-        clock,
-        health,
-        ask_api=functools.partial(_ask_time, api),
-        ahead_limit_us=agreedclock.AGREE_US,
-        consequence="slots are armed by the time that the others agree on",
-    )
-    leading = asyncio.create_task(elected.run(work))
+    compared = comparedclock.ClockWatch(clock, health, api.time_us)
+
+    async def lead() -> None:
+        await compared.right.wait()
+        await elected.run(work)
+
+    leading = asyncio.create_task(lead())
     try:
         async with services.beside(compared.run(functools.partial(_redis_time, queue, health))):
             yield leading
@@ -398,12 +407,12 @@ def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the e
 
 
 async def _api(chosen: settings.ApiSettings) -> None:
-    clock = agreedclock.AgreedClock(clocks.SystemClock())
+    clock = comparedclock.ComparedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, None)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(serving(chosen, health, "api"))
-        api = await stack.enter_async_context(api_session(access, "api", clock))
+        api = await stack.enter_async_context(api_session(access, "api"))
         users = None
         if chosen.api_dashboard:
             users = usersessions.UserSessions(access, component="dashboard", observe=_counting())
@@ -428,16 +437,15 @@ async def _api(chosen: settings.ApiSettings) -> None:
 async def answering(
     chosen: settings.ApiSettings,
     *,
-    api: kube_port.Api,
-    clock: agreedclock.AgreedClock,
+    api: kube_port.TimedApi,
+    clock: comparedclock.ComparedClock,
     health: services.Health,
     users: usersessions.UserSessions | None = None,
 ) -> AsyncIterator[service.ApiService]:
     """The HTTP API over an API server: a service to run, and to start where it is to listen.
 
     Args:
-        clock: delays, and the first slot of what is written, count from the time that the machine's
-            own clock, Redis's and the API server's agree on.
+        clock: delays, and the first slot of what is written, count from its time.
         users: of the dashboard; None = there is none.
     """
     from duepoint.httpapi import service  # noqa: PLC0415 - the other processes need none of it
@@ -450,13 +458,7 @@ async def answering(
         audiences=chosen.api_audiences,
         users=users,
     )
-    compared = agreedclock.ClockWatch(
-        clock,
-        health,
-        ask_api=functools.partial(_ask_time, api),
-        consequence="requests are served by the time that the others agree on",
-        is_ready_when_off=True,
-    )
+    compared = comparedclock.ClockWatch(clock, health, api.time_us)
     try:
         async with services.beside(compared.run(queue.health.time_us)):
             yield service.ApiService(chosen, queue, handler, health)
@@ -489,18 +491,9 @@ async def serving(
         await server.close()
 
 
-def api_session(
-    access: credentials.Credentials,
-    component: str,
-    clock: agreedclock.AgreedClock | None = None,
-) -> kubeapi.ApiSession:
-    """A session to the API server, counted in the metrics; the clock hears its time."""
-
-    def hear_time(headers: Mapping[str, str], asked: float) -> None:
-        if clock is not None and clock.wants_api() and (date := headers.get("date")):
-            clock.note_api(date, asked=asked)
-
-    return kubeapi.ApiSession(access, component=component, observe=_counting(), hear_time=hear_time)
+def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiSession:
+    """A session to the API server, counted in the metrics."""
+    return kubeapi.ApiSession(access, component=component, observe=_counting())
 
 
 def _counting() -> kubeapi.Observer:
@@ -511,11 +504,6 @@ def _counting() -> kubeapi.Observer:
         requests(verb, resource, str(code)).inc()
 
     return count
-
-
-async def _ask_time(api: kube_port.Api) -> None:
-    """Any answer carries the time, a refusal as well."""
-    await api.request("GET", "/version")
 
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 MICROSECONDS_PER_SECOND = 1_000_000
@@ -57,15 +56,6 @@ class SystemClock:
 def timer_step_seconds(clock: Clock) -> float:
     """A sleep on this clock may end so much too late; 0 where it is virtual."""
     return float(getattr(clock, "timer_step_seconds", 0.0))
-
-
-def confirmed_us(clock: Clock) -> int | None:
-    """The UTC on which two clocks agree, or agreed last; None where no two have agreed yet.
-
-    A plain clock counts as right.
-    """
-    confirmed: Callable[[], int | None] = getattr(clock, "confirmed_us", clock.now_us)
-    return confirmed()
 
 
 #: Microseconds of each second between which what may wait begins, and what takes long.

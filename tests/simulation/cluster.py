@@ -9,8 +9,6 @@ ever created is written down.
 from __future__ import annotations
 
 import asyncio
-import email.utils
-import functools
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,9 +27,6 @@ SYSTEM_NAMESPACE = "duepoint-system"
 
 #: The garbage collector needs so long for an object whose owner is gone.
 COLLECTED_SECONDS = 0.5
-
-#: Hears the ``Date`` of an answer, and when it was asked for.
-HearTime = Callable[[str, float], None]
 
 
 class StoredJob(msgspec.Struct, frozen=True):
@@ -192,11 +187,10 @@ class Cluster:
 class Session:
     """A ``kube.port.Api`` of one process."""
 
-    def __init__(self, cluster: Cluster, process: Process, hear_time: HearTime) -> None:
+    def __init__(self, cluster: Cluster, process: Process) -> None:
         self._cluster = cluster
         self._network = cluster.network
         self._process = process
-        self._hear_time = hear_time
 
     async def request(
         self,
@@ -209,7 +203,6 @@ class Session:
     ) -> bytes:
         """See ``port.Api.request``."""
         loop = self._network.loop
-        asked = loop.time()
         sent = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         attempt = f"{verb} {path}"
 
@@ -222,8 +215,12 @@ class Session:
                 answer: bytes = await self._network.ask("kube", _short(attempt), carry_out)
         except (TimeoutError, Reset) as error:
             raise errors.Unavailable(f"{attempt}: {error or 'no answer in time'}") from error
-        self._hear_time(_date(self._cluster.now_us() // 1_000_000), asked)
         return answer
+
+    async def time_us(self) -> int:
+        """See ``port.TimedApi.time_us``."""
+        await self.request("GET", "/api/v1/namespaces/kube-system")
+        return self._cluster.now_us()
 
     async def list_pages(
         self,
@@ -256,12 +253,6 @@ class Session:
     def _check_up(self, attempt: str) -> None:
         if self._cluster.is_down:
             raise errors.from_answer(attempt, 503, {}, b"etcd is away")
-
-
-@functools.lru_cache(maxsize=16)
-def _date(seconds: int) -> str:
-    """As a server writes its time into a header."""
-    return email.utils.formatdate(seconds, usegmt=True)
 
 
 def _short(attempt: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from duepoint import agreedclock, app, errors, services, settings
+from duepoint import app, comparedclock, errors, services, settings
 from duepoint import clock as clocks
 from duepoint.controller.watching import directwatch
 from duepoint.kube import port, schedules
@@ -267,10 +267,10 @@ class _History:
             self._start(name)
 
     async def _operate(self, name: str) -> None:
-        clock = agreedclock.AgreedClock(clocks.SystemClock())
+        clock = comparedclock.ComparedClock(clocks.SystemClock())
         async with app.operating(
             self._settings(settings.OperatorSettings, name),
-            api=self._session(clock),
+            api=self._session(),
             clock=clock,
             health=services.Health(),
             watch=directwatch.DirectWatch,
@@ -280,10 +280,10 @@ class _History:
                 await leading
 
     async def _work(self, name: str) -> None:
-        clock = agreedclock.AgreedClock(clocks.SystemClock())
+        clock = comparedclock.ComparedClock(clocks.SystemClock())
         async with app.working(
             self._settings(settings.WorkerSettings, name),
-            api=self._session(clock),
+            api=self._session(),
             clock=clock,
             health=services.Health(),
             own_hosts=(),
@@ -293,10 +293,10 @@ class _History:
             await claimer.run()
 
     async def _serve(self, name: str) -> None:
-        clock = agreedclock.AgreedClock(clocks.SystemClock())
+        clock = comparedclock.ComparedClock(clocks.SystemClock())
         async with app.answering(
             self._settings(settings.ApiSettings, name),
-            api=self._session(clock),
+            api=self._session(),
             clock=clock,
             health=services.Health(),
         ) as served:
@@ -313,12 +313,8 @@ class _History:
     def _settings(self, kind: type[Any], name: str) -> Any:
         return _settings(kind, name, self._key)
 
-    def _session(self, clock: agreedclock.AgreedClock) -> Session:
-        def hear(date: str, asked: float) -> None:
-            if clock.wants_api():
-                clock.note_api(date, asked=asked)
-
-        return Session(self._cluster, running_process.get(), hear)
+    def _session(self) -> Session:
+        return Session(self._cluster, running_process.get())
 
     def _leave(self, code: int) -> None:
         """A process ends itself at once."""

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import term as terms
 from duepoint.controller.jobs.completions import Completions
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.maintenance import fallbacks, installationstate, partitioner
@@ -343,7 +342,6 @@ class Leadership:
             await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
             term.annotate(partitioner.note_of(layout))
             telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
-            await terms.wait_for_time(self._clock)
             await self._run(layout, epoch, term)
         finally:
             reporting.cancel()

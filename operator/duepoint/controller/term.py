@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from duepoint import agreedclock, services
+from duepoint import services
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
@@ -22,10 +22,6 @@ from duepoint.runs.run import RunEvent
 
 if TYPE_CHECKING:
     from duepoint.controller.leadership import TermServices
-
-
-#: Who waits for clocks that agree looks this often.
-_TIME_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -159,9 +155,3 @@ class TermContext:
     def allowance(self) -> Allowance:
         """What the writers of statuses, one for each kind of object, share."""
         return Allowance(self.writes_per_second, self.clock.monotonic())
-
-
-async def wait_for_time(clock: Clock) -> None:
-    """Return once two clocks agree: nothing is armed by one that may be an hour wrong."""
-    while agreedclock.distrust(clock):
-        await clock.sleep(_TIME_SECONDS)

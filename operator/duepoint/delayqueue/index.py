@@ -71,11 +71,6 @@ class Index:
             )
         return self.layout
 
-    def confirmed_time(self) -> dict[str, int]:
-        """What a script learns of the time on which two clocks agree: nothing where none have."""
-        confirmed_us = clocks.confirmed_us(self.clock)
-        return {} if confirmed_us is None else {"confirmed": confirmed_us}
-
     async def whereabouts(
         self, asked: Mapping[messages.ShardId, bytes]
     ) -> dict[messages.ShardId, dict[str, object]]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import random
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import TypeVar
 
@@ -38,8 +38,6 @@ ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
 #: Called with each finished request: verb, resource, status code (0 where no answer came).
 Observer = Callable[[str, str, int], None]
-#: Hears the headers of an answer, and when (``time.monotonic``) it was asked for.
-HearTime = Callable[[Mapping[str, str], float], None]
 
 
 class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
@@ -51,14 +49,12 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         *,
         component: str,
         observe: Observer | None = None,
-        hear_time: HearTime | None = None,
         rng: random.Random | None = None,
         connections: transport.Transport | None = None,
     ) -> None:
         """``connections``: those of others, which ``close`` leaves open; None = of its own."""
         self._access = access
         self._observe = observe or (lambda _verb, _resource, _code: None)
-        self._hear_time = hear_time
         self._random = rng or random.Random()  # noqa: S311 - jitter
         self._is_shared = connections is not None
         self._transport = connections or transport.Transport(agent_of(component))
@@ -87,7 +83,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         purpose: port.Purpose = port.Purpose.REQUEST,
     ) -> bytes:
         """See ``port.Api.request``."""
-        return await self._send_patiently(
+        answer = await self._send_patiently(
             transport.ApiRequest(
                 verb=verb,
                 path=path,
@@ -99,8 +95,20 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 purpose=purpose,
             )
         )
+        return answer.body
 
-    async def _send_patiently(self, call: transport.ApiRequest) -> bytes:
+    async def time_us(self) -> int:
+        """See ``port.TimedApi.time_us``."""
+        deadline = _now() + port.REQUEST_TIMEOUT_SECONDS
+        call = transport.ApiRequest(verb="GET", path="/version", deadline=deadline)
+        date = (await self._send_patiently(call)).headers.get("date", "")
+        try:
+            seconds = email.utils.parsedate_to_datetime(date).timestamp()
+        except (ValueError, OverflowError) as error:
+            raise errors.Unavailable(f"{call.attempt}: its answer carries no time") from error
+        return int(seconds * 1e6) + 500_000  # whole seconds, cut off
+
+    async def _send_patiently(self, call: transport.ApiRequest) -> http1.Response:
         renewed = False
         while True:
             await self._wait_out_hold(call)
@@ -117,17 +125,14 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 if self._held_until >= call.deadline or call.purpose is port.Purpose.LEASE:
                     raise
 
-    async def _exchange(self, call: transport.ApiRequest) -> bytes:
+    async def _exchange(self, call: transport.ApiRequest) -> http1.Response:
         code = 0
         try:
             login = await self._logged_in(call.deadline)
-            asked = time.monotonic()
             await faults.reach(FaultPoint.BEFORE_API_REQUEST)
             answer = await self._transport.send(call, login)
             await faults.reach(FaultPoint.AFTER_API_RESPONSE)
             code = answer.status
-            if self._hear_time is not None:
-                self._hear_time(answer.headers, asked)
             if code >= 300:
                 raise errors.from_answer(call.attempt, code, answer.headers, answer.body)
         except http1.TooLarge:
@@ -135,7 +140,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         except transport.NETWORK_ERRORS as error:
             raise _unavailable(call.attempt, error) from error
         else:
-            return answer.body
+            return answer
         finally:
             self._observe(call.verb, wire.resource_of(call.path), code)
 
@@ -223,7 +228,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 most_bytes=pages.most_bytes,
             )
             try:
-                body = await self._send_patiently(call)
+                body = (await self._send_patiently(call)).body
             except http1.TooLarge:
                 pages.shrink()
                 continue

@@ -166,6 +166,14 @@ class Api(Protocol):
         ...
 
 
+class TimedApi(Api, Protocol):
+    """An API server whose clock can be read."""
+
+    async def time_us(self) -> int:
+        """The server's time, UTC in microseconds, to half a second."""
+        ...
+
+
 class StreamingApi(Api, Protocol):
     """An API server that answers for as long as a command wants to read."""
 

@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from duepoint import agreedclock, errors, faults, services, telemetry
 from duepoint import clock as clocks
+from duepoint import errors, faults, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
@@ -81,7 +81,6 @@ class Claimer:
         *,
         worker: str,
         limits: Limits,
-        watch: agreedclock.ClockWatch | None = None,
         before_claims: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
         self._queue = queue
@@ -94,8 +93,7 @@ class Claimer:
         self._under_way = 0
         self._budget = claim_budget.ClaimBudget()
         self._suspects = suspects.SuspectClaims(limits.lease_seconds)
-        self._watch = watch or agreedclock.ClockWatch(agreedclock.AgreedClock(clock), health)
-        self._keepalive = keepalive.Keepalive(queue, clock, health, self._watch, worker=worker)
+        self._keepalive = keepalive.Keepalive(queue, clock, health, worker=worker)
         self._isolation = suspects.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
         self._asked = 0
         #: Of the newest connection; there is one before anything is claimed.
@@ -150,9 +148,6 @@ class Claimer:
         await self._queue.start()
         await self._keepalive.judge_server()
         await self._before_claims()
-        if self._watch.clock.distrust:  # before anything is signed
-            asked = self._clock.monotonic()
-            await self._watch.heard(await self._queue.health.time_us(), asked=asked)
         layout = await self._queue.layouts.read()
         self._shards = frozenset(sharding.all_shards(layout))
         self._waiting.clear()

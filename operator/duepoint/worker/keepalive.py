@@ -12,7 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 
-from duepoint import agreedclock, errors, faults, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth, sharding
@@ -43,14 +43,12 @@ class Keepalive:
         queue: DelayQueue,
         clock: Clock,
         health: services.Health,
-        watch: agreedclock.ClockWatch,
         *,
         worker: str,
     ) -> None:
         self._queue = queue
         self._clock = clock
         self._health = health
-        self._watch = watch
         self._worker = worker
         self._is_unfit = False
         self.outages = ShardOutages(0)
@@ -89,7 +87,6 @@ class Keepalive:
             await self._clock.sleep(BEAT_SECONDS)
 
     async def _beat(self, wakeups: Wakeups, layout: messages.Layout) -> None:
-        asked = self._clock.monotonic()
         troubles = "; ".join(f"{part}: {text}" for part, text in self._health.troubles().items())
         await faults.reach(FaultPoint.BEFORE_BEAT)
         beat = await self._queue.membership.beat(self._worker, trouble=troubles)
@@ -100,7 +97,6 @@ class Keepalive:
             wakeups.standby = sharding.standby_shards(
                 sharding.all_shards(beat.layout), beat.workers, self._worker
             )
-        await self._watch.heard(beat.time_us, asked=asked)
 
     async def say_goodbye(self) -> None:
         """Tell the other workers that this one ends; best effort, they notice anyway."""

@@ -267,17 +267,6 @@ async def test_a_completed_schedule_stays_completed_through_a_restart():
         assert world.status_writes() == writes
 
 
-async def test_nothing_is_armed_while_no_two_clocks_agree():
-    async with World().leader() as world:
-        world.clock.distrust = "no two clocks agree"
-        uid = (await world.apply())["metadata"]["uid"]
-        await world.clock.advance(10)
-        assert world.definition(uid) is None
-        world.clock.distrust = ""
-        await world.clock.advance(1)
-        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
-
-
 async def test_an_edit_seen_while_redis_was_away_counts_from_the_edit_although_nothing_was_armed():
     world = World()
     async with world.leader():

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint import agreedclock, app, errors, services, settings
+from duepoint import app, comparedclock, errors, services, settings
 from duepoint import clock as clocks
 from duepoint.cli.local import jobs
 from duepoint.controller.watching import directwatch
@@ -140,7 +140,7 @@ async def running(
         "namespace": SYSTEM_NAMESPACE,
         "http_port": "0",
     }
-    clock = agreedclock.AgreedClock(clocks.SystemClock())
+    clock = comparedclock.ComparedClock(clocks.SystemClock())
     api = LocalApi(clock.now_us, namespaces=("default", SYSTEM_NAMESPACE))
     healths = services.Health(), services.Health()
     of_operator = {"identity": "operator"}

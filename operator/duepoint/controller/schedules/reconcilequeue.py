@@ -22,7 +22,6 @@ import structlog
 from duepoint import clock as clocks
 from duepoint import errors, faults, services, telemetry
 from duepoint.controller import observed, plan, statusconditions
-from duepoint.controller import term as terms
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules import observations, reconcile
 from duepoint.controller.schedules.observations import Observations, Task
@@ -116,7 +115,6 @@ class ReconcileQueue:
             Seconds until the next try of each, None = it is done, or was put into the queue of
             tasks once more to be looked at alone.
         """
-        await terms.wait_for_time(self._term.clock)
         waits: dict[str, float | None] = {}
         tasks_read = await self._read_all(tasks, waits, is_alone=is_alone)
         if not tasks_read:

@@ -318,7 +318,6 @@ class Claims:
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             skip_suspects=skip_suspects,
             mark=mark,
-            **self.index.confirmed_time(),
             **({"mark_age": _us(self.index.clock.monotonic() - marked_at)} if mark else {}),
             **former,
             ran=names.ran,

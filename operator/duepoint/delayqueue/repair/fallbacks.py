@@ -125,8 +125,8 @@ class Fallbacks:
         calls = []
         for shard, former in asked.items():
             ran = self.index.shard(shard).ran
-            times = {"cap": self.index.clock.now_us(), **self.index.confirmed_time()}
-            call = self.index.call("doubt", shard, **times, **former, ran=ran)
+            now_us = self.index.clock.now_us()
+            call = self.index.call("doubt", shard, cap=now_us, **former, ran=ran)
             call.values.append(nodes.RUN_ID)
             calls.append(call)
         return dict(zip(asked, await self.index.scripts.run_many(calls), strict=True))

@@ -11,8 +11,8 @@
   KEYS  then lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
-        skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), confirmed (us, the UTC on which
-        two of the caller's clocks agree; absent: none do), former and moved (what was found out after the reply 'other'), ran (channel; no
+        skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us),
+        former and moved (what was found out after the reply 'other'), ran (channel; no
         key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
         since when that is known: see doubt.lua

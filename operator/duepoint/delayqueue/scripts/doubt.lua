@@ -4,7 +4,7 @@
   its state may be missing for that reason alone.
 
   KEYS
-  ARGV  layout, cap, confirmed (us), former, moved, ran (channel): as of claim.lua; the last value is the run id of the server that this is
+  ARGV  layout, cap (us), former, moved, ran (channel): as of claim.lua; the last value is the run id of the server that this is
         sent to
   Reply {back (us), doubt (text; '': there is none)} | {'other', run id}: as of claim.lua
 ]]

@@ -109,6 +109,10 @@ class LocalApi:
                 yield port.WatchEvent(kind, item)
         raise paths.refusal(target, 410, "Expired", "too old resource version")
 
+    async def time_us(self) -> int:
+        """See ``port.TimedApi.time_us``."""
+        return self._now_us()
+
     # -- verbs -----------------------------------------------------------------------------
 
     def _answer(

@@ -3,18 +3,6 @@
 -- of the process whose state was vouched for last, `mark` -> a number that each claim raises, `back` -> the instant (us) up
 -- to which the shard went back last, `doubt` -> when points were found last that are due by then and that the leader has not
 -- looked at. While there is a doubt no such point of a Schedule is handed out (heads.lua).
-local MOST_APART = 5000000 -- microseconds; clocks that agree are no further apart
-
--- The latest that the true time may be. Two clocks of the caller agree on `args.confirmed`, and this server's is wrong where
--- it is far from that. Where none agree, it is the later of both clocks: what waits too long waits for the leader alone.
-local function latest_time(now)
-  local confirmed = args.confirmed
-  if confirmed and math.abs(now - confirmed) > MOST_APART then
-    return confirmed + MOST_APART
-  end
-  return math.max(now, confirmed or args.cap)
-end
-
 local function begin_doubt(back, now)
   meta[6], meta[8] = digits(back), digits(now)
   redis.call('HSET', META, 'back', meta[6], 'doubt', meta[8])
@@ -45,6 +33,7 @@ local function look_at_server(server, now)
     -- A mark younger than that is of this very process: it went back with it.
     local known_for = met < (args.mark_age or math.huge) and met or 0
     redis.call('HSET', META, 'mark', digits(math.max(mark, stored_mark)))
-    begin_doubt(math.max(meta[8] and tonumber(meta[6]) or 0, latest_time(now) - known_for), now)
+    -- By the later of the caller's clock and this server's: what waits too long waits for the leader alone.
+    begin_doubt(math.max(meta[8] and tonumber(meta[6]) or 0, math.max(now, args.cap) - known_for), now)
   end
 end

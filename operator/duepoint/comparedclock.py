@@ -1,0 +1,159 @@
+"""The clock of a process, compared with Redis's and the API server's.
+
+A clock that is an hour wrong must not arm a slot in the past, skip one, or sign what a receiver
+then refuses. So a process begins its work only once its machine's clock was found right: within
+``LIMIT_US`` of Redis's or, where Redis's differs, of the API server's. From then on its time goes
+by the monotonic clock, which no step moves, and is set to the machine's again at each comparison
+that finds it right. A process whose machine's clock is set wrong later works on by the right
+time; it is not ready and says so, so that the clock gets mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from duepoint import errors, telemetry
+from duepoint.clock import MICROSECONDS_PER_SECOND, Clock
+from duepoint.services import Health
+
+#: A clock that is further from another differs from it. The API server tells whole seconds.
+LIMIT_US = 2_000_000
+#: An answer that was under way for longer says too little.
+_LONGEST_WAY_SECONDS = 2.0
+#: Most time for the API server's answer.
+_ASK_SECONDS = 5.0
+#: Between comparisons; sooner while the clock is not known to be right.
+_COMPARE_SECONDS = 10.0
+_DOUBT_SECONDS = 1.0
+#: A caller that must not wait for longer without saying why.
+_PATIENCE_SECONDS = 5.0
+
+#: The part of a process's health that says whether its clock is right.
+PART = "clock"
+
+
+class ComparedClock:
+    """A ``Clock`` whose time goes by the monotonic clock from one comparison to the next."""
+
+    #: As of ``SystemClock``; see ``clock.timer_step_seconds``.
+    timer_step_seconds: float
+
+    def __init__(self, own: Clock) -> None:
+        self._own = own
+        self.timer_step_seconds = float(getattr(own, "timer_step_seconds", 0.0))
+        #: This machine's clock less Redis's; None until Redis's time was read.
+        self.skew_us: int | None = None
+        self.use_own()
+
+    def now_us(self) -> int:
+        """UTC in microseconds since the epoch."""
+        return self._monotonic_us() + self._distance_us
+
+    def monotonic(self) -> float:
+        return self._own.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._own.sleep(seconds)
+
+    def use_own(self) -> None:
+        """Go on from the time of this machine's clock."""
+        self._distance_us = self._own.now_us() - self._monotonic_us()
+
+    def skew_from(self, other_us: int, asked: float) -> int | None:
+        """This machine's clock less another one, asked at this monotonic time and answered now.
+
+        None where the answer was under way for too long.
+        """
+        way = self.monotonic() - asked
+        if way > _LONGEST_WAY_SECONDS:
+            return None
+        return self._own.now_us() - other_us - int(way / 2 * MICROSECONDS_PER_SECOND)
+
+    def _monotonic_us(self) -> int:
+        return int(self._own.monotonic() * MICROSECONDS_PER_SECOND)
+
+
+class ClockWatch:
+    """Compares the clock of a process, and reports in readiness and metrics how far it is off.
+
+    Args:
+        api_time: asks the API server for its time, in microseconds.
+
+    Attributes:
+        right: set once the clock was found right: the process may begin its work.
+    """
+
+    def __init__(
+        self, clock: ComparedClock, health: Health, api_time: Callable[[], Awaitable[int]]
+    ) -> None:
+        self.right = asyncio.Event()
+        self._clock = clock
+        self._health = health
+        self._api_time = api_time
+        self._trouble = ""
+        health.expect(PART)
+
+    async def run(self, redis_time: Callable[[], Awaitable[int]]) -> None:
+        """Compare until cancelled.
+
+        Args:
+            redis_time: Redis's time in microseconds; raises TryLater and WorldChanged.
+        """
+        while True:
+            try:
+                await self.compare(redis_time)
+            except (errors.TryLater, errors.WorldChanged) as trouble:
+                telemetry.logger.debug("clocks not compared", error=str(trouble))
+            is_right = self.right.is_set() and not self._trouble
+            await self._clock.sleep(_COMPARE_SECONDS if is_right else _DOUBT_SECONDS)
+
+    async def before_work(self) -> None:
+        """Return once the clock was found right; raises TryLater if that takes long."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self.right.wait()
+        except TimeoutError:
+            raise errors.TryLater(self._trouble or "the clocks are not compared yet") from None
+
+    async def compare(self, redis_time: Callable[[], Awaitable[int]]) -> None:
+        """Ask Redis for its time, and judge this machine's clock by it."""
+        asked = self._clock.monotonic()
+        skew_us = self._clock.skew_from(await redis_time(), asked)
+        if skew_us is None:
+            return
+        self._clock.skew_us = skew_us
+        telemetry.clock_skew_seconds.set(skew_us / MICROSECONDS_PER_SECOND)
+        trouble = ""
+        if abs(skew_us) > LIMIT_US:
+            trouble = f"this machine's clock is {_apart(skew_us)} Redis's"
+            api_skew_us = await self._api_skew_us()
+            if api_skew_us is None:
+                trouble += ", and the API server's is not known; set the clock that is wrong"
+            elif abs(api_skew_us) > LIMIT_US:
+                trouble += f" and {_apart(api_skew_us)} the API server's; set it"
+            else:
+                trouble = ""  # Redis's is wrong
+        if trouble:
+            self._health.unwell(PART, trouble)
+        else:
+            self._clock.use_own()
+            self._health.well(PART)
+            self.right.set()
+        if trouble and not self._trouble:
+            telemetry.logger.warning("clocks differ", trouble=trouble)
+        self._trouble = trouble
+
+    async def _api_skew_us(self) -> int | None:
+        asked = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                return self._clock.skew_from(await self._api_time(), asked)
+        except (errors.DuepointError, TimeoutError) as trouble:
+            telemetry.logger.debug("the API server's time is not known", error=str(trouble))
+            return None
+
+
+def _apart(skew_us: int) -> str:
+    side = "ahead of" if skew_us > 0 else "behind"
+    return f"{abs(skew_us) / MICROSECONDS_PER_SECOND:.1f} s {side}"
