@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -20,7 +21,9 @@ def off(request):
 
 async def wait_until_told(process, words):
     async def told() -> bool:
-        return words in await process.troubles()
+        with contextlib.suppress(OSError):  # it has not begun to listen yet
+            return words in await process.troubles()
+        return False
 
     await eventually(told, f"the process says {words!r}")
 

@@ -18,7 +18,7 @@ from duepoint import errors
 from duepoint.cli import clockchanges, instants, options, output
 from duepoint.cli.cronjob import differences
 from duepoint.cli.options import AskedExpression
-from duepoint.expressions import cron, elsewhere, every, expression, never, syntax
+from duepoint.expressions import advice, cron, descriptors, expression, syntax
 
 _SECOND_US = expression.SECOND_US
 
@@ -58,7 +58,7 @@ def next_slots(count: int, form: str, asked: AskedExpression) -> None:
         is_empty = not output.write((_slot(slot_us, local) for slot_us in slots_us), form)
     else:
         is_empty = not _explain(asked, slots_us, local, is_past=count < 0)
-    if is_empty and asked.text.strip() != never.TEXT:
+    if is_empty and asked.text.strip() != descriptors.NEVER:
         when = instants.utc_text(asked.from_us)
         output.complain(f"{errors.quoted(asked.text)} has no slot {side} {when}")
 
@@ -85,7 +85,7 @@ def _explain(
         count += 1
         which = "last" if is_past else "next"
         output.say(f"  {which} {instants.utc_text(slot_us)}  {local.text(slot_us)}")
-    for note in elsewhere.notes(asked.text):
+    for note in advice.of_other_schedulers(asked.text):
         output.say(f"  note: {note}")
     for sentence in _clock_changes(asked, local):
         output.say(f"  {sentence}")
@@ -148,7 +148,7 @@ def _cronjob(asked: AskedExpression) -> Iterator[str]:
         yield f"refuses this expression ({why})"
         return
     known = asked.expression
-    if isinstance(known, every.Every):
+    if isinstance(known, descriptors.Every):
         yield "counts from its last run or its creation, in whole seconds and at least one"
         return
     if not isinstance(known, cron.Cron):

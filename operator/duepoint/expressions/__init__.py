@@ -7,18 +7,16 @@ a clock or does I/O, apart from loading zone files out of the ``tzdata`` package
 
 The way of a text::
 
-    compile -> syntax -> fields -> days, pattern            local times that match
-            -> every, at                                     forms without a zone
-    timezones -> dst                                         stretches of constant offset
-    cron = pattern x dst                                     slots
-    combined                                                 several, and from when to when
+    compile -> syntax -> fields -> pattern      local times that match
+            -> descriptors                      forms without a zone
+    cron = pattern x the stretches of a zone    slots
+    combined                                    several, and from when to when
 """
 
-from duepoint.expressions.combined import merged, windowed
+from duepoint.expressions.combined import merged, size_of, windowed
 from duepoint.expressions.compile import compile_expression
-from duepoint.expressions.dst import Gap, Overlap
+from duepoint.expressions.cron import Gap, Overlap
 from duepoint.expressions.expression import Expression
-from duepoint.expressions.sizes import size_of
 from duepoint.expressions.syntax import WHITE
 
 __all__ = [

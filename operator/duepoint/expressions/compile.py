@@ -11,8 +11,8 @@ import functools
 import re
 
 from duepoint import errors
-from duepoint.expressions import advice, at, cron, every, expression, never, syntax, timezones
-from duepoint.expressions.dst import Gap, Overlap
+from duepoint.expressions import advice, cron, descriptors, expression, syntax, timezones
+from duepoint.expressions.cron import Gap, Overlap
 
 #: Longest text, in characters; also the CRD's limit, whose cost rules need one.
 TEXT_LIMIT = 200
@@ -66,16 +66,16 @@ def compile_expression(
     _check_characters(text)
     if not zone_data:
         timezones.load(time_zone)
-    if text == never.TEXT:
-        return never.Never()
+    if text == descriptors.NEVER:
+        return descriptors.Never()
     if own := _HEAD.fullmatch(text):
         value = own["value"] or ""
         position = len(text) - len(value)
         if own["head"] == "@at":
-            return at.parse(
+            return descriptors.at(
                 value, position=position, whole_seconds=whole_seconds, time_zone=time_zone
             )
-        return every.parse(
+        return descriptors.every(
             value, position=position, anchor_us=anchor_us, whole_seconds=whole_seconds
         )
     hashed = identity if _HASHED.search(text) else ""

@@ -1,9 +1,17 @@
 """Cron expressions in a time zone: next, previous and count over stretches of constant offset.
 
-Comes in: matching local times (pattern.Pattern or several of them) and the stretches of a zone with
-the daylight-saving choices worked in (dst.py). The invariant: the slots of a stretch are the
-matching local times in its ``[local_from, local_to)``, plus its first instant when that stands in
-for missing ones (``missing_from``); all three questions are answered from this one definition.
+A zone is a row of stretches with a constant offset. Between two of them the clock jumps: forward,
+so that local times are missing (a gap), or back, so that local times come twice (an overlap)::
+
+    gap      ...01:59 | 03:00...        local 02:00-03:00 does not exist
+    overlap  ...01:59 | 01:00...        local 01:00-02:00 exists in both stretches
+
+Expressions that sweep (a wildcard, a step or a full range in hour or minute) count every local
+time that exists, as often as it exists: their real cadence goes on through both changes. Fixed
+times are moved (``Gap``) or chosen (``Overlap``) as the user asks. The invariant: the slots of a
+stretch are the matching local times in its ``[local_from, local_to)``, plus its first instant when
+that stands in for missing ones (``missing_from``); all three questions are answered from this one
+definition.
 
 Nothing is stepped through minute by minute. Local times that never match cost one look at each year
 up to 2112, which is how "never" is decided in bounded time.
@@ -11,11 +19,13 @@ up to 2112, which is how "never" is decided in bounded time.
 
 from __future__ import annotations
 
+import enum
+import functools
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
-from duepoint.expressions import dst, expression, pattern, syntax, timezones, wording
+from duepoint.expressions import expression, pattern, syntax, timezones, wording
 
 _SECOND_US = expression.SECOND_US
 
@@ -23,43 +33,116 @@ _SECOND_US = expression.SECOND_US
 _BUSY = 6
 
 
-class LocalTimes(Protocol):
-    """Matching local times, in seconds since 1970-01-01T00:00:00 by the wall clock.
+class Gap(enum.StrEnum):
+    """What a fixed time does on a day on which it does not exist."""
+
+    RUN_ONCE = "RunOnce"
+    SKIP = "Skip"
+
+
+class Overlap(enum.StrEnum):
+    """Which of two equal local times counts for a fixed time."""
+
+    FIRST = "First"
+    SECOND = "Second"
+    BOTH = "Both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A period of constant offset, in seconds.
 
     Attributes:
-        per_day: how many match on a matching day; 0 when days differ.
-        row: offsets of matches from the start of any matching day (or minute), and its length.
+        start, end: the UTC seconds ``[start, end)`` that it covers.
+        offset: local time minus UTC.
+        local_from, local_to: the local times ``[local_from, local_to)`` that count in it.
+        missing_from: when a match in the local times ``[missing_from, local_from)``, which do not
+            exist, makes ``start`` a slot; else equal to ``local_from``.
+        rewinds: whether local times of the stretch before count here once more.
     """
 
-    per_day: int
-    row: tuple[Sequence[int], int]
-
-    def first_from(self, local: int) -> int:
-        """The first match at or after; a number beyond all others when there is none."""
-        ...
-
-    def last_until(self, local: int) -> int:
-        """The last match at or before; a number below all others when there is none."""
-        ...
-
-    def count(self, local_from: int, local_to: int) -> int:
-        """How many matches lie in ``[local_from, local_to)``."""
-        ...
+    start: int
+    end: int
+    offset: int
+    local_from: int
+    local_to: int
+    missing_from: int
+    rewinds: bool
 
 
-class Zoned:
-    """The slots of local times; immutable to its users, what was last used is remembered."""
+def stretches(zone_name: str, *, sweeping: bool, gap: Gap, overlap: Overlap) -> tuple[Stretch, ...]:
+    """The row of stretches from FIRST_US to LAST_US, without holes between them.
 
-    __slots__ = ("_here", "_pattern", "_row", "starts", "stretches")
+    The same tuple for all that behave alike: where clocks never change, choices do not matter.
+    """
+    zone = timezones.located(zone_name)
+    if sweeping or len(zone.starts) == 1:
+        gap, overlap = Gap.SKIP, Overlap.BOTH
+    return _row(zone, gap, overlap)
+
+
+@functools.lru_cache(maxsize=1024)
+def _row(zone: timezones.Zone, gap: Gap, overlap: Overlap) -> tuple[Stretch, ...]:
+    ends = (*zone.starts[1:], expression.LAST_US // expression.SECOND_US + 1)
+    starts = (expression.FIRST_US // expression.SECOND_US, *zone.starts[1:])
+    earlier = (zone.offsets[0], *zone.offsets)
+    later = (*zone.offsets[1:], zone.offsets[-1])
+    return tuple(
+        _stretch(period, gap, overlap)
+        for period in zip(starts, ends, earlier, zone.offsets, later, strict=False)
+    )
+
+
+def _stretch(period: tuple[int, int, int, int, int], gap: Gap, overlap: Overlap) -> Stretch:
+    start, end, offset_before, offset, offset_after = period
+    local_from, local_to = start + offset, end + offset
+    repeats = offset_before > offset
+    if repeats and overlap is Overlap.FIRST:
+        local_from = start + offset_before
+    if offset > offset_after and overlap is Overlap.SECOND:
+        local_to = end + offset_after
+    return Stretch(
+        start=start,
+        end=end,
+        offset=offset,
+        local_from=local_from,
+        local_to=local_to,
+        missing_from=min(start + offset_before, local_from) if gap is Gap.RUN_ONCE else local_from,
+        rewinds=repeats and overlap is Overlap.BOTH,
+    )
+
+
+class Cron:
+    """The slots of one cron text; immutable to its users, what was last used is remembered.
+
+    Attributes:
+        pattern: its local times.
+        zone_name: the zone in which they are read, as ``timezones.located`` takes it.
+        starts: of the stretches; the first one's does not matter.
+    """
+
+    __slots__ = ("_fields", "_here", "_row", "pattern", "starts", "stretches", "zone_name")
 
     def __init__(
-        self, pattern: LocalTimes, stretches: tuple[dst.Stretch, ...], starts: tuple[int, ...]
+        self, fields: syntax.CronFields, *, zone_name: str, gap: Gap, overlap: Overlap
     ) -> None:
-        self._pattern = pattern
-        self.stretches = stretches
-        self.starts = starts  # of the stretches; the first one's does not matter
+        self.pattern = pattern.Pattern(
+            fields.day_rule, hours=fields.hours, minutes=fields.minutes, seconds=fields.seconds
+        )
+        self.stretches = stretches(zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap)
+        self.starts = timezones.located(zone_name).starts
+        self.zone_name = zone_name
+        self._fields = fields
         self._here = self._unpacked(0)
         self._row: tuple[int, int, Sequence[int]] = (0, 0, ())
+
+    @property
+    def lists_years(self) -> bool:
+        """Whether the text restricts the years, so that it may be over one day."""
+        return self._fields.day_rule.years is not None
+
+    def describe(self) -> str:
+        return f"{wording.describe(self._fields)}, {timezones.located(self.zone_name).name}"
 
     def next_after(self, instant_us: int) -> int | None:
         begin_us, last_us, times = self._row
@@ -76,9 +159,9 @@ class Zoned:
         local = second + offset
         if not local_from <= local <= local_to:  # in an overlap, times that count elsewhere
             local = local_from if local < local_from else local_to
-        found = self._pattern.first_from(local)
+        found = self.pattern.first_from(local)
         if found < local_to:
-            if self._pattern.per_day >= _BUSY:
+            if self.pattern.per_day >= _BUSY:
                 self._remember(found, offset, local_from, local_to)
             return (found - offset) * _SECOND_US
         return self._next_in_later_stretch(index + 1, found)
@@ -99,9 +182,9 @@ class Zoned:
         local = second + offset
         if not local_from - 1 <= local < local_to:
             local = local_from - 1 if local < local_from else local_to - 1
-        found = self._pattern.last_until(local)
+        found = self.pattern.last_until(local)
         if found >= local_from:
-            if self._pattern.per_day >= _BUSY:
+            if self.pattern.per_day >= _BUSY:
                 self._remember(found, offset, local_from, local_to)
             return (found - offset) * _SECOND_US
         return self._previous_in_earlier_stretch(index, found)
@@ -114,23 +197,18 @@ class Zoned:
         count = 0
         for index in range(self._index_of(first), self._index_of(end - 1) + 1):
             stretch = self.stretches[index]
-            count += self._pattern.count(
+            count += self.pattern.count(
                 max(first + stretch.offset, stretch.local_from),
                 min(end + stretch.offset, stretch.local_to),
             )
-            count += first <= stretch.start and self.adds_its_start(index)
+            count += first <= stretch.start and self._adds_its_start(index)
         return count
 
-    def adds_its_start(self, index: int) -> bool:
+    def _adds_its_start(self, index: int) -> bool:
         """Whether a stretch's first instant is a slot for missing times, and not by itself."""
-        local_from = self.stretches[index].local_from
-        return self._stands_in(index) and not self.counts_local(index, local_from)
-
-    def counts_local(self, index: int, local: int) -> bool:
-        """Whether the local time matches and counts in the stretch."""
-        stretch = self.stretches[index]
-        inside = stretch.local_from <= local < stretch.local_to
-        return inside and self._pattern.first_from(local) == local
+        stretch, local_from = self.stretches[index], self.stretches[index].local_from
+        counts = local_from < stretch.local_to and self.pattern.first_from(local_from) == local_from
+        return self._stands_in(index) and not counts
 
     def _next_in_later_stretch(self, index: int, found: int) -> int | None:
         """``found`` is the first match that the stretches before ``index`` do not contain."""
@@ -139,7 +217,7 @@ class Zoned:
             if stretch.missing_from <= found < stretch.local_from:
                 return stretch.start * _SECOND_US
             if stretch.rewinds or found < stretch.local_from:
-                found = self._pattern.first_from(stretch.local_from)
+                found = self.pattern.first_from(stretch.local_from)
             if found < stretch.local_to:
                 self._here = self._unpacked(later)
                 return (found - stretch.offset) * _SECOND_US
@@ -155,7 +233,7 @@ class Zoned:
                 return None
             earlier = self.stretches[index - 1]
             if stretch.rewinds or found >= earlier.local_to:
-                found = self._pattern.last_until(earlier.local_to - 1)
+                found = self.pattern.last_until(earlier.local_to - 1)
             if found >= earlier.local_from:
                 return (found - earlier.offset) * _SECOND_US
             index -= 1
@@ -165,11 +243,11 @@ class Zoned:
         stretch = self.stretches[index]
         if stretch.missing_from == stretch.local_from:
             return False
-        return self._pattern.first_from(stretch.missing_from) < stretch.local_from
+        return self.pattern.first_from(stretch.missing_from) < stretch.local_from
 
     def _remember(self, local: int, offset: int, local_from: int, local_to: int) -> None:
         """Keep the row of times that holds this match, if the offset does not change within it."""
-        row, length = self._pattern.row
+        row, length = self.pattern.row
         begin = local - local % length
         if local_from < begin and begin + length < local_to:
             begin_us = (begin - offset) * _SECOND_US
@@ -193,36 +271,3 @@ class Zoned:
             stretch.local_to,
             index,
         )
-
-
-class Cron(Zoned):
-    """The slots of one cron text.
-
-    Attributes:
-        pattern: its local times.
-        zone_name: the zone in which they are read, as ``timezones.located`` takes it.
-    """
-
-    __slots__ = ("_fields", "pattern", "zone_name")
-
-    def __init__(
-        self, fields: syntax.CronFields, *, zone_name: str, gap: dst.Gap, overlap: dst.Overlap
-    ) -> None:
-        self.pattern = pattern.Pattern(
-            fields.day_rule, hours=fields.hours, minutes=fields.minutes, seconds=fields.seconds
-        )
-        super().__init__(
-            self.pattern,
-            dst.stretches(zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap),
-            timezones.located(zone_name).starts,
-        )
-        self._fields = fields
-        self.zone_name = zone_name
-
-    @property
-    def lists_years(self) -> bool:
-        """Whether the text restricts the years, so that it may be over one day."""
-        return self._fields.day_rule.years is not None
-
-    def describe(self) -> str:
-        return f"{wording.describe(self._fields)}, {timezones.located(self.zone_name).name}"

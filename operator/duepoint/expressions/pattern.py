@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from duepoint.expressions import days, fields
+from duepoint.expressions import fields
 
 _DAY = 86_400
 
@@ -62,7 +62,7 @@ class Pattern:
         "row",
     )
 
-    def __init__(self, rule: days.DayRule, *, hours: int, minutes: int, seconds: int) -> None:
+    def __init__(self, rule: fields.DayRule, *, hours: int, minutes: int, seconds: int) -> None:
         self._rule = rule
         self._minutes = _minutes_of_day(hours, minutes)
         self._in_minute = fields.values_of(seconds)
@@ -145,19 +145,6 @@ class Pattern:
             - (in_first and self._times_before(first_time))
         )
 
-    def days_between(self, first: int, end: int) -> Iterator[int]:
-        """The matching days in ``[first, end)``, counted from 1970-01-01."""
-        for year in range(days.year_of(first), days.year_of(end) + 1):
-            begin, matching = days.first_day_of(year), self._days_of(year)
-            low, high = bisect_left(matching, first - begin), bisect_left(matching, end - begin)
-            yield from (begin + day for day in matching[low:high])
-
-    def mark_times(self, flags: bytearray) -> None:
-        """Set the byte of each matching second of a matching day."""
-        for minute in self._minutes:
-            for second in self._in_minute:
-                flags[minute + second] = 1
-
     def _time_from(self, time: int) -> int:
         """The first time of day at or after one that is not after the latest."""
         second = time % 60
@@ -197,57 +184,57 @@ class Pattern:
     def _number_of_days(self, first: int, last: int) -> int:
         """How many matching days lie in ``[first, last)``."""
         count = 0
-        for year in range(days.year_of(first), days.year_of(last) + 1):
-            begin, matching = days.first_day_of(year), self._days_of(year)
+        for year in range(fields.year_of(first), fields.year_of(last) + 1):
+            begin, matching = fields.first_day_of(year), self._days_of(year)
             count += bisect_left(matching, last - begin) - bisect_left(matching, first - begin)
         return count
 
     def _day_matches(self, day: int) -> bool:
-        year = days.year_of(day)
-        matching, wanted = self._days_of(year), day - days.first_day_of(year)
+        year = fields.year_of(day)
+        matching, wanted = self._days_of(year), day - fields.first_day_of(year)
         at = bisect_left(matching, wanted)
         return at < len(matching) and matching[at] == wanted
 
     def _turn_to(self, day: int) -> tuple[int, int, Sequence[int]]:
         """Remember the year of the day, in one assignment so that threads may share us."""
-        year = days.year_of(day)
-        self._year = (days.first_day_of(year), days.first_day_of(year + 1), self._days_of(year))
+        year = fields.year_of(day)
+        self._year = (fields.first_day_of(year), fields.first_day_of(year + 1), self._days_of(year))
         return self._year
 
     def _days_of(self, year: int) -> Sequence[int]:
         """The matching days of the year, January 1 being 0."""
         if self._rule.years is not None and year not in self._rule.years:
             return ()
-        kind = days.kind_of(year)
+        kind = fields.kind_of(year)
         found = self._by_kind.get(kind)
         if found is None:
             if len(self._by_kind) >= _KEPT_KINDS:
                 self._by_kind.clear()
-            found = self._by_kind[kind] = days.matching_days(self._rule, kind)
+            found = self._by_kind[kind] = fields.matching_days(self._rule, kind)
         return found
 
     def _first_after_year(self, end: int) -> int:
-        year = days.year_of(end)
+        year = fields.year_of(end)
         for near in range(year, min(year + _NEAR, LAST_YEAR + 1)):
             if matching := self._days_of(near):
-                first_day = days.first_day_of(near)
-                self._year = (first_day, days.first_day_of(near + 1), matching)
+                first_day = fields.first_day_of(near)
+                self._year = (first_day, fields.first_day_of(near + 1), matching)
                 return (first_day + matching[0]) * _DAY + self._earliest
         first, last = self._ends or self._find_ends()
         for far in range(max(year + _NEAR, first), last + 1):
             if matching := self._days_of(far):
-                return (days.first_day_of(far) + matching[0]) * _DAY + self._earliest
+                return (fields.first_day_of(far) + matching[0]) * _DAY + self._earliest
         return BEYOND
 
     def _last_before_year(self, begin: int) -> int:
-        year = days.year_of(begin) - 1
+        year = fields.year_of(begin) - 1
         for near in range(year, max(year - _NEAR, FIRST_YEAR - 1), -1):
             if matching := self._days_of(near):
-                return (days.first_day_of(near) + matching[-1]) * _DAY + self._latest
+                return (fields.first_day_of(near) + matching[-1]) * _DAY + self._latest
         first, last = self._ends or self._find_ends()
         for far in range(min(year - _NEAR, last), first - 1, -1):
             if matching := self._days_of(far):
-                return (days.first_day_of(far) + matching[-1]) * _DAY + self._latest
+                return (fields.first_day_of(far) + matching[-1]) * _DAY + self._latest
         return BEFORE
 
     def _find_ends(self) -> tuple[int, int]:

@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass
 
 from duepoint import errors
-from duepoint.expressions import advice, days, fields, spread
+from duepoint.expressions import advice, fields
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -59,7 +59,7 @@ class CronFields:
     seconds: int
     minutes: int
     hours: int
-    day_rule: days.DayRule
+    day_rule: fields.DayRule
     sweeping: bool
 
 
@@ -101,7 +101,7 @@ def parse(text: str, *, identity: str) -> CronFields:
         seconds=1 if seconds is None else seconds.mask,
         minutes=minutes.mask,
         hours=hours.mask,
-        day_rule=days.DayRule(
+        day_rule=fields.DayRule(
             day=read[fields.DAY],
             months=read[fields.MONTH].mask,
             weekday=read[fields.WEEKDAY],
@@ -228,9 +228,9 @@ class _Item:
         if parts["hash_low"]:
             low, high = self._ends(parts, "hash_low", "hash_high")
         if not parts["step"]:
-            value = spread.hashed_value(identity, kind.name, low, high)
+            value = fields.hashed_value(identity, kind.name, low, high)
             return fields.Values(mask=1 << self._wrapped(value))
-        start = spread.hashed_value(identity, kind.name, low, min(high, low + step - 1))
+        start = fields.hashed_value(identity, kind.name, low, min(high, low + step - 1))
         whole = low == kind.low and high >= kind.hash_high
         return fields.Values(mask=self._mask(start, high, step), sweeping=whole)
 

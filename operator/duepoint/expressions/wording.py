@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duepoint.expressions import days, syntax
 from duepoint.expressions import fields as masks
+from duepoint.expressions import syntax
 
 _WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (
@@ -67,7 +67,7 @@ def _unit(values: Sequence[int], size: int, unit: str) -> str:
     return f"{unit}{'s' * (len(values) > 1)} {_listing(_runs(values))}"
 
 
-def _days(rule: days.DayRule) -> str:
+def _days(rule: masks.DayRule) -> str:
     by_day, by_weekday = list[str](), list[str]()
     if not rule.day.starred:
         by_day += [f"day {run}" for run in _runs(masks.values_of(rule.day.mask))]

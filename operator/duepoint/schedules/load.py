@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duepoint.expressions import every, timezones
+from duepoint.expressions import descriptors, timezones
 from duepoint.schedules import slots
 from duepoint.schedules.spec import ScheduleSpec
 
@@ -186,7 +186,7 @@ class ForecastBuilder:
 
     def _place(self, expression: object) -> tuple[object, ...]:
         """What tells two expressions apart here: of ``@every`` the period and its first minute."""
-        if isinstance(expression, every.Every):
+        if isinstance(expression, descriptors.Every):
             first_us = expression.next_after(self._first_us - 1)
             first = None if first_us is None else (first_us - self._first_us) // MINUTE_US
             return "every", expression.period_us, first

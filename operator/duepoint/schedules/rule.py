@@ -15,7 +15,7 @@ import hashlib
 
 import msgspec
 
-from duepoint.expressions import never
+from duepoint.expressions import descriptors
 from duepoint.expressions.expression import LAST_US
 from duepoint.expressions.syntax import WHITE
 
@@ -46,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_by_hand(self) -> bool:
         """Whether it runs only when it is triggered."""
-        return all(text.strip(WHITE) == never.TEXT for text in self.schedules)
+        return all(text.strip(WHITE) == descriptors.NEVER for text in self.schedules)
 
 
 #: From the first slot that there may be to the last. CronJob takes up to 2**63 - 1; a sum of this

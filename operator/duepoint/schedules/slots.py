@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from duepoint import expressions
-from duepoint.expressions import spread
+from duepoint.expressions import fields
 from duepoint.schedules import keptexpressions
 from duepoint.schedules import rule as rules
 
@@ -48,9 +48,7 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def _jittered(self, slot_us: int, following_us: int | None) -> DueSlot:
         distance_ms = None if following_us is None else (following_us - slot_us) // 1000
-        jitter = spread.jitter_ms(
-            self.identity, slot_us, jitter_ms=self.jitter_ms, distance_to_next_ms=distance_ms
-        )
+        jitter = jitter_ms(self.identity, slot_us, self.jitter_ms, distance_ms)
         return DueSlot(slot_us, slot_us + jitter * 1000)
 
     def next_after(self, instant_us: int) -> DueSlot | None:
@@ -112,6 +110,12 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             found.append(slot_us)
             slot_us = self.expression.next_after(slot_us)
         return found
+
+
+def jitter_ms(identity: str, slot_us: int, most_ms: int, distance_to_next_ms: int | None) -> int:
+    """How many milliseconds after its slot a firing is due: never early, never at the next slot."""
+    width_ms = most_ms if distance_to_next_ms is None else min(most_ms, distance_to_next_ms)
+    return fields.digest(identity, str(slot_us // 1_000)) % width_ms if width_ms > 0 else 0
 
 
 def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:

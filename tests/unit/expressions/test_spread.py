@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from duepoint.expressions import compile_expression, spread
+from duepoint.expressions import compile_expression, fields
+from duepoint.schedules import slots
 from tests.unit.expressions import moments
 
 START = "2026-01-01T00:00:00Z"
@@ -49,7 +50,7 @@ PATTERNS = {
     ],
 )
 def test_a_thousand_similar_names_spread_over_every_field(names, field, low, high):
-    values = Counter(spread.hashed_value(name, field, low, high) for name in names)
+    values = Counter(fields.hashed_value(name, field, low, high) for name in names)
     assert set(values) == set(range(low, high + 1))
     mean = 1000 / (high - low + 1)
     assert max(values.values()) <= mean + 5 * mean**0.5
@@ -105,8 +106,7 @@ def test_a_hashed_range_may_be_of_names_and_wrap(identity):
 def test_jitter_is_stable_and_within_its_width():
     slot_us = moments.us("2026-05-05T12:00:00Z")
     values = [
-        spread.jitter_ms("a/b", slot_us + step, jitter_ms=30_000, distance_to_next_ms=None)
-        for step in range(0, 10**9, 10**6)
+        slots.jitter_ms("a/b", slot_us + step, 30_000, None) for step in range(0, 10**9, 10**6)
     ]
     assert min(values) >= 0
     assert max(values) < 30_000
@@ -127,7 +127,5 @@ def test_jitter_is_stable_and_within_its_width():
 )
 def test_jitter_stays_below_the_smaller_of_width_and_distance(jitter_ms, distance_ms, below):
     for second in range(200):
-        jitter = spread.jitter_ms(
-            "a/b", second * 10**6, jitter_ms=jitter_ms, distance_to_next_ms=distance_ms
-        )
+        jitter = slots.jitter_ms("a/b", second * 10**6, jitter_ms, distance_ms)
         assert 0 <= jitter < below

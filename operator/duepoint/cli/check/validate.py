@@ -20,7 +20,7 @@ from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import notes as cronjob_notes
-from duepoint.expressions import elsewhere
+from duepoint.expressions import advice
 from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, policies, slots
 from duepoint.schedules import spec as specs
@@ -38,7 +38,7 @@ def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
     texts = spec.rule.timing.schedules
     for index, text in enumerate(texts):
         name = "spec.schedule" if len(texts) == 1 else f"spec.schedules[{index}]"
-        yield from (note(name, message) for message in elsewhere.notes(text))
+        yield from (note(name, message) for message in advice.of_other_schedulers(text))
     yield from _of_past_times(spec)
     yield from _of_suspension(spec, now_us)
     yield from warnings_of_target(spec.action.target)

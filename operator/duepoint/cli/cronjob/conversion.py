@@ -26,7 +26,7 @@ from duepoint import errors, expressions
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, note
 from duepoint.cli.cronjob import notes as cronjob_notes
-from duepoint.expressions import fields, never
+from duepoint.expressions import descriptors, fields
 
 _OF_THE_SERVER = (
     "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
@@ -116,7 +116,7 @@ def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
     zone, rest = _without_zone(text)
     spec["schedule"], why = ported_times(rest)
     if _never_fires(spec["schedule"]):
-        spec["schedule"], spec["suspend"] = never.TEXT, True
+        spec["schedule"], spec["suspend"] = descriptors.NEVER, True
         why = "a date that never comes; the Schedule is suspended and runs when it is triggered"
     if why:
         notes.append(note("spec.schedule", f"was {errors.quoted(text)}: {why}"))

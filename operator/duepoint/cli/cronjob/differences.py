@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from duepoint.cli import clockchanges, instants
-from duepoint.expressions import cron, dst, fields, syntax, timezones
+from duepoint.expressions import cron, fields, syntax, timezones
 
 _ITEM = re.compile(
     r"(?P<low>[*?]|\+?\d+|[A-Za-z]{3})(?:-(?P<high>\+?\d+|[A-Za-z]{3}))?(?:/\+?\d+)?", re.ASCII
@@ -68,8 +68,8 @@ def around_changes(
     time_zone: str,
     from_us: int,
     *,
-    gap: dst.Gap = dst.Gap.RUN_ONCE,
-    overlap: dst.Overlap = dst.Overlap.FIRST,
+    gap: cron.Gap = cron.Gap.RUN_ONCE,
+    overlap: cron.Overlap = cron.Overlap.FIRST,
 ) -> list[Difference]:
     """The next difference at each kind of clock change; the text must not be refused.
 
@@ -79,7 +79,7 @@ def around_changes(
     if syntax.parse(text.strip(), identity="").sweeping:
         return []
     changes = clockchanges.coming(ours, timezones.load(time_zone), from_us)
-    same = {True: gap is dst.Gap.SKIP, False: overlap is dst.Overlap.BOTH}
+    same = {True: gap is cron.Gap.SKIP, False: overlap is cron.Overlap.BOTH}
     return [
         Difference(change=change, day=instants.LocalTime(time_zone).text(change.at_us)[:10])
         for change in changes

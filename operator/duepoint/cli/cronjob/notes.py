@@ -13,7 +13,7 @@ from typing import Any
 from duepoint import expressions
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import differences
-from duepoint.expressions import cron, never
+from duepoint.expressions import cron, descriptors
 from duepoint.schedules.spec import ScheduleSpec
 
 #: The shortest life of a finished Job, whose name proves that its slot ran.
@@ -71,7 +71,7 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
             "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
         )
         return
-    if text == never.TEXT:
+    if text == descriptors.NEVER:
         return
     if why := differences.refusal(text):
         yield note("spec.schedule", f"a CronJob refuses this expression ({why})")

@@ -1,0 +1,244 @@
+"""The forms without fields: ``@every 1h30m``, ``@at 2026-12-24T18:00:00Z`` and ``@never``.
+
+``@every``: slot k is anchor + k * period, for k = 0, 1, 2, ... It is computed from the anchor each
+time, so a late answer never moves a later slot: it cannot drift and it knows no daylight saving.
+Slot 0, the anchor itself, exists; a Schedule anchored at its creation never runs it because its
+watermark starts there, one with a ``startTime`` does. A Job's name carries its slot in whole
+seconds, hence the stricter rule with a jobTemplate.
+
+``@at`` has one slot: RFC 3339 with its zone (``Z`` or ``+01:00``), never a local time, because a
+one-shot that moves with a time zone setting is a surprise; or unix seconds. A slot in the past is
+a valid expression: whether it still runs is a question of deadlines, not of text.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+
+from duepoint import errors
+from duepoint.expressions import durations, expression, timezones
+
+NEVER = "@never"
+
+SHORTEST_US = 100_000
+SHORTEST_WITH_JOB_US = expression.SECOND_US
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Every:
+    """Evenly spaced slots from the anchor on; both numbers in microseconds."""
+
+    anchor_us: int
+    period_us: int
+
+    def next_after(self, instant_us: int) -> int | None:
+        steps = max(0, (instant_us - self.anchor_us) // self.period_us + 1)
+        slot_us = self.anchor_us + steps * self.period_us
+        return slot_us if slot_us <= expression.LAST_US else None
+
+    def previous_before(self, instant_us: int) -> int | None:
+        steps = (min(instant_us - 1, expression.LAST_US) - self.anchor_us) // self.period_us
+        return self.anchor_us + steps * self.period_us if steps >= 0 else None
+
+    def count_between(self, after_us: int, through_us: int) -> int:
+        return max(0, self._slots_through(through_us) - self._slots_through(after_us))
+
+    def _slots_through(self, instant_us: int) -> int:
+        last_us = min(instant_us, expression.LAST_US)
+        return max(0, (last_us - self.anchor_us) // self.period_us + 1)
+
+    def describe(self) -> str:
+        return f"every {durations.format_duration(self.period_us)}"
+
+
+def every(value: str, *, position: int, anchor_us: int, whole_seconds: bool) -> Every:
+    """The Every written as ``value``, which begins at ``position`` of the whole text.
+
+    Raises:
+        InvalidExpression: InvalidSchedule, or OutOfRange when no slot but the anchor fits.
+    """
+    try:
+        period_us = durations.parse_duration_us(value)
+    except durations.InvalidDuration as error:
+        reason = "OutOfRange" if error.huge else "InvalidSchedule"
+        raise _wrong_period(str(error), position, reason) from error
+    if whole_seconds:
+        anchor_us -= anchor_us % expression.SECOND_US
+    _check_fineness(period_us, position, whole_seconds=whole_seconds)
+    if anchor_us + period_us > expression.LAST_US:
+        raise _wrong_period(
+            f"{errors.quoted(value)} reaches beyond the year 2112", position, "OutOfRange"
+        )
+    return Every(anchor_us=anchor_us, period_us=period_us)
+
+
+def _check_fineness(period_us: int, position: int, *, whole_seconds: bool) -> None:
+    if whole_seconds and (period_us < SHORTEST_WITH_JOB_US or period_us % expression.SECOND_US):
+        raise _wrong_period(
+            f"{durations.format_duration(period_us)} is not a whole number of seconds, as a "
+            'jobTemplate needs; write at least "1s"',
+            position,
+        )
+    if period_us < SHORTEST_US:
+        raise _wrong_period(
+            f"{durations.format_duration(period_us)} is too short; the shortest is 100ms", position
+        )
+    if period_us % 1_000:
+        raise _wrong_period("the period must be a whole number of milliseconds", position)
+
+
+def _wrong_period(
+    what: str, position: int, reason: str = "InvalidSchedule"
+) -> errors.InvalidExpression:
+    return errors.InvalidExpression(
+        f"@every: {what}", reason=reason, field="@every", position=position
+    )
+
+
+# -- one instant --------------------------------------------------------------------------------
+
+_RFC3339 = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)[Tt](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,6}))?"
+    r"(?P<offset>[Zz]|[+-]\d\d:\d\d)",
+    re.ASCII,
+)
+#: Newer versions of Python take 24:00 for the next midnight; RFC 3339 does not.
+_CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EXAMPLE = 'write it as "@at 2026-12-24T18:00:00Z" or in unix seconds'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """A single slot."""
+
+    slot_us: int
+
+    def next_after(self, instant_us: int) -> int | None:
+        return self.slot_us if instant_us < self.slot_us else None
+
+    def previous_before(self, instant_us: int) -> int | None:
+        return self.slot_us if instant_us > self.slot_us else None
+
+    def count_between(self, after_us: int, through_us: int) -> int:
+        return int(after_us < self.slot_us <= through_us)
+
+    def describe(self) -> str:
+        return f"once, at {expression.utc_text(self.slot_us)}"
+
+
+def at(value: str, *, position: int, whole_seconds: bool, time_zone: str) -> At:
+    """The At written as ``value``, which begins at ``position`` of the whole text.
+
+    ``time_zone`` is named where the value has no zone of its own, in what is proposed instead.
+
+    Raises:
+        InvalidExpression: InvalidSchedule, or OutOfRange outside 1970 to 2112.
+    """
+    if not value:
+        raise _wrong_instant(f"an instant is missing; {_EXAMPLE}", position)
+    if value.isdecimal() and value.isascii():
+        slot_us = int(value) * expression.SECOND_US
+    else:
+        slot_us = _rfc3339_us(value, position, time_zone)
+    if not expression.FIRST_US <= slot_us <= expression.LAST_US:
+        outside = f"{errors.quoted(value)} is outside the years 1970 to 2112"
+        if re.fullmatch(r"1\d{12}", value, re.ASCII):
+            outside += f'; unix time counts seconds: did you mean "@at {value[:-3]}"?'
+        raise _wrong_instant(outside, position, "OutOfRange")
+    if whole_seconds and slot_us % expression.SECOND_US:
+        raise _wrong_instant("a jobTemplate needs a whole second; leave the fraction out", position)
+    return At(slot_us=slot_us)
+
+
+def _rfc3339_us(value: str, position: int, time_zone: str) -> int:
+    if re.match(r"[+-]?\d{5,}-", value, re.ASCII):
+        raise _wrong_instant(
+            f"{errors.quoted(value)} is outside the years 1970 to 2112", position, "OutOfRange"
+        )
+    parts = _RFC3339.fullmatch(value)
+    if parts is None:
+        hint = _meant(value, time_zone) or _EXAMPLE
+        raise _wrong_instant(
+            f"{errors.quoted(value)} is no instant with its zone; {hint}", position
+        )
+    if not _CLOCK.fullmatch(parts["time"]):
+        raise _wrong_instant(
+            f"{errors.quoted(value)} does not exist: no day has {parts['time']}", position
+        )
+    try:
+        local = dt.datetime.fromisoformat(f"{parts['date']}T{parts['time']}+00:00")
+    except ValueError as error:
+        raise _wrong_instant(
+            f"{errors.quoted(value)} does not exist ({error})", position
+        ) from error
+    try:
+        offset = expression.offset_seconds(parts["offset"])
+    except ValueError:
+        what = f'the zone "{parts["offset"]}" does not exist; {_EXAMPLE}'
+        raise _wrong_instant(what, position) from None
+    seconds = (local - _EPOCH) // dt.timedelta(seconds=1) - offset
+    return seconds * expression.SECOND_US + int((parts["fraction"] or "0").ljust(6, "0"))
+
+
+def _meant(value: str, time_zone: str) -> str:
+    """What was probably meant, where only a letter or the zone is missing."""
+    parts = re.fullmatch(
+        r"(\d{4}-\d\d-\d\d)(?:[Tt ]+(\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?",
+        value,
+        re.ASCII | re.IGNORECASE,
+    )
+    if parts is None:
+        return ""
+    date, clock, seconds, zone = parts.groups()
+    local = f"{date}T{clock or '00:00'}{seconds or ':00'}"
+    if zone is None:
+        zone = _offset(local, time_zone)
+    elif zone.upper() in {"Z", "UTC"}:
+        zone = "Z"
+    elif ":" not in zone:
+        zone = f"{zone[:3]}:{zone[3:]}"
+    return f'did you mean "@at {local}{zone}"?'
+
+
+def _offset(local: str, time_zone: str) -> str:
+    """The zone's offset at a local time, the one before the change where there are two."""
+    try:
+        zone = timezones.located(time_zone)
+        second = (dt.datetime.fromisoformat(f"{local}+00:00") - _EPOCH) // dt.timedelta(seconds=1)
+    except (errors.InvalidExpression, ValueError):
+        return "Z"
+    offset = zone.offset_at(second)
+    offset = zone.offset_at(second - offset)
+    if not offset:
+        return "Z"
+    hours, rest = divmod(abs(offset), 3_600)
+    return f"{'-' if offset < 0 else '+'}{hours:02}:{rest // 60:02}"
+
+
+def _wrong_instant(
+    what: str, position: int, reason: str = "InvalidSchedule"
+) -> errors.InvalidExpression:
+    return errors.InvalidExpression(f"@at: {what}", reason=reason, field="@at", position=position)
+
+
+# -- no instant --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """No slot at all."""
+
+    def next_after(self, instant_us: int) -> None:  # noqa: ARG002 - the protocol's
+        return None
+
+    def previous_before(self, instant_us: int) -> None:  # noqa: ARG002 - the protocol's
+        return None
+
+    def count_between(self, after_us: int, through_us: int) -> int:  # noqa: ARG002 - the protocol's
+        return 0
+
+    def describe(self) -> str:
+        return "never by itself, only when it is triggered"
