@@ -24,7 +24,7 @@ import uvloop
 
 from duepoint import clock as clocks
 from duepoint import comparedclock, errors, probes, services, settings, telemetry
-from duepoint.delayqueue import delayqueue, keys, quotas
+from duepoint.delayqueue import circuits, delayqueue, keys, quotas
 from duepoint.election import elector, holder
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
@@ -141,7 +141,66 @@ async def working(
     """
     queue = open_queue(chosen, clock)
     watch = comparedclock.ClockWatch(clock, health, api.time_us)
+    owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
+    jobs_api = ownership.OwnJobs(api, owned)
     dialler = dialling.Dialler(egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts()))
+    spans = span_exporter(chosen)
+    traces = (
+        attempttraces.AttemptTraces(spans.record, ratio=traced_share(os.environ)) if spans else None
+    )
+
+    async def before_claims() -> None:
+        await watch.before_work()
+        await owned.before_claims()
+
+    async with contextlib.AsyncExitStack() as stack:
+        if spans is not None:
+            stack.push_async_callback(asyncio.to_thread, spans.close)
+        stack.push_async_callback(queue.close)
+        webhook = _webhook_target(
+            chosen, api, clock, dialler, audiences=audiences, board=queue.circuits
+        )
+        stream, kafka = _stream_targets(chosen, clock, dialler, api)
+        for each in (webhook, kafka, stream):
+            stack.push_async_callback(each.close)
+        job = jobtarget.JobTarget(jobs_api, clock)
+        await stack.enter_async_context(services.beside(watch.run(queue.health.time_us)))
+        await stack.enter_async_context(services.beside(owned.run()))
+        yield claimer.Claimer(
+            queue,
+            firing.Firer(
+                queue=queue,
+                target=target.Targets(job=job, webhook=webhook, stream=stream, kafka=kafka),
+                clock=clock,
+                bounds=firing.Bounds(
+                    concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
+                ),
+                jobs=activejobs.ActiveJobs(jobs_api),
+                traces=traces,
+            ),
+            clock,
+            health,
+            worker=chosen.identity,
+            limits=claimer.Limits(
+                batch=_BATCH,
+                under_way=_POINTS_IN_HAND * chosen.concurrency,
+                lease_seconds=chosen.lease_seconds,
+                grace_seconds=chosen.grace_seconds,
+            ),
+            before_claims=before_claims,
+        )
+
+
+def _webhook_target(
+    chosen: settings.WorkerSettings,
+    api: kube_port.Api,
+    clock: clocks.Clock,
+    dialler: dialling.Dialler,
+    *,
+    audiences: Callable[[], tuple[str, ...]],
+    board: circuits.Circuits,
+) -> webhooktarget.WebhookTarget:
+    """That of webhooks, with the circuits that all workers share and this worker's limits."""
     source = webhookcredentials.Vault(
         references.objects_of(api, clock),
         references.tokens_of(api, clock),
@@ -149,78 +208,17 @@ async def working(
         secret_rules(chosen),
         audiences,
     )
-    webhook = webhooktarget.WebhookTarget(
+    limits = admission.HostLimits(
+        clock, per_host=webhooktarget.LIMIT_PER_HOST, places=chosen.concurrency
+    )
+    breaker = circuitbreaker.CircuitBreaker(board, clock)
+    return webhooktarget.WebhookTarget(
         dialler,
         endpoints.service_cache(api, clock),
         source,
         clock,
-        # circuits that all workers share, and this worker's limits
-        admission=admission.Admission(
-            admission.HostLimits(
-                clock, per_host=webhooktarget.LIMIT_PER_HOST, places=chosen.concurrency
-            ),
-            circuitbreaker.CircuitBreaker(queue.circuits, clock),
-        ),
+        admission=admission.Admission(limits, breaker),
     )
-    owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
-    jobs_api = ownership.OwnJobs(api, owned)
-    stream, kafka = _stream_targets(chosen, clock, dialler, api)
-    targets = target.Targets(
-        job=jobtarget.JobTarget(jobs_api, clock),
-        webhook=webhook,
-        stream=stream,
-        kafka=kafka,
-    )
-<<<<<<< HEAD
-    spans = span_exporter(chosen)
-    traces = (
-        attempttraces.AttemptTraces(spans.record, ratio=traced_share(os.environ)) if spans else None
-    )
-=======
-    spans = span_queue(chosen)
-    traces = attempttraces.AttemptTraces(spans, ratio=traced_share(os.environ)) if spans else None
-
-    async def before_claims() -> None:
-        await watch.before_work()
-        await owned.before_claims()
-
->>>>>>> d9821413 (Work by one clock that was found right, without the vote of three)
-    loop = claimer.Claimer(
-        queue,
-        firing.Firer(
-            queue=queue,
-            target=targets,
-            clock=clock,
-            bounds=firing.Bounds(
-                concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
-            ),
-            jobs=activejobs.ActiveJobs(jobs_api),
-            traces=traces,
-        ),
-        clock,
-        health,
-        worker=chosen.identity,
-        limits=claimer.Limits(
-            batch=_BATCH,
-            under_way=_POINTS_IN_HAND * chosen.concurrency,
-            lease_seconds=chosen.lease_seconds,
-            grace_seconds=chosen.grace_seconds,
-        ),
-        before_claims=before_claims,
-    )
-    try:
-        async with (
-            services.beside(watch.run(queue.health.time_us)),
-            services.beside(owned.run()),
-        ):
-            yield loop
-    finally:
-        await stream.close()
-        await kafka.close()
-        await webhook.close()
-        await queue.close()
-        if spans is not None:
-            await asyncio.to_thread(spans.close)
 
 
 def span_exporter(chosen: settings.WorkerSettings) -> tracing.Exporter | None:
