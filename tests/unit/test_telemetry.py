@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-import duepoint
 from duepoint import app, services, settings, telemetry
 from duepoint.runs import outcome, run
 from duepoint.schedules import actions
@@ -75,28 +74,6 @@ async def test_a_process_serves_what_it_fills(process, of_its_own, of_others, tm
     assert of_its_own in names
     assert not names.intersection(of_others)
     assert "process_open_fds" in names
-
-
-def test_no_line_of_the_log_carries_an_instant_as_a_number():
-    """People read ``slot`` as RFC 3339, as annotations of Jobs have it."""
-    package = Path(duepoint.__file__).parent
-    calls = [
-        (path, call)
-        for path in package.rglob("*.py")
-        if "telemetry" in (text := path.read_text()) and "logger" in text
-        for call in ast.walk(ast.parse(text))
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and ast.unparse(call.func).startswith("telemetry.logger.")
-    ]
-    assert len(calls) > 80
-    named = [
-        f"{path.relative_to(package)}:{call.lineno} {keyword.arg}"
-        for path, call in calls
-        for keyword in call.keywords
-        if keyword.arg and keyword.arg.endswith("_us")
-    ]
-    assert named == []
 
 
 def test_a_thousand_namespaces_make_no_more_series_than_there_may_be_namespaces(monkeypatch):

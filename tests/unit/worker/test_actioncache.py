@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import tracemalloc
 
 import msgspec
 
 from duepoint import shares
-from duepoint.delayqueue import sharding
 from duepoint.schedules import actions
 from duepoint.targets.job import target as jobtarget
-from duepoint.worker import actioncache
 from tests.support import firings
 from tests.support.builders import a_definition, at
-from tests.support.workplace import WEBHOOK, a_workplace
+from tests.support.workplace import a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 
@@ -42,30 +39,6 @@ def due(name: str, namespace: str):
 def test_a_packed_action_keeps_its_payload():
     action = msgspec.structs.replace(a_large_job(1), payload=msgspec.Raw(b'{"a":1}'))
     assert bytes(actions.decode_packed(actions.encode(action)).payload) == b'{"a":1}'
-
-
-async def test_150_large_templates_stay_below_a_bound_and_leave_a_neighbours_action():
-    place = await a_workplace()
-    cache = actioncache.ActionCache(place.queue, most_bytes=8 * 2**20)
-    quiet = await place.arm(due("quiet", "quiet"))
-    await cache.get(sharding.shard_of(quiet.id, 4), "quiet", quiet.target)
-    large = [
-        await place.arm(due(f"l-{number}", "hostile"), a_large_job(number)) for number in range(150)
-    ]
-    tracemalloc.start()
-    try:
-        for known in large:
-            shard = sharding.shard_of(known.id, 4)
-            read = await cache.get(shard, "hostile", known.target)
-            assert isinstance(read, actions.Action)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert cache.size <= 8 * 2**20
-    assert taken <= 17 * 2**20  # the reader of the queue keeps as much of their texts
-    assert cache.at_hand("quiet", quiet.target) == WEBHOOK
-    assert cache.at_hand("hostile", large[0].target) is None
-    assert isinstance(cache.outline("hostile", large[0].target), actions.Action)
 
 
 async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_begins():
