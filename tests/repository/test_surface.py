@@ -77,7 +77,7 @@ def every_make_target() -> list[str]:
         (every_metric, 30),
         (every_make_target, 20),
         (lambda: list(Reason), 66),  # 35
-        (lambda: list(problems.KINDS), 48),  # 25
+        (lambda: list(problems.KINDS), 25),
     ],
     ids=["commands", "options", "settings", "values", "metrics", "targets", "reasons", "codes"],
 )

@@ -29,7 +29,7 @@ _AGAIN_SECONDS = 0.5
 #: A change that gets no answer for so long is given up.
 _PATIENCE_SECONDS = 120.0
 #: Refusals that pass, beside all of 5xx: the set is not stored yet, another attempt is under way.
-_PASSING = frozenset({"NoSuchSet", "SetStalled", "IdempotencyInProgress", "SetFull"})
+_PASSING = frozenset({"NotFound", "NotActive", "IdempotencyInProgress", "SetFull"})
 #: Refusals that say that there is nothing to change any more.
 _ENDED = frozenset({"NoSuchMember", "SetDeleting", "TooLate"})
 

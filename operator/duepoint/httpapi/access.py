@@ -206,7 +206,7 @@ def token_of(authorization: str) -> str:
 
 def _unavailable() -> OperationProblem:
     message = "the Kubernetes API server cannot be asked whose token it is, or what they may do"
-    return OperationProblem("AuthenticationUnavailable", message, retry_after_seconds=1)
+    return OperationProblem("Unavailable", message, retry_after_seconds=1)
 
 
 #: Questions under way, of which each asker has a share; more are refused at once.
@@ -333,7 +333,7 @@ class Remembered(Generic[KeyT, FoundT]):
         if question is None:
             if not self._shares.has_room(asker):
                 message = "too many tokens or rights to check"
-                raise OperationProblem("Overloaded", message, retry_after_seconds=1)
+                raise OperationProblem("Unavailable", message, retry_after_seconds=1)
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._ask(key, ask))
             self._shares.take(asker)

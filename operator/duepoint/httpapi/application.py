@@ -117,7 +117,7 @@ class Application:
 
     def _check_load(self) -> None:
         if self._under_way > _MOST_UNDER_WAY:
-            raise OperationProblem("Overloaded", "too many requests", retry_after_seconds=1)
+            raise OperationProblem("Unavailable", "too many requests", retry_after_seconds=1)
 
     def _new_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers):x}"
@@ -204,7 +204,7 @@ class Application:
         found = await self._sets.find(namespace, name)
         if found.record.uid != call.owned.record.uid:
             message = "the set was removed, and another one has its name now; begin again"
-            raise OperationProblem("NoSuchSet", message)
+            raise OperationProblem("NotFound", message)
         call.own(found)
         found.check_open()
 
@@ -254,7 +254,7 @@ class Application:
                 return problems.of_status(error.status or 400, str(error))
             case values.InvalidCursor():
                 message = "the cursor is not from this list; begin again without one"
-                return OperationProblem("InvalidCursor", message, field="cursor")
+                return OperationProblem("InvalidParameter", message, field="cursor")
             case errors.TryLater() | errors.WorldChanged():
                 telemetry.logger.warning(
                     "queue unavailable",

@@ -439,4 +439,4 @@ def unavailable(error: errors.TryLater | errors.WorldChanged) -> OperationProble
         return OperationProblem("NotDurable", message, retry_after_seconds=1)
     wait = getattr(error, "retry_after_seconds", None)
     message = "Redis cannot take the request now, or moves its data; repeat it"
-    return OperationProblem("QueueUnavailable", message, retry_after_seconds=wait or 1)
+    return OperationProblem("Unavailable", message, retry_after_seconds=wait or 1)

@@ -117,7 +117,7 @@ class OperationCall:
             return ""
         if not _KEY.fullmatch(key):
             message = "write 1 to 255 printable characters without a space, such as a UUID"
-            raise OperationProblem("InvalidHeader", message, field="Idempotency-Key")
+            raise OperationProblem("InvalidParameter", message, field="Idempotency-Key")
         return key
 
     def tags(self, name: str) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class OperationCall:
         tags, between = _TAG.findall(text), _TAG.sub("", text)
         if not tags or between.strip(", \t") or between.count(",") < len(tags) - 1:
             message = f'{errors.quoted(text)} is no tag; write it in quotes, such as "1f0a33c2"'
-            raise OperationProblem("InvalidHeader", message, field=name)
+            raise OperationProblem("InvalidParameter", message, field=name)
         takes_weak = name == "If-None-Match"
         return tuple(tag if takes_weak or not is_weak else "" for is_weak, tag in tags)
 
@@ -154,10 +154,10 @@ class OperationCall:
                     f"{errors.quoted(part.strip())} is unknown; write replicas=1, aof, or both "
                     "with a comma, and if you like timeout=500 in milliseconds"
                 )
-                raise OperationProblem("InvalidHeader", message, field="Duepoint-Durability")
+                raise OperationProblem("InvalidParameter", message, field="Duepoint-Durability")
         if not replicas and not on_disk:
             message = "says nothing but a timeout; add replicas=1 or aof"
-            raise OperationProblem("InvalidHeader", message, field="Duepoint-Durability")
+            raise OperationProblem("InvalidParameter", message, field="Duepoint-Durability")
         return nodes.Safety(replicas=replicas, on_disk=on_disk, timeout_ms=timeout_ms)
 
 
@@ -207,7 +207,7 @@ def has_type(header: str | None, *types: str) -> bool:
 def check_id(id_: str) -> None:
     """Raise Problem InvalidId where no member can have this id."""
     if not memberjson.is_id(id_):
-        raise OperationProblem("InvalidId", memberjson.wrong_id(id_), field="id")
+        raise OperationProblem("InvalidField", memberjson.wrong_id(id_), field="id")
 
 
 def refused_row(error: memberjson.RowError) -> OperationProblem:
@@ -224,15 +224,15 @@ _REFUSED: Final[Mapping[values.Outcome, Callable[[], OperationProblem]]] = {
     ),
     values.Outcome.COLLISION: functools.partial(
         OperationProblem,
-        "IdCollision",
+        "Conflict",
         "another id of this set has the same place; write another id",
         field="id",
     ),
     values.Outcome.DELETING: functools.partial(OperationProblem, "SetDeleting", ownsets.DELETING),
-    values.Outcome.MANAGED: functools.partial(OperationProblem, "ManagedByRows", ownsets.MANAGED),
+    values.Outcome.MANAGED: functools.partial(OperationProblem, "Conflict", ownsets.MANAGED),
     values.Outcome.GONE: functools.partial(
         OperationProblem,
-        "QueueUnavailable",
+        "Unavailable",
         "the set is being stored or removed just now",
         retry_after_seconds=1,
     ),
@@ -259,7 +259,7 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 def check_strictly(text: bytes) -> None:
     """Raise Problem InvalidJson where two readers could read two things; it may take long."""
     if (problem := strictjson.problem(text)) is not None:
-        raise OperationProblem("InvalidJson", f"the JSON {problem}")
+        raise OperationProblem("BadRequest", f"the JSON {problem}")
 
 
 def decoded(
@@ -276,11 +276,11 @@ def decoded(
     except msgspec.ValidationError as error:
         if (unknown := _UNKNOWN.search(str(error))) is not None:
             message = f"{errors.quoted(unknown[1])} is no field here; write {shape}"
-            raise OperationProblem("UnknownField", message, field=unknown[1][:60]) from None
+            raise OperationProblem("InvalidField", message, field=unknown[1][:60]) from None
         message = f"write {shape}: {error}"[:200]
         raise OperationProblem("InvalidField", message, field=field) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise OperationProblem("InvalidJson", f"is not JSON: {error}"[:200]) from None
+        raise OperationProblem("BadRequest", f"is not JSON: {error}"[:200]) from None
 
 
 _LONG_SECONDS = 0.03

@@ -83,7 +83,7 @@ class Idempotency:
         found = await self._requests.begin(request, msgspec.msgpack.encode(record))
         if found is None:
             raise OperationProblem(
-                "TooManyIdempotencyKeys",
+                "TooManyRequests",
                 "the namespace had too many requests with a key today; leave the key out, or PUT "
                 "under an id of your own",
                 retry_after_seconds=3_600,
@@ -92,7 +92,7 @@ class Idempotency:
             earlier = msgspec.msgpack.decode(found, type=_Record)
             if earlier.asked != digest:
                 message = "the key was used for another request within the last day"
-                raise OperationProblem("IdempotencyConflict", message, field="Idempotency-Key")
+                raise OperationProblem("Conflict", message, field="Idempotency-Key")
             if earlier.status:
                 headers = (*earlier.headers, ("Idempotency-Replayed", "true"))
                 return HttpResponse(earlier.status, headers, earlier.body)

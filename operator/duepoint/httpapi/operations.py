@@ -101,7 +101,7 @@ class Operation(NamedTuple):
             if name not in self.headers and name.lower() in headers:
                 taken = ", ".join(self.headers) or "none"
                 message = f"this operation does not take it; it takes {taken}"
-                raise OperationProblem("InvalidHeader", message, field=name)
+                raise OperationProblem("InvalidParameter", message, field=name)
 
 
 OPERATIONS: Final = (

@@ -49,7 +49,7 @@ class OwnSet:
     def check_open(self) -> None:
         """Refuse where members cannot be changed."""
         if self.record.is_managed and self.record.state is not SetState.DELETING:
-            raise OperationProblem("ManagedByRows", MANAGED)
+            raise OperationProblem("Conflict", MANAGED)
         self.check_able()
 
     def check_able(self) -> None:
@@ -59,7 +59,7 @@ class OwnSet:
             raise OperationProblem("SetDeleting", DELETING)
         if record.state is SetState.STALLED:
             message = "the spec of the set is wrong; its condition Stalled says why"
-            raise OperationProblem("SetStalled", message)
+            raise OperationProblem("NotActive", message)
 
 
 class OwnSets:
@@ -82,7 +82,7 @@ class OwnSets:
             known = await self._read(place, known)
         if known is None:
             raise OperationProblem(
-                "NoSuchSet", f'there is no ScheduleSet "{name}" in this namespace'
+                "NotFound", f'there is no ScheduleSet "{name}" in this namespace'
             )
         return known
 

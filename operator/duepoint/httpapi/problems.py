@@ -23,63 +23,50 @@ class Kind(NamedTuple):
     title: str
 
 
+#: A code says what a program may do about it; ``field`` and ``detail`` say what is wrong.
 KINDS: Final = {
-    "BadRequest": Kind(400, "The request is not proper HTTP/1.1"),
-    "InvalidJson": Kind(400, "The body is not JSON that can be read in one way only"),
-    "InvalidField": Kind(400, "A field has a wrong value"),
-    "UnknownField": Kind(400, "There is no such field"),
-    "MissingField": Kind(400, "A field is missing"),
-    "InvalidId": Kind(400, "No member can have this id"),
-    "InvalidParameter": Kind(400, "A query parameter is unknown, repeated or wrong"),
-    "InvalidCursor": Kind(400, "The cursor is not from this list"),
-    "InvalidHeader": Kind(400, "A header has a wrong value"),
+    "BadRequest": Kind(400, "The request is not HTTP/1.1, or its body not JSON of one meaning"),
+    "InvalidField": Kind(400, "A field is unknown, missing or wrong"),
+    "InvalidParameter": Kind(400, "A query parameter or header is unknown, repeated or wrong"),
     "Unauthenticated": Kind(401, "There is no valid bearer token"),
     "Forbidden": Kind(403, "The owner of the token may not do this"),
     "NotFound": Kind(404, "There is nothing here for the owner of the token"),
-    "NoSuchSet": Kind(404, "There is no such ScheduleSet"),
     "NoSuchMember": Kind(404, "The set has no such member"),
     "MethodNotAllowed": Kind(405, "The path does not take this method"),
     "RequestTimeout": Kind(408, "The request did not arrive in time"),
+    "Conflict": Kind(409, "Something else of this name, place or key is in the way"),
     "DurabilityUnavailable": Kind(409, "The servers cannot give this durability"),
-    "Conflict": Kind(409, "The object was changed meanwhile, or there is one of this name"),
-    "IdCollision": Kind(409, "Another member has the same place; this id cannot be used"),
-    "IdempotencyConflict": Kind(409, "The key was used for another request"),
     "IdempotencyInProgress": Kind(409, "A request with this key is being carried out"),
-    "ManagedByRows": Kind(409, "The members are kept equal to the rows of the set"),
-    "MemberSuspended": Kind(409, "The member is suspended"),
-    "ScheduleSuspended": Kind(409, "The Schedule is suspended already"),
+    "NotActive": Kind(409, "The member, Schedule or set is suspended or stalled"),
     "SetDeleting": Kind(409, "The set is being deleted"),
     "SetFull": Kind(409, "The set has as many members as it may have"),
-    "SetStalled": Kind(409, "The spec of the set is wrong"),
-    "SetSuspended": Kind(409, "The set is suspended"),
     "PreconditionFailed": Kind(412, "The member is another version than was asked for"),
     "PayloadTooLarge": Kind(413, "A body, row or payload is too large"),
-    "UriTooLong": Kind(414, "The URL is too long"),
     "UnsupportedMediaType": Kind(415, "The body is of a type that is not read here"),
-    "InvalidSchedule": Kind(422, "The expression is wrong"),
-    "NeverFires": Kind(422, "The expression names no time"),
-    "OutOfRange": Kind(422, "The expression leaves the years 1970 to 2112"),
-    "Refused": Kind(422, "The Kubernetes API server refuses the object"),
+    "InvalidSchedule": Kind(
+        422, "The expression is wrong, or names no time, or the object is refused"
+    ),
     "TooLate": Kind(422, "The time has passed, and so has its deadline"),
-    "UnknownTimeZone": Kind(422, "The time zone is unknown"),
-    "TooManyIdempotencyKeys": Kind(429, "The namespace had too many idempotency keys today"),
     "TooManyRequests": Kind(429, "There are more requests than the limit allows"),
-    "HeadersTooLarge": Kind(431, "There are too many headers, or too large ones"),
+    "HeadTooLarge": Kind(431, "The URL is too long, or there are too many or too large headers"),
     "InternalError": Kind(500, "The API failed; its log says why"),
-    "AuthenticationUnavailable": Kind(503, "The Kubernetes API server cannot be asked"),
-    "ClusterUnavailable": Kind(503, "The Kubernetes API server does not answer"),
     "NotDurable": Kind(503, "The change is stored, but not as safely as was asked for"),
-    "Overloaded": Kind(503, "There are too many connections or requests"),
-    "QueueUnavailable": Kind(503, "Redis cannot take the request now"),
+    "Unavailable": Kind(503, "Redis or the Kubernetes API server cannot take the request now"),
+}
+#: What the readers of rows and expressions find wrong, by the words of ``schedules``.
+_OF_READERS: Final = {
+    "InvalidJson": "BadRequest",
+    "NeverFires": "InvalidSchedule",
+    "OutOfRange": "InvalidSchedule",
+    "UnknownTimeZone": "InvalidSchedule",
 }
 
 _BY_STATUS: Final = {
     400: "BadRequest",
     408: "RequestTimeout",
     413: "PayloadTooLarge",
-    414: "UriTooLong",
-    431: "HeadersTooLarge",
-    503: "Overloaded",
+    431: "HeadTooLarge",
+    503: "Unavailable",
 }
 
 
@@ -103,7 +90,8 @@ class OperationProblem(Exception):
         headers: Headers = (),
     ) -> None:
         super().__init__(detail)
-        # A reason of a condition that this API has no code for is about a field all the same.
+        code = _OF_READERS.get(code, code)
+        # Another word of a reader is about a field all the same.
         self.code = code if code in KINDS else "InvalidField"
         self.detail = detail
         self.field = field

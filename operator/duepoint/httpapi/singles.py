@@ -102,10 +102,10 @@ class Singles:
         if_none = call.tags("If-None-Match")
         if if_match and if_none:
             message = "cannot stand beside If-Match"
-            raise OperationProblem("InvalidHeader", message, field="If-None-Match")
+            raise OperationProblem("InvalidParameter", message, field="If-None-Match")
         if if_none and if_none != ("*",):
             raise OperationProblem(
-                "InvalidHeader", 'write "*" without quotes', field="If-None-Match"
+                "InvalidParameter", 'write "*" without quotes', field="If-None-Match"
             )
         condition: values.IfMatch | values.IfAbsent | None = None
         if if_none:
@@ -174,11 +174,11 @@ class Singles:
         call.owned.check_able()
         if record.state is SetState.SUSPENDED:
             message = "the set is suspended; resume it first"
-            raise OperationProblem("SetSuspended", message)
+            raise OperationProblem("NotActive", message)
         payload = self._payload(call)
         found = await self._found(call)
         if found.state is definitions.State.SUSPENDED:
-            raise OperationProblem("MemberSuspended", "the member is suspended; resume it first")
+            raise OperationProblem("NotActive", "the member is suspended; resume it first")
         run_uid = call.chosen["run"]
         try:
             slot_us = await self._members.triggers.trigger(
@@ -201,7 +201,7 @@ class Singles:
         for name in fields:
             if name != "payload":
                 message = f"{errors.quoted(name)} is no field of a trigger"
-                raise OperationProblem("UnknownField", message, field=name[:60])
+                raise OperationProblem("InvalidField", message, field=name[:60])
         payload = bytes(fields.get("payload", b""))
         most = call.owned.record.settings.limits.payload_bytes
         if len(payload) > most:

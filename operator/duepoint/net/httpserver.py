@@ -336,7 +336,7 @@ class _Connection(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         self._url += url
         if len(self._url) > self.limits.url_bytes:
-            raise _Refused(414, f"the URL is longer than {self.limits.url_bytes} bytes")
+            raise _Refused(431, f"the URL is longer than {self.limits.url_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1

@@ -42,8 +42,7 @@ class ServerLimits:
     """What a connection may cost.
 
     Attributes:
-        url_bytes: of the target of a request: 414.
-        head_bytes, headers: of a whole head and its lines: 431.
+        url_bytes, head_bytes, headers: of the target, of a whole head and its lines: 431.
         head_seconds: from the first byte of a request to the end of its head: 408.
         idle_seconds: between two requests; the connection is closed.
         body_seconds: within which ``body_bytes_each`` bytes of a body come, or its end: 408.

@@ -239,7 +239,7 @@ async def test_no_caller_chooses_where_a_member_fires(scene):
     }
     for field, target in targets.items():
         answer = await scene.ask("PUT", scene.member("a"), {**AT, field: target})
-        assert (answer.status, answer.code) == (400, "UnknownField"), (field, answer)
+        assert (answer.status, answer.code) == (400, "InvalidField"), (field, answer)
         assert answer.json["field"] == field
     assert await scene.members() == {}
 
@@ -284,7 +284,7 @@ async def test_while_the_api_server_cannot_be_asked_only_the_known_are_let_in(
         await between.refuse()
         assert (await scene.ask("PUT", scene.member("b"), AT)).status == 201
         unknown = await scene.ask("GET", scene.base, as_="viewer")
-        assert (unknown.status, unknown.code) == (503, "AuthenticationUnavailable")
+        assert (unknown.status, unknown.code) == (503, "Unavailable")
         assert int(unknown.headers["retry-after"]) >= 1
         await between.accept()
         await until(scene, "viewer", lambda answer: answer.status == 403, 5)

@@ -150,7 +150,7 @@ async def test_schedules_come_page_by_page_each_once_and_in_order(scene):
     bad = await scene.ask("GET", f"/v1/schedules?namespace={scene.namespace}&cursor=nonsense")
     assert 400 <= bad.status < 500
     long = await scene.ask("GET", f"/v1/schedules?cursor={'x' * 3000}")
-    assert long.code == "InvalidCursor"
+    assert long.code == "InvalidParameter"
     wrong = await scene.ask("GET", "/v1/schedules?namespace=..")
     assert (wrong.code, wrong.json["field"]) == ("InvalidParameter", "namespace")
 
@@ -276,7 +276,7 @@ async def test_dead_letters_are_listed_and_replayed_by_those_who_may_run(scene):
     assert done["results"]["1.0.1-1"] == done["results"]["x"] == "gone"
     left = (await scene.ask("GET", path)).json["items"]
     assert {each["id"] for each in left} == set(ids[3:])
-    assert (await scene.ask("GET", f"{path}?cursor=abc")).code == "InvalidCursor"
+    assert (await scene.ask("GET", f"{path}?cursor=abc")).code == "InvalidParameter"
     assert (await scene.ask("POST", f"{path}:replay", {"ids": []})).code == "InvalidField"
 
 

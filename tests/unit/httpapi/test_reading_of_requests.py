@@ -76,7 +76,7 @@ def test_a_weak_tag_is_as_good_as_another_for_a_read():
 def test_what_is_no_tag_is_refused(text):
     with pytest.raises(OperationProblem) as refused:
         call(if_match=text).tags("If-Match")
-    assert (refused.value.code, refused.value.field) == ("InvalidHeader", "If-Match")
+    assert (refused.value.code, refused.value.field) == ("InvalidParameter", "If-Match")
 
 
 @pytest.mark.parametrize("outcome", values.Outcome)

@@ -26,7 +26,7 @@ class Server:
         self.asked += 1
         await asyncio.sleep(self.seconds)
         if self.answer is None:
-            raise OperationProblem("AuthenticationUnavailable", "it cannot be asked")
+            raise OperationProblem("Unavailable", "it cannot be asked")
         return self.answer
 
     async def find(self, key: str = "a") -> tuple[bool, float]:

@@ -80,7 +80,7 @@ _IN_ITS_WORDS: Final = (
     (kube_errors.Forbidden, "Forbidden"),
     (kube_errors.NotFound, "NotFound"),
     (kube_errors.Conflict, "Conflict"),
-    (kube_errors.Invalid, "Refused"),
+    (kube_errors.Invalid, "InvalidSchedule"),
 )
 
 
@@ -91,7 +91,7 @@ def _problem_of(error: kube_errors.ApiError) -> OperationProblem:
             return OperationProblem(code, (error.server_message or str(error))[:_MOST_WORDS])
     if isinstance(error, kube_errors.Gone):
         message = "the list took too long; begin again without a cursor"
-        return OperationProblem("InvalidCursor", message, field="cursor")
+        return OperationProblem("InvalidParameter", message, field="cursor")
     if isinstance(error, kube_errors.Unauthorized):
         message = (
             "the Kubernetes API server does not take this token; the dashboard needs one whose "
@@ -103,4 +103,4 @@ def _problem_of(error: kube_errors.ApiError) -> OperationProblem:
         message = "the Kubernetes API server asks to wait"
         return OperationProblem("TooManyRequests", message, retry_after_seconds=wait)
     message = "the Kubernetes API server does not answer; repeat it"
-    return OperationProblem("ClusterUnavailable", message, retry_after_seconds=1)
+    return OperationProblem("Unavailable", message, retry_after_seconds=1)

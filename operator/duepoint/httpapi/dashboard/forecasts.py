@@ -48,7 +48,7 @@ class Forecasts:
         try:
             timezones.load(zone)
         except errors.InvalidExpression as error:
-            raise OperationProblem("UnknownTimeZone", str(error), field="timeZone") from None
+            raise OperationProblem("InvalidSchedule", str(error), field="timeZone") from None
         key = (asked.caller.key, namespace, days, zone)
         found = await self._kept.find(key, lambda: self._made(asked, namespace, days, zone))
         return objects.answer(200, found)
@@ -58,7 +58,7 @@ class Forecasts:
     ) -> dict[str, Any]:
         if self._waiting >= _MOST_WAITING:
             message = "too many forecasts are being made"
-            raise OperationProblem("Overloaded", message, retry_after_seconds=5)
+            raise OperationProblem("Unavailable", message, retry_after_seconds=5)
         self._waiting += 1
         try:
             async with self._turn:

@@ -95,7 +95,7 @@ class Objects:
         cursor = asked.call.text("cursor")
         if len(cursor) > _LONGEST_CURSOR:
             message = "is not from this list; begin again without one"
-            raise OperationProblem("InvalidCursor", message, field="cursor")
+            raise OperationProblem("InvalidParameter", message, field="cursor")
         with asking.refusals():
             page = await asked.api.page(path, item_type, limit=limit, continue_token=cursor)
         items = [shown(item) for item in page.items]
@@ -215,7 +215,7 @@ async def _check_not_suspended(asked: UserCall) -> None:
     ):
         why = f": {found.suspend_reason}" if found.suspend_reason else ""
         message = f"the Schedule is suspended already{why}; it stays as it is"
-        raise OperationProblem("ScheduleSuspended", message)
+        raise OperationProblem("Conflict", message)
 
 
 async def resume(asked: UserCall) -> HttpResponse:

@@ -181,7 +181,7 @@ def _place(cursor: str) -> deadletters.LetterPlace | None:
     parts = _CURSOR.fullmatch(cursor)
     if parts is None:
         message = "is not from this list; begin again without one"
-        raise OperationProblem("InvalidCursor", message, field="cursor")
+        raise OperationProblem("InvalidParameter", message, field="cursor")
     return deadletters.LetterPlace(int(parts[1]), int(parts[2]), int(parts[3]))
 
 
