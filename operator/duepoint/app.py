@@ -25,17 +25,15 @@ import uvloop
 from duepoint import clock as clocks
 from duepoint import comparedclock, errors, probes, services, settings, telemetry
 from duepoint.delayqueue import circuits, delayqueue, keys, quotas
-from duepoint.election import elector, holder
-from duepoint.election import watchdog as watchdogs
+from duepoint.election import elector
+from duepoint.election import term as terms
 from duepoint.kube import api as kubeapi
-from duepoint.kube import credentials, leases, usersessions
+from duepoint.kube import credentials, leases
 from duepoint.kube import port as kube_port
 from duepoint.net import dialling, egressrules, ownservers
 from duepoint.runs import run
 from duepoint.schedules import ownstreams
-from duepoint.targets import endpoints, target
-from duepoint.targets.job import activejobs
-from duepoint.targets.job import target as jobtarget
+from duepoint.targets import endpoints, jobtarget, target
 from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import external
@@ -175,7 +173,7 @@ async def working(
                 bounds=firing.Bounds(
                     concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
                 ),
-                jobs=activejobs.ActiveJobs(jobs_api),
+                jobs=jobtarget.ActiveJobs(jobs_api),
                 traces=traces,
             ),
             clock,
@@ -309,7 +307,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     async with serving(chosen, health, "operator"), api_session(access, "operator") as api:
         await kopfthread.rehearse()
         watch = functools.partial(kopfthread.KopfThread, credentials=access)
-        watchdog = watchdogs.Watchdog()
+        watchdog = terms.Watchdog()
         async with operating(
             chosen, api=api, clock=clock, health=health, watch=watch, watchdog=watchdog
         ) as leading:
@@ -328,7 +326,7 @@ async def operating(
     clock: comparedclock.ComparedClock,
     health: services.Health,
     watch: leadership.MakeWatch,
-    watchdog: watchdogs.Watchdog | None = None,
+    watchdog: terms.Watchdog | None = None,
     on_run: Callable[[run.RunEvent], None] = lambda _event: None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """The operator over an API server: a task that leads whenever it can, until it is cancelled.
@@ -355,7 +353,7 @@ async def operating(
     elected = elector.Elector(
         leases.KubeLease(api, chosen.namespace, leadership.lease_name(chosen), health),
         clock,
-        holder.kept(chosen.identity, _identity_file(chosen)),
+        elector.kept(chosen.identity, _identity_file(chosen)),
         known_epoch=queue.layouts.newest_epoch,
         watchdog=watchdog,
         on_change=_note_leadership,
@@ -413,7 +411,7 @@ async def _api(chosen: settings.ApiSettings) -> None:
         api = await stack.enter_async_context(api_session(access, "api"))
         users = None
         if chosen.api_dashboard:
-            users = usersessions.UserSessions(access, component="dashboard", observe=_counting())
+            users = kubeapi.UserSessions(access, component="dashboard", observe=_counting())
             stack.push_async_callback(users.close)
         served = await stack.enter_async_context(
             answering(chosen, api=api, clock=clock, health=health, users=users)
@@ -438,7 +436,7 @@ async def answering(
     api: kube_port.TimedApi,
     clock: comparedclock.ComparedClock,
     health: services.Health,
-    users: usersessions.UserSessions | None = None,
+    users: kubeapi.UserSessions | None = None,
 ) -> AsyncIterator[service.ApiService]:
     """The HTTP API over an API server: a service to run, and to start where it is to listen.
 

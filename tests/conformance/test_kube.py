@@ -17,12 +17,11 @@ from duepoint.kube import (
     credentials,
     events,
     jobbuilder,
-    jobcreation,
     jobs,
     leases,
+    pods,
     port,
     schedules,
-    schedulesets,
     services,
 )
 from duepoint.kube.local.api import LocalApi
@@ -135,10 +134,10 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 
 async def test_a_slot_has_one_job_however_often_it_is_created(world: World):
-    first = await jobcreation.create(world.api, world.namespace, await world.job())
-    second = await jobcreation.create(world.api, world.namespace, await world.job())
-    assert isinstance(first, jobcreation.Created)
-    assert second == jobcreation.AlreadyOurs(first.uid)
+    first = await jobs.create(world.api, world.namespace, await world.job())
+    second = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(first, jobs.Created)
+    assert second == jobs.AlreadyOurs(first.uid)
     assert len(await world.found()) == 1
 
 
@@ -147,8 +146,8 @@ async def test_a_job_of_another_schedule_is_a_conflict_and_stays(world: World):
     other = await world.a_schedule("other")
     theirs["metadata"]["ownerReferences"][0] |= {"name": "other", "uid": other.uid}
     await world.create(jobs.collection(world.namespace), theirs)
-    answer = await jobcreation.create(world.api, world.namespace, await world.job())
-    assert isinstance(answer, jobcreation.NameConflict)
+    answer = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(answer, jobs.NameConflict)
     assert other.uid in answer.message
     found = await world.read(jobs.path(world.namespace, theirs["metadata"]["name"]))
     assert found["metadata"]["ownerReferences"][0]["uid"] == other.uid
@@ -158,26 +157,26 @@ async def test_a_job_that_somebody_else_made_is_a_conflict(world: World):
     foreign = await world.job()
     del foreign["metadata"]["ownerReferences"]
     await world.create(jobs.collection(world.namespace), foreign)
-    answer = await jobcreation.create(world.api, world.namespace, await world.job())
-    assert isinstance(answer, jobcreation.NameConflict)
+    answer = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(answer, jobs.NameConflict)
     assert "controlled by nothing" in answer.message
 
 
 async def test_a_refused_template_is_told_with_the_servers_words(world: World):
     wrong = jobbuilder.job_for(a_template(restartPolicy="Always"), await world.facts())
-    answer = await jobcreation.create(world.api, world.namespace, wrong)
-    assert isinstance(answer, jobcreation.JobRefused)
+    answer = await jobs.create(world.api, world.namespace, wrong)
+    assert isinstance(answer, jobs.JobRefused)
     assert answer.reason is Reason.INVALID_JOB_TEMPLATE
     assert "restartPolicy" in answer.message
     assert not answer.may_heal
 
 
 async def test_a_dry_run_creates_nothing_and_knows_good_from_bad(world: World):
-    good = await jobcreation.dry_run(world.api, world.namespace, await world.job())
+    good = await jobs.dry_run(world.api, world.namespace, await world.job())
     bad = jobbuilder.job_for(a_template(containers=[]), await world.facts())
-    refused = await jobcreation.dry_run(world.api, world.namespace, bad)
-    assert good == jobcreation.Valid()
-    assert isinstance(refused, jobcreation.InvalidTemplate)
+    refused = await jobs.dry_run(world.api, world.namespace, bad)
+    assert good == jobs.Valid()
+    assert isinstance(refused, jobs.InvalidTemplate)
     assert "containers" in refused.message
     assert not await world.found()
 
@@ -191,13 +190,13 @@ async def test_a_full_quota_is_a_refusal_that_may_heal(world: World):
         await world.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
     job = await world.job()
     verdict = await eventually(
-        lambda: jobcreation.dry_run(world.api, world.namespace, job),
-        lambda found: found != jobcreation.Valid(),
+        lambda: jobs.dry_run(world.api, world.namespace, job),
+        lambda found: found != jobs.Valid(),
     )
-    assert isinstance(verdict, jobcreation.NotNow)
+    assert isinstance(verdict, jobs.NotNow)
     assert verdict.reason is Reason.QUOTA_EXCEEDED
-    answer = await jobcreation.create(world.api, world.namespace, job)
-    assert isinstance(answer, jobcreation.JobRefused)
+    answer = await jobs.create(world.api, world.namespace, job)
+    assert isinstance(answer, jobs.JobRefused)
     assert answer.reason is Reason.QUOTA_EXCEEDED
     assert answer.may_heal
 
@@ -208,15 +207,15 @@ async def test_a_terminating_namespace_takes_no_job(world: World):
         world.fake.terminating.add(world.namespace)
     else:
         await world.api.request("DELETE", f"/api/v1/namespaces/{world.namespace}")
-    answer = await jobcreation.create(world.api, world.namespace, job)
-    assert isinstance(answer, jobcreation.JobRefused)
+    answer = await jobs.create(world.api, world.namespace, job)
+    assert isinstance(answer, jobs.JobRefused)
     assert answer.reason is Reason.NAMESPACE_TERMINATING
     assert not answer.may_heal
 
 
 async def test_a_job_is_deleted_only_under_its_uid(world: World):
-    made = await jobcreation.create(world.api, world.namespace, await world.job())
-    assert isinstance(made, jobcreation.Created)
+    made = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(made, jobs.Created)
     name = (await world.job())["metadata"]["name"]
     assert not await jobs.delete(world.api, world.namespace, name, "another")
     assert await world.found()
@@ -225,7 +224,7 @@ async def test_a_job_is_deleted_only_under_its_uid(world: World):
 
 
 async def test_jobs_of_a_schedule_are_told_from_those_of_others_with_its_label(world: World):
-    await jobcreation.create(world.api, world.namespace, await world.job())
+    await jobs.create(world.api, world.namespace, await world.job())
     foreign = await world.job(slot_us=SLOT_US + 60_000_000)
     del foreign["metadata"]["ownerReferences"]
     await world.create(jobs.collection(world.namespace), foreign)
@@ -295,10 +294,10 @@ async def test_a_status_is_written_whole_and_leaves_the_spec_alone(world: World)
 OTHERS = "example.com/kept"
 
 
-async def a_set(world: World) -> schedulesets.ScheduleSet:
+async def a_set(world: World) -> schedules.ScheduleSet:
     """A set that another controller's finalizer keeps, too."""
     await world.create(
-        schedulesets.collection(world.namespace),
+        schedules.set_collection(world.namespace),
         {
             "apiVersion": schedules.API_VERSION,
             "kind": schedules.SET_KIND,
@@ -309,52 +308,52 @@ async def a_set(world: World) -> schedulesets.ScheduleSet:
     return await the_set(world)
 
 
-async def the_set(world: World) -> schedulesets.ScheduleSet:
-    found = await schedulesets.read(world.api, world.namespace, "kept")
+async def the_set(world: World) -> schedules.ScheduleSet:
+    found = await schedules.read_set(world.api, world.namespace, "kept")
     assert found is not None
     return found
 
 
 async def changed(
     world: World,
-    change: Callable[[port.Api, schedulesets.ScheduleSet], Awaitable[schedulesets.Held]],
+    change: Callable[[port.Api, schedules.ScheduleSet], Awaitable[schedules.Held]],
 ) -> None:
     """The finalizer is changed, whatever an operator that looks on does meanwhile."""
 
-    async def attempt() -> schedulesets.Held:
+    async def attempt() -> schedules.Held:
         return await change(world.api, await the_set(world))
 
-    await eventually(attempt, lambda held: held is schedulesets.Held.DONE)
+    await eventually(attempt, lambda held: held is schedules.Held.DONE)
 
 
 async def test_a_finalizer_joins_others_and_is_written_once(world: World):
     before = await a_set(world)
-    await changed(world, schedulesets.hold)
+    await changed(world, schedules.hold_set)
     held = await the_set(world)
-    assert set(held.metadata.finalizers) == {OTHERS, schedulesets.FINALIZER}
-    assert await schedulesets.hold(world.api, held) is schedulesets.Held.DONE
+    assert set(held.metadata.finalizers) == {OTHERS, schedules.FINALIZER}
+    assert await schedules.hold_set(world.api, held) is schedules.Held.DONE
     assert (await the_set(world)).metadata.resource_version == held.metadata.resource_version
     # what was read before the other's change must not undo it
-    assert await schedulesets.hold(world.api, before) is schedulesets.Held.STALE
+    assert await schedules.hold_set(world.api, before) is schedules.Held.STALE
 
 
 async def test_a_deleted_object_stays_until_the_last_finalizer_is_gone(world: World):
     await a_set(world)
-    await changed(world, schedulesets.hold)
+    await changed(world, schedules.hold_set)
     path = schedules.path(world.namespace, "kept", plural=schedules.SET_PLURAL)
     await world.api.request("DELETE", path)
     deleted = await the_set(world)
     assert deleted.metadata.deletion_timestamp is not None
     assert deleted.metadata.generation == 2
-    await changed(world, schedulesets.release)
+    await changed(world, schedules.release_set)
     left = await the_set(world)
     assert left.metadata.finalizers == (OTHERS,)
     await world.api.request(
         "PATCH", path, [{"op": "remove", "path": "/metadata/finalizers"}],
         content_type=port.JSON_PATCH,
     )  # fmt: skip
-    assert await schedulesets.read(world.api, world.namespace, "kept") is None
-    assert await schedulesets.release(world.api, deleted) is schedulesets.Held.GONE
+    assert await schedules.read_set(world.api, world.namespace, "kept") is None
+    assert await schedules.release_set(world.api, deleted) is schedules.Held.GONE
 
 
 async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World):
@@ -448,7 +447,7 @@ async def test_a_watch_with_a_selector_sees_only_those(world: World):
     foreign = await world.job(slot_us=SLOT_US + 60_000_000)
     foreign["metadata"]["labels"] = {}
     await world.create(path, foreign)
-    await jobcreation.create(world.api, world.namespace, await world.job())
+    await jobs.create(world.api, world.namespace, await world.job())
     changes = world.api.watch(
         path, jobs.Job, version, query={"labelSelector": jobbuilder.SCHEDULE_LABEL}
     )
@@ -591,5 +590,5 @@ async def test_the_newest_refusal_of_a_jobs_pods_is_found_among_other_events(wor
             },
         }
         await world.api.request("POST", path, body)
-    assert await events.newest_pod_refusal(world.api, world.namespace, "a") == "FailedCreate 1"
-    assert await events.newest_pod_refusal(world.api, world.namespace, "c") == ""
+    assert await pods.newest_pod_refusal(world.api, world.namespace, "a") == "FailedCreate 1"
+    assert await pods.newest_pod_refusal(world.api, world.namespace, "c") == ""

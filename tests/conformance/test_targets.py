@@ -12,8 +12,7 @@ import pytest
 from duepoint import clock
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import target
-from duepoint.targets.job import target as jobtarget
+from duepoint.targets import jobtarget, target
 from tests.fakes import fakekubernetes, recordingtarget
 from tests.support import firings, receiver, webhooktargets
 

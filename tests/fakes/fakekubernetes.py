@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from duepoint.kube import errors, port, times
 from duepoint.kube.local import api as localapi
-from duepoint.kube.local import documents, paths
-from duepoint.kube.local.paths import NamedObject
+from duepoint.kube.local import documents
+from duepoint.kube.local.documents import NamedObject
 from duepoint.kube.local.store import Key
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
@@ -143,7 +143,7 @@ class FakeKubernetes(localapi.LocalApi):
     ) -> bytes:
         """See ``port.Api.request``."""
         self.requests.append((verb, path))
-        fault = self._fault(verb, paths.parse(verb, path).resource)
+        fault = self._fault(verb, documents.parse(verb, path).resource)
         if fault and not fault.applied:
             raise fault.error
         answer = await super().request(verb, path, body, **options)
@@ -183,4 +183,4 @@ class FakeKubernetes(localapi.LocalApi):
         used = sum(key[1] == target.namespace for key in self._store.keys("jobs"))
         if target.resource == "jobs" and used >= self.job_quota.get(target.namespace, used + 1):
             message = f'jobs.batch "{name}" is forbidden: exceeded quota'
-            raise paths.refusal(target, 403, "Forbidden", message)
+            raise documents.refusal(target, 403, "Forbidden", message)

@@ -9,9 +9,8 @@ import pytest
 
 from duepoint import services
 from duepoint.kube import jobs
-from duepoint.targets import target
-from duepoint.targets.job import activejobs
-from duepoint.targets.job.target import JobTarget
+from duepoint.targets import jobtarget, target
+from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
@@ -37,7 +36,7 @@ async def workers(world: World, *names: str):
         for one in names:
             work = Firer(
                 queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
-                dice=lambda: 0.5, jobs=activejobs.ActiveJobs(world.api),
+                dice=lambda: 0.5, jobs=jobtarget.ActiveJobs(world.api),
             )  # fmt: skip
             claimer = Claimer(
                 world.queue, work, world.clock, services.Health(), worker=one,

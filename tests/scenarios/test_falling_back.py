@@ -10,9 +10,8 @@ import pytest
 
 from duepoint.kube import jobs, port
 from duepoint.runs import outcome as outcomes
-from duepoint.targets import target
-from duepoint.targets.job import activejobs
-from duepoint.targets.job.target import JobTarget
+from duepoint.targets import jobtarget, target
+from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import RecordingTarget
@@ -55,7 +54,7 @@ async def a_worker(world: World, webhooks: RecordingTarget | None = None, job_ta
     claimer = Claimer(
         world.queue,
         Firer(queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
-            dice=lambda: 0.5, jobs=activejobs.ActiveJobs(world.api),
+            dice=lambda: 0.5, jobs=jobtarget.ActiveJobs(world.api),
         ),
         world.clock,
         world.health,

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 
-from duepoint.targets import target
-from duepoint.targets.job import target as jobtarget
+from duepoint.targets import jobtarget, target
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.recordingtarget import NoEntries

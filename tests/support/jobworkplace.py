@@ -13,9 +13,8 @@ from duepoint.delayqueue import messages
 from duepoint.kube import errors
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, definition
-from duepoint.targets import target
-from duepoint.targets.job import activejobs
-from duepoint.targets.job.target import JobTarget
+from duepoint.targets import jobtarget, target
+from duepoint.targets.jobtarget import JobTarget
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import a_definition, a_rule, at
@@ -38,7 +37,7 @@ class JobWorkplace(Workplace):
         self.target = target.Targets(
             job=JobTarget(self.api, self.clock), webhook=self.webhooks, stream=self.webhooks
         )
-        self.jobs = activejobs.ActiveJobs(self.api)
+        self.jobs = jobtarget.ActiveJobs(self.api)
 
     def jobs_there(self) -> list[str]:
         return [job["metadata"]["name"] for job in self.api.all_stored("jobs")]

@@ -23,7 +23,6 @@ from duepoint.net import dialling, egressrules
 from duepoint.runs import circuit
 from duepoint.schedules import actions, definition, slots
 from duepoint.schedules import rule as rules
-from duepoint.targets import eventids
 from duepoint.targets import target as targets
 from duepoint.targets.stream import target as streams
 from duepoint.targets.webhook import admission, circuitbreaker
@@ -227,7 +226,7 @@ class Scene:
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=start_us)
         due = timeline.next_after(start_us - 1)
         while due is not None:
-            self.expected[eventids.webhook_id(known.uid, due.slot_us, "")] = (
+            self.expected[targets.webhook_id(known.uid, due.slot_us, "")] = (
                 known.uid,
                 due.slot_us,
             )
@@ -261,7 +260,7 @@ class Scene:
     async def dead(self) -> set[str]:
         """Ids of the deliveries that were given up."""
         return {
-            eventids.webhook_id(letter.entry["uid"], int(letter.entry["slot_us"]), "")
+            targets.webhook_id(letter.entry["uid"], int(letter.entry["slot_us"]), "")
             async for letter in self.queue.dead_letters.all()
         }
 

@@ -13,7 +13,7 @@ from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
-from duepoint.targets.job import activejobs
+from duepoint.targets import jobtarget
 from duepoint.worker import attempttraces, claim_budget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
@@ -39,7 +39,7 @@ class Workplace:
         self.clock = clock or FakeClock()
         self.queue = VirtualQueue(self.clock)
         self.target = RecordingTarget(self.clock)
-        self.jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS
+        self.jobs: jobtarget.ScheduleJobs = jobtarget.NO_JOBS
         self.health = services.Health()
         self.before_claims: Callable[[], Awaitable[None]] = at_once
 

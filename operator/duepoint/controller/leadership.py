@@ -44,8 +44,8 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.faults import FaultPoint
-from duepoint.kube import clusters, events, port
 from duepoint.kube import errors as kube_errors
+from duepoint.kube import events, installation, port
 from duepoint.kube import schedules as kube_schedules
 from duepoint.kube.port import ItemT
 from duepoint.runs.run import RunEvent
@@ -357,7 +357,7 @@ class Leadership:
         while True:
             try:
                 if not self._is_identified:
-                    found = await clusters.identity(self._api, self._settings.namespace)
+                    found = await installation.identity(self._api, self._settings.namespace)
                     owner = layouts.Owner(cluster=found.cluster, home=found.home)
                     self._queue.layouts.belong_to(owner)
                     self._is_identified = True

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.kube import port, schedules, schedulesets, times
+from duepoint.kube import port, schedules, times
 
 
 class _Suspension(msgspec.Struct, rename="camel"):
@@ -80,7 +80,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def of_object(
-    item: schedules.Schedule | schedules.ScheduleRun | schedulesets.ScheduleSet,
+    item: schedules.Schedule | schedules.ScheduleRun | schedules.ScheduleSet,
 ) -> Observed:
     """An object that was listed or read, with its texts."""
     metadata = item.metadata

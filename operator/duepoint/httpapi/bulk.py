@@ -30,7 +30,6 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.model import answers
 from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import rowturns
 
 MOST_ROWS = 100_000
 #: A batch is one script for each shard, 64 of them: the more rows, the less of that is each one's.
@@ -208,7 +207,7 @@ class Bulk:
         """Read lines some at a time; other requests have their turns in between."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        for places in rowturns.turns(list(map(len, lines))):
+        for places in memberjson.row_turns(list(map(len, lines))):
             async with self._turns.of(call.namespace):
                 read(places)
             if loop.time() - begun > _READ_SECONDS:
@@ -370,7 +369,7 @@ class _Transfer:
             for first in range(0, read, _TOGETHER):
                 yield lines[first : min(first + _TOGETHER, read)]
             count += read
-            if read < len(lines) or len(rest) > rowturns.MOST_ROW_BYTES or empty > MOST_ROWS:
+            if read < len(lines) or len(rest) > memberjson.MOST_ROW_BYTES or empty > MOST_ROWS:
                 raise _out_of_bounds(count)
             if lines:
                 since = loop.time()
@@ -400,14 +399,14 @@ class _Transfer:
 def _count_within_bounds(lines: list[bytes], count: int) -> int:
     """How many of these lines are read, after so many others."""
     allowed = min(len(lines), MOST_ROWS - count)
-    long = (place for place in range(allowed) if len(lines[place]) > rowturns.MOST_ROW_BYTES)
+    long = (place for place in range(allowed) if len(lines[place]) > memberjson.MOST_ROW_BYTES)
     return next(long, allowed)
 
 
 def _out_of_bounds(count: int) -> OperationProblem:
     """Why the stream is not read on after so many rows."""
     if count < MOST_ROWS:
-        message = f"the row has more than {rowturns.MOST_ROW_BYTES} bytes"
+        message = f"the row has more than {memberjson.MOST_ROW_BYTES} bytes"
     else:
         message = f"a stream has at most {MOST_ROWS} rows; send the rest in another one"
     return OperationProblem("PayloadTooLarge", message)

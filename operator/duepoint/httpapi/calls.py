@@ -24,8 +24,8 @@ from duepoint.delayqueue.wire import nodes
 from duepoint.httpapi import ownsets
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net import requests
+from duepoint.schedules import jsontext
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import strictjson
 
 #: Of a request of the dashboard; of one about a member as of a row of its set.
 MOST_BODY_BYTES: Final = 68 * 1024
@@ -258,7 +258,7 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 
 def check_strictly(text: bytes) -> None:
     """Raise Problem InvalidJson where two readers could read two things; it may take long."""
-    if (problem := strictjson.problem(text)) is not None:
+    if (problem := jsontext.problem(text)) is not None:
         raise OperationProblem("BadRequest", f"the JSON {problem}")
 
 

@@ -16,7 +16,7 @@ from duepoint.httpapi.operations import Needs, Operation
 from duepoint.httpapi.shapes import TEXT, TIME, Json, about, object_of, page_of
 from duepoint.model import answers, member
 from duepoint.model.vocabulary import Fields
-from duepoint.schedules.sets import rowturns
+from duepoint.schedules.sets import members
 
 _NAMESPACE: Final[Json] = {"type": "string", "pattern": operations.NAMESPACE_PATTERN}
 _NAME: Final[Json] = {"type": "string", "pattern": operations.NAME_PATTERN}
@@ -156,7 +156,7 @@ def _operation(operation: Operation) -> Json:
         if operation.is_bulk:
             described["requestBody"]["description"] = (
                 f"Newline-delimited JSON, at most {bulk.MOST_ROWS} rows of at most "
-                f"{rowturns.MOST_ROW_BYTES} bytes. Rows are answered in their order while more are "
+                f"{members.MOST_ROW_BYTES} bytes. Rows are answered in their order while more are "
                 "being sent. Rows above the set's rate wait."
             )
     return described

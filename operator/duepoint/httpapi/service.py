@@ -25,7 +25,7 @@ from duepoint.httpapi import (
     singles,
 )
 from duepoint.httpapi.dashboard import dashboard
-from duepoint.kube import port, usersessions
+from duepoint.kube import api, port
 from duepoint.net import httpserver, requests
 
 _QUEUE = "queue"
@@ -40,7 +40,7 @@ def assemble(
     clock: clocks.Clock,
     *,
     audiences: tuple[str, ...] = (),
-    users: usersessions.UserSessions | None = None,
+    users: api.UserSessions | None = None,
 ) -> application.Application:
     """Everything behind the server; ``users``: those of the dashboard, None = there is none."""
     sets = ownsets.OwnSets(queue.sets, queue.members)

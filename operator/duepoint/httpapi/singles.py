@@ -26,7 +26,7 @@ from duepoint.net.requests import HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import slots
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import memberviews, ulids
+from duepoint.schedules.sets import memberviews
 from duepoint.schedules.sets.setrecord import SetState
 
 USUAL_TIMES = 10
@@ -119,7 +119,7 @@ class Singles:
     def choose_id(self) -> dict[str, Any]:
         """What a repeat of ``create`` has to keep."""
         now_us = self._clock.now_us()
-        return {"id": ulids.new(now_us), "now_us": now_us}
+        return {"id": memberjson.new(now_us), "now_us": now_us}
 
     async def create(self, call: calls.OperationCall) -> HttpResponse:
         """A one-off under an id of ours."""

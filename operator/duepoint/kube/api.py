@@ -1,4 +1,4 @@
-"""One session with a real API server: connections, credentials, timeouts, lists and watches.
+"""Sessions with a real API server: connections, credentials, timeouts, lists and watches.
 
 Raw HTTP with typed decoding, because that costs a third of the CPU of the official client per
 request and a fortieth per watch event; ``transport`` has the connections. Every request ends within
@@ -16,6 +16,7 @@ import contextlib
 import email.utils
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -368,3 +369,63 @@ async def _end(task: asyncio.Task[bytes]) -> None:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+# -- sessions of users -----------------------------------------------------------------------------
+
+
+class UserSessions:
+    """Makes sessions that speak for a user: with the token that a request brought.
+
+    The API server judges each request of such a session by the rights of the token's owner, and its
+    audit log has their name. Nothing of ours goes along: neither our token nor our certificate,
+    which an API server would believe before any token. The sessions share their connections, since
+    a token is a header; each is thrown away with its request.
+    """
+
+    def __init__(
+        self,
+        access: credentials.Credentials,
+        *,
+        component: str,
+        observe: Observer | None = None,
+    ) -> None:
+        """``access``: our own; it says where the API server is and how to know it."""
+        self._access = access
+        self._component = component
+        self._observe = observe
+        self._connections = transport.Transport(agent_of(component))
+        self._own: credentials.Login | None = None
+        self._anonymous: credentials.Login | None = None
+
+    async def of(self, token: str) -> ApiSession:
+        """A session of the owner of this token; raises errors.InvalidSetting."""
+        login = replace(await self._nameless(), token=token)
+        return ApiSession(
+            _GivenLogin(login),
+            component=self._component,
+            observe=self._observe,
+            connections=self._connections,
+        )
+
+    async def _nameless(self) -> credentials.Login:
+        """Our login without what says who we are; its TLS context is made once."""
+        own = await self._access.login()
+        place = replace(own, token=None)
+        if self._anonymous is None or self._own != place:
+            self._own = place
+            self._anonymous = credentials.with_context(
+                replace(place, certificate_file=None, key_file=None, ssl=None)
+            )
+        return self._anonymous
+
+    async def close(self) -> None:
+        """Close all connections; requests under way fail."""
+        await self._connections.close()
+
+
+class _GivenLogin(credentials.Credentials):
+    """A login whose TLS context is there already, and that nothing can renew."""
+
+    def __init__(self, login: credentials.Login) -> None:
+        self._login = login

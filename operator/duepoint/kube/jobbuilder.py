@@ -19,9 +19,8 @@ import msgspec
 
 from duepoint import errors as base
 from duepoint.kube import schedules, times
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.sets import identity as setidentity
 
 SCHEDULE_LABEL = "duepoint.dev/schedule"
 #: Of Jobs of members in place of the former, and as annotation the member's id.
@@ -75,7 +74,7 @@ class SlotFacts:
     payload: bytes | None
     time_zone: str
     run_uid: str = ""
-    owner: setidentity.SetIdentity | None = None
+    owner: points.SetIdentity | None = None
     traceparent: str | None = None
 
 
@@ -118,7 +117,7 @@ def job_name(facts: SlotFacts) -> str:
     return name_of(facts.schedule_name, facts.slot_us, facts.run_uid)
 
 
-def _member_job_name(facts: SlotFacts, owner: setidentity.SetIdentity) -> str:
+def _member_job_name(facts: SlotFacts, owner: points.SetIdentity) -> str:
     """Set, 16 hex digits for the member, slot: the id of a member may be no part of a name."""
     member = hashlib.sha256(facts.schedule_uid.encode()).hexdigest()[:16]
     begin = f"{owner.name[:24].rstrip('.')}-{member}-{facts.slot_us // 1_000_000}"
@@ -151,7 +150,7 @@ def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
 
 
 def _job_of(
-    template: Mapping[str, Any], words: Words, owner: setidentity.SetIdentity | None = None
+    template: Mapping[str, Any], words: Words, owner: points.SetIdentity | None = None
 ) -> dict[str, Any]:
     template = actions.opened(template)
     metadata = _mapping(template.get("metadata"))
@@ -189,13 +188,13 @@ def head_of(words: Words) -> dict[str, Any]:
     }
 
 
-def _label(words: Words, owner: setidentity.SetIdentity | None) -> dict[str, str]:
+def _label(words: Words, owner: points.SetIdentity | None) -> dict[str, str]:
     if owner is None:
         return {SCHEDULE_LABEL: words.schedule_name}
     return {SET_LABEL: owner.name}
 
 
-def _owner(words: Words, owner: setidentity.SetIdentity | None = None) -> dict[str, Any]:
+def _owner(words: Words, owner: points.SetIdentity | None = None) -> dict[str, Any]:
     if owner is not None:
         return {
             "apiVersion": schedules.API_VERSION,

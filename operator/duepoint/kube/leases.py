@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -48,22 +48,6 @@ class Lease:
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-class LeasePort(Protocol):
-    """Where the Lease is kept. Every method may raise anything, and may take for ever."""
-
-    async def get(self) -> Lease | None:
-        """The Lease as it is, or None where there is none."""
-        ...
-
-    async def create(self, lease: Lease) -> Lease | None:
-        """The Lease as it was made; None where another one exists."""
-        ...
-
-    async def update(self, lease: Lease) -> Lease | None:
-        """The Lease as it was written; None where it changed since it was read, or is gone."""
-        ...
-
-
 class KubeLease:
     """The Lease of this name on an API server.
 
@@ -81,13 +65,16 @@ class KubeLease:
         self._path = port.path(_GROUP_VERSION, namespace, "leases", name)
 
     async def get(self) -> Lease | None:
+        """The Lease as it is, or None where there is none."""
         return await self._call("GET", self._path, none_for=(errors.NotFound,))
 
     async def create(self, lease: Lease) -> Lease | None:
+        """The Lease as it was made; None where another one exists."""
         new = self._document(replace(lease, version="", metadata={}))
         return await self._call("POST", self._collection, new, none_for=(errors.Conflict,))
 
     async def update(self, lease: Lease) -> Lease | None:
+        """The Lease as it was written; None where it changed since it was read, or is gone."""
         changed = self._document(lease)
         refused = (errors.Conflict, errors.NotFound)
         return await self._call("PUT", self._path, changed, none_for=refused)

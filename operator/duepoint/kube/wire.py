@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from duepoint.kube import errors, port
-from duepoint.schedules import nesting
+from duepoint.schedules import jsontext
 
 #: Longest page that is read, unless it is of one object.
 MOST_BYTES = 8 * 1024 * 1024
@@ -49,7 +49,7 @@ def decoded(
         try:
             return decoder.decode(body)
         except RecursionError:
-            return decoder.decode(nesting.clipped(bytes(body)))
+            return decoder.decode(jsontext.clipped(bytes(body)))
     except msgspec.DecodeError as error:
         raise errors.Unavailable(f"{attempt}: answer cannot be read: {error}") from error
 

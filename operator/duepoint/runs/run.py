@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.sets import identity as setidentity
 
 _ValueT = TypeVar("_ValueT", str, int)
 
@@ -123,7 +123,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     run_uid: str = ""
     job_uid: str = ""
     may_come_again: bool = False
-    owner: setidentity.SetIdentity | None = None
+    owner: points.SetIdentity | None = None
     schedule_id: bytes = b""
 
     @property
@@ -182,7 +182,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     generations: Sequence[int]
     slots_us: Sequence[int]
     messages: Sequence[str]
-    owner: setidentity.SetIdentity | None = None
+    owner: points.SetIdentity | None = None
 
     def events(self) -> list[RunEvent]:
         """The same, one by one."""

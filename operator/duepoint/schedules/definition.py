@@ -12,7 +12,6 @@ import msgspec
 
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
-from duepoint.schedules.sets import identity as setidentity
 
 FINGERPRINT_LENGTH = 4
 #: Bytes that prove who stored a member's payload.
@@ -65,7 +64,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     collision: int = 0
     started: int = 0
     fingerprint: bytes = NO_FINGERPRINT
-    owner: setidentity.SetIdentity | None = None
+    owner: points.SetIdentity | None = None
     payload: bytes = b""
     payload_mac: bytes = b""
     version: points.TimingVersion = points.TimingVersion(b"")

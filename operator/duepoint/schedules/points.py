@@ -19,7 +19,31 @@ import hashlib
 from dataclasses import dataclass
 from typing import NewType
 
-from duepoint.schedules.sets import identity as setidentity
+import msgspec
+
+
+class SetIdentity(msgspec.Struct, frozen=True, order=True):
+    """A ScheduleSet: its object, and how many bits of its members' ids spread them in a shard."""
+
+    uid: str
+    namespace: str
+    name: str
+    spread: int = 0
+
+    @property
+    def text(self) -> bytes:
+        """The text that is interned; ``parse`` reads it."""
+        return f"{self.uid}/{self.namespace}/{self.name}/{self.spread}".encode()
+
+
+@functools.lru_cache(maxsize=16_384)
+def parse_set(text: bytes) -> SetIdentity:
+    """The identity behind a text of ``SetIdentity.text``; raises ValueError otherwise."""
+    uid, namespace, name, spread = text.decode().split("/")
+    return SetIdentity(uid, namespace, name, int(spread))
+
+
+# -- ids of points ---------------------------------------------------------------------------------
 
 ScheduleId = NewType("ScheduleId", bytes)
 """8 bytes, big-endian; its low bits choose the shard."""
@@ -180,7 +204,7 @@ def _last_bytes(namespace: str) -> tuple[bytes, ...]:
 _MEMBERS_OWN_BITS = 6
 
 
-def member_id(owner: setidentity.SetIdentity, name: str) -> ScheduleId:
+def member_id(owner: SetIdentity, name: str) -> ScheduleId:
     """The id of a member: 64 bits of a hash of set and member, some of them the set's.
 
     Bits 0-5 and 16-63 are the member's own, so are as many bits from 6 on as the set spreads over;

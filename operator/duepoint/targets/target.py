@@ -16,10 +16,17 @@ Entries of streams in the queue's own Redis are not fired: the target says what 
 
 A ``Trouble`` says why nothing was delivered, before or instead of an answer. What a server says is
 shown through ``excerpt`` alone: one line, bounded, without any value that was read from a Secret.
+
+Receivers recognise a slot by its ids, which are the same for every attempt, by any worker at any
+time: ``webhook_id`` is the receiver's idempotency key, ``event_id`` the same fact in a form that
+people can read. Receivers store these texts.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import functools
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,9 +36,8 @@ from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.sets import identity as setidentity
 
 #: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
 JOB_LIMIT_SECONDS = 10.0
@@ -91,7 +97,7 @@ class Firing:
     time_zone: str
     not_after_monotonic: float
     ends_by_monotonic: float | None = None
-    owner: setidentity.SetIdentity | None = None
+    owner: points.SetIdentity | None = None
     traceparent: str = ""
 
     @property
@@ -135,7 +141,7 @@ class Firings:
     slots_us: Sequence[int]
     attempt: int = 1
     run_uid: str = ""
-    owner: setidentity.SetIdentity | None = None
+    owner: points.SetIdentity | None = None
     names: Sequence[str] = ()
     payloads: Sequence[bytes] = ()
 
@@ -355,3 +361,39 @@ def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] =
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, "[redacted]")
     return _UNPRINTABLE.sub(" ", text)[:EXCERPT_BYTES].strip()
+
+
+# -- how a receiver recognises a slot --------------------------------------------------------------
+
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - UTC; its text ends in Z
+
+
+def webhook_id(uid: str, slot_us: int, run_uid: str = "") -> str:
+    """``msg_`` and 32 hex digits: one per (Schedule, slot, ScheduleRun), for all attempts."""
+    digest = hashlib.sha256(f"{uid}\n{slot_us}\n{run_uid}".encode()).hexdigest()
+    return f"msg_{digest[:32]}"
+
+
+def event_id(uid: str, slot_us: int, run_uid: str = "") -> str:
+    """``<uid>-<slot in seconds>``, with ``.mmm`` off the second and a mark of the run if any."""
+    mark = f"-{hashlib.sha256(run_uid.encode()).hexdigest()[:10]}" if run_uid else ""
+    return f"{uid}-{seconds_text(slot_us)}{mark}"
+
+
+def seconds_text(instant_us: int) -> str:
+    """Unix seconds, with ``.mmm`` off the second."""
+    seconds, rest_us = divmod(instant_us, 1_000_000)
+    return f"{seconds}.{rest_us // 1000:03d}" if rest_us else str(seconds)
+
+
+def instant_text(instant_us: int) -> str:
+    """RFC 3339 in UTC, to the second, or to the millisecond where the instant is off it."""
+    seconds, rest_us = divmod(instant_us, 1_000_000)
+    if rest_us:
+        return f"{_second_text(seconds)}.{rest_us // 1000:03d}Z"
+    return _second_text(seconds) + "Z"
+
+
+@functools.lru_cache(maxsize=1024)  # many deliveries share their slot and their second
+def _second_text(seconds: int) -> str:
+    return (_EPOCH + dt.timedelta(seconds=seconds)).isoformat(timespec="seconds")

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions, ownstreams
-from duepoint.targets import eventids
 from duepoint.targets import target as targets
 from duepoint.tracing import spans
 
@@ -109,7 +108,7 @@ class AttemptTraces:
             )
 
     def _trace(self, firing: targets.Firing) -> spans.SlotTrace:
-        webhook_id = eventids.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
+        webhook_id = targets.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
         return spans.slot_trace(webhook_id, self._ratio)
 
 

@@ -29,10 +29,8 @@ from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
-from duepoint.targets import target
-from duepoint.targets.job import activejobs
-from duepoint.targets.job import target as jobtarget
-from duepoint.targets.job.activejobs import JobState
+from duepoint.targets import jobtarget, target
+from duepoint.targets.jobtarget import JobState
 from duepoint.worker import endings, results
 from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
@@ -139,7 +137,7 @@ def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
 class Gate:
     """Asks for attempts, one by one."""
 
-    def __init__(self, queue: DelayQueue, jobs: activejobs.ScheduleJobs) -> None:
+    def __init__(self, queue: DelayQueue, jobs: jobtarget.ScheduleJobs) -> None:
         self._queue = queue
         self._jobs = jobs
 
@@ -197,7 +195,7 @@ class _Question:
     def __init__(
         self,
         queue: DelayQueue,
-        jobs: activejobs.ScheduleJobs,
+        jobs: jobtarget.ScheduleJobs,
         settler: Settler,
         attempt: Attempt,
         job: str,
@@ -296,7 +294,7 @@ class _Question:
             checked=own is JobState.ABSENT,
         )
 
-    def _own(self, listed: Sequence[activejobs.Listed]) -> JobState:
+    def _own(self, listed: Sequence[jobtarget.Listed]) -> JobState:
         """How the slot's own Job stands; from then on it is known whether it exists."""
         slot_us = self._attempt.slot_us
         states = (job.state for job in listed if (job.name, job.slot_us) == (self._job, slot_us))
@@ -373,7 +371,7 @@ class _Question:
             # Mostly it is gone. Until the newer Job exists, nothing but Redis shows that this was.
             await self._jobs.delete(*self._place, job)
 
-    def _is_replaced(self, listed: Sequence[activejobs.Listed]) -> bool:
+    def _is_replaced(self, listed: Sequence[jobtarget.Listed]) -> bool:
         """Whether a newer slot has had the place of this one, or is about to take it.
 
         The queue has lost who replaced whom. A replaced Job is deleted, so that it is absent does

@@ -32,8 +32,8 @@ from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import jobtarget
 from duepoint.targets import target as targets
-from duepoint.targets.job import activejobs
 from duepoint.worker import (
     actioncache,
     attempttraces,
@@ -128,7 +128,7 @@ class Firer:
         clock: Clock,
         bounds: Bounds,
         dice: Callable[[], float] = random.random,
-        jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS,
+        jobs: jobtarget.ScheduleJobs = jobtarget.NO_JOBS,
         traces: attempttraces.AttemptTraces | None = None,
     ) -> None:
         self._queue = queue

@@ -17,8 +17,8 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import layouts
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.kube import clusters, port
 from duepoint.kube import errors as kube_errors
+from duepoint.kube import installation, port
 
 #: How long the first claim waits for the API server's answer.
 PATIENCE_SECONDS = 3.0
@@ -60,7 +60,7 @@ class Ownership:
             await self._clock.sleep(next(waits))
             try:
                 await self._ask()
-            except (kube_errors.ApiError, clusters.Unidentified):
+            except (kube_errors.ApiError, installation.Unidentified):
                 continue
 
     async def require(self) -> None:
@@ -80,7 +80,7 @@ class Ownership:
         async with self._asking:
             if self._is_asked:
                 return
-            found = await clusters.identity(self._api, self._namespace)
+            found = await installation.identity(self._api, self._namespace)
             self._queue.layouts.belong_to(layouts.Owner(cluster=found.cluster, home=found.home))
             self._is_asked = True
 

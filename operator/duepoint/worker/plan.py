@@ -20,7 +20,6 @@ from duepoint.schedules import actions, points, slots
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.schedules.sets import identity as setidentity
 from duepoint.targets import target as targets
 
 TRIGGER_SCHEDULE = "Schedule"
@@ -130,7 +129,7 @@ class Batch:
 
     namespace: str
     target: str
-    owner: setidentity.SetIdentity | None
+    owner: points.SetIdentity | None
     trigger: str
     members: Sequence[bytes]
     names: Sequence[str]

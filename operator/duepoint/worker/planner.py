@@ -31,9 +31,8 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import columns
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.schedules import actions, policies, slots
+from duepoint.schedules import actions, points, policies, slots
 from duepoint.schedules import rule as rules
-from duepoint.schedules.sets import identity as setidentity
 from duepoint.targets import target as targets
 from duepoint.worker import plan as plans
 from duepoint.worker import planning, results, runlimits
@@ -241,7 +240,7 @@ class _Step(NamedTuple):
 #: Kind, due, time of creation (0 where it has no say), instant of a member that fires once.
 _StepKey = tuple[Hashable, int, int, "int | None"]
 #: Namespace, target, set, trigger, and whether its chains have several rows each.
-_BatchKey = tuple[str, str, "setidentity.SetIdentity | None", str, bool]
+_BatchKey = tuple[str, str, "points.SetIdentity | None", str, bool]
 
 
 class _Steps(dict[_StepKey, "_Step | None"]):

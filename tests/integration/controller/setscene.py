@@ -12,7 +12,7 @@ from typing import Any
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import schedules, schedulesets
+from duepoint.kube import schedules
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets.setrecord import SetRecord
 from tests.integration.controller.conftest import Installation, condition
@@ -40,7 +40,7 @@ class SetScene:
             "metadata": {"name": name},
             "spec": spec,
         }
-        path = schedulesets.collection(self.namespace)
+        path = schedules.set_collection(self.namespace)
         return json.loads(await self.user.request("POST", path, body))
 
     def path(self, name: str = NAME) -> str:

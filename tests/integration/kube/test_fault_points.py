@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from duepoint.faults import FaultPoint
-from duepoint.kube import api, credentials, jobbuilder, jobcreation, schedules
+from duepoint.kube import api, credentials, jobbuilder, jobs, schedules
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support import faultplan
 from tests.support.builders import JOB_TEMPLATE
@@ -126,12 +126,12 @@ async def test_a_job_that_was_not_compared_is_compared_by_the_next_attempt():
         time_zone="Etc/UTC",
     )
     job = jobbuilder.job_for(JOB_TEMPLATE, facts)
-    first = await jobcreation.create(server, "reports", job)
-    assert isinstance(first, jobcreation.Created)
+    first = await jobs.create(server, "reports", job)
+    assert isinstance(first, jobs.Created)
     with faultplan.FaultPlan(point, faultplan.CANCEL).installed() as plan:
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.create_task(jobcreation.create(server, "reports", job))
-        again = await jobcreation.create(server, "reports", job)
+            await asyncio.create_task(jobs.create(server, "reports", job))
+        again = await jobs.create(server, "reports", job)
         assert plan.hits[point] == 2
-    assert again == jobcreation.AlreadyOurs(first.uid)
+    assert again == jobs.AlreadyOurs(first.uid)
     assert len(server.all_stored("jobs")) == 1

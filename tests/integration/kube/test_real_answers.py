@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from duepoint.kube import api, credentials, jobbuilder, jobcreation
+from duepoint.kube import api, credentials, jobbuilder, jobs
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
 
@@ -43,8 +43,8 @@ async def test_a_misspelt_field_is_found_by_the_dry_run(
     session: api.ApiSession, kube_namespace: str
 ):
     job = a_job(kube_namespace, backofLimit=3)
-    verdict = await jobcreation.dry_run(session, kube_namespace, job)
-    assert verdict == jobcreation.InvalidTemplate(
+    verdict = await jobs.dry_run(session, kube_namespace, job)
+    assert verdict == jobs.InvalidTemplate(
         "spec.jobTemplate.spec.backofLimit: is no field of a Job"
     )
 
@@ -54,15 +54,13 @@ async def test_a_dry_run_names_the_fields_of_the_schedule_and_no_job(
 ):
     job = a_job(kube_namespace, parallelism=-1)
     job["spec"]["template"]["spec"]["containers"][0].pop("image")
-    verdict = await jobcreation.dry_run(session, kube_namespace, job)
-    assert verdict == jobcreation.InvalidTemplate(
+    verdict = await jobs.dry_run(session, kube_namespace, job)
+    assert verdict == jobs.InvalidTemplate(
         "spec.jobTemplate.spec.parallelism: Invalid value: -1: must be greater than or equal to 0; "
         "spec.jobTemplate.spec.template.spec.containers[0].image: Required value"
     )
     assert job["metadata"]["name"] not in verdict.message
-    assert isinstance(
-        answer := await jobcreation.create(session, kube_namespace, job), jobcreation.JobRefused
-    )
+    assert isinstance(answer := await jobs.create(session, kube_namespace, job), jobs.JobRefused)
     assert answer.message == verdict.message
 
 
@@ -72,13 +70,13 @@ async def test_an_indexed_job_has_less_room_in_its_name(
     indexed = {"completionMode": "Indexed", "completions": 100_000, "parallelism": 2}
     long_name = "a" * 52
     assert (
-        await jobcreation.dry_run(session, kube_namespace, a_job(kube_namespace, long_name))
-        == jobcreation.Valid()
+        await jobs.dry_run(session, kube_namespace, a_job(kube_namespace, long_name))
+        == jobs.Valid()
     )
-    verdict = await jobcreation.dry_run(
+    verdict = await jobs.dry_run(
         session, kube_namespace, a_job(kube_namespace, long_name, **indexed)
     )
-    assert isinstance(verdict, jobcreation.InvalidTemplate)
+    assert isinstance(verdict, jobs.InvalidTemplate)
     assert verdict.message.startswith('metadata.name: Invalid value: "<name>-<slot>": ')
 
 
@@ -86,5 +84,5 @@ async def test_a_job_with_everything_in_it_is_accepted(
     session: api.ApiSession, kube_namespace: str
 ):
     job = a_job(kube_namespace, "dots.are.fine", ttlSecondsAfterFinished=0)
-    made = await jobcreation.create(session, kube_namespace, job)
-    assert isinstance(made, jobcreation.Created)
+    made = await jobs.create(session, kube_namespace, job)
+    assert isinstance(made, jobs.Created)

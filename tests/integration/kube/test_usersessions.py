@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from duepoint.kube import credentials, errors, usersessions
+from duepoint.kube import api, credentials, errors
 
 
 class Recorder(http.server.BaseHTTPRequestHandler):
@@ -46,7 +46,7 @@ def own(server, **more):
 
 
 async def test_each_request_carries_the_token_of_its_user_only(server):
-    users = usersessions.UserSessions(own(server), component="test")
+    users = api.UserSessions(own(server), component="test")
     try:
         sessions = [await users.of(f"of-{number}") for number in range(20)]
         await asyncio.gather(*(session.request("GET", "/") for session in sessions))
@@ -56,7 +56,7 @@ async def test_each_request_carries_the_token_of_its_user_only(server):
 
 
 async def test_a_refused_token_is_not_replaced_by_ours(server):
-    users = usersessions.UserSessions(own(server), component="test")
+    users = api.UserSessions(own(server), component="test")
     try:
         with pytest.raises(errors.Unauthorized):
             await (await users.of("expired")).request("GET", "/")
@@ -75,7 +75,7 @@ async def test_our_certificate_stays_behind(monkeypatch):
             key_file="ours.key",
         )
     )  # fmt: skip
-    users = usersessions.UserSessions(access, component="test")
+    users = api.UserSessions(access, component="test")
     await users.of("theirs")
     await users.of("theirs, again")
     login = made[-1]

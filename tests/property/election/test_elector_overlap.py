@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from duepoint.election import elector, holder
+from duepoint.election import elector
 from duepoint.election import term as terms
 from tests.unit.election import virtualtime
 from tests.unit.election.leaseserver import Connection, Fault, LeaseServer
@@ -39,7 +39,7 @@ class World:
             self.server, plan=lambda verb: self.fate(number, verb), rng=self.random
         )
         return elector.Elector(
-            connection, clock, holder.unique(f"replica-{number}"), rng=self.random
+            connection, clock, elector.unique(f"replica-{number}"), rng=self.random
         ), clock
 
     def fate(self, number: int, _verb: str) -> Fault:

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.schedules import nesting
+from duepoint.schedules import jsontext
 
 
 def depth(value) -> int:
@@ -30,7 +30,7 @@ def json_texts():
 
 @given(text=json_texts(), most=st.integers(2, 9))
 def test_what_is_cut_is_exactly_what_is_deeper(text, most):
-    cut = nesting.clipped(text.encode(), most)
+    cut = jsontext.clipped(text.encode(), most)
     assert depth(json.loads(cut)) == min(depth(json.loads(text)), most)
     if depth(json.loads(text)) <= most:
         assert cut == text.encode()

@@ -8,7 +8,7 @@ from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube.installation import InstallationState
 from duepoint.runs.history import PastSlot
-from duepoint.schedules import advice
+from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import at
 
@@ -406,10 +406,12 @@ def test_each_reason_has_advice_and_each_advice_names_the_schedule_where_it_name
     of_sets = {
         *("ConfigMapMissing", "Deleting", "FormerSet", "MembersLost", "RowsInvalid", "RowsPending"),
     }
-    missing = {reason.value for reason in Reason} - set(advice.ADVICE) - without - of_runs - of_sets
+    missing = (
+        {reason.value for reason in Reason} - set(diagnosis.ADVICE) - without - of_runs - of_sets
+    )
     assert missing == set()
-    for cause in advice.ADVICE:
-        for step in advice.of(cause, namespace="team-a", name="report"):
+    for cause in diagnosis.ADVICE:
+        for step in diagnosis.steps_for(cause, namespace="team-a", name="report"):
             assert step
             assert "{" not in step
             if "kubectl duepoint" in step:

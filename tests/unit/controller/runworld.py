@@ -9,8 +9,8 @@ from typing import Any
 
 from duepoint import services
 from duepoint.kube import jobs, schedules
-from duepoint.targets.job import activejobs
-from duepoint.targets.job.target import JobTarget
+from duepoint.targets import jobtarget
+from duepoint.targets.jobtarget import JobTarget
 from duepoint.targets.target import Targets, WorkerTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
@@ -47,7 +47,7 @@ class RunWorld(World):
                 clock=self.clock,
                 bounds=Bounds(concurrency=64, lease_seconds=10.0),
                 dice=lambda: 0.5,
-                jobs=activejobs.ActiveJobs(self.api),
+                jobs=jobtarget.ActiveJobs(self.api),
             ),
             self.clock,
             services.Health(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from duepoint.delayqueue.members import values
-from duepoint.kube import schedules, schedulesets
+from duepoint.kube import schedules
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.sets.setrecord import SetRecord
@@ -93,4 +93,4 @@ class SetWorld(World):
         )
 
 
-FINALIZER = schedulesets.FINALIZER
+FINALIZER = schedules.FINALIZER

@@ -23,7 +23,7 @@ from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events, jobbuilder, jobcreation, port, schedules, schedulesets
+from duepoint.kube import events, jobbuilder, jobs, port, schedules
 from duepoint.runs import run as runs
 from duepoint.schedules import ownstreams
 from duepoint.schedules.definition import Definition
@@ -139,9 +139,9 @@ class World:
                     self.observations.observe(_shown(change))
 
     async def _play_kopf_of_sets(self, version: str) -> None:
-        path = schedulesets.collection()
+        path = schedules.set_collection()
         with contextlib.suppress(kube_errors.Gone):
-            async for change in self.api.watch(path, schedulesets.ScheduleSet, version):
+            async for change in self.api.watch(path, schedules.ScheduleSet, version):
                 if self.watches:
                     self.sets.observe(_shown(change))
 
@@ -197,7 +197,7 @@ class World:
             time_zone="Etc/UTC",
         )
         job = jobbuilder.job_for(JOB_TEMPLATE, facts)
-        await jobcreation.create(self.api, NAMESPACE, job)
+        await jobs.create(self.api, NAMESPACE, job)
         await self.clock.settle()
         return jobbuilder.job_name(facts)
 

@@ -13,9 +13,9 @@ from duepoint.delayqueue.definitions import codec, columns
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
-from duepoint.schedules.sets import entries, identity, setrecord, setspec
+from duepoint.schedules.sets import setrecord, setspec
 
-OWNER = identity.SetIdentity(str(uuid.UUID(int=7)), "shop", "reminders", 3)
+OWNER = points.SetIdentity(str(uuid.UUID(int=7)), "shop", "reminders", 3)
 CREATED_US = 1_767_225_600_000_000
 FACTS = {
     "state": State.ARMED,
@@ -78,14 +78,14 @@ def test_an_entry_says_what_may_happen():
         target="digest",
         settings=setspec.SetSettings(retention_seconds=60),
     )
-    assert entries.text(record) == "pdigest:60"
-    assert entries.parse(b"pdigest:60") == entries.SetEntry("p", "digest")
-    managed = entries.text(msgspec.structs.replace(record, is_managed=True))
+    assert setrecord.entry_text(record) == "pdigest:60"
+    assert setrecord.parse_entry(b"pdigest:60") == setrecord.SetEntry("p", "digest")
+    managed = setrecord.entry_text(msgspec.structs.replace(record, is_managed=True))
     assert managed == "pdigest:m:60"
-    assert entries.parse(managed.encode()) == entries.SetEntry("p", "digest")
-    assert entries.parse(b"odigest:0").letter == "o"
+    assert setrecord.parse_entry(managed.encode()) == setrecord.SetEntry("p", "digest")
+    assert setrecord.parse_entry(b"odigest:0").letter == "o"
     for damaged in (b"", b"x", b"o\xff:1"):
-        assert entries.parse(damaged).is_paused
+        assert setrecord.parse_entry(damaged).is_paused
 
 
 # -- many at once ----------------------------------------------------------------------------------

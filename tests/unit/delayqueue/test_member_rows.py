@@ -6,12 +6,12 @@ import pytest
 
 from duepoint.delayqueue.members import rows
 from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
 from duepoint.schedules import rule as rules
-from duepoint.schedules.sets import identity as setidentity
 
 SECOND_US = 1_000_000
 NOW_US = 1_795_000_000_250_000
-OWNER = setidentity.SetIdentity(
+OWNER = points.SetIdentity(
     uid="5f0c2a94-31a7-4c52-9d0e-6a3b8e4c7d10", namespace="shop", name="reminders"
 )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from duepoint import errors
-from duepoint.election import elector, holder
+from duepoint.election import elector
 from duepoint.election import term as terms
 from duepoint.kube import leases
 from tests.unit.election import virtualtime
@@ -45,7 +45,7 @@ class Replica:
         self.elector = elector.Elector(
             self.connection,
             self.clock,
-            self.identity or holder.unique("replica"),
+            self.identity or elector.unique("replica"),
             known_epoch=self.known_epoch,
             leave=self.left.append,
             on_change=lambda leading, epoch: self.changes.append((leading, epoch)),

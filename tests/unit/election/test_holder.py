@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from duepoint.election import holder
+from duepoint.election import elector
 
 #: Says its identity, and lives until its input ends.
 _PROCESS = """
 import pathlib, sys
-from duepoint.election import holder
-print(holder.kept(sys.argv[1], pathlib.Path(sys.argv[2])), flush=True)
+from duepoint.election import elector
+print(elector.kept(sys.argv[1], pathlib.Path(sys.argv[2])), flush=True)
 sys.stdin.read()
 """
 
@@ -30,7 +30,7 @@ class Process:
 
 
 def test_two_processes_of_one_name_are_not_one_holder():
-    one, other = holder.unique("host"), holder.unique("host")
+    one, other = elector.unique("host"), elector.unique("host")
     assert one != other
     assert one.startswith("host_")
 
@@ -60,5 +60,5 @@ def test_a_file_of_another_name_or_of_nonsense_is_written_anew(tmp_path):
 def test_a_file_that_cannot_be_used_costs_the_quick_takeover_alone(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for file in (tmp_path, tmp_path / "missing" / "identity", tmp_path / "link"):
-        assert holder.kept("pod", file).startswith("pod_")
+        assert elector.kept("pod", file).startswith("pod_")
     assert not (tmp_path / "elsewhere").exists()

@@ -7,7 +7,7 @@ import threading
 import time
 
 from duepoint.clock import SystemClock
-from duepoint.election import elector, watchdog
+from duepoint.election import elector
 from duepoint.election import term as terms
 from tests.unit.election.leaseserver import Connection, LeaseServer
 
@@ -26,7 +26,7 @@ class Exit:
 
 def test_a_deadline_that_passes_ends_the_process():
     leave = Exit()
-    dog = watchdog.Watchdog(leave)
+    dog = terms.Watchdog(leave)
     dog.guard(SystemClock().monotonic() + 0.02)
     assert leave.happened.wait(60)
     dog.close()
@@ -36,7 +36,7 @@ def test_a_deadline_that_passes_ends_the_process():
 def test_a_deadline_moved_on_or_lifted_ends_nothing():
     now = 0.0
     leave = Exit()
-    dog = watchdog.Watchdog(leave, monotonic=lambda: now)
+    dog = terms.Watchdog(leave, monotonic=lambda: now)
     dog.guard(10.0)
     dog.guard(20.0)
     now = 15.0
@@ -63,7 +63,7 @@ def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends
         assert not term.is_held()
 
     async def main() -> None:
-        dog = watchdog.Watchdog(leave)
+        dog = terms.Watchdog(leave)
         one = elector.Elector(
             Connection(LeaseServer()), SystemClock(), "a", timing=timing, watchdog=dog
         )

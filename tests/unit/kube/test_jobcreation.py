@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duepoint.kube import errors, jobcreation
+from duepoint.kube import errors, jobs
 
 JOB = "nightly-1798135200"
 NO_ROOM = f'Invalid value: "{JOB}": will not able to create pod with invalid DNS label: {JOB}-99999'
@@ -86,7 +86,7 @@ def refusal(message, *causes, code=422):
     ],
 )
 def test_a_refusal_names_fields_of_the_schedule_and_no_job(error, says):
-    assert jobcreation.invalid_text(error, JOB) == says
+    assert jobs.invalid_text(error, JOB) == says
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_refusal_names_fields_of_the_schedule_and_no_job(error, says):
     ],
 )
 def test_what_keeps_a_job_away_is_said_without_the_path_and_the_made_up_name(message, says):
-    assert jobcreation.refusal_text(refusal(message, code=403), JOB) == says
+    assert jobs.refusal_text(refusal(message, code=403), JOB) == says
 
 
 def test_a_refusal_of_a_thousand_fields_has_an_end():
     causes = [(f"spec.field{number}", "Required value") for number in range(1_000)]
-    assert len(jobcreation.invalid_text(refusal("many", *causes), JOB)) == errors.MESSAGE_LIMIT
+    assert len(jobs.invalid_text(refusal("many", *causes), JOB)) == errors.MESSAGE_LIMIT

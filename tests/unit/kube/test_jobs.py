@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from duepoint import errors as base
-from duepoint.kube import errors, jobbuilder, jobcreation, jobs, port, schedules
+from duepoint.kube import errors, jobbuilder, jobs, port, schedules
 from duepoint.schedules.conditions import Reason
 from tests.fakes.fakekubernetes import FakeKubernetes
 
@@ -207,8 +207,8 @@ async def test_a_creation_whose_answer_was_lost_is_found_to_be_ours():
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(errors.Unavailable("reset", sent=True), verb="POST", applied=True)
     with pytest.raises(errors.Unavailable):
-        await jobcreation.create(kubernetes, "reports", JOB)
-    assert isinstance(await jobcreation.create(kubernetes, "reports", JOB), jobcreation.AlreadyOurs)
+        await jobs.create(kubernetes, "reports", JOB)
+    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.AlreadyOurs)
     assert len(kubernetes.all_stored("jobs")) == 1
 
 
@@ -217,13 +217,13 @@ async def test_endless_conflicts_are_an_outage_not_a_verdict():
     for _ in range(3):
         kubernetes.fail_next(errors.Conflict("quota moved", status=409, reason="Conflict"))
     with pytest.raises(errors.Unavailable):
-        await jobcreation.create(kubernetes, "reports", JOB)
+        await jobs.create(kubernetes, "reports", JOB)
 
 
 async def test_a_job_that_went_away_while_it_was_looked_at_is_created_anew():
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(errors.Conflict("exists", status=409, reason="AlreadyExists"))
-    assert isinstance(await jobcreation.create(kubernetes, "reports", JOB), jobcreation.Created)
+    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.Created)
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ async def test_a_job_that_went_away_while_it_was_looked_at_is_created_anew():
 async def test_each_refusal_has_its_reason(error: errors.ApiError, reason: Reason, may_heal: bool):
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(error)
-    refused = await jobcreation.create(kubernetes, "reports", JOB)
-    assert isinstance(refused, jobcreation.JobRefused)
+    refused = await jobs.create(kubernetes, "reports", JOB)
+    assert isinstance(refused, jobs.JobRefused)
     assert (refused.reason, refused.may_heal) == (reason, may_heal)
 
 
@@ -253,8 +253,8 @@ async def test_each_refusal_has_its_reason(error: errors.ApiError, reason: Reaso
 async def test_a_dry_run_without_an_answer_is_asked_again_later(error: errors.ApiError):
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(error)
-    verdict = await jobcreation.dry_run(kubernetes, "reports", JOB)
-    assert verdict == jobcreation.NotNow(Reason.API_UNAVAILABLE, str(error))
+    verdict = await jobs.dry_run(kubernetes, "reports", JOB)
+    assert verdict == jobs.NotNow(Reason.API_UNAVAILABLE, str(error))
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -348,6 +348,6 @@ async def test_the_job_of_an_earlier_schedule_of_that_name_does_not_stand_for_th
         jobs.collection("reports"),
         {**former, "metadata": {**former["metadata"], "name": name}},
     )
-    found = await jobcreation.create(api, "reports", wanted)
-    assert isinstance(found, jobcreation.NameConflict)
+    found = await jobs.create(api, "reports", wanted)
+    assert isinstance(found, jobs.NameConflict)
     assert "uid-of-a-former-one" in found.message

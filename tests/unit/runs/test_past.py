@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.runs import history
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules.sets.identity import SetIdentity
+from duepoint.schedules.points import SetIdentity
 
 T0 = 1_772_400_000_000_000
 SECOND = 1_000_000

@@ -7,10 +7,10 @@ import pytest
 
 from duepoint.runs import run
 from duepoint.runs.run import RunState, SetTally
-from duepoint.schedules.sets import identity
+from duepoint.schedules import points
 
-OWNER = identity.SetIdentity("set-uid", "shop", "reminders")
-OTHER = identity.SetIdentity("other-uid", "shop", "others")
+OWNER = points.SetIdentity("set-uid", "shop", "reminders")
+OTHER = points.SetIdentity("other-uid", "shop", "others")
 
 
 def _event(state, **fields):

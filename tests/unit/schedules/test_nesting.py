@@ -9,7 +9,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.kube import port, schedules, wire
-from duepoint.schedules import nesting, spec, targetspec
+from duepoint.schedules import jsontext, spec, specfields
 
 
 def nested(levels: int) -> str:
@@ -34,10 +34,10 @@ def test_a_page_is_read_although_one_object_on_it_is_nested_without_end(levels):
     page = wire.decoded(decoder, a_page('{"x": 1}', nested(levels), '{"y": 2}'), "GET schedules")
     assert [one.metadata.name for one in page.items] == ["s0", "s1", "s2"]
     assert bytes(page.items[0].spec) == b'{"x": 1}'
-    assert nesting.too_deep(bytes(page.items[1].spec)) == "a"
+    assert jsontext.too_deep(bytes(page.items[1].spec)) == "a"
 
 
-@pytest.mark.parametrize("levels", [nesting.DEEPEST, 400, 900, 10_000])
+@pytest.mark.parametrize("levels", [jsontext.DEEPEST, 400, 900, 10_000])
 @pytest.mark.parametrize("field", ["payload", "jobTemplate"])
 def test_a_deep_spec_is_refused_with_its_field(field, levels):
     with pytest.raises(errors.InvalidSpec) as refused:
@@ -59,7 +59,7 @@ def a_template(size: int) -> str:
 
 
 def test_a_template_over_its_limit_is_refused_with_its_size():
-    limit = targetspec.TEMPLATE_LIMIT_BYTES
+    limit = specfields.TEMPLATE_LIMIT_BYTES
     parsed(f'{{"schedule": "@daily", "jobTemplate": {a_template(limit)}}}')
     with pytest.raises(errors.InvalidSpec, match=f"has {limit + 1} bytes") as refused:
         parsed(f'{{"schedule": "@daily", "jobTemplate": {a_template(limit + 1)}}}')

@@ -6,7 +6,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.runs import outcome
-from duepoint.schedules import targetspec
+from duepoint.schedules import specfields
 from tests.support import builders, firings, webhooktargets
 
 REFUSED = [
@@ -44,7 +44,7 @@ async def test_a_worker_that_cannot_call_a_url_names_its_host_alone(url):
 
 @pytest.mark.parametrize("url", ["https://[2001:db8::1]/a", "https://[::ffff:192.0.2.1]:8443?a=b"])
 def test_an_address_in_brackets_is_a_host(url):
-    assert targetspec.url_trouble(url) == ""
+    assert specfields.url_trouble(url) == ""
 
 
 def troubles(**webhook):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.kube import errors, jobbuilder, jobcreation, jobs, port
-from duepoint.targets.job.activejobs import NO_JOBS, ActiveJobs, JobState
+from duepoint.kube import errors, jobbuilder, jobs, port
+from duepoint.targets.jobtarget import NO_JOBS, ActiveJobs, JobState
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import JOB_TEMPLATE
 
@@ -19,7 +19,7 @@ async def make(api: FakeKubernetes, schedule: str, slot: int = 0) -> str:
         slot_us=SLOT_US + slot * 1_000_000, previous_us=None, trigger="Schedule", payload=None,
         time_zone="Etc/UTC",
     )  # fmt: skip
-    await jobcreation.create(api, NAMESPACE, jobbuilder.job_for(JOB_TEMPLATE, facts))
+    await jobs.create(api, NAMESPACE, jobbuilder.job_for(JOB_TEMPLATE, facts))
     return jobbuilder.job_name(facts)
 
 

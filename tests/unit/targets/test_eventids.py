@@ -8,7 +8,7 @@ import hashlib
 import msgspec
 import pytest
 
-from duepoint.targets import eventids
+from duepoint.targets import target
 from duepoint.targets.webhook import request
 from tests.support import builders, firings
 
@@ -25,12 +25,12 @@ def _raw_body(firing):
 
 def test_the_webhook_id_is_the_same_for_every_attempt_and_trigger():
     """Receivers store it, so it must not change between versions of ours either."""
-    assert eventids.webhook_id(builders.UID, SLOT_US) == "msg_fb284fb4a6658653848f64642b0de545"
+    assert target.webhook_id(builders.UID, SLOT_US) == "msg_fb284fb4a6658653848f64642b0de545"
 
 
 def test_webhook_ids_differ_by_schedule_slot_and_run():
     ids = {
-        eventids.webhook_id(uid, slot_us, run_uid)
+        target.webhook_id(uid, slot_us, run_uid)
         for uid in ("a", "b")
         for slot_us in (SLOT_US, SLOT_US + 1)
         for run_uid in ("", "r1", "r2")
@@ -39,21 +39,21 @@ def test_webhook_ids_differ_by_schedule_slot_and_run():
 
 
 def test_parts_of_an_id_cannot_be_shifted_into_one_another():
-    assert eventids.webhook_id("a", 11) != eventids.webhook_id("a\n1", 1)
-    assert eventids.webhook_id("a1", 1) != eventids.webhook_id("a", 11)
+    assert target.webhook_id("a", 11) != target.webhook_id("a\n1", 1)
+    assert target.webhook_id("a1", 1) != target.webhook_id("a", 11)
 
 
 def test_the_event_id_is_the_uid_and_the_slot_in_seconds():
-    assert eventids.event_id("uid", 1_772_366_400_000_000) == "uid-1772366400"
+    assert target.event_id("uid", 1_772_366_400_000_000) == "uid-1772366400"
 
 
 def test_a_slot_off_the_second_shows_its_milliseconds():
-    assert eventids.event_id("uid", 1_772_366_400_050_000) == "uid-1772366400.050"
+    assert target.event_id("uid", 1_772_366_400_050_000) == "uid-1772366400.050"
 
 
 def test_a_manual_run_carries_its_mark():
     mark = hashlib.sha256(b"run").hexdigest()[:10]
-    assert eventids.event_id("uid", 1_000_000, "run") == f"uid-1-{mark}"
+    assert target.event_id("uid", 1_000_000, "run") == f"uid-1-{mark}"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_manual_run_carries_its_mark():
     ],
 )
 def test_instants_are_rfc_3339_in_utc(instant_us, text):
-    assert eventids.instant_text(instant_us) == text
+    assert target.instant_text(instant_us) == text
 
 
 def test_the_standard_body_has_exactly_these_fields():

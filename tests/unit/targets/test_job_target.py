@@ -8,14 +8,14 @@ import pytest
 from duepoint import clock
 from duepoint.kube import errors
 from duepoint.runs import outcome
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.sets import identity
-from duepoint.targets.job import target as jobtarget
+from duepoint.targets import jobtarget
 from tests.fakes import fakekubernetes
 from tests.support import builders, firings
 
 NAME = f"report-{firings.SLOT_US // 1_000_000}"
-SET = identity.SetIdentity(uid="0000-set", namespace="default", name="reminders")
+SET = points.SetIdentity(uid="0000-set", namespace="default", name="reminders")
 
 
 @pytest.fixture

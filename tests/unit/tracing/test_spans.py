@@ -6,18 +6,18 @@ import re
 
 import pytest
 
-from duepoint.targets import eventids
+from duepoint.targets import target
 from duepoint.tracing import spans
 from tests.support import builders
 
-WEBHOOK_ID = eventids.webhook_id(builders.UID, 1_795_311_000_000_000)
+WEBHOOK_ID = target.webhook_id(builders.UID, 1_795_311_000_000_000)
 
 
 def test_the_trace_is_that_of_the_webhook_id_for_every_attempt():
     trace = spans.slot_trace(WEBHOOK_ID, 1.0)
     assert f"{trace.trace_id:032x}" == WEBHOOK_ID.removeprefix("msg_")
     assert spans.slot_trace(WEBHOOK_ID, 1.0) == trace
-    other = spans.slot_trace(eventids.webhook_id(builders.UID, 1_795_311_060_000_000), 1.0)
+    other = spans.slot_trace(target.webhook_id(builders.UID, 1_795_311_060_000_000), 1.0)
     assert {other.trace_id, other.span_id}.isdisjoint({trace.trace_id, trace.span_id})
 
 
@@ -37,7 +37,7 @@ def test_slots_are_sampled_as_opentelemetrys_own_sampler_does(ratio):
     sampler = sampling.TraceIdRatioBased(ratio)
     sampled = 0
     for number in range(2000):
-        webhook_id = eventids.webhook_id(builders.UID, number * 1_000_000)
+        webhook_id = target.webhook_id(builders.UID, number * 1_000_000)
         trace = spans.slot_trace(webhook_id, ratio)
         decision = sampler.should_sample(None, trace.trace_id, "slot").decision
         assert trace.is_sampled == decision.is_sampled()

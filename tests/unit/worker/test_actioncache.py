@@ -9,7 +9,7 @@ import msgspec
 
 from duepoint import shares
 from duepoint.schedules import actions
-from duepoint.targets.job import target as jobtarget
+from duepoint.targets import jobtarget
 from tests.support import firings
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace

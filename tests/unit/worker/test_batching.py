@@ -8,7 +8,6 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import columns
 from duepoint.schedules import points, slots
 from duepoint.schedules import rule as rules
-from duepoint.schedules.sets import identity
 from duepoint.worker import planner, planning
 from tests.support.builders import UID, a_definition, a_rule, at
 
@@ -179,7 +178,7 @@ def test_what_is_not_ordinary_is_planned_alone(rule):
     assert _together(known, chain, NOON + 1000) == []
 
 
-OWNER = identity.SetIdentity(UID, "shop", "reminders", 0)
+OWNER = points.SetIdentity(UID, "shop", "reminders", 0)
 
 
 def _one_off(policy, **rule):

@@ -6,9 +6,8 @@ import pytest
 
 from duepoint.delayqueue import layouts
 from duepoint.kube import errors
-from duepoint.targets import target
-from duepoint.targets.job import activejobs
-from duepoint.targets.job.target import JobTarget
+from duepoint.targets import jobtarget, target
+from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.keepalive import PART
 from duepoint.worker.ownership import Ownership, OwnJobs
 from tests.support.jobworkplace import DOWN, JobWorkplace
@@ -30,7 +29,7 @@ class Place(JobWorkplace):
         self.target = target.Targets(
             job=JobTarget(own_jobs, self.clock), webhook=self.webhooks, stream=self.webhooks
         )
-        self.jobs = activejobs.ActiveJobs(own_jobs)
+        self.jobs = jobtarget.ActiveJobs(own_jobs)
         self.before_claims = self.owned.before_claims
 
 

@@ -11,7 +11,6 @@ from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.schedules.sets import identity
 from duepoint.worker import planning, runlimits
 from tests.support.builders import UID, a_definition, a_rule, at
 
@@ -255,7 +254,7 @@ def test_a_one_off_whose_slot_is_poisonous_stays_with_its_dead_letter(kind):
         rule=rules.at_instant(a_rule(rules.ONCE[0]), NOON),
         once_us=NOON,
         namespace="shop",
-        owner=identity.SetIdentity(UID, "shop", "reminders", 0),
+        owner=points.SetIdentity(UID, "shop", "reminders", 0),
         version=points.TimingVersion(b"vers"),
     )
     point = chain_of(known) if kind is PointKind.CHAIN else occurrence_of(known, kind)

@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import eventids
+from duepoint.targets import target
 from duepoint.tracing import spans
 from duepoint.worker.attempttraces import AttemptTraces
 from tests.support import builders, firings
@@ -40,7 +40,7 @@ async def test_each_attempt_is_a_span_below_that_of_its_slot(place, kept):
     async with place.working(worker):
         await place.clock.advance(19)
     first, second, slot = kept
-    trace_id = int(eventids.webhook_id(known.uid, SLOT).removeprefix("msg_"), 16)
+    trace_id = int(target.webhook_id(known.uid, SLOT).removeprefix("msg_"), 16)
     assert {span.trace_id for span in kept} == {trace_id}
     assert [span.name for span in kept] == ["webhook attempt", "webhook attempt", "slot"]
     assert [span.parent_id for span in kept] == [slot.span_id, slot.span_id, None]

@@ -21,7 +21,7 @@ import yaml
 
 from duepoint import errors
 from duepoint.cli import options
-from duepoint.schedules import nesting
+from duepoint.schedules import jsontext
 
 #: Values in one document: 10,000 Schedules with a hundred fields each.
 LARGEST = 1_000_000
@@ -418,7 +418,7 @@ def _documents(data: bytes) -> Iterator[Any]:
     """
     if data[:1] == b"{":
         try:
-            return iter(_of_json(nesting.clipped(data).decode()))
+            return iter(_of_json(jsontext.clipped(data).decode()))
         except InvalidText as error:
             return iter([error])
         except ValueError:

@@ -22,7 +22,7 @@ from duepoint.cli.cronjob import conversion
 from duepoint.cli.forecast import drawing, suggestions
 from duepoint.cli.forecast.suggestions import Suggestion
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules, schedulespecs
+from duepoint.kube import port, schedules
 from duepoint.schedules import load
 from duepoint.schedules.load import Forecast
 from duepoint.schedules.spec import ScheduleSpec
@@ -105,7 +105,7 @@ class Reading:
     def specs(self, found: Iterable[Found]) -> Iterator[ScheduleSpec]:
         for each in found:
             try:
-                yield schedulespecs.of_item(each.item, absent_us=self.now_us - 1)
+                yield schedules.spec_of(each.item, absent_us=self.now_us - 1)
             except errors.InvalidSpec as error:
                 self.unread.append(f"{each.where}: {error}")
 
@@ -126,7 +126,7 @@ def _of_files(files: Iterable[str], namespace: str) -> Iterator[Found]:
                 continue
             if manifest.kind == "CronJob":  # it has the times of the Schedule that it becomes
                 content, _ = conversion.ported(content, namespace=None, time_zone=None)
-            yield Found(manifest.where, schedulespecs.item_of(content, namespace=namespace))
+            yield Found(manifest.where, schedules.item_of(content, namespace=namespace))
 
 
 async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]:

@@ -25,7 +25,7 @@ from duepoint.cli.local.reports import Record
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs as kubejobs
-from duepoint.kube import port, schedules, schedulespecs
+from duepoint.kube import port, schedules
 from duepoint.kube.local.api import LocalApi
 from duepoint.schedules import slots
 
@@ -321,7 +321,7 @@ def _with_former(row: ScheduleRow, former: set[tuple[str, str]]) -> ScheduleRow:
 def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
     """The next slot by the code that arms it; None where there is none, or no valid spec."""
     try:
-        spec = schedulespecs.of_item(schedulespecs.item_of(item))
+        spec = schedules.spec_of(schedules.item_of(item))
     except errors.InvalidSpec:
         return None
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)

@@ -23,7 +23,7 @@ from duepoint.cli import cluster as clusters
 from duepoint.cli import instants, options, output
 from duepoint.cli.cluster import ClusterSession
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules, schedulespecs
+from duepoint.kube import port, schedules
 from duepoint.schedules import manualruns
 from duepoint.schedules.spec import ScheduleSpec
 
@@ -79,7 +79,7 @@ async def schedule(cluster: ClusterSession, name: str) -> ScheduleSpec:
         raise await clusters.unknown_name(cluster, name) from None
     found = msgspec.json.decode(body, type=schedules.Schedule)
     try:
-        return schedulespecs.of_item(found)
+        return schedules.spec_of(found)
     except errors.InvalidSpec as invalid:
         message = f"Schedule {cluster.namespace}/{name} cannot run: {invalid}"
         raise errors.InvalidSetting("NAME", message) from invalid

@@ -19,7 +19,7 @@ from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts
 from duepoint.controller.status import texts
 from duepoint.runs import history
 from duepoint.runs.history import PastSlot
-from duepoint.schedules import advice, diagnosis, manualruns
+from duepoint.schedules import diagnosis, manualruns
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
@@ -139,7 +139,7 @@ def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     if now_us - changed_us < _LOOKED_AT_WITHIN_US and not found:
         text += ", and it was written a moment ago"
     yield from found
-    yield Finding(cause=advice.NOT_OBSERVED, text=text, since_us=changed_us)
+    yield Finding(cause=diagnosis.NOT_OBSERVED, text=text, since_us=changed_us)
 
 
 def _of_condition(found: Shown) -> Finding:
@@ -170,7 +170,7 @@ def _of_completion(facts: ScheduleFacts, ready: Shown, now_us: int) -> Iterator[
     if not facts.recent and (past_us := _slot_before_creation(facts)):
         before = output.span((facts.created_us - past_us) / _SECOND_US)
         yield Finding(
-            cause=advice.BEFORE_CREATION,
+            cause=diagnosis.BEFORE_CREATION,
             text=f"its last slot, {instants.utc_text(past_us)}, lay {before} before the Schedule"
             f" was created at {instants.utc_text(facts.created_us)}, and no"
             " startingDeadlineSeconds covers it",
@@ -199,14 +199,14 @@ def _before_start(facts: ScheduleFacts, now_us: int) -> Finding | None:
     if start_us is None or start_us <= now_us:
         return None
     text = f"no slot counts before spec.startTime, {instants.utc_text(start_us)}"
-    return Finding(cause=advice.OUTSIDE_WINDOW, text=text)
+    return Finding(cause=diagnosis.OUTSIDE_WINDOW, text=text)
 
 
 def _of_running(facts: ScheduleFacts, slot: PastSlot) -> Iterator[Finding]:
     job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
     if job is not None and job.pod_trouble:
         text = f"Job {job.name} exists, and its Pod does not run: {job.pod_trouble}"
-        yield Finding(cause=advice.POD_STARTING, text=text, since_us=slot.started_us)
+        yield Finding(cause=diagnosis.POD_STARTING, text=text, since_us=slot.started_us)
         return
     cause = Reason.CREATED if slot.job_name else Reason.RUNNING
     yield Finding(cause=cause, text=_sentence(slot), since_us=slot.started_us)
@@ -216,7 +216,7 @@ def _well(facts: ScheduleFacts) -> Finding:
     newest = next((slot for slot in facts.recent if slot.outcome == "Succeeded"), None)
     said = "no slot was due yet" if newest is None else _sentence(newest)
     following = f"; the next is {instants.utc_text(facts.next_us)}" if facts.next_us else ""
-    return Finding(cause=advice.WELL, text=f"nothing is wrong: {said}{following}")
+    return Finding(cause=diagnosis.WELL, text=f"nothing is wrong: {said}{following}")
 
 
 def _streak_us(facts: ScheduleFacts, reason: str) -> int:
@@ -265,7 +265,7 @@ def _unclaimed(facts: ScheduleFacts, slots_us: tuple[int, ...], now_us: int) -> 
         text = "slots have run, and the status does not show them yet: it is late"
     found = tuple(installation(facts, now_us))
     yield from found
-    yield Finding(cause=advice.NOT_CLAIMED, text=text, since_us=oldest_us)
+    yield Finding(cause=diagnosis.NOT_CLAIMED, text=text, since_us=oldest_us)
 
 
 def _was(slots_us: tuple[int, ...]) -> str:
@@ -279,7 +279,7 @@ def installation(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
         return
     if not lease.leads:
         text = "no operator leads" if not lease.holder else "the operator does not renew its Lease"
-        yield Finding(cause=advice.NO_OPERATOR, text=text, since_us=lease.renewed_us)
+        yield Finding(cause=diagnosis.NO_OPERATOR, text=text, since_us=lease.renewed_us)
     state = lease.state
     if state is None:
         return
@@ -290,20 +290,20 @@ def installation(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     if state.redis_down_since:
         since_us = _instant_us(state.redis_down_since)
         yield Finding(
-            cause=advice.QUEUE_DOWN, text="Redis does not answer the operator", since_us=since_us
+            cause=diagnosis.QUEUE_DOWN, text="Redis does not answer the operator", since_us=since_us
         )
         return
     for worker, trouble in state.worker_troubles.items():
         if "clock" in trouble:
-            yield Finding(cause=advice.CLOCK, text=f"worker {worker}: {trouble}")
+            yield Finding(cause=diagnosis.CLOCK, text=f"worker {worker}: {trouble}")
     if clock := state.troubles.get("clock"):
-        yield Finding(cause=advice.CLOCK, text=f"operator: {clock}")
+        yield Finding(cause=diagnosis.CLOCK, text=f"operator: {clock}")
     if state.workers == 0:
-        yield Finding(cause=advice.NO_WORKER, text="no worker lives", since_us=0)
+        yield Finding(cause=diagnosis.NO_WORKER, text="no worker lives", since_us=0)
     elif state.lag_seconds > _LONG_LAG_SECONDS and lease.leads:
         lag = output.span(state.lag_seconds)
         text = f"{state.due} points are due, the oldest for {lag}, with {state.workers} workers"
-        yield Finding(cause=advice.NOT_CLAIMED, text=text)
+        yield Finding(cause=diagnosis.NOT_CLAIMED, text=text)
 
 
 def _instant_us(text: str) -> int:
@@ -332,13 +332,13 @@ def _of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Iterator[Finding]
         yield outside
     elif at_us > now_us:
         text = f"it is due in {output.span((at_us - now_us) / _SECOND_US)}"
-        yield Finding(cause=advice.NOT_YET, text=text)
+        yield Finding(cause=diagnosis.NOT_YET, text=text)
     elif suspended is not None and suspended.since_us <= at_us:
         yield suspended
     elif not stands:
         yield from _stopped(facts, now_us)
     elif facts.settled.is_open(at_us):
-        put_off = Finding(cause=advice.NOT_CLAIMED, text="it was put off, and is tried again")
+        put_off = Finding(cause=diagnosis.NOT_CLAIMED, text="it was put off, and is tried again")
         found = diagnosis.troubles(facts.conditions.values())
         yield from tuple(map(_of_condition, found)) or (put_off,)
     elif kept := [slot for slot in facts.kept or () if slot.covers(at_us)]:
@@ -349,7 +349,7 @@ def _of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Iterator[Finding]
     elif at_us in unclaimed_us(facts, now_us):
         yield from _unclaimed(facts, (at_us,), now_us)
     else:
-        yield Finding(cause=advice.NOT_YET, text="it was due a moment ago; ask again")
+        yield Finding(cause=diagnosis.NOT_YET, text="it was due a moment ago; ask again")
 
 
 def _shown(facts: ScheduleFacts, at_us: int) -> Iterator[PastSlot]:
@@ -388,20 +388,20 @@ def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
     timing = facts.spec.rule.timing
     if timing.start_us is not None and at_us < timing.start_us:
         text = f"it lies before spec.startTime, {instants.utc_text(timing.start_us)}"
-        return Finding(cause=advice.OUTSIDE_WINDOW, text=text)
+        return Finding(cause=diagnosis.OUTSIDE_WINDOW, text=text)
     if timing.end_us is not None and at_us >= timing.end_us:
         text = f"it does not lie before spec.endTime, {instants.utc_text(timing.end_us)}"
-        return Finding(cause=advice.OUTSIDE_WINDOW, text=text)
+        return Finding(cause=diagnosis.OUTSIDE_WINDOW, text=text)
     if timeline.at_or_before(at_us) != at_us:
         before_us, after = timeline.at_or_before(at_us), timeline.next_after(at_us)
         local = instants.LocalTime(facts.zone)
         near = [] if before_us is None else [f"before it {local.text(before_us)}"]
         near += [] if after is None else [f"after it {local.text(after.slot_us)}"]
         text = f"{local.text(at_us)} is no slot; {', '.join(near) or 'there is none near it'}"
-        return Finding(cause=advice.NOT_A_SLOT, text=text)
+        return Finding(cause=diagnosis.NOT_A_SLOT, text=text)
     if at_us <= facts.created_us:
         text = f"the Schedule was created after it, at {instants.utc_text(facts.created_us)}"
-        return Finding(cause=advice.BEFORE_CREATION, text=text)
+        return Finding(cause=diagnosis.BEFORE_CREATION, text=text)
     return None
 
 
@@ -423,13 +423,13 @@ def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
             f"; the spec was written at {instants.utc_text(edited_us)}, and slots before an edit of"
             " the timing do not run"
         )
-    return Finding(cause=advice.NO_RECORD, text=text)
+    return Finding(cause=diagnosis.NO_RECORD, text=text)
 
 
 def _of_job(job: JobFacts) -> Finding:
     if job.pod_trouble:
         text = f"Job {job.name} exists, and its Pod does not run: {job.pod_trouble}"
-        return Finding(cause=advice.POD_STARTING, text=text)
+        return Finding(cause=diagnosis.POD_STARTING, text=text)
     state = "has ended" if job.is_over else "exists and has not ended"
     return Finding(
         cause=Reason.SUCCEEDED if job.is_over else Reason.CREATED,

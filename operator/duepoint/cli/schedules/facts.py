@@ -14,7 +14,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.controller.status import texts
-from duepoint.kube import installation, schedulespecs
+from duepoint.kube import installation, schedules
 from duepoint.runs.history import PastSlot
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import diagnosis, slots
@@ -166,7 +166,7 @@ def of_object(found: Object) -> ScheduleFacts:
 
 def _spec(found: Object) -> tuple[ScheduleSpec | None, str]:
     try:
-        return schedulespecs.of_item(schedulespecs.item_of(found)), ""
+        return schedules.spec_of(schedules.item_of(found)), ""
     except errors.InvalidSpec as invalid:
         return None, str(invalid)
 

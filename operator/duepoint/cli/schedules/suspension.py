@@ -21,7 +21,7 @@ from duepoint import errors
 from duepoint.cli import cluster, instants, options, output
 from duepoint.cli.schedules import gathering, listing
 from duepoint.expressions import durations
-from duepoint.kube import port, schedules, schedulespecs
+from duepoint.kube import port, schedules
 
 _MANAGER = "duepoint-cli"
 #: A number with a unit, and no date.
@@ -180,7 +180,7 @@ async def _changed(
         for one in found:
             spec = one.get("spec") or {}
             holds = spec.get("suspend"), spec.get("suspendUntil")
-            is_suspended = schedulespecs.is_suspended(*holds, now_us)
+            is_suspended = schedules.is_suspended(*holds, now_us)
             left.append(change.why_left(spec, is_suspended=is_suspended))
         changing = [one for one, why in zip(found, left, strict=True) if not why]
         if change.asks and changing and not _is_agreed(changing):

@@ -16,7 +16,7 @@ from duepoint import errors
 from duepoint.cli import cluster, instants, options, output
 from duepoint.cli.schedules import causes, gathering
 from duepoint.cli.schedules.facts import ScheduleFacts
-from duepoint.schedules import advice
+from duepoint.schedules import diagnosis
 
 
 @click.command()
@@ -120,4 +120,4 @@ def lines(facts: ScheduleFacts, answer: causes.Explanation) -> Iterator[str]:
 def _steps(facts: ScheduleFacts, answer: causes.Explanation) -> tuple[str, ...]:
     """What to do about the cause, in commands that can be copied."""
     at = {"at": instants.utc_text(answer.slot_us)} if answer.slot_us else {}
-    return advice.of(answer.cause.cause, namespace=facts.namespace, name=facts.name, **at)
+    return diagnosis.steps_for(answer.cause.cause, namespace=facts.namespace, name=facts.name, **at)

@@ -23,7 +23,7 @@ from duepoint.controller.status import texts
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobbuilder, jobs, podends, port
+from duepoint.kube import jobbuilder, jobs, pods, port
 
 #: After a list and watch that lived so long, the backoff starts anew.
 _HEALTHY_SECONDS = 60.0
@@ -180,7 +180,7 @@ class JobWatch:
             return ""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                return await podends.of_job(self._term.api, namespace, job_name)
+                return await pods.of_job(self._term.api, namespace, job_name)
         except (TimeoutError, kube_errors.ApiError) as trouble:
             telemetry.logger.debug("pods not read", job=job_name, error=str(trouble))
             return ""

@@ -20,7 +20,7 @@ from duepoint.controller.status.texts import instant
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events
+from duepoint.kube import pods
 
 #: A Job controller that works creates the Pods of a Job within this.
 PATIENCE_SECONDS = 30.0
@@ -80,7 +80,7 @@ class JobsWithoutPods:
     async def _refusal(self, job: JobWithoutPods) -> str | None:
         """The newest refusal of its Pods, "" = unknown; None where it cannot be read now."""
         try:
-            return await events.newest_pod_refusal(self._term.api, job.namespace, job.uid)
+            return await pods.newest_pod_refusal(self._term.api, job.namespace, job.uid)
         except kube_errors.Forbidden:
             return ""  # the rights of an older release; the report goes without the reason
         except kube_errors.ApiError as trouble:
@@ -95,5 +95,5 @@ def _message(job: JobWithoutPods, refusal: str) -> str:
         return f"{beginning}; `{look}` may say why"
     # Each attempt names another Pod; a message that changes with it would be new for ever.
     text = re.sub(rf' "{re.escape(job.name)}-[^"]*"', "", refusal.strip())[:_MESSAGE_LIMIT]
-    advice = events.pod_advice(refusal)
+    advice = pods.pod_advice(refusal)
     return f"{beginning}: {text}; {advice}; it goes on by itself then, or delete the Job"

@@ -16,11 +16,11 @@ import msgspec
 
 from duepoint import errors
 from duepoint.controller import plan
-from duepoint.kube import jobbuilder, jobcreation, port
+from duepoint.kube import jobbuilder, jobs, port
 from duepoint.schedules import actions
 from duepoint.schedules.definition import Definition
 
-Verdict = jobcreation.Valid | jobcreation.InvalidTemplate | jobcreation.NotNow
+Verdict = jobs.Valid | jobs.InvalidTemplate | jobs.NotNow
 _Key = tuple[str, bytes, int]
 
 #: Verdicts kept; the least recently used go first.
@@ -54,11 +54,11 @@ class DryRuns:
         """
         action = wanted.namespace, wanted.target
         if action in self._valid:
-            return jobcreation.Valid()
+            return jobs.Valid()
         try:
             job = jobbuilder.job_for(target.template, _facts(wanted, payload))
         except errors.InvalidSpec as error:
-            return jobcreation.InvalidTemplate(str(error))
+            return jobs.InvalidTemplate(str(error))
         # Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit.
         spec = target.template.get("spec")
         is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
@@ -72,7 +72,7 @@ class DryRuns:
             verdict = await self._shared(key, wanted.namespace, job)
         # Whose Job it is says nothing about it: neither length of name nor annotations.
         is_alike_for_all = not is_indexed and len(msgspec.json.encode(job)) < _ROOMY_BYTES
-        if isinstance(verdict, jobcreation.Valid) and is_alike_for_all:
+        if isinstance(verdict, jobs.Valid) and is_alike_for_all:
             self._valid[action] = None
             if len(self._valid) > _REMEMBERED:
                 self._valid.popitem(last=False)
@@ -82,7 +82,7 @@ class DryRuns:
         under_way = self._asking.get(key)
         if under_way is not None:
             return await asyncio.shield(under_way)
-        asked = asyncio.ensure_future(jobcreation.dry_run(self._api, namespace, job))
+        asked = asyncio.ensure_future(jobs.dry_run(self._api, namespace, job))
         self._asking[key] = asked
         try:
             verdict = await asked
@@ -91,7 +91,7 @@ class DryRuns:
             raise
         finally:
             del self._asking[key]
-        if not isinstance(verdict, jobcreation.NotNow):
+        if not isinstance(verdict, jobs.NotNow):
             self._verdicts[key] = verdict
             if len(self._verdicts) > _REMEMBERED:
                 self._verdicts.popitem(last=False)

@@ -29,7 +29,7 @@ from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.faults import FaultPoint
-from duepoint.kube import jobcreation
+from duepoint.kube import jobs
 from duepoint.schedules import actions, ownstreams, points, spec
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
@@ -244,7 +244,7 @@ class Reconcile:
         if made is None:
             return Applied(report=None, definition=stored)
         verdict = await self._verdict(wanted, made, status, asks=is_alone)
-        if isinstance(verdict, jobcreation.Valid | jobcreation.NotNow):
+        if isinstance(verdict, jobs.Valid | jobs.NotNow):
             return _Decision(look, wanted, stored, made, verdict, needs_check)
         if verdict is None or not is_alone:
             return None
@@ -274,11 +274,11 @@ class Reconcile:
         target = wanted.action.target
         is_known = status.has_accepted(wanted.generation) or self._is_proven(wanted)
         if not isinstance(target, actions.JobAction) or is_known:
-            return jobcreation.Valid()
+            return jobs.Valid()
         payload = wanted.action.payload
         verdict = await self._dry_runs.verdict(made.definition, target, payload, asks=asks)
-        if isinstance(verdict, jobcreation.NotNow) and self._is_proven(wanted):
-            return jobcreation.Valid()  # proven while the API server was asked
+        if isinstance(verdict, jobs.NotNow) and self._is_proven(wanted):
+            return jobs.Valid()  # proven while the API server was asked
         return verdict
 
     def _is_proven(self, wanted: spec.ScheduleSpec) -> bool:
@@ -328,7 +328,7 @@ class Reconcile:
         if one.needs_check and not await self._ask_for_check(known):
             return None
         is_wider = plan.is_wider(one.stored, known)
-        if isinstance(one.verdict, jobcreation.NotNow):
+        if isinstance(one.verdict, jobs.NotNow):
             report = statusconditions.dry_run_pending(one.spec, one.plan, one.verdict.message)
             return Applied(report=report, definition=known, is_final=False, is_wider=is_wider)
         if not is_alone and one.stored is None and self._is_reported(one):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from duepoint.schedules.sets import members, rowturns, setspec
+from duepoint.schedules.sets import members, setspec
 
 #: What a message says of one row, in characters.
 _MOST_TEXT = 200
@@ -61,8 +61,8 @@ class RowsReading:
         """Read these places and texts."""
         found = self._found
         for place, text in texts:
-            if len(text) > rowturns.MOST_ROW_BYTES:
-                most = rowturns.MOST_ROW_BYTES
+            if len(text) > members.MOST_ROW_BYTES:
+                most = members.MOST_ROW_BYTES
                 found.wrong.append(f"{place}: has {len(text)} bytes; write at most {most}")
                 continue
             row = self._reader.row(text, now_us=self._now_us)

@@ -37,7 +37,7 @@ from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedulesets
+from duepoint.kube import port, schedules
 from duepoint.schedules import ownstreams
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
@@ -151,8 +151,8 @@ class ScheduleSets:
         held = await self._term.queue.sets.all()
         listed: set[str] = set()
         for namespace in self._term.namespaces or (None,):
-            path = schedulesets.collection(namespace)
-            async for page in self._term.api.list_pages(path, schedulesets.ScheduleSet):
+            path = schedules.set_collection(namespace)
+            async for page in self._term.api.list_pages(path, schedules.ScheduleSet):
                 for item in page.items:
                     seen = observed.of_object(item)
                     listed.add(seen.uid)
@@ -250,19 +250,19 @@ class ScheduleSets:
         if seen.deleted:
             await self._delete(state, seen)
             return None
-        held = await schedulesets.hold(self._term.api, item)
-        if held is not schedulesets.Held.DONE:
+        held = await schedules.hold_set(self._term.api, item)
+        if held is not schedules.Held.DONE:
             return _STALE_SECONDS
         return await self._apply(state, seen)
 
-    async def _read(self, change: Observed) -> schedulesets.ScheduleSet | None:
+    async def _read(self, change: Observed) -> schedules.ScheduleSet | None:
         """The object; no older state than was seen before, unless it was restored."""
         api, name = self._term.api, change.name
-        found = await schedulesets.read(api, change.namespace, name, not_before=change.version)
+        found = await schedules.read_set(api, change.namespace, name, not_before=change.version)
         state = self.states.get(change.uid)
         if found is None or state is None or port.version_of(found.metadata) >= state.seen.version:
             return found
-        return await schedulesets.read(api, change.namespace, name)
+        return await schedules.read_set(api, change.namespace, name)
 
     async def _apply(self, state: FollowedSet, seen: Observed) -> float | None:
         applied = await self._reconcile.apply(
@@ -361,11 +361,11 @@ class ScheduleSets:
 
     async def _release(self, record: SetRecord) -> float | None:
         """Nothing is left of a set: let its object go, and a new one of its name in."""
-        item = await schedulesets.read(self._term.api, record.namespace, record.name)
+        item = await schedules.read_set(self._term.api, record.namespace, record.name)
         if item is not None and item.metadata.uid == record.uid:
             if item.metadata.deletion_timestamp is None:
                 self._tasks.put(record.uid, observed.of_object(item).without_texts())
-            elif await schedulesets.release(self._term.api, item) is schedulesets.Held.STALE:
+            elif await schedules.release_set(self._term.api, item) is schedules.Held.STALE:
                 return _STALE_SECONDS
             telemetry.logger.info("scheduleset removed", set=record.place)
         elif item is not None:

@@ -16,7 +16,7 @@ from duepoint.controller.schedulesets.setstatus import SetFacts
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue.inspection.durability import ServerDurability
-from duepoint.kube import schedules, schedulesets
+from duepoint.kube import schedules
 
 #: Between two writes of the status of a set of which only numbers change.
 INTERVAL_SECONDS = 10.0
@@ -98,7 +98,7 @@ class SetPublisher:
         if state is None:
             return
         seen = state.seen
-        item = await schedulesets.read(self._term.api, seen.namespace, seen.name)
+        item = await schedules.read_set(self._term.api, seen.namespace, seen.name)
         if item is None or item.metadata.uid != uid:
             return
         state.adopt_published(bytes(item.status))

@@ -23,7 +23,7 @@ from duepoint.controller.schedulesets import setreports
 from duepoint.controller.schedulesets.setreports import SetReport
 from duepoint.controller.term import TermContext
 from duepoint.faults import FaultPoint
-from duepoint.kube import jobcreation
+from duepoint.kube import jobs
 from duepoint.model import scheduleset as model
 from duepoint.schedules import actions, ownstreams
 from duepoint.schedules import definition as definitions
@@ -85,7 +85,7 @@ class SetReconcile:
             return await self._refuse(seen, stored, report, spread)
         refusal = await self._refusal(spec, is_accepted=is_accepted)
         verdict = None if refusal else await self._verdict(spec, is_accepted=is_accepted)
-        if isinstance(verdict, jobcreation.InvalidTemplate):
+        if isinstance(verdict, jobs.InvalidTemplate):
             refusal = (Reason.INVALID_JOB_TEMPLATE, verdict.message)
         if refusal:
             report = setreports.stalled(seen.generation, *refusal, spread=spread)
@@ -104,7 +104,7 @@ class SetReconcile:
         await faults.reach(FaultPoint.BEFORE_SET_STORED)
         await self._term.queue.sets.store(record, spec.blob, self._term.epoch)
         await faults.reach(FaultPoint.AFTER_SET_STORED)
-        if isinstance(verdict, jobcreation.NotNow):
+        if isinstance(verdict, jobs.NotNow):
             report = setreports.dry_run_pending(spec, verdict.message, spread=spread)
         else:
             report = setreports.ready(spec, spread=spread)
@@ -180,7 +180,7 @@ class SetReconcile:
 
     async def _verdict(
         self, spec: setspec.SetSpec, *, is_accepted: bool
-    ) -> jobcreation.Valid | jobcreation.InvalidTemplate | jobcreation.NotNow | None:
+    ) -> jobs.Valid | jobs.InvalidTemplate | jobs.NotNow | None:
         """Whether Jobs of the template can be created; asked only for what was never accepted."""
         target = spec.action.target
         if not isinstance(target, actions.JobAction) or is_accepted:

@@ -25,10 +25,10 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import schedulesets, secrets
+from duepoint.kube import schedules, secrets
 from duepoint.model import scheduleset as model
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.sets import members, rowturns, setspec
+from duepoint.schedules.sets import members, setspec
 from duepoint.schedules.sets.setrecord import SetRecord
 
 #: From one look at a ConfigMap to the next.
@@ -216,7 +216,7 @@ class SetRows:
         """
         rows = spec.rows
         if isinstance(rows, setspec.InlineRows):
-            item = await schedulesets.read(
+            item = await schedules.read_set(
                 self._term.api, spec.namespace, spec.name, not_before=state.seen.version
             )
             if item is None or (item.metadata.uid, item.metadata.generation) != (
@@ -257,7 +257,7 @@ class SetRows:
             raise _Unusable(Reason.ROWS_INVALID, message)
         clock = self._term.clock
         reading = rowtexts.RowsReading(members.RowReader(spec.settings), now_us=clock.now_us())
-        for some in rowturns.turns([len(text) for _, text in source.texts]):
+        for some in members.row_turns([len(text) for _, text in source.texts]):
             reading.read(source.texts[some])
             await clock.sleep(0)  # the Lease is renewed in between
         return reading.ended()

@@ -49,7 +49,6 @@ from duepoint.schedules.definition import (
     Definition,
     State,
 )
-from duepoint.schedules.sets import identity as setidentity
 
 FORMAT = 1
 STATE_OFFSET = 1
@@ -143,7 +142,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         namespace: str,
         rule: rules.Rule,
         target: str,
-        owner: setidentity.SetIdentity | None = None,
+        owner: points.SetIdentity | None = None,
         is_paused: bool = False,
     ) -> Definition:
         """The definition, once its numbers have been looked up."""

@@ -24,10 +24,10 @@ import msgspec
 
 from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
+from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
-from duepoint.schedules.sets import entries as setentries
-from duepoint.schedules.sets import identity as setidentity
+from duepoint.schedules.sets import setrecord
 
 
 class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
@@ -44,7 +44,7 @@ class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
     namespace: str
     rule: rules.Rule
     target: str
-    owner: setidentity.SetIdentity | None = None
+    owner: points.SetIdentity | None = None
 
     @property
     def is_large(self) -> bool:
@@ -264,7 +264,7 @@ class ColumnReader:
         self,
         shard: messages.ShardId,
         kinds: set[bytes],
-        entries: Mapping[int, setentries.SetEntry | None],
+        entries: Mapping[int, setrecord.SetEntry | None],
     ) -> dict[Hashable, DefinitionKind]:
         """What the kinds stand for, without members whose set does not fire, or is not known."""
         known: dict[bytes, DefinitionKind | None] = self.interned.derived(shard)
@@ -294,7 +294,7 @@ class ColumnReader:
         self,
         kind: bytes,
         known: DefinitionKind,
-        entries: Mapping[int, setentries.SetEntry | None],
+        entries: Mapping[int, setrecord.SetEntry | None],
     ) -> DefinitionKind | None:
         """The kind with what its set does now; one of a Schedule says so itself."""
         if known.owner is None:
@@ -317,7 +317,7 @@ class ColumnReader:
             with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
                 known_rule = reading.parsed_rule(self.reader.text(shard, rule))
                 if self.reader.set_lanes_among(shard, [namespace]):
-                    owner = setidentity.parse(self.reader.text(shard, namespace))
+                    owner = points.parse_set(self.reader.text(shard, namespace))
                     read[kind] = DefinitionKind(owner.namespace, known_rule, "", owner)
                     continue
                 read[kind] = DefinitionKind(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import interning, reading
-from duepoint.schedules.sets import identity as setidentity
+from duepoint.schedules import points
 
 
 class Lane(NamedTuple):
@@ -51,12 +51,12 @@ def count_field(lane: int) -> str:
     return f"c{lane}"
 
 
-def tally_field(owner: setidentity.SetIdentity) -> str:
+def tally_field(owner: points.SetIdentity) -> str:
     """The field of ``meta`` that says how slots of a set's members have ended (runs.lua)."""
     return f"t{owner.uid}"
 
 
-def text_of(owner: setidentity.SetIdentity) -> bytes:
+def text_of(owner: points.SetIdentity) -> bytes:
     """The set's interned text."""
     return interning.entry(interning.TextKind.SET, owner.text)
 

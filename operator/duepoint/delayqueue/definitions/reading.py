@@ -31,8 +31,7 @@ from duepoint.delayqueue.definitions import codec, interning, signedblobs
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
-from duepoint.schedules.sets import entries as setentries
-from duepoint.schedules.sets import identity as setidentity
+from duepoint.schedules.sets import setrecord
 
 log = structlog.get_logger(__name__)
 
@@ -208,11 +207,11 @@ class DefinitionReader:
 
     def entries_among(
         self, shard: messages.ShardId, values: Sequence[bytes | None]
-    ) -> dict[int, setentries.SetEntry | None]:
+    ) -> dict[int, setrecord.SetEntry | None]:
         """What the fields said, by lane; None where the shard does not know the set."""
         lanes = self._set_lanes.get(shard, ())
         return {
-            lane: None if value is None else setentries.parse(value)
+            lane: None if value is None else setrecord.parse_entry(value)
             for lane, value in zip(lanes, values, strict=False)  # a lane may have come since
         }
 
@@ -220,8 +219,8 @@ class DefinitionReader:
         self,
         shard: messages.ShardId,
         of_sets: set[int],
-        known: Mapping[int, setentries.SetEntry | None],
-    ) -> Mapping[int, setentries.SetEntry | None]:
+        known: Mapping[int, setrecord.SetEntry | None],
+    ) -> Mapping[int, setrecord.SetEntry | None]:
         """What the shard knows of these sets, where that was not read along."""
         missing = sorted(of_sets - known.keys())
         if missing:
@@ -230,7 +229,7 @@ class DefinitionReader:
                 ("HMGET", self.index.shard(shard).meta, *(f"s{lane}" for lane in missing)),
             )
             known = {**known} | {
-                lane: None if value is None else setentries.parse(value)
+                lane: None if value is None else setrecord.parse_entry(value)
                 for lane, value in zip(missing, values, strict=True)
             }
             expected = self._set_lanes.setdefault(shard, [])
@@ -242,7 +241,7 @@ class DefinitionReader:
         self,
         shard: messages.ShardId,
         packed: Mapping[points.ScheduleId, codec.Packed],
-        entries: Mapping[int, setentries.SetEntry | None],
+        entries: Mapping[int, setrecord.SetEntry | None],
     ) -> tuple[dict[points.ScheduleId, definitions.Definition], list[points.ScheduleId]]:
         """The definitions, and those members whose set is gone."""
         found: dict[points.ScheduleId, definitions.Definition] = {}
@@ -324,7 +323,7 @@ class DefinitionReader:
                     namespaces[lane] = text[1:].decode()
             elif text.startswith(interning.TextKind.SET.encode()):
                 with contextlib.suppress(ValueError):
-                    of_sets[lane] = setidentity.parse(text[1:]).namespace
+                    of_sets[lane] = points.parse_set(text[1:]).namespace
         return namespaces, of_sets
 
     async def lanes(self, shard: messages.ShardId) -> dict[int, tuple[str, ...]]:
@@ -438,7 +437,7 @@ class DefinitionReader:
         self,
         shard: messages.ShardId,
         packed: codec.Packed,
-        entries: Mapping[int, setentries.SetEntry | None],
+        entries: Mapping[int, setrecord.SetEntry | None],
     ) -> definitions.Definition | None:
         """None: it is a member of a set that is gone."""
         text = packed.rule if isinstance(packed.rule, bytes) else self.text(shard, packed.rule)
@@ -446,7 +445,7 @@ class DefinitionReader:
             entry = entries[packed.namespace]
             if entry is None or entry.is_gone:
                 return None
-            owner = setidentity.parse(self.text(shard, packed.namespace))
+            owner = points.parse_set(self.text(shard, packed.namespace))
             return packed.resolved(
                 namespace=owner.namespace,
                 rule=parsed_rule(text),
@@ -467,7 +466,7 @@ def _populations(text: bytes, shard_index: int, shards: int) -> tuple[str, ...]:
         return (keys.population_of(text[1:].decode()),)
     if not text.startswith(interning.TextKind.SET.encode()):
         return ()
-    owner = setidentity.parse(text[1:])
+    owner = points.parse_set(text[1:])
     found = keys.set_populations(owner.uid, owner.spread, shard_index, shards)
     return tuple(map(keys.population_name, found))
 

@@ -18,7 +18,6 @@ from duepoint.delayqueue import messages
 from duepoint.runs import run as runs
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.sets import identity as setidentity
 
 
 class UnknownFormat(ValueError):
@@ -142,8 +141,8 @@ def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> byt
     return runs.pack([event])
 
 
-def _owner(text: str) -> setidentity.SetIdentity | None:
+def _owner(text: str) -> points.SetIdentity | None:
     try:
-        return setidentity.parse(text.encode()) if text else None
+        return points.parse_set(text.encode()) if text else None
     except ValueError:
         return None

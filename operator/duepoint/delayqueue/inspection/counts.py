@@ -18,7 +18,6 @@ from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
-from duepoint.schedules.sets import identity as setidentity
 
 #: Shards looked at side by side: more would only wait for one another in the server.
 _SIDE_BY_SIDE = 8
@@ -379,7 +378,7 @@ def _namespace_of(text: bytes | None) -> str | None:
     if text is None or not text.startswith(interning.TextKind.SET.encode()):
         return None if text is None else text[1:].decode(errors="replace")
     try:
-        return setidentity.parse(text[1:]).namespace
+        return points.parse_set(text[1:]).namespace
     except ValueError:
         return None
 

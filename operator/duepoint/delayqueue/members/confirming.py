@@ -15,7 +15,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.members import rows
 from duepoint.delayqueue.wire import nodes
-from duepoint.schedules.sets import identity as setidentity
+from duepoint.schedules import points
 
 #: Scripts of one round trip.
 _CALLS_TOGETHER = 64
@@ -28,7 +28,7 @@ class Confirmations:
     index: index.Index
 
     async def wait_until_safe(
-        self, owner: setidentity.SetIdentity, names: Iterable[str], safety: nodes.Safety
+        self, owner: points.SetIdentity, names: Iterable[str], safety: nodes.Safety
     ) -> None:
         """What stands of these members is safe; raises NotDurable where it is not in time."""
         layout = self.index.known_layout()
@@ -37,7 +37,7 @@ class Confirmations:
             await self._wait(layout.former, lows, safety, is_leaving=True)
         await self._wait(layout, lows, safety, is_leaving=False)
 
-    def _lows(self, owner: setidentity.SetIdentity, names: Iterable[str]) -> set[int]:
+    def _lows(self, owner: points.SetIdentity, names: Iterable[str]) -> set[int]:
         ids = rows.Ids(owner, self.index.buckets)
         return {ids.of(name.encode())[1] for name in names}
 

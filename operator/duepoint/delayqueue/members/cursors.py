@@ -16,7 +16,7 @@ import msgspec
 from duepoint.delayqueue import layouts, messages
 from duepoint.delayqueue.definitions import signedblobs
 from duepoint.delayqueue.members import values
-from duepoint.schedules.sets import identity as setidentity
+from duepoint.schedules import points
 
 _MAC_LENGTH = 12
 _LONGEST = 512
@@ -24,9 +24,7 @@ _LONGEST = 512
 PlaceT = TypeVar("PlaceT", bound=msgspec.Struct)
 
 
-def text(
-    signed: signedblobs.SignedBlobs, owner: setidentity.SetIdentity, place: msgspec.Struct
-) -> str:
+def text(signed: signedblobs.SignedBlobs, owner: points.SetIdentity, place: msgspec.Struct) -> str:
     """The cursor for a place."""
     content = msgspec.msgpack.encode(place)
     mac = _mac(signed, owner, type(place), content)
@@ -35,7 +33,7 @@ def text(
 
 def parse(
     signed: signedblobs.SignedBlobs,
-    owner: setidentity.SetIdentity,
+    owner: points.SetIdentity,
     kind: type[PlaceT],
     cursor: str,
 ) -> PlaceT:
@@ -68,7 +66,7 @@ async def layout_of(known: layouts.Layouts, number: int | None) -> messages.Layo
 
 def _signed_content(
     signed: signedblobs.SignedBlobs,
-    owner: setidentity.SetIdentity,
+    owner: points.SetIdentity,
     kind: type[msgspec.Struct],
     cursor: str,
 ) -> bytes | None:
@@ -85,7 +83,7 @@ def _signed_content(
 
 def _mac(
     signed: signedblobs.SignedBlobs,
-    owner: setidentity.SetIdentity,
+    owner: points.SetIdentity,
     kind: type[msgspec.Struct],
     content: bytes,
 ) -> bytes:

@@ -17,7 +17,6 @@ from duepoint.delayqueue.definitions import lanes, records, signedblobs
 from duepoint.delayqueue.members import cursors, lookups, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
-from duepoint.schedules.sets import identity as setidentity
 from duepoint.schedules.sets import setrecord
 
 #: Points of a shard that are looked at for retries.
@@ -192,7 +191,7 @@ class MemberDues:
 
     async def _open_points(
         self,
-        owner: setidentity.SetIdentity,
+        owner: points.SetIdentity,
         numbers: Mapping[messages.ShardId, int],
         chosen: Sequence[tuple[messages.ShardId, bytes, int | None]],
     ) -> list[values.OpenPoint]:

@@ -14,7 +14,6 @@ from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, lanes, signedblobs
 from duepoint.delayqueue.members import cursors, lookups, values
 from duepoint.schedules import points
-from duepoint.schedules.sets import identity as setidentity
 from duepoint.schedules.sets import setrecord
 
 #: Buckets of one script, most of them of some fifty members, and scripts of one page.
@@ -68,7 +67,7 @@ class MemberPages:
 
     async def _step(
         self,
-        owner: setidentity.SetIdentity,
+        owner: points.SetIdentity,
         layout: messages.Layout,
         at: _Walked,
         *,
@@ -112,7 +111,7 @@ class MemberPages:
 
 
 def buckets_of(
-    index_: index.Index, owner: setidentity.SetIdentity, shard: messages.ShardId, shards: int
+    index_: index.Index, owner: points.SetIdentity, shard: messages.ShardId, shards: int
 ) -> keys.SetBuckets:
     """Every bucket of a shard that may hold members of the set.
 

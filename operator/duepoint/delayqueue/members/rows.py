@@ -19,7 +19,6 @@ from duepoint.delayqueue.members import values
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, slots
 from duepoint.schedules import rule as rules
-from duepoint.schedules.sets import identity as setidentity
 
 _VERSION_LENGTH, _UID_LENGTH = 4, 16
 _FINGERPRINT = slice(_VERSION_LENGTH, _VERSION_LENGTH + definitions.FINGERPRINT_LENGTH)
@@ -94,7 +93,7 @@ class MemberFacts(msgspec.Struct, frozen=True, gc=False):
 class Ids:
     """The ids of a set's members, in an index with so many buckets of a population."""
 
-    def __init__(self, owner: setidentity.SetIdentity, buckets: int) -> None:
+    def __init__(self, owner: points.SetIdentity, buckets: int) -> None:
         self._buckets = buckets
         self._begun = hashlib.sha256(f"{owner.uid}/".encode())
         self._own, self._of_set = points.member_bits(owner.uid, owner.spread)
@@ -110,7 +109,7 @@ class Ids:
         return points.ScheduleId(high + low.to_bytes(2)), low, bucket
 
 
-def shared_by(rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> Shared:
+def shared_by(rule: rules.Rule, owner: points.SetIdentity, now_us: int) -> Shared:
     """What members written now with this rule have in common."""
     once = rule.timing.schedules == rules.ONCE
     is_inline = not once and rule.is_private
@@ -140,7 +139,7 @@ class KnownRules:
     def __init__(self) -> None:
         self._known: dict[int, Shared] = {}
 
-    def shared(self, rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> Shared:
+    def shared(self, rule: rules.Rule, owner: points.SetIdentity, now_us: int) -> Shared:
         """As ``shared_by``, of any set: what depends on the owner is not shared."""
         known = self._known.get(id(rule))
         if known is None or known.rule is not rule or not known.since_us <= now_us < known.until_us:
@@ -152,7 +151,7 @@ class KnownRules:
 
 
 def due_of(
-    row: Row, owner: setidentity.SetIdentity, now_us: int, created_us: int
+    row: Row, owner: points.SetIdentity, now_us: int, created_us: int
 ) -> tuple[definitions.State, int | None]:
     """The state of a member written now, and its next due."""
     shared, at_us = row.shared, row.write.at_us
@@ -171,7 +170,7 @@ def due_of(
 
 def _next_due(
     rule: rules.Rule,
-    owner: setidentity.SetIdentity,
+    owner: points.SetIdentity,
     name: str,
     now_us: int,
     created_us: int | None = None,

@@ -18,7 +18,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, lanes, signedblobs
 from duepoint.runs import run
-from duepoint.schedules.sets import entries, setrecord
+from duepoint.schedules.sets import setrecord
 
 log = structlog.get_logger(__name__)
 
@@ -150,7 +150,7 @@ class Sets:
                 epoch=epoch,
                 incarnation=self.interned.incarnation(shard),
                 lane=str(lane),
-                entry=entries.text(record),
+                entry=setrecord.entry_text(record),
                 **more,
             )
             blobs = [record.target.encode(), self.signed_blobs.pack(blob)] if blob else []

@@ -33,7 +33,7 @@ from duepoint.delayqueue.definitions import (
 from duepoint.delayqueue.members import rows, values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.schedules import definition as definitions
-from duepoint.schedules.sets import identity as setidentity
+from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 
 #: Decisions about a row that others change at the same time.
@@ -60,7 +60,7 @@ class _Task(putting.Task, gc=False):
 class _Batch:
     """One call of ``put``: what its rows share, and their answers so far."""
 
-    owner: setidentity.SetIdentity
+    owner: points.SetIdentity
     now_us: int
     answers: list[values.MemberWritten | None]
     facts: rows.NewFacts

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import interning
-from duepoint.schedules.sets import entries as setentries
+from duepoint.schedules.sets import setrecord
 
 #: How long a blob has to be unused: as long as a delivery may be retried.
 PATIENCE_SECONDS = 86_400.0
@@ -125,7 +125,7 @@ class Unused:
             "look for what is used",
             [("HMGET", self.index.shard(shard).meta, f"s{lane}") for lane in lanes],
         )
-        return {setentries.parse(entry).target.encode() for (entry,) in replies if entry}
+        return {setrecord.parse_entry(entry).target.encode() for (entry,) in replies if entry}
 
     async def _mark(
         self,

@@ -28,7 +28,7 @@ from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.faults import FaultPoint
 from duepoint.schedules import points
-from duepoint.schedules.sets import entries as setentries
+from duepoint.schedules.sets import setrecord
 
 log = structlog.get_logger(__name__)
 
@@ -391,7 +391,7 @@ class Mover:
         """Digests and signed contents that the new shard needs."""
         kind = interning.TextKind.TARGET.encode()
         named = {text[1:] for text in texts if text.startswith(kind)}
-        named |= {setentries.parse(entry).target.encode() for entry in entries} - {b""}
+        named |= {setrecord.parse_entry(entry).target.encode() for entry in entries} - {b""}
         if not named:
             return {}
         digests = sorted(named)

@@ -17,7 +17,7 @@ from duepoint.httpapi.dashboard import (
     queueviews,
 )
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.kube import transport, usersessions
+from duepoint.kube import api, transport
 from duepoint.net.requests import HttpRequest, HttpResponse
 
 _WAIT_SECONDS: Final = 10.0
@@ -31,7 +31,7 @@ class Dashboard:
     def __init__(
         self,
         rights: access.Access,
-        users: usersessions.UserSessions,
+        users: api.UserSessions,
         queue: delayqueue.DelayQueue,
         clock: clocks.Clock,
     ) -> None:

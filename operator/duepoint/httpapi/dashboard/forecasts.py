@@ -17,7 +17,7 @@ from duepoint.httpapi import access, views
 from duepoint.httpapi.dashboard import asking, objects
 from duepoint.httpapi.dashboard.asking import UserCall
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.kube import schedules, schedulespecs
+from duepoint.kube import schedules
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules import load
 
@@ -87,7 +87,7 @@ class _Counting:
     def add(self, items: tuple[schedules.Schedule, ...]) -> None:
         for item in items:
             try:
-                self._builder.add(schedulespecs.of_item(item))
+                self._builder.add(schedules.spec_of(item))
             except errors.InvalidSpec:
                 self._unread += 1
 

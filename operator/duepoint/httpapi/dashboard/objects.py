@@ -20,7 +20,7 @@ from duepoint.httpapi.dashboard import asking, rows
 from duepoint.httpapi.dashboard.asking import UserCall
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules, schedulesets, schedulespecs, times
+from duepoint.kube import port, schedules, times
 from duepoint.net.requests import HttpResponse
 from duepoint.runs.history import PastSlot
 
@@ -81,8 +81,8 @@ class Objects:
         return await self._page(asked, path, schedules.Schedule, shown)
 
     async def list_sets(self, asked: UserCall) -> HttpResponse:
-        path = schedulesets.collection(asked.namespace)
-        return await self._page(asked, path, schedulesets.ScheduleSet, rows.schedule_set)
+        path = schedules.set_collection(asked.namespace)
+        return await self._page(asked, path, schedules.ScheduleSet, rows.schedule_set)
 
     @staticmethod
     async def _page(
@@ -210,9 +210,7 @@ async def _check_not_suspended(asked: UserCall) -> None:
     with asking.refusals():
         path = schedules.path(asked.call.namespace, asked.call.id)
         found = _held_decoder.decode(await asked.api.request("GET", path)).spec
-    if schedulespecs.is_suspended(
-        found.suspend, found.suspend_until, clocks.SystemClock().now_us()
-    ):
+    if schedules.is_suspended(found.suspend, found.suspend_until, clocks.SystemClock().now_us()):
         why = f": {found.suspend_reason}" if found.suspend_reason else ""
         message = f"the Schedule is suspended already{why}; it stays as it is"
         raise OperationProblem("Conflict", message)

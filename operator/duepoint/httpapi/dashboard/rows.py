@@ -13,10 +13,10 @@ import msgspec
 
 from duepoint import errors
 from duepoint.kube import schedules as objects
-from duepoint.kube import schedulesets, schedulespecs, times
+from duepoint.kube import times
 from duepoint.runs.history import PastSlot
 from duepoint.runs.run import REGULAR
-from duepoint.schedules import advice, diagnosis, slots
+from duepoint.schedules import diagnosis, slots
 from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
@@ -24,7 +24,7 @@ UPCOMING: Final = 5
 #: What is finer in the text of an instant cannot be compared as text.
 _WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
 _USUAL: Final = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
-_NOTHING: Final = advice.ADVICE[Reason.ARMED]
+_NOTHING: Final = diagnosis.ADVICE[Reason.ARMED]
 _SET_PROBLEMS: Final = frozenset({ConditionType.ROWS_INVALID, ConditionType.DATA_LOST})
 
 
@@ -110,7 +110,7 @@ def _row(
     found = diagnosis.of(
         status.conditions or (),
         is_current=status.observed_generation >= item.metadata.generation,
-        is_suspended=schedulespecs.is_suspended(spec.suspend, spec.suspend_until, now_us),
+        is_suspended=objects.is_suspended(spec.suspend, spec.suspend_until, now_us),
     )
     about = found.about
     row = {
@@ -243,16 +243,16 @@ def _text(instant_us: int) -> str | None:
 
 
 def _advice(reason: str, namespace: str, name: str) -> list[str]:
-    if reason not in advice.ADVICE:
+    if reason not in diagnosis.ADVICE:
         return []
-    steps = advice.of(reason, namespace=namespace, name=name)
+    steps = diagnosis.steps_for(reason, namespace=namespace, name=name)
     return [] if steps == _NOTHING else list(steps)
 
 
 def _upcoming(item: objects.Schedule, now_us: int) -> tuple[list[str], str]:
     """The next times, and why there are none where the spec is wrong."""
     try:
-        spec = schedulespecs.of_item(item)
+        spec = objects.spec_of(item)
     except errors.InvalidSpec as error:
         return [], str(error)[:1_000]
     timing = spec.rule.timing
@@ -269,7 +269,7 @@ def _upcoming(item: objects.Schedule, now_us: int) -> tuple[list[str], str]:
 # -- sets ----------------------------------------------------------------------------------------
 
 
-def schedule_set(item: schedulesets.ScheduleSet) -> dict[str, Any]:
+def schedule_set(item: objects.ScheduleSet) -> dict[str, Any]:
     """A line of the list of ScheduleSets."""
     place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
     try:

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from duepoint.kube import errors, port, times, wire
-from duepoint.kube.local import documents, paths, rules
-from duepoint.kube.local.paths import NamedObject
+from duepoint.kube.local import documents
+from duepoint.kube.local.documents import NamedObject
 from duepoint.kube.local.store import Change, LocalStore
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
@@ -71,7 +71,7 @@ class LocalApi:
         """See ``port.Api.request``."""
         del timeout_seconds, purpose
         await asyncio.sleep(0)  # let others in between, as a network would
-        target = paths.parse(verb, path)
+        target = documents.parse(verb, path)
         answer = self._answer(verb, target, _document(body), dict(query or {}), content_type)
         if accept == port.JSON_METADATA and "items" not in answer:
             kind = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
@@ -99,7 +99,7 @@ class LocalApi:
         query: Mapping[str, str] | None = None,
     ) -> AsyncIterator[port.WatchEvent[ItemT]]:
         """See ``port.Api.watch``."""
-        target = paths.parse("WATCH", path)
+        target = documents.parse("WATCH", path)
         asked = dict(query or {})
         decoder = msgspec.json.Decoder(item_type)
         async for change in self._store.changes_after(int(resource_version)):
@@ -107,7 +107,7 @@ class LocalApi:
                 body = msgspec.json.encode(change.document)
                 item = wire.decoded(decoder, body, f"WATCH {path}")
                 yield port.WatchEvent(kind, item)
-        raise paths.refusal(target, 410, "Expired", "too old resource version")
+        raise documents.refusal(target, 410, "Expired", "too old resource version")
 
     async def time_us(self) -> int:
         """See ``port.TimedApi.time_us``."""
@@ -126,7 +126,7 @@ class LocalApi:
         match verb:
             case "POST" if target.subresource == "token":
                 message = "this server issues no tokens for ServiceAccounts"
-                raise paths.refusal(target, 404, "NotFound", message)
+                raise documents.refusal(target, 404, "NotFound", message)
             case "GET" if target.name:
                 return self._existing(target)
             case "GET":
@@ -140,12 +140,12 @@ class LocalApi:
             case "DELETE":
                 return self._delete(target, document or {})
             case _:
-                raise paths.refusal(target, 405, "MethodNotAllowed", "no such verb")
+                raise documents.refusal(target, 405, "MethodNotAllowed", "no such verb")
 
     def _existing(self, target: NamedObject) -> dict[str, Any]:
         found = self._store.objects.get(target.key)
         if found is None:
-            raise paths.not_found(target)
+            raise documents.not_found(target)
         return found
 
     def _listed(self, target: NamedObject, query: dict[str, str]) -> dict[str, Any]:
@@ -154,8 +154,8 @@ class LocalApi:
             version, *rest = token.split("|")
             after = (rest[0], rest[1])
             if int(version) < self._store.oldest:
-                raise paths.refusal(target, 410, "Expired", "the continue token is too old")
-        labels, fields = query.get("labelSelector", ""), paths.fields_of(target, query)
+                raise documents.refusal(target, 410, "Expired", "the continue token is too old")
+        labels, fields = query.get("labelSelector", ""), documents.fields_of(target, query)
         found = [
             (key, document)
             for key in self._store.keys(target.resource)
@@ -176,12 +176,12 @@ class LocalApi:
         metadata = document.setdefault("metadata", {})
         name = metadata.get("name") or metadata.get("generateName", "") + uuid.uuid4().hex[:5]
         key = (target.resource, target.namespace, name)
-        rules.check_new(target, document)
+        documents.check_new(target, document)
         self._check_namespace(target)
         self._check_quota(target, name)
         if key in self._store.objects:
             message = f'{target.resource} "{name}" already exists'
-            raise paths.refusal(target, 409, "AlreadyExists", message)
+            raise documents.refusal(target, 409, "AlreadyExists", message)
         metadata |= {
             "name": name,
             "namespace": target.namespace,
@@ -189,7 +189,7 @@ class LocalApi:
             "generation": 1,
             "creationTimestamp": times.time_text(self._now_us()),
         }
-        if target.resource in rules.BORN_UNSEEN:
+        if target.resource in documents.BORN_UNSEEN:
             document["status"] = {"observedGeneration": -1}
         if target.resource == "events":
             self._drop_old_events()
@@ -201,7 +201,7 @@ class LocalApi:
         existing = self._existing(target)
         before, metadata = existing["metadata"], document["metadata"]
         if metadata.get("resourceVersion") not in (None, before["resourceVersion"]):
-            raise paths.refusal(target, 409, "Conflict", "the object has been modified")
+            raise documents.refusal(target, 409, "Conflict", "the object has been modified")
         _check_uid(target, existing, metadata.get("uid"))
         is_changed = document.get("spec") != existing.get("spec")
         metadata |= {key: before[key] for key in _KEPT if key in before}
@@ -217,13 +217,15 @@ class LocalApi:
         if content_type == port.JSON_PATCH:
             if not all(documents.apply_operation(document, operation) for operation in patch):
                 message = "the server rejected our request due to an error in our request"
-                raise paths.refusal(target, 422, "Invalid", message)
+                raise documents.refusal(target, 422, "Invalid", message)
         elif content_type == port.MERGE_PATCH:
             documents.merge(document, patch)
         else:
-            raise paths.refusal(target, 415, "UnsupportedMediaType", content_type)
+            raise documents.refusal(target, 415, "UnsupportedMediaType", content_type)
         if target.subresource == "status":
-            rules.check_status(target, existing.get("status") or {}, document.get("status") or {})
+            documents.check_status(
+                target, existing.get("status") or {}, document.get("status") or {}
+            )
             document = {**documents.copied(existing), "status": document.get("status")}
         elif document.get("spec") != existing.get("spec"):
             document["metadata"]["generation"] = existing["metadata"]["generation"] + 1
@@ -274,7 +276,7 @@ class LocalApi:
         found = self._store.objects.get(("namespaces", "", target.namespace))
         if found is None:
             message = f'namespaces "{target.namespace}" not found'
-            raise paths.refusal(target, 404, "NotFound", message)
+            raise documents.refusal(target, 404, "NotFound", message)
         if (found.get("status") or {}).get("phase") == "Terminating":
             raise terminating(target)
 
@@ -288,7 +290,7 @@ class LocalApi:
             limit = hard.get("count/jobs.batch")
             if key[1] == target.namespace and limit is not None and used >= int(limit):
                 message = f'jobs.batch "{name}" is forbidden: exceeded quota: {key[2]}'
-                raise paths.refusal(target, 403, "Forbidden", message)
+                raise documents.refusal(target, 403, "Forbidden", message)
 
     def _drop_old_events(self) -> None:
         oldest_us = self._now_us() - EVENT_TTL_US
@@ -324,7 +326,7 @@ def terminating(target: NamedObject) -> errors.ApiError:
         "terminated"
     )
     causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
-    return paths.refusal(target, 403, "Forbidden", message, causes)
+    return documents.refusal(target, 403, "Forbidden", message, causes)
 
 
 #: What a request that replaces an object cannot change, or leaves as it is.
@@ -338,7 +340,7 @@ def _finalizers(document: Mapping[str, Any]) -> list[str]:
 def _check_uid(target: NamedObject, existing: Mapping[str, Any], uid: str | None) -> None:
     if uid not in (None, existing["metadata"]["uid"]):
         message = "Precondition failed: UID in precondition"
-        raise paths.refusal(target, 409, "Conflict", message)
+        raise documents.refusal(target, 409, "Conflict", message)
 
 
 def _selects(
@@ -347,7 +349,7 @@ def _selects(
     return (
         target.namespace in ("", namespace)
         and documents.has_labels(document, query.get("labelSelector", ""))
-        and documents.has_fields(document, paths.fields_of(target, query))
+        and documents.has_fields(document, documents.fields_of(target, query))
     )
 
 

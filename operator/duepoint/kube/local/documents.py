@@ -1,13 +1,110 @@
-"""What an API server does to documents: selectors, JSON Patch, merge patch.
+"""Which object a request path names, what is done to documents, and what an API server refuses.
 
-As much of each as Duepoint uses. Pure, but for the document that a patch changes in place.
+As much of selectors, JSON Patch and merge patch as Duepoint uses, and of refusals as it relies on:
+a path of another API group (404, as for a resource that no CRD defines), a Job that Kubernetes
+could not run, a status that turns back, an object that is created with a version. Schemas are not
+known here; ``duepoint run`` checks a manifest before it stores it. Pure, but for the document that
+a patch changes in place.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import re
+import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
+
+from duepoint.kube import errors, schedules, times
+
+_PATH = re.compile(
+    r"^/(?:api|apis/(?P<group>[^/]+))/(?P<api>[^/]+)"
+    r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]))?"
+    r"/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<subresource>status|token))?)?$"
+)
+_GROUPS = {
+    None,
+    "batch",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    schedules.GROUP,
+}
+#: Fields that a list may be narrowed to, beside those of every object.
+_SELECTABLE = {"events": frozenset({"regarding.uid", "reason"})}
+_ALWAYS_SELECTABLE = frozenset({"metadata.name", "metadata.namespace"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedObject:
+    """What a path names.
+
+    Attributes:
+        attempt: the request, for messages.
+        namespace: empty = all of them, or a resource that has none.
+        name: empty = all objects.
+        subresource: ``status``, ``token`` or empty.
+    """
+
+    attempt: str
+    resource: str
+    namespace: str
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.resource, self.namespace, self.name
+
+
+def parse(verb: str, path: str) -> NamedObject:
+    """The object or collection of a path; raises errors.NotFound for one that is not served."""
+    attempt = f"{verb} {path}"
+    parts = _PATH.match(path)
+    if parts is None or parts["group"] not in _GROUPS:
+        raise errors.from_answer(attempt, 404, {}, b"404 page not found")
+    named = {key: urllib.parse.unquote(parts[key] or "") for key in ("namespace", "name")}
+    return NamedObject(
+        attempt=attempt,
+        resource=parts["resource"],
+        subresource=parts["subresource"] or "",
+        **named,
+    )
+
+
+def fields_of(target: NamedObject, query: Mapping[str, str]) -> dict[str, str]:
+    """The field selector as path -> text; raises errors.Invalid for a field without an index."""
+    wanted = {}
+    for part in filter(None, query.get("fieldSelector", "").split(",")):
+        path, _, text = part.partition("=")
+        if path not in _ALWAYS_SELECTABLE | _SELECTABLE.get(target.resource, frozenset()):
+            raise refusal(target, 400, "BadRequest", f'field label not supported: "{path}"')
+        wanted[path] = text.removeprefix("=")
+    return wanted
+
+
+def refusal(
+    target: NamedObject,
+    code: int,
+    reason: str,
+    message: str,
+    causes: list[dict[str, Any]] | None = None,
+) -> errors.ApiError:
+    """The error of an answer with this status code and this ``Status`` object."""
+    status = {"code": code, "reason": reason, "message": message, "details": {"causes": causes}}
+    return errors.from_answer(target.attempt, code, {}, msgspec.json.encode(status))
+
+
+def not_found(target: NamedObject) -> errors.ApiError:
+    """The error for a name that no object has."""
+    message = f'{target.resource} "{target.name}" not found'
+    return refusal(target, 404, "NotFound", message)
+
+
+# -- documents -------------------------------------------------------------------------------------
 
 DocumentT = TypeVar("DocumentT")
 
@@ -81,3 +178,55 @@ def merge(document: dict[str, Any], patch: Mapping[str, Any]) -> None:
             merge(inner, value)
         else:
             document[key] = value
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+#: Their status begins as the CRD's default says.
+BORN_UNSEEN = frozenset({schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL})
+_RESTARTS = ("Never", "OnFailure")
+
+
+def check_new(target: NamedObject, document: Mapping[str, Any]) -> None:
+    """Raise ApiError for an object that cannot be created."""
+    if document["metadata"].get("resourceVersion"):
+        message = "resourceVersion should not be set on objects to be created"
+        raise refusal(target, 500, "", message)
+    if target.resource == "jobs":
+        _check_job(target, document)
+
+
+def _check_job(target: NamedObject, document: Mapping[str, Any]) -> None:
+    name = document["metadata"].get("name", "")
+    pod = document.get("spec", {}).get("template", {}).get("spec") or {}
+    is_right = {
+        "restartPolicy": pod.get("restartPolicy") in _RESTARTS,
+        "containers": bool(pod.get("containers")),
+    }
+    for field, right in is_right.items():
+        if not right:
+            at = f"spec.template.spec.{field}"
+            message = f'Job.batch "{name}" is invalid: {at}: Required value'
+            cause = {"field": at, "message": "Required value"}
+            raise refusal(target, 422, "Invalid", message, [cause])
+
+
+def _instant_us(text: str | None) -> int:
+    """As the schema compares times: a fraction may be there or not."""
+    return -1 if text is None else times.parse_us(text)
+
+
+_MAY_NOT_FALL: dict[str, Callable[[Any], int]] = {
+    "observedGeneration": lambda number: -1 if number is None else number,
+    "settledThrough": _instant_us,
+}
+
+
+def check_status(target: NamedObject, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise errors.Invalid for a status that the guards of the CRDs refuse."""
+    if target.resource not in BORN_UNSEEN:
+        return
+    for name, measure in _MAY_NOT_FALL.items():
+        if measure(new.get(name)) < measure(old.get(name)):
+            message = f"status: Invalid value: {name} may not fall"
+            raise refusal(target, 422, "Invalid", message, [{"field": "status"}])

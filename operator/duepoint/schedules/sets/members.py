@@ -11,7 +11,8 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,10 +22,46 @@ from duepoint.expressions import durations, timezones
 from duepoint.expressions.expression import FIRST_US, LAST_US, SECOND_US
 from duepoint.model import checks
 from duepoint.model import member as model
-from duepoint.schedules import policies, slots, specfields
+from duepoint.schedules import jsontext, policies, slots, specfields
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.sets import setspec, strictjson
+from duepoint.schedules.sets import setspec
+
+#: Of one row; a longer one is refused unread.
+MOST_ROW_BYTES = 64 * 1024
+_TURN_ROWS = 25
+_TURN_BYTES = 16 * 1024
+
+
+def row_turns(sizes: Sequence[int]) -> Iterator[slice]:
+    """Places of rows of these sizes in bytes, some at a time."""
+    begin = so_far = 0
+    for place, size in enumerate(sizes):
+        if place > begin and (place - begin >= _TURN_ROWS or so_far + size > _TURN_BYTES):
+            yield slice(begin, place)
+            begin, so_far = place, 0
+        so_far += size
+    if sizes:
+        yield slice(begin, len(sizes))
+
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_LENGTH = 26
+_RANDOM_BITS = 80
+
+
+def new(now_us: int) -> str:
+    """A new ULID for an instant, in microseconds since the epoch."""
+    return text(now_us // 1_000, secrets.randbits(_RANDOM_BITS))
+
+
+def text(milliseconds: int, randomness: int) -> str:
+    """The ULID of an instant, in milliseconds since the epoch, and 80 random bits."""
+    value = (milliseconds & ((1 << 48) - 1)) << _RANDOM_BITS | randomness
+    return "".join(_ALPHABET[value >> 5 * place & 31] for place in range(_LENGTH - 1, -1, -1))
+
+
+# -- members ---------------------------------------------------------------------------------------
 
 _LONGEST_JITTER: Final = 32
 #: Of a row, beside its payload; what is longer is refused before it is read closely.
@@ -158,7 +195,7 @@ class RowReader:
         if is_row and len(raw) > self.most_row_bytes:
             message = f"has {len(raw)} bytes; a row of this set has at most {self.most_row_bytes}"
             return RowError(Code.PAYLOAD_TOO_LARGE, "", message)
-        if is_row and (problem := strictjson.problem(raw)) is not None:
+        if is_row and (problem := jsontext.problem(raw)) is not None:
             return RowError(Code.INVALID_JSON, "", f"the JSON {problem}")
         try:
             member = _decoded(raw)
@@ -300,7 +337,7 @@ def _decoded(raw: bytes) -> model.WrittenFields:
 
 def _decoded_together(lines: Sequence[bytes]) -> list[model.WrittenFields] | None:
     """The members of lines; None where a line has to be looked at by itself."""
-    text = strictjson.plain_lines(lines)
+    text = jsontext.plain_lines(lines)
     if text is None:
         return None
     try:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import enum
 import hmac
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
-from duepoint.schedules.sets import identity, setspec
+from duepoint.schedules import points
+from duepoint.schedules.sets import setspec
 
 #: The keyed hash of some bytes for a namespace.
 Mac = Callable[[str, bytes], bytes]
@@ -53,8 +55,8 @@ class SetRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_managed: bool = False
 
     @property
-    def identity(self) -> identity.SetIdentity:
-        return identity.SetIdentity(self.uid, self.namespace, self.name, self.spread)
+    def identity(self) -> points.SetIdentity:
+        return points.SetIdentity(self.uid, self.namespace, self.name, self.spread)
 
     @property
     def place(self) -> str:
@@ -123,3 +125,42 @@ def unpack(place: str, data: bytes, mac: Mac) -> SetRecord:
 
 def _signature(namespace: str, name: str, content: bytes, mac: Mac) -> bytes:
     return mac(namespace, f"scheduleset {name}\n".encode() + content)[:_MAC_LENGTH]
+
+
+# -- what each shard knows of a set ----------------------------------------------------------------
+
+_LETTERS = {
+    SetState.READY: "o",
+    SetState.SUSPENDED: "p",
+    SetState.STALLED: "p",
+    SetState.DELETING: "d",
+}
+
+
+class SetEntry(NamedTuple):
+    """What may happen to the members of a set, and what to do for them."""
+
+    letter: str
+    target: str
+
+    @property
+    def is_paused(self) -> bool:
+        return self.letter == "p"
+
+    @property
+    def is_gone(self) -> bool:
+        return self.letter == "d"
+
+
+def entry_text(record: SetRecord) -> str:
+    """The entry of a set."""
+    mark = "m:" if record.is_managed else ""
+    return f"{_LETTERS[record.state]}{record.target}:{mark}{record.settings.retention_seconds}"
+
+
+def parse_entry(entry: bytes) -> SetEntry:
+    """The entry behind a text; what cannot be read is paused."""
+    letter, rest = entry[:1], entry[1:].partition(b":")[0]
+    if letter not in (b"o", b"p", b"d") or not rest.isascii():
+        return SetEntry("p", "")
+    return SetEntry(letter.decode(), rest.decode())

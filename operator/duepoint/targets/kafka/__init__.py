@@ -1,4 +1,1 @@
-"""One slot, one record.
-
-``target`` fires, ``brokersettings`` reads the Secret, ``producers`` sends.
-"""
+"""One slot, one record: ``target`` reads the Secret and fires, ``producers`` sends."""

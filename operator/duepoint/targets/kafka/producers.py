@@ -22,7 +22,7 @@ from duepoint import shares
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets.kafka import brokersettings
+from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import servers
 
 _MOST_PRODUCERS = 64
@@ -55,7 +55,7 @@ class _Held:
         sends: how many are under way.
     """
 
-    def __init__(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> None:
+    def __init__(self, brokers: kafkatarget.Brokers, dialler: servers.ServerDialler) -> None:
         self.denied: list[OSError] = []
         self.sends = 0
         self.connection = brokers.connection
@@ -118,7 +118,7 @@ class Producers:
 
     async def send(
         self,
-        brokers: brokersettings.Brokers,
+        brokers: kafkatarget.Brokers,
         dialler: servers.ServerDialler,
         *,
         topic: str,
@@ -164,7 +164,7 @@ class Producers:
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._thread.close()
 
-    def _of(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> _Held:
+    def _of(self, brokers: kafkatarget.Brokers, dialler: servers.ServerDialler) -> _Held:
         digest = brokers.connection.digest
         held = self._held.get(digest)
         if held is not None and held.connection.consent != brokers.connection.consent:
@@ -231,7 +231,7 @@ async def _stopped(made: aiokafka.AIOKafkaProducer) -> None:
             await made.client.close()
 
 
-def _made(brokers: brokersettings.Brokers) -> aiokafka.AIOKafkaProducer:
+def _made(brokers: kafkatarget.Brokers) -> aiokafka.AIOKafkaProducer:
     values = brokers.connection.values
     return aiokafka.AIOKafkaProducer(
         bootstrap_servers=list(brokers.servers),

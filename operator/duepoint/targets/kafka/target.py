@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib.util
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from duepoint import clock as clocks
@@ -19,9 +21,65 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
-from duepoint.targets.kafka import brokersettings
 from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import target as streamtarget
+
+PATH = "spec.kafka.connectionSecretRef"
+KEYS = ("bootstrap.servers", "security.protocol", "sasl.mechanism", "username", "password")
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([1-9][0-9]{0,4})")
+_MOST_SERVERS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brokers:
+    """Where brokers are found first, and how they are spoken to."""
+
+    connection: servers.SecretConnection
+    servers: tuple[str, ...]
+    protocol: str
+    mechanism: str
+
+    @property
+    def tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def sasl(self) -> bool:
+        return self.protocol.startswith("SASL")
+
+
+def brokers(found: servers.SecretConnection) -> Brokers:
+    """The brokers; raises Unread, which says what to write into the Secret instead."""
+    values = found.values
+    listed = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
+    parsed = [parts for one in listed if (parts := _SERVER.fullmatch(one)) is not None]
+    hosts = [(parts[1].strip("[]"), int(parts[2])) for parts in parsed if int(parts[2]) <= 65_535]
+    if not 1 <= len(listed) == len(hosts) <= _MOST_SERVERS:
+        what = "is no list of brokers; write host:port,host:port"
+        raise found.unusable("bootstrap.servers", what)
+    found.require_consent(hosts)
+    # A password is never sent in the clear unless the Secret says so.
+    usual = "SASL_SSL" if values.get("password") else "SSL"
+    protocol = values.get("security.protocol", "").upper() or usual
+    mechanism = values.get("sasl.mechanism", "").upper() or "PLAIN"
+    for key, value, known in (
+        ("security.protocol", protocol, PROTOCOLS),
+        ("sasl.mechanism", mechanism, MECHANISMS),
+    ):
+        if value not in known:
+            raise found.unusable(key, f"is not known; write {' or '.join(known)}")
+    if protocol.startswith("SASL"):
+        for key in ("username", "password"):
+            if not values.get(key):
+                raise found.unusable(key, f"is missing; {protocol} logs in with it")
+    return Brokers(connection=found, servers=listed, protocol=protocol, mechanism=mechanism)
+
+
+# -- records ---------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
     from duepoint.targets.kafka import producers as kafkaproducers
@@ -104,20 +162,20 @@ class KafkaTarget:
             self._reader.forget(firing.namespace)
         return answer
 
-    async def _brokers(self, firing: target.Firing) -> brokersettings.Brokers:
+    async def _brokers(self, firing: target.Firing) -> Brokers:
         if not is_installed():
             raise references.Unread(references.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA))
         found = await self._reader.read(
-            brokersettings.PATH,
+            PATH,
             firing.namespace,
             cast("actions.KafkaAction", firing.action.target).connection,
-            brokersettings.KEYS,
+            KEYS,
             "bootstrap.servers",
         )
-        brokers = brokersettings.brokers(found)
-        if not brokers.tls:
-            return brokers
-        return dataclasses.replace(brokers, connection=await self._reader.secured(found))
+        named = brokers(found)
+        if not named.tls:
+            return named
+        return dataclasses.replace(named, connection=await self._reader.secured(found))
 
     def _producers(self) -> kafkaproducers.Producers:
         if self._opened is None:

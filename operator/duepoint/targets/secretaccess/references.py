@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from duepoint import clock as clocks
 from duepoint.kube import errors, port, secrets
 from duepoint.net import addresses
-from duepoint.schedules import actions, targetspec
+from duepoint.schedules import actions, specfields
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory, target
 
@@ -155,7 +155,7 @@ class KeyReader:
     async def line(self, to: Reference, key: str) -> str:
         """A value that goes into a header: one line; blanks around it are an accident."""
         text = (await self.text(to, key)).strip()
-        if not text or targetspec.is_unsendable(text) or not text.isascii():
+        if not text or specfields.is_unsendable(text) or not text.isascii():
             raise to.unusable(key, "is not one line of printable ASCII")
         if len(text) > _MOST_HEADER_BYTES:
             what = f"has {len(text)} bytes; a header holds at most {_MOST_HEADER_BYTES}"

@@ -19,7 +19,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions, ownstreams
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import eventids, target
+from duepoint.targets import target
 from duepoint.targets.stream import external
 
 
@@ -127,7 +127,7 @@ def _of_set(firings: target.Firings) -> tuple[str, ...]:
 def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
     """The values of ``OWN_FIELDS``, row by row, and the payload where it is a row's own."""
     text_of = {
-        slot: (eventids.seconds_text(slot), eventids.instant_text(slot))
+        slot: (target.seconds_text(slot), target.instant_text(slot))
         for slot in set(firings.slots_us)
     }
     version_of = {generation: str(generation) for generation in set(firings.generations)}
@@ -136,7 +136,7 @@ def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
     for uid, generation, slot_us in columns:
         seconds, instant = text_of[slot_us]
         id_ = (
-            eventids.event_id(uid, slot_us, firings.run_uid)
+            target.event_id(uid, slot_us, firings.run_uid)
             if firings.run_uid
             else f"{uid}-{seconds}"  # the same, at a third of the cost
         )
@@ -153,7 +153,7 @@ def _common(firings: target.Firings, now_us: int) -> tuple[bytes | str, ...]:
     """``COMMON_FIELDS`` with their values, name after name; of members the name of their set."""
     generated_at, payload, attempt, trigger = COMMON_FIELDS
     return (
-        *(generated_at, eventids.instant_text(now_us)),
+        *(generated_at, target.instant_text(now_us)),
         *(() if firings.payloads else (payload, bytes(firings.action.payload))),
         *(attempt, str(firings.attempt)),
         *(trigger, firings.trigger),

@@ -22,7 +22,7 @@ from duepoint import clock as clocks
 from duepoint import errors as base
 from duepoint import settings, shares
 from duepoint.kube import errors
-from duepoint.schedules import actions, targetspec
+from duepoint.schedules import actions, specfields
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.secretaccess import references, tlscontexts
@@ -268,7 +268,7 @@ class _Receiving:
         data = await self._keys.whole(to)
         references.require_any_consent(to, data)
         text = await self._keys.line(to, secret.key)
-        trouble = targetspec.url_trouble(text)
+        trouble = specfields.url_trouble(text)
         if not trouble and self.webhook.tls is not None and text.startswith("http:"):
             trouble = "is plain http beside spec.webhook.tls; write https://, or remove tls"
         if trouble:
@@ -298,7 +298,7 @@ class _Receiving:
         user = (await self._keys.text(to, "username")).rstrip("\r\n")
         password = (await self._keys.text(to, "password")).rstrip("\r\n")
         for key, text in (("username", user), ("password", password)):
-            if targetspec.is_unsendable(text) or (key == "username" and ":" in text):
+            if specfields.is_unsendable(text) or (key == "username" and ":" in text):
                 raise to.unusable(key, "has characters that Basic cannot carry")
         encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
         self.unspeakable += (*_spellings(password), encoded)

@@ -28,7 +28,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import endpoints, target
 from duepoint.targets.webhook import admission as admissions
-from duepoint.targets.webhook import credentials, preparation, response
+from duepoint.targets.webhook import credentials, request, response
 
 #: Requests to one receiver at a time, and attempts of a worker, by default.
 LIMIT_PER_HOST = 32
@@ -63,7 +63,7 @@ class WebhookTarget:
         self._dialler = dialler
         self._pool = connections.Pool(dialler, keep_seconds=_KEEP_SECONDS)
         self._on_reply = on_reply
-        self._preparer = preparation.Preparer(services, source, tls)
+        self._preparer = request.Preparer(services, source, tls)
         self._source = source
         self._clock = clock
         self._admission = admission or admissions.Admission(
@@ -126,7 +126,7 @@ class WebhookTarget:
     # -- the request -------------------------------------------------------------------------------
 
     async def _send(
-        self, firing: target.Firing, ready: preparation.Prepared, seconds: float, begun: float
+        self, firing: target.Firing, ready: request.Prepared, seconds: float, begun: float
     ) -> response.Answer | target.Trouble:
         """The answer, as far as it is read; or why there is none."""
         host = ready.endpoint.host
@@ -148,7 +148,7 @@ class WebhookTarget:
         )
 
     def _call(
-        self, firing: target.Firing, ready: preparation.Prepared, seconds: float, begun: float
+        self, firing: target.Firing, ready: request.Prepared, seconds: float, begun: float
     ) -> connections.Call:
         """A connection must be had before the claim ends, and the whole within the seconds."""
         left = firing.not_after_monotonic - begun

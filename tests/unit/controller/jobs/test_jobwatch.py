@@ -6,7 +6,7 @@ from duepoint.controller.jobs import history
 from duepoint.controller.jobs.jobstate import FinishedJob
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobbuilder, jobcreation, jobs
+from duepoint.kube import jobbuilder, jobs
 from duepoint.runs.run import RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
@@ -175,7 +175,7 @@ async def a_manual_job(world: World, made, slot_us: int) -> str:
         time_zone="Etc/UTC",
         run_uid=f"run-{slot_us}",
     )
-    await jobcreation.create(world.api, NAMESPACE, jobbuilder.job_for(JOB_TEMPLATE, facts))
+    await jobs.create(world.api, NAMESPACE, jobbuilder.job_for(JOB_TEMPLATE, facts))
     await world.clock.settle()
     return jobbuilder.job_name(facts)
 

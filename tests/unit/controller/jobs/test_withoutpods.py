@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.kube import events
+from duepoint.kube import pods
 from tests.support.builders import at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
@@ -91,4 +91,4 @@ async def test_the_next_leader_says_it_still_and_says_when_it_is_over():
     ],
 )
 def test_the_advice_fits_the_refusal(note, advice):
-    assert advice in events.pod_advice(note)
+    assert advice in pods.pod_advice(note)

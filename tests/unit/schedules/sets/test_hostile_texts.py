@@ -11,8 +11,8 @@ import json
 import pytest
 
 from duepoint.controller.schedulesets import rowtexts
-from duepoint.schedules import nesting
-from duepoint.schedules.sets import members, setspec, strictjson
+from duepoint.schedules import jsontext
+from duepoint.schedules.sets import members, setspec
 
 LONG = 100_000
 QUOTES = b'\\"' * LONG
@@ -34,9 +34,9 @@ QUOTES = b'\\"' * LONG
     ids=lambda text: text[:12].decode() + "..." + text[-6:].decode(),
 )
 def test_what_is_wrong_with_a_hostile_text_is_soon_found(text):
-    assert strictjson.problem(text) is None
-    assert nesting.too_deep(text) == ""
-    nesting.clipped(text)
+    assert jsontext.problem(text) is None
+    assert jsontext.too_deep(text) == ""
+    jsontext.clipped(text)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_is_wrong_with_a_hostile_text_is_soon_found(text):
     ],
 )
 def test_equal_keys_are_found_behind_all_kinds_of_strings(text):
-    assert strictjson.problem(text.encode()) == "has the key 'a' twice; write it once"
+    assert jsontext.problem(text.encode()) == "has the key 'a' twice; write it once"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_equal_keys_are_found_behind_all_kinds_of_strings(text):
     ],
 )
 def test_what_only_looks_like_a_key_is_none(value):
-    assert strictjson.problem(json.dumps(value).encode()) is None
+    assert jsontext.problem(json.dumps(value).encode()) is None
 
 
 def test_a_row_that_is_too_long_is_refused_unread_and_the_others_are_read():

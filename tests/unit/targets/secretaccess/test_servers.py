@@ -9,7 +9,7 @@ import pytest
 from duepoint.net import dialling
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
-from duepoint.targets.kafka import brokersettings
+from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import servers
 from duepoint.targets.stream import external
 from tests.support import othertargets, vaults
@@ -46,7 +46,7 @@ def test_names_and_addresses_of_servers_are_taken(host):
 async def read(**secret):
     api = await vaults.api_with(vaults.a_secret("it", **secret))
     return await othertargets.a_reader(api).read(
-        brokersettings.PATH, "default", "it", brokersettings.KEYS, "bootstrap.servers"
+        kafkatarget.PATH, "default", "it", kafkatarget.KEYS, "bootstrap.servers"
     )
 
 

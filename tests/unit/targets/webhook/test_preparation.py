@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.schedules import actions
 from duepoint.targets import endpoints
-from duepoint.targets.webhook import preparation
+from duepoint.targets.webhook import request
 from tests.fakes import fakeclock
 from tests.support import firings, vaults
 from tests.unit.targets.test_endpoints import GONE, Server
@@ -24,16 +24,16 @@ def clock():
 
 def a_preparer(clock, source=None, *answers):
     services = endpoints.ServiceCache(Server(*(answers or (GONE,))), clock)
-    return preparation.Preparer(services, source or vaults.a_vault(clock=clock), None)
+    return request.Preparer(services, source or vaults.a_vault(clock=clock), None)
 
 
-async def read(preparer, action) -> preparation.Prepared:
+async def read(preparer, action) -> request.Prepared:
     made = await preparer.read(firings.a_firing(action), 5)
-    assert isinstance(made, preparation.Prepared)
+    assert isinstance(made, request.Prepared)
     return made
 
 
-def sent(made: preparation.Prepared) -> bytes:
+def sent(made: request.Prepared) -> bytes:
     return made.head.request((), None)
 
 

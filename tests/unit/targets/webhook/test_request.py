@@ -13,7 +13,7 @@ from duepoint.kube import services
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import eventids
+from duepoint.targets.target import webhook_id
 from tests.support import builders, firings, receiver, webhooktargets
 
 
@@ -42,7 +42,7 @@ async def test_a_delivery_carries_its_identity(target, hears):
     assert given.http_status == 204
     assert request.method == "POST"
     assert request.target == "/hook"
-    assert request.header("webhook-id") == eventids.webhook_id(builders.UID, firings.SLOT_US)
+    assert request.header("webhook-id") == webhook_id(builders.UID, firings.SLOT_US)
     assert abs(int(request.header("webhook-timestamp")) - time.time()) < 5
     assert request.header("content-type") == "application/json"
     assert request.header("user-agent") == f"duepoint/{duepoint.__version__}"

@@ -1,9 +1,14 @@
-"""What is wrong with JSON text that a lenient decoder takes.
+"""How deep JSON text is nested, and what is wrong with text that a lenient decoder takes.
+
+The API server keeps objects of up to 10,000 levels. Decoders give up between one thousand and ten
+thousand, depending on the version of Python, with RecursionError and all else that stands in the
+same text: one such object on a page would hide all the others. So the limit is ours, far below
+theirs. ``clipped`` makes such text readable, ``too_deep`` says which field of a spec is to blame.
 
 RFC 8259 leaves to the reader what equal keys, numbers beyond a double, unpaired surrogates and
-endless nesting mean; two readers of one payload must not see two things, so all of them are
-refused. In: the text of one value; out: what is wrong with it, or None. Nearly every text is
-passed by a few searches in C; where they find something, the standard library decodes it. Pure.
+endless nesting mean; two readers of one payload must not see two things, so ``problem`` refuses
+all of them. Nearly every text is passed by a few searches in C; where they find something, the
+standard library decodes it. Linear in the bytes. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +21,60 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from duepoint.schedules import nesting
+#: Levels of a spec; what is nested deeper is refused. The command line has the same limit.
+DEEPEST = 100
+#: Levels that are left of a text that could not be decoded: enough for a spec to be refused.
+LEFT = 120
+
+# A string without an end goes to the end of the text: begun again at each quote within it, a text
+# of 64 KB took a minute.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_COLON = re.compile(rb"\s*:")
+
+
+def clipped(text: bytes, most: int = LEFT) -> bytes:
+    """The same text with null in place of what is nested deeper than ``most`` levels.
+
+    A text that ends within such a depth ends there.
+    """
+    if sum(map(text.count, (b"{", b"["))) <= most:
+        return text
+    pieces: list[bytes] = []
+    level = kept_to = 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in (b"[", b"{"):
+            if level == most:
+                pieces.append(text[kept_to : token.start()])
+            level += 1
+        elif token[0] in (b"]", b"}"):
+            level -= 1
+            if level == most:
+                pieces.append(b"null")
+                kept_to = token.end()
+    if level <= most:
+        pieces.append(text[kept_to:])
+    return b"".join(pieces)
+
+
+def too_deep(text: bytes) -> str:
+    """The first key of the object under which it is nested too deeply; "" where it is not."""
+    if sum(map(text.count, (b"{", b"["))) <= DEEPEST:
+        return ""  # nearly every spec there is
+    level, key = 0, ""
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark in (b"[", b"{"):
+            level += 1
+            if level > DEEPEST:
+                return key or "."
+        elif mark in (b"]", b"}"):
+            level -= 1
+        elif level == 1 and _COLON.match(text, token.end()):
+            key = mark[1:-1].decode(errors="replace")
+    return ""
+
+
+# -- what two readers would read differently -------------------------------------------------------
 
 # Each string, with the colon behind it where it is a key. A string without an end goes to the end
 # of the text: begun again at each quote within it, 64 KB took a minute.
@@ -24,7 +82,7 @@ _STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)(?:"(\s*+:)?)?', re.DOTALL)
 _NEEDS_DECODING = re.compile(rb"\\u[dD][89a-fA-F]|\d[eE][+-]?\d\d\d|\d{300}")
 _LONG_NUMBER = re.compile(rb"\d{300}")
 #: JSON of so many bytes is neither nested too deeply, nor is a number of it so long.
-_HARMLESS_BYTES = 2 * nesting.DEEPEST
+_HARMLESS_BYTES = 2 * DEEPEST
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -35,7 +93,7 @@ def problem(text: bytes) -> str | None:
 
     The text is bounded by the caller: some 100 KiB take a few milliseconds.
     """
-    where = nesting.too_deep(text)
+    where = too_deep(text)
     if not where and not _LONG_NUMBER.search(text) and _is_canonical(text):
         return None
     if not text.isascii():
@@ -46,7 +104,7 @@ def problem(text: bytes) -> str | None:
         if text.startswith(b"\xef\xbb\xbf"):
             return "begins with a byte order mark; leave it out"
     if where:
-        return f"is nested deeper than {nesting.DEEPEST} levels under {where!r}; write it flatter"
+        return f"is nested deeper than {DEEPEST} levels under {where!r}; write it flatter"
     keys = [string for string, colon in _STRING.findall(text) if colon]
     if (
         len(set(keys)) == len(keys)
@@ -64,7 +122,7 @@ def plain_lines(lines: Sequence[bytes]) -> bytes | None:
     the time when they are looked at together.
     """
     for line in lines:
-        if len(line) > _HARMLESS_BYTES and (nesting.too_deep(line) or _LONG_NUMBER.search(line)):
+        if len(line) > _HARMLESS_BYTES and (too_deep(line) or _LONG_NUMBER.search(line)):
             return None
     text = b"\n".join((*lines, b""))
     try:

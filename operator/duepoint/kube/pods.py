@@ -1,4 +1,9 @@
-"""How the Pods of a failed Job ended: what the Job itself calls BackoffLimitExceeded."""
+"""How the Pods of a failed Job ended, and why a Job gets no Pods.
+
+A Job calls its Pods' ends BackoffLimitExceeded. A Job whose Pods are refused (Pod Security, a
+quota, a missing ServiceAccount, an admission webhook) does not fail: its controller retries for
+ever and says so in Events of the Job alone.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from duepoint import errors
-from duepoint.kube import port
+from duepoint.kube import events, port, times
 from duepoint.runs import run
 
 _MESSAGE_LIMIT = 300
@@ -90,3 +95,64 @@ def _ends(status: _PodStatus) -> Iterator[str]:
 def _words(reason: str, message: str) -> str:
     text = f"{reason}: {message}" if message else reason
     return run.cut(" ".join(text.split()), _MESSAGE_LIMIT)
+
+
+# -- why a Job gets no Pods ------------------------------------------------------------------------
+
+_REFUSED = "FailedCreate"
+
+#: Signs in the Job controller's notes, which end with the API server's own words.
+_ADVICE = (
+    (
+        "violates PodSecurity",
+        "mend securityContext in the jobTemplate, or the namespace's Pod Security label",
+    ),
+    ("exceeded quota", "free or raise the quota"),
+    ("failed quota", "give the containers the requests and limits that the quota counts"),
+    (
+        "service account",
+        "create the ServiceAccount, or mend serviceAccountName in the jobTemplate",
+    ),
+    ("webhook", "ask the owner of that admission webhook"),
+)
+_OTHERWISE = "mend the jobTemplate, or what refuses the Pods"
+
+
+class _Regarding(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _SeenSeries(msgspec.Struct, frozen=True, rename="camel"):
+    last_observed_time: str | None = None
+
+
+class _PodRefusal(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: port.Metadata
+    reason: str = ""
+    note: str = ""
+    regarding: _Regarding = _Regarding()
+    series: _SeenSeries | None = None
+    deprecated_last_timestamp: str | None = None
+    event_time: str | None = None
+
+
+async def newest_pod_refusal(api: port.Api, namespace: str, job_uid: str) -> str:
+    """The Job controller's note on the newest refusal of a Pod of this Job, or ""."""
+    query = {"fieldSelector": f"regarding.uid={job_uid},reason={_REFUSED}"}
+    found = [
+        event
+        for event in await port.listed(api, events.collection(namespace), _PodRefusal, query)
+        if event.reason == _REFUSED and event.regarding.uid == job_uid
+    ]
+
+    def last_us(event: _PodRefusal) -> int:
+        series = event.series.last_observed_time if event.series is not None else None
+        last = series or event.deprecated_last_timestamp or event.event_time
+        return times.parse_us(last or event.metadata.creation_timestamp or "1970-01-01T00:00:00Z")
+
+    return max(found, key=last_us).note if found else ""
+
+
+def pod_advice(note: str) -> str:
+    """What to do about a refusal."""
+    return next((action for sign, action in _ADVICE if sign in note), _OTHERWISE)
