@@ -18,8 +18,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from duepoint.cli.local import presenting, rows, view
-from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
+from duepoint.cli.local import presenting, view
+from duepoint.cli.local.view import ArrivalRow, ScheduleRow
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import Record
@@ -56,9 +56,9 @@ class Watcher:
         ]
         self._read_webhooks()
         try:
-            found = [rows.schedule(one) for one in self._client.get(SCHEDULES)["items"]]
+            found = [view.schedule(one) for one in self._client.get(SCHEDULES)["items"]]
             self.schedules = sorted(found, key=lambda one: (one.namespace, one.name))
-            self.jobs = [rows.job(one) for one in self._client.get(JOBS)["items"]]
+            self.jobs = [view.job(one) for one in self._client.get(JOBS)["items"]]
         except (OSError, apiserver.ApiError) as error:
             self.notices.append(f"the API server does not answer: {error}")
         troubled = [one for one in self.schedules if one.message][:MOST_TROUBLED]
@@ -133,14 +133,14 @@ class Watcher:
 
 
 def _webhook(line: dict[str, Any]) -> ArrivalRow:
-    arrived = rows.instant(line["arrived"])
+    arrived = view.instant(line["arrived"])
     assert arrived is not None
     attempt = f" attempt {line['attempt']}" if line.get("attempt", 0) > 1 else ""
     return ArrivalRow(
         at=arrived,
         kind="webhook",
         schedule=line["schedule"],
-        slot=rows.instant(line["scheduled_time"]),
+        slot=view.instant(line["scheduled_time"]),
         text=f"{line['path']}{attempt}",
         is_exact=True,
     )

@@ -3,7 +3,7 @@
 ``root`` knows the names of the subcommands and nothing else, so that each call pays only for what
 it runs. ``processes`` starts operator and worker; ``expression``, ``check`` and ``cronjob`` answer
 without a cluster, from the same pure functions that the processes use; ``schedules``, ``doctor``,
-``queue``, ``run`` and ``webhook`` look at and act on an installation. ``options`` holds options and
+``queue``, ``scheduleruns`` and ``sets`` look at and act on an installation. ``options`` holds options and
 their meaning, ``output`` prints, ``cluster`` is the session with an API server. Clocks are read and
 texts are written here and nowhere below.
 

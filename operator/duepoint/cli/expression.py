@@ -4,23 +4,143 @@ Slots are computed one by one as they are written, so any ``--count`` streams. T
 engine's words for the fields, and its slots around the next changes of the clock. A change of a
 zone's offset matters to a cron expression when some of its local times lie among those that the
 clock jumps over (a gap) or shows twice (an overlap). It also says what a CronJob with the same
-expression would do otherwise.
+expression would do otherwise. ``H`` is refused without an identity, because it is a hash of it and
+any other answer would be wrong; ``@every`` is anchored where ``--anchor`` says, else at the instant
+that is asked about.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import click
 
-from duepoint import errors
+from duepoint import errors, expressions
 from duepoint.cli import clockchanges, instants, options, output
 from duepoint.cli.cronjob import differences
-from duepoint.cli.options import AskedExpression
 from duepoint.expressions import advice, cron, descriptors, expression, syntax
 
 _SECOND_US = expression.SECOND_US
+
+
+#: Longest expression read from standard input, in bytes: far more than any is accepted with.
+_INPUT_LIMIT = 4096
+_USES_HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedExpression:
+    """An expression and all that decides its slots."""
+
+    text: str
+    time_zone: str
+    gap: expressions.Gap
+    overlap: expressions.Overlap
+    identity: str
+    from_us: int
+    expression: expressions.Expression
+
+
+def _asked(
+    *,
+    expr: str,
+    time_zone: str,
+    from_: str,
+    identity: str | None,
+    gap: str,
+    overlap: str,
+    anchor: str | None,
+) -> AskedExpression:
+    """What the options say together; raises errors.InvalidSetting with field, column and hint."""
+    from_us = instants.parse_us(from_, zone=time_zone, name="--from")
+    if anchor is None:
+        anchor_us = from_us - from_us % 1_000_000  # as whole as a creationTimestamp
+    else:
+        anchor_us = instants.parse_us(anchor, zone=time_zone, name="--anchor")
+    text = expr
+    if expr == "-":
+        text = sys.stdin.buffer.read(_INPUT_LIMIT).decode("utf-8", "replace").strip()
+    hashed = identity or ""
+    gap_, overlap_ = expressions.Gap(gap), expressions.Overlap(overlap)
+    try:
+        compiled = expressions.compile_expression(
+            text, time_zone=time_zone, gap=gap_, overlap=overlap_, identity=hashed,
+            anchor_us=anchor_us
+        )  # fmt: skip
+    except errors.InvalidExpression as error:
+        # Without the text at its head, which stands before it already.
+        message = str(error).removeprefix(f"{errors.quoted(text)} ")
+        raise errors.InvalidSetting(errors.quoted(text), message) from None
+    if not hashed and not text.lstrip().startswith("@") and _USES_HASH.search(text):
+        raise errors.InvalidSetting(
+            errors.quoted(text), "H is a hash of the object's name; write --identity namespace/name"
+        )
+    return AskedExpression(
+        text=text,
+        time_zone=time_zone,
+        gap=gap_,
+        overlap=overlap_,
+        identity=hashed,
+        from_us=from_us,
+        expression=compiled,
+    )
+
+
+#: EXPR and the options that decide its slots, as ``asked``.
+_asking = options.gathered(
+    "asked",
+    _asked,
+    click.argument("expr"),
+    click.option(
+        "--time-zone",
+        default="Etc/UTC",
+        metavar="ZONE",
+        type=options.ZONE,
+        show_default=True,
+        help="IANA zone of the expression.",
+    ),
+    click.option(
+        "--from",
+        "from_",
+        default="now",
+        metavar="TIME",
+        show_default=True,
+        help="RFC 3339; without an offset in the zone asked for.",
+    ),
+    click.option(
+        "--identity",
+        metavar="NAMESPACE/NAME",
+        type=options.Converted(options.namespaced),
+        help="The object whose name H hashes.",
+    ),
+    click.option(
+        "--dst-gap",
+        "gap",
+        default="RunOnce",
+        metavar="RunOnce|Skip",
+        type=options.words("RunOnce", "Skip"),
+        show_default=True,
+        help="A fixed time that does not exist: run once right after the gap, or not at all.",
+    ),
+    click.option(
+        "--dst-overlap",
+        "overlap",
+        default="First",
+        metavar="First|Second|Both",
+        type=options.words("First", "Second", "Both"),
+        show_default=True,
+        help="A fixed time that exists twice: which of the two runs.",
+    ),
+    click.option(
+        "--anchor",
+        metavar="TIME",
+        help="Where @every counts from, as startTime does. Unset: the time of --from.",
+    ),
+)
 
 
 def _number(text: str) -> int:
@@ -32,7 +152,7 @@ def _number(text: str) -> int:
 
 
 @click.command("next")
-@options.asking
+@_asking
 @click.option(
     "--count",
     default="3",

@@ -1,9 +1,7 @@
-"""Options that several subcommands have, what their values mean, and the expression they describe.
+"""Options that several subcommands have, and what their values mean.
 
 An option's type turns its text into a value before the command runs; a wrong text is one
-``InvalidSetting`` with the option's name. ``AskedExpression`` is a compiled expression with its
-zone. ``H`` is refused without an identity, because it is a hash of it and any other answer would be
-wrong; ``@every`` is anchored where ``--anchor`` says, else at the instant that is asked about.
+``InvalidSetting`` with the option's name.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import difflib
 import functools
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -22,12 +19,10 @@ from typing import Any, TypeVar
 
 import click
 
-from duepoint import errors, expressions
+from duepoint import errors
 from duepoint.cli import instants
 from duepoint.expressions import durations, timezones
 
-#: Longest expression read from standard input, in bytes: far more than any is accepted with.
-_INPUT_LIMIT = 4096
 #: Largest file that an option may name, in bytes.
 LARGEST_FILE = 32 * 1024 * 1024
 
@@ -325,6 +320,11 @@ class Place:
     everywhere: bool = False
     patience_seconds: float | None = None
 
+    def __post_init__(self) -> None:
+        """Raise errors.InvalidSetting where everywhere and a namespace are asked for."""
+        if self.everywhere and self.namespace is not None:
+            raise errors.InvalidSetting("--all-namespaces", "leave out -n, or write -n alone")
+
 
 of_cluster = together(
     click.option(
@@ -339,40 +339,6 @@ def timeout_seconds(text: str) -> float | None:
     if text == "0":
         return None
     return durations.parse_duration_us(text) / 1e6 or None
-
-
-def _place_of_one(
-    *,
-    namespace: str | None,
-    kubeconfig: Path | None,
-    context: str | None,
-    patience_seconds: float | None,
-) -> Place:
-    return Place(
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=namespace,
-        patience_seconds=patience_seconds,
-    )
-
-
-def _place_of_many(
-    *,
-    namespace: str | None,
-    everywhere: bool,
-    kubeconfig: Path | None,
-    context: str | None,
-    patience_seconds: float | None,
-) -> Place:
-    if everywhere and namespace is not None:
-        raise errors.InvalidSetting("--all-namespaces", "leave out -n, or write -n alone")
-    return Place(
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=namespace,
-        everywhere=everywhere,
-        patience_seconds=patience_seconds,
-    )
 
 
 namespace_of_cluster = click.option(
@@ -391,11 +357,11 @@ patience = click.option(
     help="Give up after this, such as 30s; 0 or unset: never.",
 )
 #: Where one object is, as ``place``.
-of_one = gathered("place", _place_of_one, namespace_of_cluster, of_cluster, patience)
+of_one = gathered("place", Place, namespace_of_cluster, of_cluster, patience)
 #: Where many are, as ``place``.
 of_many = gathered(
     "place",
-    _place_of_many,
+    Place,
     namespace_of_cluster,
     click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="In every namespace."),
     of_cluster,
@@ -413,122 +379,6 @@ def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
     if not sys.stdin.isatty():
         raise errors.InvalidSetting(option, without_terminal)
     return click.confirm(question, err=True)
-
-
-# -- the expression ------------------------------------------------------------------------------
-
-_USES_HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedExpression:
-    """An expression and all that decides its slots."""
-
-    text: str
-    time_zone: str
-    gap: expressions.Gap
-    overlap: expressions.Overlap
-    identity: str
-    from_us: int
-    expression: expressions.Expression
-
-
-def asked_expression(
-    *,
-    expr: str,
-    time_zone: str,
-    from_: str,
-    identity: str | None,
-    gap: str,
-    overlap: str,
-    anchor: str | None,
-) -> AskedExpression:
-    """What the options say together; raises errors.InvalidSetting with field, column and hint."""
-    from_us = instants.parse_us(from_, zone=time_zone, name="--from")
-    if anchor is None:
-        anchor_us = from_us - from_us % 1_000_000  # as whole as a creationTimestamp
-    else:
-        anchor_us = instants.parse_us(anchor, zone=time_zone, name="--anchor")
-    text = expr
-    if expr == "-":
-        text = sys.stdin.buffer.read(_INPUT_LIMIT).decode("utf-8", "replace").strip()
-    hashed = identity or ""
-    gap_, overlap_ = expressions.Gap(gap), expressions.Overlap(overlap)
-    try:
-        compiled = expressions.compile_expression(
-            text, time_zone=time_zone, gap=gap_, overlap=overlap_, identity=hashed,
-            anchor_us=anchor_us
-        )  # fmt: skip
-    except errors.InvalidExpression as error:
-        # Without the text at its head, which stands before it already.
-        message = str(error).removeprefix(f"{errors.quoted(text)} ")
-        raise errors.InvalidSetting(errors.quoted(text), message) from None
-    if not hashed and not text.lstrip().startswith("@") and _USES_HASH.search(text):
-        raise errors.InvalidSetting(
-            errors.quoted(text), "H is a hash of the object's name; write --identity namespace/name"
-        )
-    return AskedExpression(
-        text=text,
-        time_zone=time_zone,
-        gap=gap_,
-        overlap=overlap_,
-        identity=hashed,
-        from_us=from_us,
-        expression=compiled,
-    )
-
-
-#: EXPR and the options that decide its slots, as ``asked``.
-asking = gathered(
-    "asked",
-    asked_expression,
-    click.argument("expr"),
-    click.option(
-        "--time-zone",
-        default="Etc/UTC",
-        metavar="ZONE",
-        type=ZONE,
-        show_default=True,
-        help="IANA zone of the expression.",
-    ),
-    click.option(
-        "--from",
-        "from_",
-        default="now",
-        metavar="TIME",
-        show_default=True,
-        help="RFC 3339; without an offset in the zone asked for.",
-    ),
-    click.option(
-        "--identity",
-        metavar="NAMESPACE/NAME",
-        type=Converted(namespaced),
-        help="The object whose name H hashes.",
-    ),
-    click.option(
-        "--dst-gap",
-        "gap",
-        default="RunOnce",
-        metavar="RunOnce|Skip",
-        type=words("RunOnce", "Skip"),
-        show_default=True,
-        help="A fixed time that does not exist: run once right after the gap, or not at all.",
-    ),
-    click.option(
-        "--dst-overlap",
-        "overlap",
-        default="First",
-        metavar="First|Second|Both",
-        type=words("First", "Second", "Both"),
-        show_default=True,
-        help="A fixed time that exists twice: which of the two runs.",
-    ),
-    click.option(
-        "--anchor",
-        metavar="TIME",
-        help="Where @every counts from, as startTime does. Unset: the time of --from.",
-    ),
-)
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ cluster's libraries nor their start-up time.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import click
 
@@ -16,31 +17,30 @@ from duepoint import settings
 from duepoint.cli import options
 
 
-@click.command()
-@options.of_settings(dataclasses.fields(settings.OperatorSettings))
-def operator(**given: str | None) -> None:
-    """Reconcile Schedules into the queue; one replica is active, the others stand by."""
-    chosen = settings.from_environment(settings.OperatorSettings, given)
-    from duepoint import app  # noqa: PLC0415 - only a process pays for its libraries
+def _process(name: str, kind: type[Any], sentence: str) -> click.Command:
+    @click.command(name, help=sentence)
+    @options.of_settings(dataclasses.fields(kind))
+    def command(**given: str | None) -> None:
+        chosen = settings.from_environment(kind, given)
+        from duepoint import app  # noqa: PLC0415 - only a process pays for its libraries
 
-    app.run_operator(chosen)
+        getattr(app, f"run_{name}")(chosen)
 
-
-@click.command()
-@options.of_settings(dataclasses.fields(settings.WorkerSettings))
-def worker(**given: str | None) -> None:
-    """Claim due points and fire their targets; every replica is active."""
-    chosen = settings.from_environment(settings.WorkerSettings, given)
-    from duepoint import app  # noqa: PLC0415 - only a process pays for its libraries
-
-    app.run_worker(chosen)
+    return command
 
 
-@click.command()
-@options.of_settings(dataclasses.fields(settings.ApiSettings))
-def api(**given: str | None) -> None:
-    """Serve the HTTP API of ScheduleSets' members; every replica is active."""
-    chosen = settings.from_environment(settings.ApiSettings, given)
-    from duepoint import app  # noqa: PLC0415 - only a process pays for its libraries
-
-    app.run_api(chosen)
+operator = _process(
+    "operator",
+    settings.OperatorSettings,
+    "Reconcile Schedules into the queue; one replica is active, the others stand by.",
+)
+worker = _process(
+    "worker",
+    settings.WorkerSettings,
+    "Claim due points and fire their targets; every replica is active.",
+)
+api = _process(
+    "api",
+    settings.ApiSettings,
+    "Serve the HTTP API of ScheduleSets' members; every replica is active.",
+)

@@ -44,20 +44,20 @@ _HOMES = {
         "List every slot of the Schedules in a file, and what becomes of it.",
     ),
     "forecast": (
-        "forecast.forecast", "forecast",
+        "forecast", "forecast",
         "Show how many runs the coming hours bring, and who is in the worst minutes.",
     ),
     "import": (
         "cronjob.importing", "importing",
         "Print Schedules made of what another scheduler runs.",
     ),
-    "trigger": ("run.scheduleruns", "trigger", "Run the Schedule NAME once, now."),
+    "trigger": ("scheduleruns", "trigger", "Run the Schedule NAME once, now."),
     "backfill": (
-        "run.backfill", "backfill",
+        "backfill", "backfill",
         "Run the slots of the Schedule NAME in a range again.",
     ),
     "webhook": (
-        "webhook.webhook", "webhook",
+        "webhook", "webhook",
         "Try a Schedule's webhook before its time.",
     ),
     "list": (
@@ -97,7 +97,7 @@ _HOMES = {
         "Look at the dead letters: slots that were given up on; run them again, or remove them.",
     ),
     "set": (
-        "sets.sets", "sets",
+        "sets", "sets",
         "Look at and change the members of a ScheduleSet, through the HTTP API.",
     ),
     "load": ("load", "load", "Submit one-offs to SET and measure how late their events come."),

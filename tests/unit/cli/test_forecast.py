@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.cli.forecast import suggestions
+from duepoint.cli import suggestions
 from duepoint.schedules import load
 from duepoint.schedules import spec as specs
 from tests.support.builders import at

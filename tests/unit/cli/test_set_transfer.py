@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from duepoint.cli.sets import transfer
+from duepoint.cli import transfer
 from tests.fakes import memoryapi
 
 pytestmark = pytest.mark.usefixtures("environment")

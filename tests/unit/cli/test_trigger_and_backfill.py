@@ -9,8 +9,7 @@ import json
 import pytest
 
 from duepoint.cli import cluster as clusters
-from duepoint.cli import instants
-from duepoint.cli.run import scheduleruns
+from duepoint.cli import instants, scheduleruns
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from tests.fakes.fakekubernetes import FakeKubernetes

@@ -19,7 +19,7 @@ from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, note
-from duepoint.cli.cronjob import notes as cronjob_notes
+from duepoint.cli.cronjob import conversion
 from duepoint.expressions import advice
 from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, policies, slots
@@ -171,7 +171,7 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
     if found.spec is not None:
         notes += warnings(found.spec, now_us)
         if manifest.kind == checks.CRONJOB:
-            notes += cronjob_notes.notes(manifest.content, found.spec, now_us)
+            notes += conversion.differences_of(manifest.content, found.spec, now_us)
     if found.set_spec is not None:
         notes += warnings_of_target(found.set_spec.action.target)
     if output.is_data(form):

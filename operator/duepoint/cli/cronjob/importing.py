@@ -17,7 +17,6 @@ import re
 import sys
 import urllib.parse
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -170,11 +169,6 @@ def importing(context: click.Context) -> None:
     help="The same as FILE: YAML or JSON, or a folder with its folders; - is standard input. May be"
     " repeated. Without a file the cluster is asked.",
 )  # fmt: skip
-@click.option(
-    "--namespace", "-n", metavar="NAMESPACE",
-    help="Of the cluster: this one. With -f: written into objects that name none.",
-)  # fmt: skip
-@click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="Of the whole cluster.")
 @click.option("--selector", "-l", metavar="LABELS", help="Of the cluster: only such CronJobs.")
 @click.option(
     "--time-zone", metavar="ZONE", type=options.ZONE,
@@ -184,37 +178,41 @@ def importing(context: click.Context) -> None:
     "--output", "-o", "form", metavar="yaml|json", type=options.words("yaml", "json"),
     default="yaml", show_default=True,
 )  # fmt: skip
-@options.of_cluster
-@options.patience
+@options.of_many
 def cronjob(
-    *, words: tuple[str, ...], files: tuple[str, ...], namespace: str | None,
-    everywhere: bool, selector: str | None, time_zone: str | None, form: str,
-    kubeconfig: Path | None, context: str | None, patience_seconds: float | None,
-) -> None:  # fmt: skip
+    *,
+    words: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str | None,
+    time_zone: str | None,
+    form: str,
+    place: options.Place,
+) -> None:
     """Print CronJobs of files or of a cluster as Schedules, and say what will differ.
 
     A word is a file if it is -, has a / or ends as manifests do, and else the NAME of a CronJob.
-    Nothing is changed in the cluster. Needs a FILE, a NAME, -n or --all-namespaces.
+    Nothing is changed in the cluster. With files, -n is written into objects that name none.
+
+    Example: duepoint import cronjob -A > schedules.yaml
     """
     names = tuple(word for word in words if not _is_file(word))
     files += tuple(word for word in words if _is_file(word))
-    _check_choice(names, files, namespace, everywhere=everywhere, selector=selector)
+    if files and (names or place.everywhere or selector):
+        raise errors.InvalidSetting("FILE", "a file is imported whole; leave out names, -A and -l")
+    if names and (place.everywhere or selector):
+        raise errors.InvalidSetting("NAME", "leave out -A and -l, or the names")
+    if not (files or names or place.namespace or place.everywhere or selector):
+        raise errors.InvalidSetting(
+            "import cronjob", "write a FILE, a NAME, -n NAMESPACE or --all-namespaces"
+        )
     if files:
         paths = options.files_of(files)
         found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, paths))
     else:
-        place = options.Place(
-            kubeconfig=kubeconfig,
-            context=context,
-            namespace=namespace,
-            patience_seconds=patience_seconds,
-        )
-        found = asyncio.run(
-            _of_cluster(place, names=names, everywhere=everywhere, selector=selector)
-        )
+        found = asyncio.run(_of_cluster(place, names, selector))
     made = conversion.imported(
         found,
-        namespace=namespace if files else None,
+        namespace=place.namespace if files else None,
         time_zone=time_zone,
         now_us=instants.now_us(),
     )
@@ -223,22 +221,6 @@ def cronjob(
 
 def _is_file(word: str) -> bool:
     return word == "-" or "/" in word or word.endswith(options.MANIFESTS)
-
-
-def _check_choice(
-    names: tuple[str, ...], files: tuple[str, ...], namespace: str | None, *,
-    everywhere: bool, selector: str | None,
-) -> None:  # fmt: skip
-    if files and (names or everywhere or selector):
-        raise errors.InvalidSetting("FILE", "a file is imported whole; leave out names, -A and -l")
-    if everywhere and (names or namespace):
-        raise errors.InvalidSetting("--all-namespaces", "leave out names and -n")
-    if names and selector:
-        raise errors.InvalidSetting("--selector", "leave out names")
-    if not (files or names or namespace or everywhere or selector):
-        raise errors.InvalidSetting(
-            "import cronjob", "write a FILE, a NAME, -n NAMESPACE or --all-namespaces"
-        )
 
 
 # -- the CronJobs of a cluster -------------------------------------------------------------------
@@ -255,7 +237,7 @@ class _CronJob(msgspec.Struct):
 
 
 async def _of_cluster(
-    place: options.Place, *, names: tuple[str, ...], everywhere: bool, selector: str | None
+    place: options.Place, names: tuple[str, ...], selector: str | None
 ) -> list[Manifest]:
     """These CronJobs or all, or in the place of one why it could not be read.
 
@@ -265,7 +247,7 @@ async def _of_cluster(
     from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
 
     async with cluster.session(place) as server:
-        namespace = None if everywhere else server.namespace
+        namespace = None if place.everywhere else server.namespace
         path = port.path("/apis/batch/v1", namespace, "cronjobs")
         if names:
             return [await _named(server.api, path, name) for name in names]

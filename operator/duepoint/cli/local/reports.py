@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from duepoint.cli import output
-from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
+from duepoint.cli.local.view import ArrivalRow, ScheduleRow
 from duepoint.runs.run import ENDED, RunEvent, RunState
 
 Record = dict[str, Any]

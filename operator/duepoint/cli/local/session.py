@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple
 
 from duepoint import errors
 from duepoint.cli import instants, output
-from duepoint.cli.local import engine, jobs, manifestfiles, reports, rows, valkey, view
+from duepoint.cli.local import engine, jobs, manifestfiles, reports, valkey, view
 from duepoint.cli.local.manifestfiles import LocalObject, ObjectName, Wrong
 from duepoint.cli.local.reports import Record
-from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
+from duepoint.cli.local.view import ArrivalRow, ScheduleRow
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs as kubejobs
 from duepoint.kube import port, schedules
@@ -198,7 +198,7 @@ class RunSession:
         """Write what the files say now, and report what changed and what is wrong."""
         wanted, twice = self._files.objects()
         self._kinds = {
-            key[1:]: rows.target_kind(each.document["spec"])
+            key[1:]: view.target_kind(each.document["spec"])
             for key, each in wanted.items()
             if key[0] == schedules.KIND
         }
@@ -257,7 +257,7 @@ class RunSession:
 
     def _row(self, item: dict[str, Any]) -> ScheduleRow:
         """As the status has it, which may be seconds behind, and what is newer than that."""
-        row = self._log.newest(rows.schedule(item))
+        row = self._log.newest(view.schedule(item))
         now = dt.datetime.now(dt.UTC)
         if row.next is None or row.next > now or item["spec"].get("jitter"):
             return row
@@ -326,7 +326,7 @@ def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
         return None
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     following = timeline.next_after(int(now.timestamp() * 1e6))
-    return None if following is None else rows.instant(output.time(following.slot_us))
+    return None if following is None else view.instant(output.time(following.slot_us))
 
 
 def _endings(run: dict[str, Any]) -> list[str]:

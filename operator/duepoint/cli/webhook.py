@@ -91,7 +91,7 @@ def test(
 
     The egress rules of an installation are not applied: it is this machine that sends.
     """
-    from duepoint.cli.webhook import sample  # noqa: PLC0415 - the libraries of a worker
+    from duepoint.cli import sample  # noqa: PLC0415 - the libraries of a worker
 
     if (path is None) == (filename is None):
         message = "write one file or folder, or - for standard input"

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import click
 
 from duepoint import errors
-from duepoint.cli import cluster, instants, options, output
-from duepoint.cli.run import scheduleruns
+from duepoint.cli import cluster, instants, options, output, scheduleruns
 from duepoint.kube import schedules
 from duepoint.schedules import manualruns
 from duepoint.schedules.manualruns import Backfill

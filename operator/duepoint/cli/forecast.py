@@ -8,24 +8,27 @@ Redis and are not counted; a Schedule that this version cannot read is named.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options, output
+from duepoint.cli import instants, options, output, suggestions
 from duepoint.cli.check import manifests
 from duepoint.cli.cronjob import conversion
-from duepoint.cli.forecast import drawing, suggestions
-from duepoint.cli.forecast.suggestions import Suggestion
+from duepoint.cli.suggestions import Suggestion
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from duepoint.schedules import load
-from duepoint.schedules.load import Forecast
+from duepoint.schedules.load import Forecast, Hour
 from duepoint.schedules.spec import ScheduleSpec
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
@@ -228,27 +231,23 @@ def _show(coming: Forecast, cells: list[load.Hour], zone: str, proposals: list[S
     output.say(f"{objects}{suspended}: {runs} from {' to '.join(ends)}")
     if not coming.runs:
         return
-    _print(drawing.terminal(cells, zone, output.terminal_columns()))
+    _print(terminal(cells, zone, output.terminal_columns()))
     local = instants.LocalTime(zone)
     output.say("worst minutes")
     for minute, alike in _worst(coming):
         also = f", as in {alike:,} other{'s' * (alike > 1)}" if alike else ""
-        output.say(
-            f"  {local.text(coming.at_us(minute))}  {drawing.number(coming.minutes[minute])}{also}"
-        )
+        output.say(f"  {local.text(coming.at_us(minute))}  {number(coming.minutes[minute])}{also}")
         inside = coming.expressions(minute)
         for each in inside[:_INSIDE]:
             such = ", ".join(each.such)
             more = ", ..." if each.schedules > len(each.such) else ""
             output.say(
-                f"    {drawing.number(each.slots):>9}  {output.one_line(each.text)}"
+                f"    {number(each.slots):>9}  {output.one_line(each.text)}"
                 f" ({each.time_zone}): {such}{more}"
             )
         if len(inside) > _INSIDE:
             rest, others = sum(each.slots for each in inside[_INSIDE:]), len(inside) - _INSIDE
-            output.say(
-                f"    {drawing.number(rest):>9}  of {others} other expression{'s' * (others > 1)}"
-            )
+            output.say(f"    {number(rest):>9}  of {others} other expression{'s' * (others > 1)}")
     _show_proposals(proposals)
 
 
@@ -259,7 +258,7 @@ def _show_proposals(proposals: list[Suggestion]) -> None:
         output.say(
             f'  {many} with "{output.one_line(one.text)}" ({one.time_zone}): write'
             f" {output.one_line(one.change.what)}; the worst minute of theirs then has"
-            f" {drawing.number(one.after)} instead of {drawing.number(one.before)}"
+            f" {number(one.after)} instead of {number(one.before)}"
         )
         output.say(f"    such as {', '.join(one.names)}")
 
@@ -270,3 +269,107 @@ def _print(lines: Iterable[Any]) -> None:
     shown = console.Console(file=sys.stdout, highlight=False, soft_wrap=True)
     for line in lines:
         shown.print(line)
+
+
+# -- the heat map ----------------------------------------------------------------------------------
+
+
+_DAY_HOURS = 24
+#: Hours that a cell may stand for.
+_CELL_HOURS = (1, 2, 3, 4, 6, 8, 12)
+_SHADES = "·░▒▓█"
+_STYLES = ("bright_black", "cyan", "green", "yellow", "bold red")
+#: Of a line, for the day: ``Sat 2026-11-28``, or ``Sat 28``.
+_LEFT_COLUMNS, _LEFT_NARROW = 16, 7
+
+
+def number(slots: float) -> str:
+    """Slots of a minute: whole where there are many."""
+    return f"{slots:,.1f}" if 0 < slots < 10 and slots != int(slots) else f"{slots:,.0f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Shades from the least load to the most; 0 is for none.
+
+    By the square root of what is above the least: ordinary hours differ beside a great peak.
+    """
+
+    least: float
+    most: float
+    levels: int
+
+    def level(self, value: float) -> int:
+        if value <= 0:
+            return 0
+        span = self.most - self.least
+        share = math.sqrt(max(0.0, value - self.least) / span) if span else 1.0
+        return 1 + min(self.levels - 2, int(share * (self.levels - 1)))
+
+    def used(self) -> Sequence[int]:
+        """The shades that a load may have; where all are alike, the darkest is theirs."""
+        if self.most > self.least:
+            return range(self.levels)
+        return (0, self.levels - 1) if self.most else (0,)
+
+    def begins(self, level: int) -> float:
+        """The least load of a shade."""
+        share = (level - 1) / (self.levels - 1)
+        return self.least + (self.most - self.least) * share**2
+
+
+def scale(cells: Sequence[Hour], levels: int) -> Scale:
+    """Of the worst minutes of these hours.
+
+    Hours that differ by less than half look alike: 82 beside 81 is no peak.
+    """
+    peaks = [cell.peak for cell in cells if cell.peak > 0] or [0.0]
+    least, most = min(peaks), max(peaks)
+    return Scale(least if least == most else min(least, most / 2), most, levels)
+
+
+def terminal(cells: Sequence[Hour], zone: str, most_columns: int) -> Iterator[Text]:
+    """The heat map in lines.
+
+    On a narrow terminal days are written short, and then a cell stands for several hours.
+    """
+    from rich.text import Text  # noqa: PLC0415 - only where it is shown
+
+    shades = scale(cells, len(_SHADES))
+    left = _LEFT_COLUMNS if most_columns >= _LEFT_COLUMNS + 3 * _DAY_HOURS - 1 else _LEFT_NARROW
+    room = (most_columns - left + 1) // 3
+    hours = next((hours for hours in _CELL_HOURS if _DAY_HOURS // hours <= room), _DAY_HOURS)
+    begins = range(0, _DAY_HOURS, hours)
+    yield Text(_note(shades, zone, hours))
+    yield Text(" " * left + " ".join(f"{hour:02}" for hour in begins))
+    for day, row in _days(cells):
+        shown = day if left == _LEFT_COLUMNS else f"{day[:3]} {day[-2:]}"
+        line = Text(f"{shown:{left}}")
+        for begin in begins:
+            peaks = [row[hour].peak for hour in range(begin, begin + hours) if hour in row]
+            level = shades.level(max(peaks, default=0))
+            line.append(_SHADES[level] * 2 + " " if peaks else "   ", style=_STYLES[level])
+        line.rstrip()
+        yield line
+    legend = [f"{_SHADES[level]} {_from(shades, level)}" for level in shades.used()]
+    yield Text(" " * left + "  ".join(legend))
+
+
+def _note(shades: Scale, zone: str, hours: int = 1) -> str:
+    each = "each hour" if hours == 1 else f"each {hours} hours"
+    return f"slots in the worst minute of {each} ({zone}); the most are {number(shades.most)}"
+
+
+def _from(shades: Scale, level: int) -> str:
+    """What a shade stands for."""
+    return "none" if level == 0 else f"from {number(shades.begins(level))}"
+
+
+def _days(cells: Sequence[Hour]) -> Iterator[tuple[str, dict[int, Hour]]]:
+    found: dict[str, dict[int, Hour]] = {}
+    for cell in cells:
+        found.setdefault(cell.day, {})[cell.hour] = cell
+    yield from found.items()
+
+
+# -- SVG -----------------------------------------------------------------------------------------

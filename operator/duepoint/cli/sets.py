@@ -16,8 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from duepoint import client, errors
-from duepoint.cli import apisession, grouping, instants, options, output
-from duepoint.cli.sets import transfer
+from duepoint.cli import apisession, grouping, instants, options, output, transfer
 from duepoint.client import calls
 from duepoint.expressions import durations
 

@@ -1,1 +1,0 @@
-"""Schedules run by hand: once, or for the slots of a range."""

@@ -1,1 +1,0 @@
-"""The members of a ScheduleSet, through the HTTP API: looked at, changed, exported, imported."""

@@ -1,1 +1,0 @@
-"""A Schedule's webhook tried before its time, and what was received checked."""
