@@ -763,7 +763,7 @@ async def test_an_insert_before_the_known_head_wakes_the_sleeper(harness):
     wakeups = await _asleep(harness)
     sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
     await harness.arm(name="now", uid=_uid_in_shard(harness, 2, 1), due_in=-1.0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await sleeping == (2,)
     await wakeups.close()
 
@@ -776,7 +776,7 @@ async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
     following = moved(claim.points[0], 1.2)
     await harness.queue.settlements.settle(claim, Settlement(chains=(following,)))
     sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await sleeping == (1,)
     # How old a wake-up is can only be estimated, to half of a round trip, which takes its time on a
     # busy machine: too early by that, it is told to wait.
@@ -836,7 +836,7 @@ async def _asleep(harness):
     """Wake-ups that have looked at everything once."""
     wakeups = harness.queue.wakeups()
     await wakeups.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         seen = await wakeups.wait_until_due(5.0)
     for answer in await harness.queue.claims.claim(seen, worker="sleeper"):
         wakeups.note(answer)

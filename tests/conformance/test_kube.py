@@ -431,7 +431,7 @@ async def test_a_watch_tells_every_change_after_the_list(world: World):
     await world.api.request("DELETE", schedules.path(world.namespace, "before"))
     seen = []
     changes = world.api.watch(path, schedules.Schedule, version)
-    async with asyncio.timeout(30), contextlib.aclosing(changes):
+    async with asyncio.timeout(60), contextlib.aclosing(changes):
         async for change in changes:
             seen.append((change.type, change.item.metadata.name))
             if change.type is port.ChangeType.DELETED:
@@ -451,7 +451,7 @@ async def test_a_watch_with_a_selector_sees_only_those(world: World):
     changes = world.api.watch(
         path, jobs.Job, version, query={"labelSelector": jobbuilder.SCHEDULE_LABEL}
     )
-    async with asyncio.timeout(30), contextlib.aclosing(changes):
+    async with asyncio.timeout(60), contextlib.aclosing(changes):
         first = await anext(changes)
     assert first.item.metadata.name == (await world.job())["metadata"]["name"]
 

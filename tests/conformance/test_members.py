@@ -324,7 +324,7 @@ async def test_a_member_that_is_due_earlier_wakes_a_sleeping_worker(harness, sto
             break
     sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
     await harness.queue.members.put(stored_set, [a_write("now", ONCE, at_us=harness.now_us())])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         (shard,) = await sleeping
     (answer,) = await harness.queue.claims.claim([shard], worker="sleeper")
     assert answer.claim is not None

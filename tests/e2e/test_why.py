@@ -13,7 +13,6 @@ import datetime as dt
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import pytest
 from tests.e2e.test_crashes import in_seconds
 from tests.e2e.test_jobs import endless, jobs_path, seconds_of, template
 from tests.support import receiver
+from tests.support.redisserver import free_port
 from tests.support.stack import Stack, eventually
 from tests.support.waiting import OF_PROCESSES_SECONDS
 
@@ -116,12 +116,6 @@ async def developer(stack: Stack) -> Developer:
     return await asyncio.to_thread(Developer, stack)
 
 
-def closed_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
-
-
 def hook(stack: Stack, path: str = "/hook", **more) -> dict:
     return stack.webhook(path, **{"retry": SLOW_RETRY, **more})
 
@@ -174,7 +168,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
         "closed-port": (
             {
                 "schedule": SOON,
-                "webhook": {"url": f"http://127.0.0.1:{closed_port()}/", "retry": SLOW_RETRY},
+                "webhook": {"url": f"http://127.0.0.1:{free_port()}/", "retry": SLOW_RETRY},
             },
             "Network",
             "Connection refused",
@@ -183,7 +177,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
             {
                 "schedule": "@every 1s",
                 "webhook": {
-                    "url": f"http://127.0.0.1:{closed_port()}/",
+                    "url": f"http://127.0.0.1:{free_port()}/",
                     "retry": {"initialBackoff": "1s", "maxBackoff": "2s"},
                 },
             },
@@ -552,7 +546,7 @@ async def test_what_never_succeeds_is_fine_nowhere(stack: Stack, developer: Deve
     secret = {"secretKeyRefs": [{"name": "absent", "key": "a"}]}
     troubled = {
         "no-service": {"service": {"name": "nowhere", "port": 80}, "retry": quick},
-        "wrong-port": {"url": f"http://127.0.0.1:{closed_port()}/", "retry": quick},
+        "wrong-port": {"url": f"http://127.0.0.1:{free_port()}/", "retry": quick},
         "unreadable-secret": hook(stack, signing=secret),
     }
     await stack.apply("well", {"schedule": "@every 2s", "webhook": hook(stack)})

@@ -148,7 +148,7 @@ def received() -> Iterator[tuple[str, queue.Queue[tuple[str, Record]]]]:
 
 def valkey_runs(port: str) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", int(port)), timeout=5).close()
+        socket.create_connection(("127.0.0.1", int(port)), timeout=60).close()
     except ConnectionRefusedError:
         return False
     return True

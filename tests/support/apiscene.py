@@ -25,11 +25,10 @@ import msgspec
 from duepoint.faults import FaultPoint
 from duepoint.schedules.sets import setrecord, setspec
 from tests.support import queueing, stack
-from tests.support.chartroles import ChartRoles
+from tests.support.chartroles import ChartRoles, wait_until_may
 from tests.support.controlplane import ControlPlane
 from tests.support.process import Process
-from tests.support.redisserver import RedisServer
-from tools.devcluster import ports
+from tests.support.redisserver import RedisServer, free_port
 
 BLOB = b'{"target":{"kind":"stream","name":"ticks"}}'
 
@@ -75,11 +74,11 @@ class Scene:
     @contextlib.asynccontextmanager
     async def another(self, dies_at: FaultPoint) -> AsyncIterator[Scene]:
         """The same with one more process, which ends at this point, as by kill -9."""
-        api_port = ports.any_free()
+        api_port = free_port()
         environment = {
             **self.environment,
             "DUEPOINT_API_PORT": str(api_port),
-            "DUEPOINT_HTTP_PORT": str(ports.any_free()),
+            "DUEPOINT_HTTP_PORT": str(free_port()),
         }
         log = self.folder / f"api-{dies_at}.log"
         process = Process(
@@ -107,7 +106,7 @@ class Scene:
         *,
         as_: str = "editor",
         headers: Mapping[str, str] | None = None,
-        within: float = 20.0,
+        within: float = 60.0,
     ) -> Answer:
         """One request; a body goes as JSON unless it is bytes, ``as_`` empty sends no token."""
         return await asyncio.to_thread(
@@ -122,7 +121,7 @@ class Scene:
         *,
         as_: str = "editor",
         headers: Mapping[str, str] | None = None,
-        timeout: float = 20.0,
+        timeout: float = 60.0,
     ) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         sent = dict(headers or {})
@@ -139,7 +138,7 @@ class Scene:
             found = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, found, response.read())
 
-    def raw(self, data: bytes, *, timeout: float = 20.0, end: bool = False) -> bytes:
+    def raw(self, data: bytes, *, timeout: float = 60.0, end: bool = False) -> bytes:
         """Everything that the server says to these bytes, until it closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             connection.sendall(data)
@@ -205,12 +204,14 @@ async def open_scene(
     await harness.queue.sets.mark_complete(queueing.EPOCH)
     roles = ChartRoles(plane, namespace)
     await asyncio.to_thread(roles.install, stack.rendered(namespace, namespace))
+    reviews = {"group": "authentication.k8s.io", "resource": "tokenreviews"}
+    await asyncio.to_thread(wait_until_may, plane, namespace, roles.account, "create", **reviews)
     login = plane.service_account_kubeconfig(namespace, roles.account, folder)
     if api_server:
         login.write_text(login.read_text().replace(plane.server, api_server))
     key = folder / "blob-key"
     key.write_bytes(queueing.BLOB_KEY)
-    port = ports.any_free()
+    port = free_port()
     chosen = {
         "redis_url": server.url_of("api"),
         "kubeconfig": str(login),
@@ -218,7 +219,7 @@ async def open_scene(
         "identity": "api",
         "blob_key_file": str(key),
         "listen_address": "127.0.0.1",
-        "http_port": str(ports.any_free()),
+        "http_port": str(free_port()),
         "api_port": str(port),
         "api_plaintext": "true",
         "grace_seconds": "5",
@@ -232,8 +233,8 @@ async def open_scene(
     names = ("editor", "viewer", "stranger")
     tokens = {name: plane.service_account_token(namespace, name) for name in names}
     try:
-        roles.bind(namespace, "editor", "edit")
-        roles.bind(namespace, "viewer", "view")
+        await asyncio.to_thread(roles.bind, namespace, "editor", "edit")
+        await asyncio.to_thread(roles.bind, namespace, "viewer", "view")
         await process.wait_until_ready()
         yield Scene(
             harness=harness, plane=plane, roles=roles, namespace=namespace, tokens=tokens,

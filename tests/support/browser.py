@@ -78,7 +78,7 @@ class Page:
         number = next(self._numbers)
         future = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        return await asyncio.wait_for(future, 30)
+        return await asyncio.wait_for(future, 60)
 
     async def begin(self) -> None:
         for domain in ("Page", "Runtime", "Log", "Network"):

@@ -12,11 +12,33 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.support.controlplane import ControlPlane
+from tests.support.waiting import wait_until
 from tools.devcluster import apiserver
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _GROUP = "rbac.authorization.k8s.io"
 _COMPONENT = "app.kubernetes.io/component"
+
+
+def wait_until_may(plane: ControlPlane, of: str, account: str, verb: str, **asked: str) -> None:
+    """The API server's authorizer, which reads roles and bindings by watches, knows of the right.
+
+    Args:
+        of: the account's namespace.
+        asked: further attributes of the access; the group is ours if nothing is said.
+    """
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{of}:{account}",
+            "resourceAttributes": {"verb": verb, "group": "duepoint.dev", **asked},
+        },
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    wait_until(
+        lambda: plane.admin().post(path, review)["status"]["allowed"], f"{account} may {verb}"
+    )
 
 
 class ChartRoles:
@@ -49,6 +71,9 @@ class ChartRoles:
         self.give(
             namespace, account, {"kind": "ClusterRole", "name": self.name_of(f"duepoint-{role}")}
         )
+        wait_until_may(
+            self._plane, namespace, account, "get", namespace=namespace, resource="schedules"
+        )
 
     def grant(self, namespace: str, account: str, verbs: Sequence[str], *sets: str) -> None:
         """The account has these verbs on members there: of these sets, or of all."""
@@ -62,6 +87,8 @@ class ChartRoles:
         role = {"metadata": {"name": f"members-{account}"}, "rules": [rule]}
         self._plane.admin().post(path, role)
         self.give(namespace, account, {"kind": "Role", "name": f"members-{account}"})
+        asked = {"resource": "schedulesets", "subresource": "schedules", "name": "".join(sets[:1])}
+        wait_until_may(self._plane, namespace, account, verbs[0], namespace=namespace, **asked)
 
     def give(self, namespace: str, account: str, role: dict[str, str]) -> None:
         """Bind a role; the binding has the account's name."""

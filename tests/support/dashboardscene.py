@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import apiscene
+from tests.support.chartroles import wait_until_may
 from tests.support.controlplane import ControlPlane
 from tests.support.redisserver import RedisServer
 
@@ -95,6 +96,7 @@ def an_overseer(scene: apiscene.Scene) -> Iterator[str]:
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": scene.namespace}],
     }
     admin.post(f"{_RBAC}/clusterrolebindings", binding)
+    wait_until_may(scene.plane, scene.namespace, account, "list", resource="schedules")
     try:
         yield account
     finally:

@@ -30,8 +30,9 @@ from tests.support import stack as stacks
 from tests.support.certificates import authority
 from tests.support.pagecommands import PageBlock
 from tests.support.pagescene import Scene
+from tests.support.redisserver import free_port
 from tests.support.waiting import LONGEST_SECONDS
-from tools.devcluster import credentials, ports
+from tools.devcluster import credentials
 
 BIN = Path(sys.executable).parent
 SYSTEM = "duepoint-system"
@@ -96,7 +97,7 @@ class Reader:
         (self.programs / "helm").symlink_to(stacks.helm())
         (self.programs / "redis-cli").write_text(f"#!{sys.executable}\n{_REDIS_CLI}")
         (self.programs / "redis-cli").chmod(0o755)
-        self._load_address = f"127.0.0.1:{ports.any_free()}"
+        self._load_address = f"127.0.0.1:{free_port()}"
         self._release = f"duepoint-{uuid.uuid4().hex[:6]}"
         self._releases_in = plane.create_namespace("pages-release")
         self.environment = {
@@ -255,7 +256,7 @@ class Reader:
             text = text.replace(address, stack.api_url)
         text = text.replace("https://duepoint-api.example.com", stack.api_url)
         text = text.replace("redis://127.0.0.1:6379", stack.redis.url)
-        text = text.replace("--receive 8089", f"--receive {ports.any_free()}")
+        text = text.replace("--receive 8089", f"--receive {free_port()}")
         text = text.replace("load probe", f"load probe --receive {self._load_address}")
         text = text.replace("--within 20s", "--within 2s")
         text = text.replace("127.0.0.1:8089", f"127.0.0.1:{stack.receiver_port}")

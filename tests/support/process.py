@@ -142,7 +142,9 @@ class Process:
         return await asyncio.to_thread(self._readyz)
 
     async def metrics(self) -> str:
-        request = functools.partial(urllib.request.urlopen, f"{self.http}/metrics", timeout=5)
+        request = functools.partial(
+            urllib.request.urlopen, f"{self.http}/metrics", timeout=LONGEST_SECONDS
+        )
         with await asyncio.to_thread(request) as answer:
             return str(answer.read().decode())
 
@@ -154,7 +156,7 @@ class Process:
 
     def _readyz(self) -> str:
         try:
-            with urllib.request.urlopen(f"{self.http}/readyz", timeout=5):
+            with urllib.request.urlopen(f"{self.http}/readyz", timeout=LONGEST_SECONDS):
                 return ""
         except urllib.error.HTTPError as refused:
             return refused.read().decode()

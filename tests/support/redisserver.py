@@ -41,8 +41,8 @@ EACH_KIND = [
     ),
 ]
 
-#: Below those of outgoing connections; a cluster's server adds 10,000 for its bus.
-_PORTS = range(12_000, 22_000)
+#: Below those of outgoing connections and of the development cluster.
+_PORTS = range(12_000, 20_000)
 _given: set[int] = set()
 
 

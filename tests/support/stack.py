@@ -32,9 +32,9 @@ from tests.support import receiver, waiting
 from tests.support.chartroles import ChartRoles
 from tests.support.controlplane import ControlPlane
 from tests.support.process import ROOT, Process
-from tests.support.redisserver import RedisServer
+from tests.support.redisserver import RedisServer, free_port
 from tests.support.waiting import eventually
-from tools.devcluster import binaries, ports
+from tools.devcluster import binaries
 
 #: On the path of a process, this gives it a clock that is wrong.
 WRONG_CLOCK = Path(__file__).resolve().parent / "wrongclock"
@@ -142,7 +142,7 @@ class Stack:
         self, name: str = "api", *, prefix: Sequence[str] = (), **settings: str
     ) -> Process:
         """A started HTTP API without TLS; its URL is ``api_url``."""
-        port = ports.any_free()
+        port = free_port()
         self.api_url = f"http://127.0.0.1:{port}"
         chosen = {
             "api_port": str(port),
@@ -181,7 +181,7 @@ class Stack:
             "identity": name,
             "blob_key_file": str(self._key),
             "listen_address": "127.0.0.1",
-            "http_port": str(ports.any_free()),
+            "http_port": str(free_port()),
             **settings,
         }
         environment = {f"DUEPOINT_{key.upper()}": value for key, value in chosen.items()}

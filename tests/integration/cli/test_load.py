@@ -6,22 +6,20 @@ import asyncio
 import datetime as dt
 import http.client
 import json
-import socket
 import threading
 import time
 
 import pytest
 
 from duepoint.cli import receiver
+from tests.support.redisserver import free_port
 
 pytestmark = pytest.mark.usefixtures("environment")
 
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 class Firing:
@@ -48,7 +46,7 @@ class Firing:
 
 
 def post(port, body, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST", "/", body=body, headers=headers)
     return connection.getresponse().status
 

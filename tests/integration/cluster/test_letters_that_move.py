@@ -39,7 +39,7 @@ async def _cut_anew(harness, shards):
     for shard in former:
         async for _ in queue.mover.passing(shard, queueing.EPOCH):
             pass
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await queue.resharding.close(shard, queueing.EPOCH):
                 await harness.outcomes()
     await queue.resharding.end(queueing.EPOCH)

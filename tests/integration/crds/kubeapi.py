@@ -64,7 +64,7 @@ class KubeApi:
         server = urlsplit(cluster["server"])
         context = ssl.create_default_context(cafile=cluster["certificate-authority"])
         self._connection = http.client.HTTPSConnection(
-            server.hostname or "", server.port, context=context, timeout=30
+            server.hostname or "", server.port, context=context, timeout=60
         )
         self._token = config["users"][0]["user"]["token"]
         self._used = time.monotonic()

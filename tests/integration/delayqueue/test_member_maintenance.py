@@ -92,7 +92,7 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     for shard in former:
         async for moved in queue.mover.passing(shard, queueing.EPOCH):
             assert moved.damaged == 0
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await queue.resharding.close(shard, queueing.EPOCH):
                 await harness.outcomes()
     await queue.resharding.end(queueing.EPOCH)

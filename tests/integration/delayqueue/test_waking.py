@@ -72,7 +72,7 @@ async def test_a_server_with_an_older_state_is_looked_at_as_soon_as_anybody_meet
     with contextlib.suppress(errors.QueueUnavailable):  # the connection in hand is dead
         await lonely.queue.layouts.read()
     await lonely.queue.layouts.read()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert len(await wakeups.wait_until_due(60)) == 4
     await wakeups.close()
     assert wakeups.ring_all not in lonely.servers.changes.on_upheaval

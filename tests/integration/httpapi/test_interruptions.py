@@ -40,7 +40,7 @@ def answered(said):
 
 
 def connected(scene):
-    return socket.create_connection(("127.0.0.1", scene.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", scene.port), timeout=60)
 
 
 def read_all(connection):

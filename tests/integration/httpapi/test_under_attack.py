@@ -28,7 +28,7 @@ NDJSON = "Content-Type: application/x-ndjson"
 CHUNKED = "Transfer-Encoding: chunked"
 
 
-def connected(port, address="127.0.0.1", timeout=30):
+def connected(port, address="127.0.0.1", timeout=60):
     return socket.create_connection(("127.0.0.1", port), timeout, (address, 0))
 
 
