@@ -41,7 +41,7 @@ from duepoint.targets.stream import target as streamtarget
 from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
-from duepoint.worker import attempttraces, claimer, firing, ownership
+from duepoint.worker import claimer, firing, ownership, results
 
 if TYPE_CHECKING:
     from duepoint.controller import leadership
@@ -143,9 +143,7 @@ async def working(
     jobs_api = ownership.OwnJobs(api, owned)
     dialler = dialling.Dialler(egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts()))
     spans = span_exporter(chosen)
-    traces = (
-        attempttraces.AttemptTraces(spans.record, ratio=traced_share(os.environ)) if spans else None
-    )
+    traces = results.AttemptTraces(spans.record, ratio=traced_share(os.environ)) if spans else None
 
     async def before_claims() -> None:
         await watch.before_work()

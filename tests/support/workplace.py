@@ -14,7 +14,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
 from duepoint.targets import jobtarget
-from duepoint.worker import attempttraces, claim_budget
+from duepoint.worker import claim_budget, results
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.fakeclock import FakeClock
@@ -63,7 +63,7 @@ class Workplace:
         name: str = "worker-a",
         *,
         concurrency: int = 16,
-        traces: attempttraces.AttemptTraces | None = None,
+        traces: results.AttemptTraces | None = None,
     ) -> Claimer:
         bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
         return Claimer(

@@ -36,8 +36,7 @@ from duepoint.targets import jobtarget
 from duepoint.targets import target as targets
 from duepoint.worker import (
     actioncache,
-    attempttraces,
-    claim_order,
+    claim_budget,
     concurrency,
     endings,
     handover,
@@ -46,7 +45,6 @@ from duepoint.worker import (
     slots,
 )
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
-from duepoint.worker.claim_budget import Holding
 from duepoint.worker.plan import Attempt, Batch, Plan
 from duepoint.worker.settler import Leases, Settler
 
@@ -89,7 +87,7 @@ class _Work:
 
     plan: Plan
     settler: Settler
-    holding: Holding
+    holding: claim_budget.Holding
     is_crowded: bool
     begun: set[bytes] = field(default_factory=set)
     split: asyncio.Event = field(default_factory=asyncio.Event)
@@ -129,7 +127,7 @@ class Firer:
         bounds: Bounds,
         dice: Callable[[], float] = random.random,
         jobs: jobtarget.ScheduleJobs = jobtarget.NO_JOBS,
-        traces: attempttraces.AttemptTraces | None = None,
+        traces: results.AttemptTraces | None = None,
     ) -> None:
         self._queue = queue
         self._target = target
@@ -137,7 +135,7 @@ class Firer:
         self._traces = traces
         self.jobs = slots.JobSlots(clock)
         self.leases = Leases(queue, clock, lease_seconds=bounds.lease_seconds)
-        self._order = claim_order.SmallerFirst(clock)
+        self._order = claim_budget.SmallerFirst(clock)
         self._actions = ActionCache(queue)
         self._planner = planner.Planner(queue=queue, target=target, actions=self._actions)
         self._slots = slots.AttemptSlots(clock, bounds.concurrency, self.jobs, self._actions)
@@ -148,7 +146,7 @@ class Firer:
         )
         self._is_draining = False
         self._works: set[_Work] = set()
-        self._few = claim_order.FewInATurn(claim_order.ATTEMPTS_IN_A_TURN)
+        self._few = claim_budget.FewInATurn(claim_budget.ATTEMPTS_IN_A_TURN)
 
     def drain(self) -> None:
         """No attempt begins from now on; those that have not are due for other workers at once."""
@@ -159,7 +157,7 @@ class Firer:
     async def run(
         self,
         claim: messages.Claim,
-        holding: Holding,
+        holding: claim_budget.Holding,
         wait_to_begin: Callable[[], Awaitable[None]] | None = None,
     ) -> bool:
         """Carry out one claim; returns when all of it is settled or lost.
@@ -197,7 +195,7 @@ class Firer:
             self.leases.end(settler)
         return not (settler.lost and settler.cut_off)
 
-    async def _fire(self, plan: Plan, settler: Settler, holding: Holding) -> None:
+    async def _fire(self, plan: Plan, settler: Settler, holding: claim_budget.Holding) -> None:
         """Carry out a plan; all that has ended is with the settler then, unless it is lost."""
         is_crowded = self._slots.jobs.is_crowded()
         work = _Work(plan=plan, settler=settler, holding=holding, is_crowded=is_crowded)

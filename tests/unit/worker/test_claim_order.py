@@ -8,7 +8,7 @@ import itertools
 from collections.abc import AsyncIterator
 
 from duepoint.delayqueue import messages
-from duepoint.worker import claim_order
+from duepoint.worker import claim_budget
 from tests.fakes.fakeclock import FakeClock
 
 
@@ -17,7 +17,7 @@ class Claims:
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.clock = FakeClock()
-        self.order = claim_order.SmallerFirst(self.clock)
+        self.order = claim_budget.SmallerFirst(self.clock)
         self.begun: list[str] = []
         self._group = group
         self._shards = itertools.count(0, 4)

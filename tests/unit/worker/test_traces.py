@@ -8,7 +8,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.tracing import spans
-from duepoint.worker.attempttraces import AttemptTraces
+from duepoint.worker.results import AttemptTraces
 from tests.support import builders, firings
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace
