@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState, Together, cut
+from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState, Together
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 
@@ -102,6 +102,15 @@ def fold(history: History, event: RunEvent) -> History:
     return _newest((_updated(known, event), *others))
 
 
+def newest_run(known: PastSlot | None, event: RunEvent) -> PastSlot:
+    """The later started of this run and the event's; an event of the same run updates it."""
+    if known is not None and _is_of(known, event):
+        return known if known.is_over else _updated(known, event)
+    if known is None or (event.begun_us, event.slot_us) > (known.started_us, known.slot_us):
+        return _entry(event)
+    return known
+
+
 def added(history: History, entry: PastSlot) -> History:
     """The history with another entry, if that is among the newest."""
     listed = _newest((entry, *history))
@@ -128,7 +137,7 @@ def _entry(event: RunEvent) -> PastSlot:
         trigger=event.trigger,
         outcome=event.state,
         reason=event.reason,
-        message=cut(event.message, MESSAGE_LIMIT),
+        message=event.message,
         started_us=(event.started_us or event.at_us) if has_run else 0,
         finished_us=event.finished_us if has_run else 0,
         attempts=event.attempts,

@@ -60,22 +60,6 @@ class RunTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastRun:
-    """The newest started run; its outcome is Running, Succeeded, Failed or Replaced."""
-
-    slot_us: int
-    trigger: str
-    outcome: RunState
-    reason: str = ""
-    message: str = ""
-    started_us: int = 0
-    finished_us: int = 0
-    job_name: str = ""
-    http_status: int | None = None
-    attempts: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LastResult:
     """How the newest run went that came to an end of its own; a replaced one did not."""
 
@@ -116,6 +100,7 @@ class Summary:
     """What has happened to one schedule.
 
     Attributes:
+        last_run: the newest started run.
         last_slot_us: newest slot of a started regular run.
         settled_us: the watermark; the open slots at or below it stand in ``openSlots``.
         counted_us: the events of every slot up to here were folded, but for those of the open ones;
@@ -133,7 +118,7 @@ class Summary:
     """
 
     counts: RunTotals = RunTotals()
-    last_run: LastRun | None = None
+    last_run: histories.PastSlot | None = None
     last_slot_us: int = 0
     last_success_us: int = 0
     last_failure_us: int = 0
@@ -372,7 +357,7 @@ def _fold_run(
         summary,
         counts=counts,
         running={**running, key: event.job_name or running.get(key, "")},
-        last_run=_newest(summary.last_run, event),
+        last_run=histories.newest_run(summary.last_run, event),
         last_slot_us=max(summary.last_slot_us, event.slot_us if event.is_regular else 0),
     )
     return _fold_end(after, event) if event.state in ENDED else after
@@ -422,50 +407,6 @@ def _newest_result(shown: LastResult | None, event: RunEvent, at_us: int) -> Las
         succeeded=event.state is RunState.SUCCEEDED,
         reason=event.reason,
         message=event.message,
-    )
-
-
-def _newest(shown: LastRun | None, event: RunEvent) -> LastRun:
-    """The later started of the run shown and the event's; an event of the run shown updates it."""
-    if shown is None:
-        return _run_of(event)
-    is_same = shown.slot_us == event.slot_us and (
-        shown.trigger == event.trigger or {shown.trigger, event.trigger} <= REGULAR
-    )
-    if is_same:
-        return _updated(shown, event)
-    is_newer = (event.begun_us, event.slot_us) > (shown.started_us, shown.slot_us)
-    return _run_of(event) if is_newer else shown
-
-
-def _updated(shown: LastRun, event: RunEvent) -> LastRun:
-    if shown.outcome in ENDED:
-        return shown
-    return replace(
-        shown,
-        outcome=event.state,
-        reason=event.reason,
-        message=event.message,
-        started_us=shown.started_us or event.started_us,
-        finished_us=event.finished_us,
-        job_name=event.job_name or shown.job_name,
-        http_status=event.http_status if event.http_status is not None else shown.http_status,
-        attempts=max(event.attempts, shown.attempts),
-    )
-
-
-def _run_of(event: RunEvent) -> LastRun:
-    return LastRun(
-        slot_us=event.slot_us,
-        trigger=event.trigger,
-        outcome=event.state,
-        reason=event.reason,
-        message=event.message,
-        started_us=event.begun_us,
-        finished_us=event.finished_us,
-        job_name=event.job_name,
-        http_status=event.http_status,
-        attempts=event.attempts,
     )
 
 

@@ -24,7 +24,7 @@ from duepoint.controller.status import texts
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import Note, ReceiverState
-from duepoint.runs.run import REGULAR, STARTED, RunState
+from duepoint.runs.run import REGULAR
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
 
@@ -206,7 +206,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
             # A status of another writer may not add up.
             counts=dataclasses.replace(counts, started=counts.ended + len(running)),
             running=running,
-            last_run=_last_run(_mapping(status.get("lastRun"))),
+            last_run=texts.last_run_of(status),
             history=texts.history(status),
             last_slot_us=last_slot_us,
             last_success_us=success_us,
@@ -233,24 +233,6 @@ _COUNTS = ("started", "succeeded", "failed", "replaced", "missed", "skipped", "m
 def _count(runs: Mapping[str, Any], name: str) -> int:
     value = runs.get(name)
     return value if isinstance(value, int) else 0
-
-
-def _last_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
-    outcome = RunState.RUNNING if fields.get("outcome") == RETRYING else fields.get("outcome")
-    if outcome not in STARTED:
-        return None
-    return summaries.LastRun(
-        slot_us=texts.instant_us(fields.get("scheduledTime")),
-        trigger=str(fields.get("trigger") or "Schedule"),
-        outcome=RunState(outcome),
-        reason=str(fields.get("reason") or ""),
-        message=str(fields.get("message") or ""),
-        started_us=texts.instant_us(fields.get("startTime")),
-        finished_us=texts.instant_us(fields.get("finishTime")),
-        job_name=str(fields.get("jobName") or ""),
-        http_status=fields.get("httpStatus"),
-        attempts=_count(fields, "attempts"),
-    )
 
 
 def _last_result(condition: Mapping[str, Any] | None, at_us: int) -> summaries.LastResult | None:

@@ -19,8 +19,8 @@ from duepoint.controller.status.texts import instant
 from duepoint.controller.statusconditions import known_reason
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
+from duepoint.runs.history import PastSlot
 from duepoint.runs.receiver import ReceiverState
-from duepoint.runs.run import RunState, is_retry
 from duepoint.runs.watermark import OpenSlot, OpenSlots
 from duepoint.schedules import conditions, diagnosis
 from duepoint.schedules import rule as rules
@@ -70,7 +70,7 @@ def _runs(runs: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
     if (listed := texts.open_slots(open_slots.settled(runs.settled_us))) is not None:
         fields["openSlots"] = listed
     if runs.last_run is not None:
-        fields["lastRun"] = _last_run(runs.last_run)
+        fields["lastRun"] = texts.last_run(runs.last_run)
     counts = runs.counts
     fields["runs"] = {
         "started": counts.started,
@@ -84,28 +84,6 @@ def _runs(runs: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
     if counts.manual:
         fields["runs"]["manual"] = counts.manual
     return fields
-
-
-def _last_run(run: summaries.LastRun) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "scheduledTime": instant(run.slot_us),
-        "startTime": instant(run.started_us) if run.started_us else None,
-        "finishTime": instant(run.finished_us) if run.finished_us else None,
-        "trigger": run.trigger,
-        "outcome": published.RETRYING if _is_retrying(run) else run.outcome.value,
-        "reason": run.reason or None,
-        "message": run.message[: conditions.MESSAGE_LIMIT] or None,
-        "jobName": run.job_name or None,
-        "httpStatus": run.http_status,
-        "attempts": run.attempts or None,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _is_retrying(run: summaries.LastRun) -> bool:
-    """Whether a delivery failed and waits for its next attempt."""
-    is_running = run.outcome is RunState.RUNNING
-    return is_running and is_retry(run.reason, has_job=bool(run.job_name))
 
 
 def _upcoming(
@@ -283,7 +261,7 @@ def _worst(derived: Iterable[Condition]) -> str:
 
 def _newest_run(runs: summaries.Summary) -> str:
     last, failure = runs.last_run, runs.failure
-    if last is not None and _is_retrying(last):
+    if last is not None and texts.is_retrying(last):
         return f"the run of {instant(last.slot_us)} is tried again: {_why(last)}"
     if failure is None:
         return ""
@@ -291,5 +269,5 @@ def _newest_run(runs: summaries.Summary) -> str:
     return f"{what}: {_why(failure)}"
 
 
-def _why(run: summaries.LastRun | summaries.LastResult | summaries.FailingRun) -> str:
+def _why(run: PastSlot | summaries.LastResult | summaries.FailingRun) -> str:
     return f"{run.reason}: {run.message}" if run.message else run.reason

@@ -32,10 +32,10 @@ from duepoint.kube import jobbuilder, schedules, times
 from duepoint.kube.jobs import JobOwner
 from duepoint.runs import history as histories
 from duepoint.runs.history import History, PastSlot
-from duepoint.runs.run import RunState, cut, is_retry
+from duepoint.runs.run import STARTED, RunState, cut, is_retry
 from duepoint.runs.summary import Key, MissedSlot, Running, key_of
 from duepoint.runs.watermark import NOTHING, OpenSlot, OpenSlots, Watermark
-from duepoint.schedules.conditions import Reason
+from duepoint.schedules.conditions import MESSAGE_LIMIT, Reason
 
 #: A text with more slots than this was not written by Duepoint.
 _MOST_READ = 10_000
@@ -289,24 +289,52 @@ def shown(status: Mapping[str, Any]) -> Iterator[PastSlot]:
             yield _shown(row, slot_us)
 
 
-def _entry(entry: PastSlot) -> dict[str, Any]:
-    is_running = entry.outcome == RunState.RUNNING
-    retries = is_running and is_retry(entry.reason, has_job=bool(entry.job_name))
-    row: dict[str, Any] = {
-        "scheduledTime": instant(entry.slot_us),
-        "since": instant(entry.since_us) if entry.since_us else None,
-        "count": entry.count if entry.count > 1 else None,
-        "trigger": entry.trigger if entry.trigger != "Schedule" else None,
-        "startTime": instant(entry.started_us) if entry.started_us else None,
-        "finishTime": instant(entry.finished_us) if entry.finished_us else None,
-        "outcome": RETRYING if retries else str(entry.outcome),
-        "reason": None if entry.reason in _USUAL_REASONS else entry.reason or None,
-        "message": None if entry.outcome == RunState.SUCCEEDED else entry.message or None,
-        "jobName": entry.job_name or None,
-        "httpStatus": None if entry.outcome == RunState.SUCCEEDED else entry.http_status,
-        "attempts": entry.attempts if entry.attempts > 1 else None,
+def last_run(run: PastSlot) -> dict[str, Any]:
+    """``status.lastRun``: an entry that leaves out nothing."""
+    values: dict[str, Any] = {
+        "scheduledTime": instant(run.slot_us),
+        "since": instant(run.since_us) if run.since_us else None,
+        "count": run.count if run.count > 1 else None,
+        "trigger": run.trigger,
+        "startTime": instant(run.started_us) if run.started_us else None,
+        "finishTime": instant(run.finished_us) if run.finished_us else None,
+        "outcome": RETRYING if is_retrying(run) else str(run.outcome),
+        "reason": run.reason or None,
+        "message": run.message[:MESSAGE_LIMIT] or None,
+        "jobName": run.job_name or None,
+        "httpStatus": run.http_status,
+        "attempts": run.attempts or None,
     }
-    return {name: value for name, value in row.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def last_run_of(status: Mapping[str, Any]) -> PastSlot | None:
+    """The newest started run of a status."""
+    row = status.get("lastRun")
+    if not isinstance(row, Mapping):
+        return None
+    run = _past(_shown(row, instant_us(row.get("scheduledTime"))))
+    if run is None or run.outcome not in STARTED:
+        return None
+    return replace(run, attempts=_number(row.get("attempts"), 0))
+
+
+def is_retrying(run: PastSlot) -> bool:
+    """Whether a delivery failed and waits for its next attempt."""
+    return run.outcome == RunState.RUNNING and is_retry(run.reason, has_job=bool(run.job_name))
+
+
+def _entry(entry: PastSlot) -> dict[str, Any]:
+    row = last_run(replace(entry, message=cut(entry.message, histories.MESSAGE_LIMIT)))
+    is_well = entry.outcome == RunState.SUCCEEDED
+    usual = {
+        "trigger": entry.trigger == "Schedule",
+        "reason": entry.reason in _USUAL_REASONS,
+        "message": is_well,
+        "httpStatus": is_well,
+        "attempts": entry.attempts == 1,
+    }
+    return {name: value for name, value in row.items() if not usual.get(name)}
 
 
 def _waiting(slot: OpenSlot, before: Mapping[str, Any] | None) -> dict[str, Any]:
