@@ -94,9 +94,7 @@ def asking(ask: Ask) -> Callable[..., None]:
 
 
 @contextlib.asynccontextmanager
-async def opened(
-    place: ApiPlace, set_name: str, *, retries: client.Retries | None = None
-) -> AsyncIterator[client.AsyncSetClient]:
+async def opened(place: ApiPlace, set_name: str) -> AsyncIterator[client.AsyncSetClient]:
     """The set, ready to be asked.
 
     Raises:
@@ -110,25 +108,24 @@ async def opened(
             " the cluster: kubectl -n duepoint-system port-forward service/duepoint-api 8443:443,"
             " and https://localhost:8443",
         )
-    is_near = _is_near(place.server)
-    who = await _who(place, is_near=is_near)
+    token, namespace = await _who(place, is_near=_is_near(place.server))
     try:
         connected = client.AsyncClient(
             place.server,
-            token=who.token,
+            token=token,
             ca_file=place.ca_file,
-            retries=retries or client.Retries(attempts=4, total_seconds=20.0),
+            retries=client.Retries(attempts=4, total_seconds=20.0),
         )
     except OSError as error:
         raise errors.InvalidSetting("--ca-file", f"{place.ca_file}: {error}") from None
     async with connected:
         try:
-            yield connected.schedule_set(who.namespace, set_name)
+            yield connected.schedule_set(namespace, set_name)
         except client.AccessDenied as denied:
             raise errors.InvalidSetting("--token-file", _denied(denied)) from denied
         except client.NothingThere as missing:
             # The namespace may be that of a context that the person has forgotten.
-            message = f"{set_name} in namespace {who.namespace}: {missing}; -n names another one"
+            message = f"{set_name} in namespace {namespace}: {missing}; -n names another one"
             raise errors.InvalidSetting("SET", message) from missing
 
 
@@ -165,46 +162,28 @@ def _denied(denied: client.AccessDenied) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Who:
-    token: client.TokenSource
-    namespace: str
-
-
-async def _who(place: ApiPlace, *, is_near: bool) -> _Who:
+async def _who(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, str]:
     """The token, and the namespace that is meant."""
     login = await _login(place)
     namespace = place.namespace or ("default" if login is None else login.namespace)
+    named = ("DUEPOINT_API_TOKEN", "DUEPOINT_API_TOKEN_FILE")
+    origin = next((name for name in named if os.environ.get(name)), "--token-file")
     try:
-        token = _given_token(place)
+        if place.token_file is not None:
+            origin = "--token-file"
+            return client.TokenInFile(place.token_file), namespace
+        if (token := transport.of_environment(os.environ)) is not None:
+            return token, namespace
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        where = _origin_of_token(place)
-        raise errors.InvalidSetting(where, f"{place.token_file or ''} {why}".strip()) from None
-    if token is None and login is not None and login.token and not is_near:
-        message = f"the kubeconfig's does not go to another machine, {place.server}; {_HOW}"
-        raise errors.InvalidSetting("--token-file", message)
-    if token is None and login is not None and login.token:
-        token = RenewedToken(login.token, lambda: _token_of_context(place))
-    if token is None:
+        raise errors.InvalidSetting(origin, f"{place.token_file or ''} {why}".strip()) from None
+    if login is None or not login.token:
         why = "there is no kubeconfig" if login is None else "the kubeconfig's user has no token"
         raise errors.InvalidSetting("--token-file", f"is missing, and {why}; {_HOW}")
-    return _Who(token=token, namespace=namespace)
-
-
-def _given_token(place: ApiPlace) -> client.TokenSource | None:
-    """Of the option or, where there is none, of the environment."""
-    if place.token_file is not None:
-        return client.TokenInFile(place.token_file)
-    return transport.of_environment(os.environ)
-
-
-def _origin_of_token(place: ApiPlace) -> str:
-    """The option or the variable that a wrong token was read from."""
-    if place.token_file is not None:
-        return "--token-file"
-    named = ("DUEPOINT_API_TOKEN", "DUEPOINT_API_TOKEN_FILE")
-    return next((name for name in named if os.environ.get(name)), "--token-file")
+    if not is_near:
+        message = f"the kubeconfig's does not go to another machine, {place.server}; {_HOW}"
+        raise errors.InvalidSetting("--token-file", message)
+    return RenewedToken(login.token, lambda: _token_of_context(place)), namespace
 
 
 class RenewedToken(client.TokenSource):

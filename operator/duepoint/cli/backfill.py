@@ -59,7 +59,10 @@ def backfill(
     yes: bool,
     run_options: scheduleruns.RunOptions,
 ) -> None:
-    """Run the slots of the Schedule NAME in a range again."""
+    """Run the slots of the Schedule NAME in a range again.
+
+    Example: duepoint backfill report -n team-a --from 2026-11-01 --to 2026-11-02
+    """
 
     async def create(server: cluster.ClusterSession) -> schedules.ScheduleRun | None:
         known = await scheduleruns.schedule(server, name)

@@ -69,7 +69,10 @@ class Check:
 @options.output_format
 @options.of_many
 def doctor(*, lease: str, form: str, place: options.Place) -> None:
-    """Check an installation, and say what to do where something is wrong."""
+    """Check an installation, and say what to do where something is wrong.
+
+    Example: duepoint doctor -A
+    """
     found = asyncio.run(_checked(place, lease))
     rows = [
         {"check": one.name, "state": one.state, "found": one.found, "do": one.do} for one in found

@@ -337,7 +337,10 @@ def trigger(
     payload: bytes | None,
     run_options: RunOptions,
 ) -> None:
-    """Run the Schedule NAME once, now."""
+    """Run the Schedule NAME once, now.
+
+    Example: duepoint trigger report -n team-a --wait
+    """
     what: dict[str, Any] = {}
     if payload is not None:
         what["payload"] = msgspec.Raw(payload)

@@ -300,7 +300,10 @@ async def delete(
     yes: bool,
     form: str,
 ) -> int:
-    """Delete the members ID of SET."""
+    """Delete the members ID of SET.
+
+    Example: duepoint set delete reminders -n shop --prefix order-
+    """
     chosen = [bool(ids), prefix is not None, everything]
     if sum(chosen) != 1:
         raise errors.InvalidSetting("ID", "write IDs, or --prefix TEXT, or --all: one of them")

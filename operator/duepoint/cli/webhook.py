@@ -90,6 +90,8 @@ def test(
     """Send a signed sample of a Schedule's webhook.
 
     The egress rules of an installation are not applied: it is this machine that sends.
+
+    Example: duepoint webhook test schedule.yaml --url http://localhost:8080/hook
     """
     from duepoint.cli import sample  # noqa: PLC0415 - the libraries of a worker
 

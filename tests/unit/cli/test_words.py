@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.repository import test_surface
 from tests.support import background, pagecommands, runlogs, scriptedapi
 
 ITEM = {
@@ -256,3 +257,13 @@ def test_each_command_that_asks_a_server_can_be_limited(refused, tmp_path, monke
             ("list",),
         ):
             assert "--timeout: " in refused(*command, "--timeout", "100ms"), command
+
+
+def test_every_command_has_an_example_with_options_that_it_has():
+    for command in test_surface.every_command():
+        example = (command.help or "").rpartition("Example: duepoint ")[2].split("\n")[0]
+        assert example, command.name
+        known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+        given = {word.partition("=")[0] for word in shlex.split(example) if word[0] == "-"}
+        if "ignore_unknown_options" not in command.context_settings:
+            assert given - known == set(), example

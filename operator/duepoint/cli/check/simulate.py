@@ -87,6 +87,8 @@ def simulate(
 
     CronJobs are taken for the Schedules that they become. Times without an offset are in the zone
     of the first Schedule.
+
+    Example: duepoint simulate nightly.yaml --from 2026-12-01 --to 2026-12-08
     """
     found = list(validate.accepted(files, namespace, created_us=0))
     if not found:

@@ -139,6 +139,8 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
 
     A CronJob is checked as the Schedule that it becomes by changing apiVersion and kind, with notes
     on what it would do otherwise.
+
+    Example: duepoint validate schedules/
     """
     now_us = instants.now_us()
     seen = wrong = 0

@@ -55,6 +55,8 @@ def run(
     memory the objects. Webhooks and streams are really sent. Jobs are shown as they would be
     created and complete after a second, or run as processes of this machine with --exec; no
     container runs.
+
+    Example: duepoint run -f examples --receive 8089
     """
     from duepoint.cli.local import presenting, session  # noqa: PLC0415 - quick --help
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -40,6 +40,7 @@ _MOST_LETTERS = 10_000
 _LOOKED_AT = 200_000
 _PURGED_TOGETHER = 500
 
+_ABSENT = "there is no such dead letter"
 #: Why a letter was left, by the queue's answer.
 _WHY = {
     "waiting": "this slot waits in the queue already",
@@ -121,7 +122,10 @@ async def list_letters(
     reason: str | None,
     form: str,
 ) -> int:
-    """List dead letters, newest first."""
+    """List dead letters, newest first.
+
+    Example: duepoint dlq list -n team-a
+    """
     rows: list[output.Row] = []
     looked_at = 0
     async for letter in opened.dead_letters.all():
@@ -265,40 +269,6 @@ _choosing = options.together(
 )
 
 
-@dataclass(slots=True)
-class _Results:
-    """A row for each letter, in its order; JSON is written at once."""
-
-    form: str
-    done: int = 0
-    left: int = 0
-    _rows: list[output.Row] = field(default_factory=list)
-
-    def add(self, row: output.Row, result: str, why: str = "") -> None:
-        self.done, self.left = self.done + (not why), self.left + bool(why)
-        self._rows.append({**row, "result": result, "why": why})
-        if output.is_data(self.form):
-            self._flush()
-
-    def _flush(self) -> None:
-        output.show_rows(
-            self._rows, self.form, _RESULT_COLUMNS, spare=("scheduledTime", "id"), may_cut="why"
-        )
-        self._rows.clear()
-
-    def end(self, verb: str, reason: str | None, *, dry: bool) -> int:
-        """How many were done; ends the command with 1 where any was left."""
-        self._flush()
-        if not self.done and not self.left:
-            output.complain(_no_letter(reason))
-        elif self.left:
-            would = "would be " if dry else ""
-            output.complain(f"{self.done} {would}{verb}, {self.left} not; the rows say why")
-        if self.left:
-            raise click.exceptions.Exit(output.FAILED)
-        return self.done
-
-
 _RESULT_COLUMNS: output.Columns = {
     "id": "id",
     "schedule": output.name,
@@ -307,6 +277,29 @@ _RESULT_COLUMNS: output.Columns = {
     "result": "result",
     "why": "why",
 }
+
+
+def _show_results(
+    rows: list[tuple[output.Row, str]], verb: str, reason: str | None, *, form: str, dry: bool
+) -> int:
+    """Show each letter with why it was left, if it was; end the command with 1 where any was.
+
+    Args:
+        rows: each letter's, and why it was left.
+    """
+    would = "would be " if dry else ""
+    shown = [
+        {**row, "result": f"not {verb}" if why else f"{would}{verb}", "why": why}
+        for row, why in rows
+    ]
+    output.show_rows(shown, form, _RESULT_COLUMNS, spare=("scheduledTime", "id"), may_cut="why")
+    left = sum(bool(why) for _, why in rows)
+    if not rows:
+        output.complain(_no_letter(reason))
+    if left:
+        output.complain(f"{len(rows) - left} {would}{verb}, {left} not; the rows say why")
+        raise click.exceptions.Exit(output.FAILED)
+    return len(rows)
 
 
 @dlq.command("replay")
@@ -318,18 +311,17 @@ async def replay(
     """Run the slots of dead letters again, each once and under the id that it had.
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
+
+    Example: duepoint dlq replay -n billing --reason Timeout
     """
-    results, now_us = _Results(form), clocks.SystemClock().now_us()
+    now_us = clocks.SystemClock().now_us()
     if not (dry_run or yes or await _is_agreed(opened, selection, "replayed", now_us)):
         return 0
-    async for row, letter in selection.letters(opened, now_us):
-        if letter is None:
-            results.add(row, "not replayed", "there is no such dead letter")
-        elif why := await _trouble_replaying(opened, letter, now_us, dry=dry_run):
-            results.add(row, "not replayed", why)
-        else:
-            results.add(row, "would be replayed" if dry_run else "replayed")
-    return results.end("replayed", selection.reason, dry=dry_run)
+    rows = [
+        (row, await _trouble_replaying(opened, letter, now_us, dry=dry_run))
+        async for row, letter in selection.letters(opened, now_us)
+    ]
+    return _show_results(rows, "replayed", selection.reason, form=form, dry=dry_run)
 
 
 @dlq.command("purge")
@@ -341,28 +333,18 @@ async def purge(
     """Remove dead letters for good: their slots can not be replayed any more.
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
+
+    Example: duepoint dlq purge --older-than 30d --dry-run
     """
-    results, now_us = _Results(form), clocks.SystemClock().now_us()
+    now_us = clocks.SystemClock().now_us()
     if not (dry_run or yes or await _is_agreed(opened, selection, "purged", now_us)):
         return 0
-    batch: list[tuple[output.Row, deadletters.DeadEntry]] = []
-
-    async def purge_batch() -> None:
-        if batch and not dry_run:
-            await opened.dead_letters.purge([letter for _, letter in batch])
-        for row, _ in batch:
-            results.add(row, "would be purged" if dry_run else "purged")
-        batch.clear()
-
-    async for row, letter in selection.letters(opened, now_us):
-        if letter is None:
-            results.add(row, "not purged", "there is no such dead letter")
-            continue
-        batch.append((row, letter))
-        if len(batch) == _PURGED_TOGETHER:
-            await purge_batch()
-    await purge_batch()
-    return results.end("purged", selection.reason, dry=dry_run)
+    found = [pair async for pair in selection.letters(opened, now_us)]
+    letters = [letter for _, letter in found if letter is not None]
+    for first in range(0, 0 if dry_run else len(letters), _PURGED_TOGETHER):
+        await opened.dead_letters.purge(letters[first : first + _PURGED_TOGETHER])
+    rows = [(row, "" if letter else _ABSENT) for row, letter in found]
+    return _show_results(rows, "purged", selection.reason, form=form, dry=dry_run)
 
 
 async def _is_agreed(
@@ -390,11 +372,13 @@ async def _is_agreed(
 
 
 async def _trouble_replaying(
-    opened: DelayQueue, letter: deadletters.DeadEntry, now_us: int, *, dry: bool
+    opened: DelayQueue, letter: deadletters.DeadEntry | None, now_us: int, *, dry: bool
 ) -> str:
     """Replay a letter unless ``dry``: why it was not, or would not be; empty where it was."""
     from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
 
+    if letter is None:
+        return _ABSENT
     slot = deadletters.slot_of(letter)
     if slot is None:
         return "the letter names no Schedule and slot: its point could not be read"

@@ -55,7 +55,10 @@ queue.add_command(partition.partition)
 @options.output_format
 @connection.looking
 async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
-    """Show how full the queue is, how late, and who works on it."""
+    """Show how full the queue is, how late, and who works on it.
+
+    Example: duepoint queue stats --by namespace
+    """
     seen = await opened.counts.index_view()
     if by == "namespace":
         rows = _by_namespace(await opened.counts.lane_views(), seen.now_us)
@@ -207,6 +210,8 @@ async def peek(
 
     Without --schedule: the next points that no worker holds, those due already first. With it: its
     points, held ones too; where it has none, why.
+
+    Example: duepoint queue peek -n team-a -s report
     """
     if schedule is not None and namespace is None:
         raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")

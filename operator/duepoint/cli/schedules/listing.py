@@ -33,7 +33,10 @@ _PAGE = "500"
     " missed.",
 )
 def list_schedules(*, form: str, place: options.Place, selector: str | None, failing: bool) -> None:
-    """List Schedules: when they run next, how they ran last, and how they stand."""
+    """List Schedules: when they run next, how they ran last, and how they stand.
+
+    Example: duepoint list -A --failing
+    """
     rows = [_row(facts.of_object(found)) for found in asyncio.run(_listed(place, selector))]
     if failing:
         count = len(rows)
@@ -151,7 +154,10 @@ _WIDE: output.Columns = {"time zone": "timeZone", "target": "target", "message":
 @options.output_format
 @options.of_one
 def describe(name: str, *, form: str, place: options.Place) -> None:
-    """Show the Schedule NAME: how it stands, its last slots and its next five times."""
+    """Show the Schedule NAME: how it stands, its last slots and its next five times.
+
+    Example: duepoint describe report -n team-a
+    """
     known = asyncio.run(why.gathered(place, name))
     now_us = instants.now_us()
     answer = causes.now(known, now_us)

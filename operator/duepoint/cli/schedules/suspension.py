@@ -73,6 +73,8 @@ def suspend(
     """Suspend the Schedules NAME, or all of a namespace: no slot runs until they resume.
 
     --all and -l leave alone what is suspended already; a NAME gets the new reason and end.
+
+    Example: duepoint suspend --all -n team-a --reason "INC-42: database" --until 2h
     """
     if reason is not None and len(reason) > _REASON_LIMIT:
         raise errors.InvalidSetting("--reason", f"has {len(reason)} characters; write at most 256")
@@ -103,6 +105,8 @@ def resume(
     """Resume the Schedules NAME, or all of a namespace; slots of the suspension do not run.
 
     --all and -l ask first unless --reason says which: others may have been suspended for good.
+
+    Example: duepoint resume --all -n team-a --reason "INC-42: database"
     """
     fields = {"suspend": False, "suspendReason": None, "suspendUntil": None}
     asks = not (names or yes or dry_run or reason is not None)

@@ -44,7 +44,10 @@ def why(
     form: str,
     place: options.Place,
 ) -> None:
-    """Say why the Schedule NAME does not run, since when, and what to do next."""
+    """Say why the Schedule NAME does not run, since when, and what to do next.
+
+    Example: duepoint why report -n team-a --at 02:30
+    """
     if at is None and redis_url is not None:
         raise errors.InvalidSetting(
             "--redis-url", "is read for a slot only; add --at TIME, or leave it out"
