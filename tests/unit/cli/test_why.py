@@ -75,75 +75,45 @@ def a_slot(outcome, reason="", **more):
     return {"recentRuns": [{**SUCCESS, "outcome": outcome, "reason": reason, **more}]}
 
 
-def a_problem(kind, reason, message):
-    """A Schedule that is armed, with a condition besides."""
-    return a_schedule(
-        conditions=[("Ready", "True", "Armed", "armed"), (kind, "True", reason, message)]
-    )
+#: What one condition beside an armed Schedule, one that keeps it from being armed, and the newest
+#: slot say; the cause is their reason.
+BESIDE = (
+    *(("Missed", "QuotaExceeded"), ("Missed", "DeadlineExceeded"), ("CircuitOpen", "CircuitOpen")),
+    *(("PodsRefused", "PodsRefused"), ("NameConflict", "NameConflict")),
+    ("EndpointGone", "EndpointGone"),
+)
+INSTEAD = (
+    *(("Reconciling", "SecretForbidden"), ("Reconciling", "MissingSecret")),
+    *(("Stalled", "InvalidJobTemplate"), ("Stalled", "NeverFires")),
+)
+NEWEST = (
+    *(("Waiting", "QuotaExceeded"), ("Retrying", "Network"), ("Retrying", "Rejected")),
+    *(("Failed", "BlockedAddress"), ("Failed", "WrongType"), ("Failed", "JobFailed")),
+    *(("Failed", "Timeout"), ("Skipped", "QueueFull"), ("Skipped", "ConcurrencyForbidden")),
+)
 
 
 ONCE = {"schedule": "@at 2026-03-02T12:00:00Z"}
 DONE = [("Ready", "True", "Completed", "no slot is left")]
 
 NOW_ROWS = {
-    "a Secret that may not be read": (
-        a_schedule(conditions=[("Reconciling", "True", "SecretForbidden", "create rolebinding")]),
-        "SecretForbidden",
-    ),
-    "a quota": (a_problem("Missed", "QuotaExceeded", "exceeded quota: jobs"), "QuotaExceeded"),
-    "a quota while it is tried": (
-        a_schedule(status=a_slot("Waiting", "QuotaExceeded", message="exceeded quota")),
-        "QuotaExceeded",
-    ),
-    "Pod Security": (
-        a_problem("PodsRefused", "PodsRefused", "violates PodSecurity"),
-        "PodsRefused",
-    ),
-    "a Job of somebody else": (
-        a_problem("NameConflict", "NameConflict", "Job report-1 is not ours"),
-        "NameConflict",
-    ),
-    "a closed port": (
-        a_schedule(status=a_slot("Retrying", "Network", message="Connection refused")),
-        "Network",
-    ),
-    "no TLS at the receiver": (
-        a_schedule(status=a_slot("Retrying", "Network", message="TLS: wrong version number")),
-        "Network",
-    ),
-    "an answer of 500": (
-        a_schedule(status=a_slot("Retrying", "Rejected", message="500", httpStatus=500)),
-        "Rejected",
-    ),
-    "a receiver that is gone": (
-        a_problem("EndpointGone", "EndpointGone", "410 Gone"),
-        "EndpointGone",
-    ),
-    "an address that is blocked": (
-        a_schedule(status=a_slot("Failed", "BlockedAddress", message="169.254.169.254")),
-        "BlockedAddress",
-    ),
-    "an open circuit": (
-        a_problem("CircuitOpen", "CircuitOpen", "Connection refused"),
-        "CircuitOpen",
-    ),
-    "a stream of another type": (
-        a_schedule(status=a_slot("Failed", "WrongType", message="holds a string")),
-        "WrongType",
-    ),
-    "a Job that failed": (
-        a_schedule(status=a_slot("Failed", "JobFailed", jobName="report-1")),
-        "JobFailed",
-    ),
-    "a queue that is full": (a_schedule(status=a_slot("Skipped", "QueueFull")), "QueueFull"),
-    "the deadline was over": (
-        a_problem("Missed", "DeadlineExceeded", "6 s late"),
-        "DeadlineExceeded",
-    ),
-    "a template that the CRD takes and the API server does not": (
-        a_schedule(conditions=[("Stalled", "True", "InvalidJobTemplate", "no volume")]),
-        "InvalidJobTemplate",
-    ),
+    **{
+        f"{kind} beside Ready: {reason}": (
+            a_schedule(
+                conditions=[("Ready", "True", "Armed", "armed"), (kind, "True", reason, "")]
+            ),
+            reason,
+        )
+        for kind, reason in BESIDE
+    },
+    **{
+        f"{kind}: {reason}": (a_schedule(conditions=[(kind, "True", reason, "")]), reason)
+        for kind, reason in INSTEAD
+    },
+    **{
+        f"{outcome}: {reason}": (a_schedule(status=a_slot(outcome, reason)), reason)
+        for outcome, reason in NEWEST
+    },
     "all runs of maxRuns have started": (
         a_schedule(
             spec={"maxRuns": 1},
@@ -186,14 +156,6 @@ NOW_ROWS = {
     ),
     "nothing is wrong": (a_schedule(status={"recentRuns": [SUCCESS]}), "Well"),
     "no slot was due yet": (a_schedule(), "Well"),
-    "refused": (
-        a_schedule(conditions=[("Stalled", "True", "NeverFires", "no such date")]),
-        "NeverFires",
-    ),
-    "waits for a Secret": (
-        a_schedule(conditions=[("Reconciling", "True", "MissingSecret", "no Secret a")]),
-        "MissingSecret",
-    ),
     "suspended": (a_schedule(spec={"suspend": True}), "Suspended"),
     "a suspension that is over": (
         a_schedule(
@@ -210,11 +172,6 @@ NOW_ROWS = {
             ]
         ),
         "NameConflict",
-    ),
-    "the newest slot failed": (a_schedule(status=a_slot("Failed", "Timeout")), "Timeout"),
-    "the newest slot was skipped": (
-        a_schedule(status=a_slot("Skipped", "ConcurrencyForbidden")),
-        "ConcurrencyForbidden",
     ),
     "a Pod that does not start": (
         a_schedule(status=a_slot("Running", jobName="report-1")).known(
