@@ -177,10 +177,9 @@ class FakeKubernetes(localapi.LocalApi):
 
     def _check_namespace(self, target: NamedObject) -> None:
         if target.namespace in self.terminating:
-            raise localapi.terminating(target)
-
-    def _check_quota(self, target: NamedObject, name: str) -> None:
+            message = f"namespace {target.namespace} is being terminated"
+            causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
+            raise documents.refusal(target, 403, "Forbidden", message, causes)
         used = sum(key[1] == target.namespace for key in self._store.keys("jobs"))
         if target.resource == "jobs" and used >= self.job_quota.get(target.namespace, used + 1):
-            message = f'jobs.batch "{name}" is forbidden: exceeded quota'
-            raise documents.refusal(target, 403, "Forbidden", message)
+            raise documents.refusal(target, 403, "Forbidden", "exceeded quota")

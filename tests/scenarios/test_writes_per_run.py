@@ -9,6 +9,7 @@ import dataclasses
 from duepoint.targets import jobtarget, target
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
+from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import NoEntries
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
@@ -43,6 +44,7 @@ async def working(world: World):
             clock=world.clock,
             bounds=bounds,
             dice=lambda: 0.5,
+            jobs=no_jobs(),
         ),
         world.clock,
         world.health,

@@ -8,6 +8,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.worker import firing
+from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import queueing, workplace
 
@@ -32,6 +33,8 @@ async def give_up(harness: queueing.Harness, namespace: str, uids: dict[str, str
         await harness.queue.writer.upsert([(arming, blob)], queueing.EPOCH)
     target.reply(*[REFUSED] * len(uids))
     bounds = firing.Bounds(concurrency=8, lease_seconds=10.0)
-    worker = firing.Firer(queue=harness.queue, target=target, clock=clock, bounds=bounds)
+    worker = firing.Firer(
+        queue=harness.queue, target=target, clock=clock, bounds=bounds, jobs=no_jobs()
+    )
     for claim in await harness.claim_all():
         await workplace.carry_out(worker, claim)

@@ -28,6 +28,7 @@ from duepoint.targets.stream import target as streams
 from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import target as webhooks
 from duepoint.worker import claimer, firing
+from tests.fakes.nojobs import no_jobs
 from tests.support import queueing, vaults, webhooktargets
 
 LOCAL = egressrules.EgressPolicy(allowed=(ipaddress.ip_network("127.0.0.1/32"),))
@@ -295,7 +296,7 @@ def a_worker(
     )
     work = claimer.Claimer(
         queue,
-        firing.Firer(queue=queue, target=every, clock=clock, bounds=bounds),
+        firing.Firer(queue=queue, target=every, clock=clock, bounds=bounds, jobs=no_jobs()),
         clock,
         services.Health(),
         worker=name,

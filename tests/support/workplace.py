@@ -13,11 +13,11 @@ from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
-from duepoint.targets import jobtarget
 from duepoint.worker import claim_budget, results
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
 from tests.fakes.fakeclock import FakeClock
+from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.virtualqueue import VirtualQueue
 
@@ -39,7 +39,7 @@ class Workplace:
         self.clock = clock or FakeClock()
         self.queue = VirtualQueue(self.clock)
         self.target = RecordingTarget(self.clock)
-        self.jobs: jobtarget.ScheduleJobs = jobtarget.NO_JOBS
+        self.jobs = no_jobs()
         self.health = services.Health()
         self.before_claims: Callable[[], Awaitable[None]] = at_once
 

@@ -22,7 +22,7 @@ from duepoint.kube import errors as kube_errors
 class ClusterSession:
     """An API server, and the namespace that is meant."""
 
-    api: port.StreamingApi
+    api: port.Api
     namespace: str
 
 

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import email.utils
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -235,50 +235,6 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 continue
             pages.record(len(body))
             return body
-
-    # -- streams ---------------------------------------------------------------------------
-
-    async def stream(
-        self, path: str, *, query: Mapping[str, str] | None = None, silence_seconds: float
-    ) -> AsyncGenerator[bytes]:
-        """See ``port.StreamingApi.stream``."""
-        renewed = False
-        while True:
-            try:
-                async with contextlib.aclosing(
-                    self._pieces(path, query, silence_seconds)
-                ) as pieces:
-                    async for piece in pieces:
-                        yield piece
-            except errors.Unauthorized:  # an answer, so there were no pieces yet
-                if renewed or not await self._renewed_by(
-                    _now() + transport.CONNECT_TIMEOUT_SECONDS
-                ):
-                    raise
-                renewed = True
-            else:
-                return
-
-    async def _pieces(
-        self, path: str, query: Mapping[str, str] | None, silence_seconds: float
-    ) -> AsyncGenerator[bytes]:
-        attempt = f"GET {path}"
-        code = 0
-        try:
-            login = await self._logged_in(_now() + transport.CONNECT_TIMEOUT_SECONDS)
-            async with self._transport.stream(
-                path, query or {}, login, silence_seconds=silence_seconds
-            ) as answer:
-                code = answer.status
-                if code >= 300:
-                    body = await answer.read()
-                    raise errors.from_answer(attempt, code, answer.headers, body)
-                async for piece in answer.content.iter_any():
-                    yield piece
-        except transport.NETWORK_ERRORS as error:
-            raise _unavailable(attempt, error) from error
-        finally:
-            self._observe("GET", wire.resource_of(path), code)
 
     # -- watches ---------------------------------------------------------------------------
 

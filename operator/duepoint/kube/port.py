@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import urllib.parse
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -171,26 +171,6 @@ class TimedApi(Api, Protocol):
 
     async def time_us(self) -> int:
         """The server's time, UTC in microseconds, to half a second."""
-        ...
-
-
-class StreamingApi(Api, Protocol):
-    """An API server that answers for as long as a command wants to read."""
-
-    def stream(
-        self, path: str, *, query: Mapping[str, str] | None = None, silence_seconds: float
-    ) -> AsyncGenerator[bytes]:
-        """The body of the 2xx answer to a GET, in the pieces that arrive, until it ends.
-
-        Args:
-            path: absolute path, its parts already quoted, such as that of a Pod's log.
-            query: unquoted query parameters.
-            silence_seconds: without a byte for so long, the connection counts as cut.
-
-        Raises:
-            kube.errors.ApiError: nothing else; Unavailable with status 0 where the connection was
-                cut or silent, also after some pieces.
-        """
         ...
 
 

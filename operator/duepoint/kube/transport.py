@@ -1,7 +1,7 @@
 """How bytes get to an API server and back.
 
 Requests go over ``net.http1``, those for the Lease with connections of their own, so that it never
-waits behind others. aiohttp serves what has to be read while it arrives, watches and logs, and
+waits behind others. aiohttp serves watches, which are read while they arrive, and
 servers behind an HTTP proxy. A token that was rotated goes over the connections that are there;
 another server, or another certificate, has connections of its own. Every method raises what its
 library raises (``NETWORK_ERRORS``); ``was_sent`` and ``wording`` say what that means.
@@ -139,13 +139,11 @@ class Transport:
         path: str,
         query: Mapping[str, str],
         login: credentials.Login,
-        *,
-        silence_seconds: float = WATCH_SILENCE_SECONDS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The response to a GET, of which the body is read while it arrives."""
         url, options = _prepared(login, path, query)
         silence = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence_seconds
+            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=WATCH_SILENCE_SECONDS
         )
         async with self._session().get(url, timeout=silence, **options) as response:
             yield response

@@ -116,13 +116,6 @@ def at_instant(rule: Rule, instant_us: int) -> Rule:
     return msgspec.structs.replace(rule, timing=timing)
 
 
-def without_instant(rule: Rule) -> Rule:
-    """What ``at_instant`` was given."""
-    return msgspec.structs.replace(
-        rule, timing=msgspec.structs.replace(rule.timing, schedules=ONCE)
-    )
-
-
 _decoder = msgspec.json.Decoder(Rule)
 
 

@@ -18,7 +18,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import cast
 
 import msgspec
 
@@ -235,32 +235,8 @@ class Listed:
     state: JobState
 
 
-class ScheduleJobs(Protocol):
-    """What a policy needs of an API server."""
-
-    async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
-        """Every Job that this Schedule made and that exists."""
-        ...
-
-    async def states(
-        self, namespace: str, schedule: str, uid: str, names: Collection[str]
-    ) -> Mapping[str, JobState]:
-        """How these Jobs stand now, each name answered for."""
-        ...
-
-    async def of_slot(
-        self, namespace: str, schedule: str, uid: str, name: str, slot_us: int
-    ) -> JobState:
-        """How the Job of this name and slot stands now; absent where it names another slot."""
-        ...
-
-    async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
-        """The Job, if it is this Schedule's and has not finished, is deleted."""
-        ...
-
-
 class ActiveJobs:
-    """``ScheduleJobs`` through one API server.
+    """What policies ask an API server. Every method raises ``kube.errors.ApiError``.
 
     A namespace's Jobs are listed by one request at a time; who asks during one shares the next.
     After a restart of Redis every schedule with a policy wants its Jobs listed before its next
@@ -274,6 +250,7 @@ class ActiveJobs:
         self._listing: dict[str, asyncio.Task[None]] = {}
 
     async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
+        """Every Job that this Schedule made and that exists."""
         asked = self._asked.setdefault(namespace, {})
         answer = asked.setdefault((name, uid), asyncio.get_running_loop().create_future())
         if (listing := self._listing.get(namespace)) is None or listing.done():
@@ -315,6 +292,7 @@ class ActiveJobs:
     async def states(
         self, namespace: str, schedule: str, uid: str, names: Collection[str]
     ) -> Mapping[str, JobState]:
+        """How these Jobs stand now, each name answered for."""
         if len(names) > _MOST_LOOKED_AT:
             listed = await self.of_schedule(namespace, schedule, uid)
             return dict.fromkeys(names, JobState.ABSENT) | {one.name: one.state for one in listed}
@@ -328,12 +306,14 @@ class ActiveJobs:
     async def of_slot(
         self, namespace: str, schedule: str, uid: str, name: str, slot_us: int
     ) -> JobState:
+        """How the Job of this name and slot stands now; absent where it names another slot."""
         job = await self._read(namespace, name)
         if job is None or jobs.slot_us(job) != slot_us:
             return JobState.ABSENT
         return _state(job, jobs.JobOwner(namespace, schedule, uid))
 
     async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
+        """The Job, if it is this Schedule's and has not finished, is deleted."""
         job = await self._read(namespace, name)
         owner = jobs.JobOwner(namespace, schedule, uid)
         if job is not None and _state(job, owner) is JobState.ACTIVE:
@@ -345,18 +325,6 @@ class ActiveJobs:
             return wire.decoded(_decoder, await self._api.request("GET", path), f"GET {path}")
         except errors.NotFound:
             return None
-
-
-class _NoJobs:
-    """Of who has no API server: slots that depend on Jobs are put off."""
-
-    async def _refuse(self, *place: Any, **_: Any) -> Any:  # noqa: ANN401 - for all methods
-        raise errors.Unavailable(f"Jobs of {place[0]}/{place[1]}: no API server", sent=False)
-
-    of_schedule = states = of_slot = delete = _refuse
-
-
-NO_JOBS: ScheduleJobs = _NoJobs()
 
 
 def _state(job: jobs.Job, owner: jobs.JobOwner) -> JobState:

@@ -137,7 +137,7 @@ def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
 class Gate:
     """Asks for attempts, one by one."""
 
-    def __init__(self, queue: DelayQueue, jobs: jobtarget.ScheduleJobs) -> None:
+    def __init__(self, queue: DelayQueue, jobs: jobtarget.ActiveJobs) -> None:
         self._queue = queue
         self._jobs = jobs
 
@@ -195,7 +195,7 @@ class _Question:
     def __init__(
         self,
         queue: DelayQueue,
-        jobs: jobtarget.ScheduleJobs,
+        jobs: jobtarget.ActiveJobs,
         settler: Settler,
         attempt: Attempt,
         job: str,

@@ -126,7 +126,7 @@ class Firer:
         clock: Clock,
         bounds: Bounds,
         dice: Callable[[], float] = random.random,
-        jobs: jobtarget.ScheduleJobs = jobtarget.NO_JOBS,
+        jobs: jobtarget.ActiveJobs,
         traces: results.AttemptTraces | None = None,
     ) -> None:
         self._queue = queue

@@ -18,6 +18,7 @@ from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.worker import firing
+from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import queueing, redisusers, workplace
 
@@ -55,7 +56,9 @@ class Scene:
     async def work(self):
         """Try everything that is due now, once."""
         bounds = firing.Bounds(concurrency=8, lease_seconds=10.0)
-        worker = firing.Firer(queue=self.queue, target=self.target, clock=self.clock, bounds=bounds)
+        worker = firing.Firer(
+            queue=self.queue, target=self.target, clock=self.clock, bounds=bounds, jobs=no_jobs()
+        )
         for claim in await self.harness.claim_all():
             await workplace.carry_out(worker, claim)
 

@@ -10,6 +10,7 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.schedules import actions
 from duepoint.worker import firing
 from tests.fakes import recordingtarget
+from tests.fakes.nojobs import no_jobs
 from tests.support import queueing, workplace
 
 BROKEN = {
@@ -93,7 +94,9 @@ def _place(harness):
 
 def _worker(harness, target):
     bounds = firing.Bounds(concurrency=10, lease_seconds=10)
-    return firing.Firer(queue=harness.queue, target=target, clock=SystemClock(), bounds=bounds)
+    return firing.Firer(
+        queue=harness.queue, target=target, clock=SystemClock(), bounds=bounds, jobs=no_jobs()
+    )
 
 
 async def _letters(harness):

@@ -20,6 +20,7 @@ from duepoint.schedules.sets import setrecord, setspec
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claimer, firing
+from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import queueing
 from tests.support.waiting import LONGEST_SECONDS
@@ -87,6 +88,7 @@ class Shop:
             target=targets,
             clock=self.harness.clock,
             bounds=firing.Bounds(concurrency=16, lease_seconds=10),
+            jobs=no_jobs(),
         )
         limits = claimer.Limits(batch=500, under_way=1_000, lease_seconds=10, grace_seconds=5)
         claims = claimer.Claimer(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.kube import errors, jobbuilder, jobs, port
-from duepoint.targets.jobtarget import NO_JOBS, ActiveJobs, JobState
+from duepoint.kube import jobbuilder, jobs, port
+from duepoint.targets.jobtarget import ActiveJobs, JobState
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import JOB_TEMPLATE
 
@@ -90,13 +90,3 @@ async def test_a_uid_alone_makes_no_job_a_run_that_is_active_or_may_be_deleted(a
     assert await asked.states(*place, [name]) == {name: JobState.ABSENT}
     await asked.delete(*place, name)
     assert api.stored("jobs", NAMESPACE, name) is not None
-
-
-async def test_without_an_api_server_nothing_is_known():
-    for call in (
-        NO_JOBS.of_schedule("a", "b", "c"),
-        NO_JOBS.states("a", "b", "c", []),
-        NO_JOBS.delete("a", "b", "c", "d"),
-    ):
-        with pytest.raises(errors.Unavailable):
-            await call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
@@ -60,12 +61,17 @@ def _together(known, chain, now_us, limit_us=LIMIT_US):
     return _batches([known], [chain], now_us, limit_us)
 
 
+def _without_instant(rule):
+    timing = msgspec.structs.replace(rule.timing, schedules=rules.ONCE)
+    return msgspec.structs.replace(rule, timing=timing)
+
+
 def _batches(known, chains, now_us, limit_us=LIMIT_US):
     """The ordinary points among these, whose definitions stand in their order."""
     kinds = [
         columns.DefinitionKind(
             one.namespace,
-            one.rule if one.once_us is None else rules.without_instant(one.rule),
+            one.rule if one.once_us is None else _without_instant(one.rule),
             one.target,
             one.owner,
         )

@@ -1,11 +1,10 @@
 """An API server in memory: a ``kube.port.Api`` with the behaviour that Duepoint relies on.
 
 Names are unique (409), writes carry versions (409), status is a subresource with a JSON Patch that
-may test, lists come in pages and with selectors, watches resume from a version or are Gone, a
-namespace may be absent, terminating or over its quota of Jobs. Deleting an object deletes what it
-owns, and Events are dropped after an hour, as in a cluster. There are no users, no schemas and no
-Pods; nothing runs a Job. The suite ``tests/conformance/test_kube.py`` holds it to the behaviour of
-a real API server.
+may test, lists come in pages and with selectors, watches resume from a version or are Gone, and a
+namespace may be absent. Deleting an object deletes what it owns, and Events are dropped after an
+hour, as in a cluster. There are no users, no schemas and no Pods; nothing runs a Job. The suite
+``tests/conformance/test_kube.py`` holds it to the behaviour of a real API server.
 
 A watch holds its place in the log. ``changes_after`` wakes all watches at once, so one that reads
 slowly holds up no other.
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from duepoint.kube import errors, port, times, wire
+from duepoint.kube import port, times, wire
 from duepoint.kube.local import documents
 from duepoint.kube.local.documents import NamedObject
 from duepoint.kube.local.store import Change, LocalStore
@@ -178,7 +177,6 @@ class LocalApi:
         key = (target.resource, target.namespace, name)
         documents.check_new(target, document)
         self._check_namespace(target)
-        self._check_quota(target, name)
         if key in self._store.objects:
             message = f'{target.resource} "{name}" already exists'
             raise documents.refusal(target, 409, "AlreadyExists", message)
@@ -238,10 +236,6 @@ class LocalApi:
         existing = self._existing(target)
         uid = (options.get("preconditions") or {}).get("uid")
         _check_uid(target, existing, uid)
-        if target.resource == "namespaces":
-            terminating = {**documents.copied(existing), "status": {"phase": "Terminating"}}
-            self._store.put(target.key, terminating)
-            return terminating
         if not _finalizers(existing):
             self._remove(target)
             return {"kind": "Status", "status": "Success"}
@@ -271,26 +265,9 @@ class LocalApi:
                 self._collect(document["metadata"]["uid"])
 
     def _check_namespace(self, target: NamedObject) -> None:
-        if not target.namespace:
-            return
-        found = self._store.objects.get(("namespaces", "", target.namespace))
-        if found is None:
+        if target.namespace and ("namespaces", "", target.namespace) not in self._store.objects:
             message = f'namespaces "{target.namespace}" not found'
             raise documents.refusal(target, 404, "NotFound", message)
-        if (found.get("status") or {}).get("phase") == "Terminating":
-            raise terminating(target)
-
-    def _check_quota(self, target: NamedObject, name: str) -> None:
-        """Quotas of the number of Jobs; others are not counted."""
-        if target.resource != "jobs":
-            return
-        used = sum(key[1] == target.namespace for key in self._store.keys("jobs"))
-        for key in self._store.keys("resourcequotas"):
-            hard = self._store.objects[key].get("spec", {}).get("hard") or {}
-            limit = hard.get("count/jobs.batch")
-            if key[1] == target.namespace and limit is not None and used >= int(limit):
-                message = f'jobs.batch "{name}" is forbidden: exceeded quota: {key[2]}'
-                raise documents.refusal(target, 403, "Forbidden", message)
 
     def _drop_old_events(self) -> None:
         oldest_us = self._now_us() - EVENT_TTL_US
@@ -317,16 +294,6 @@ async def pages_of(
         if not page.metadata.continue_token:
             return
         asked["continue"] = page.metadata.continue_token
-
-
-def terminating(target: NamedObject) -> errors.ApiError:
-    """The refusal of a new object in a namespace that is being deleted."""
-    message = (
-        f"unable to create new content in namespace {target.namespace} because it is being "
-        "terminated"
-    )
-    causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
-    return documents.refusal(target, 403, "Forbidden", message, causes)
 
 
 #: What a request that replaces an object cannot change, or leaves as it is.

@@ -12,6 +12,7 @@ from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Bounds, Firer
+from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
@@ -36,7 +37,14 @@ async def a_worker(world: World, target: RecordingTarget):
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
         world.queue,
-        Firer(queue=world.queue, target=target, clock=world.clock, bounds=bounds, dice=lambda: 0.5),
+        Firer(
+            queue=world.queue,
+            target=target,
+            clock=world.clock,
+            bounds=bounds,
+            dice=lambda: 0.5,
+            jobs=no_jobs(),
+        ),
         world.clock,
         world.health,
         worker="worker-a",
