@@ -118,7 +118,6 @@ class IndexKeys:
     """The names of one index.
 
     Attributes:
-        seen: which layout each worker knows.
         troubles: what is wrong with each worker that is not well.
         circuits: receivers in trouble, and Schedules whose receiver is gone.
         troubled: when each of the former is forgotten.
@@ -131,7 +130,6 @@ class IndexKeys:
         self.layout = f"{prefix}{{ctl}}:layout"
         self.probe = f"{prefix}{{ctl}}:probe"
         self.workers = f"{prefix}{{ctl}}:workers"
-        self.seen = f"{prefix}{{ctl}}:seen"
         self.troubles = f"{prefix}{{ctl}}:troubles"
         self.circuits = f"{prefix}{{ctl}}:circuits"
         self.troubled = f"{prefix}{{ctl}}:troubled"

@@ -9,7 +9,7 @@ only the former layout is sent on, too. The record is changed by ``membership`` 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -112,16 +112,12 @@ class Layouts:
                 report()
         return layout
 
-    async def may_hold(self, shard: messages.ShardId) -> bool:
-        """Whether the layout, read again, has this shard."""
-        return shard in sharding.all_shards(await self.read())
-
     async def unless_gone(self, shard: messages.ShardId, reply: Awaitable[Answer]) -> Answer | None:
         """The reply of a claim's script; None where its shard is gone, and the claim with it."""
         try:
             return await reply
-        except queue_errors.LayoutChanged:
-            if await self.may_hold(shard):
+        except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
+            if shard in sharding.all_shards(await self.read()):
                 raise
             return None
 
@@ -150,21 +146,6 @@ class Layouts:
             else:
                 await self.read()
         raise queue_errors.LayoutChanged("the index is resharded faster than it can be read")
-
-    async def by_home(
-        self, ids: Iterable[points.ScheduleId], *, beyond: messages.ShardId
-    ) -> dict[messages.ShardId, list[points.ScheduleId]]:
-        """Where schedules have gone that a shard of an older layout has lost."""
-        layout = self.index.known_layout()
-        if layout.number <= sharding.layout_of(beyond):
-            layout = await self.read()
-        by_home: dict[messages.ShardId, list[points.ScheduleId]] = {}
-        for schedule_id in ids:
-            for shard in sharding.homes(schedule_id, layout):
-                if sharding.layout_of(shard) > sharding.layout_of(beyond):
-                    by_home.setdefault(shard, []).append(schedule_id)
-                    break
-        return by_home
 
 
 def _checked(number: int, shards: int) -> messages.Layout:

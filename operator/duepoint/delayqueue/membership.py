@@ -98,7 +98,6 @@ class Membership:
             None,
             worker=worker,
             ttl=int(WORKER_TTL_SECONDS * 1_000_000),
-            knows=0 if self.index.layout is None else self.index.layout.number,
             trouble=trouble[:TROUBLE_LIMIT],
         )
         reply = await self.index.scripts.run(call)

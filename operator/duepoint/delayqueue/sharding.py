@@ -83,14 +83,6 @@ def is_possible(shards: int) -> bool:
     return is_power_of_two(shards) and shards <= MOST_SHARDS
 
 
-def fed_by(shard: messages.ShardId, layout: messages.Layout) -> tuple[messages.ShardId, ...]:
-    """The shards of a layout to which a former shard's schedules move."""
-    if layout.former is None:
-        return ()
-    index, step = index_of(shard), min(layout.former.shards, layout.shards)
-    return tuple(_shard(layout, number) for number in range(index % step, layout.shards, step))
-
-
 def _shard(layout: messages.Layout, index: int) -> messages.ShardId:
     return messages.ShardId((layout.number - 1) * MOST_SHARDS + index)
 

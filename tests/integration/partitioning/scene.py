@@ -176,7 +176,9 @@ class Scene:
         sets = schedulesets.ScheduleSets(
             term, dry_runs=dryruns.DryRuns(term.api), own_streams=ownstreams.USUAL
         )
-        return partitioner.Partitioner(term, count_sets=sets.count_all)
+        made = partitioner.Partitioner(term, count_sets=sets.count_all)
+        made.notice_seconds = 0.1
+        return made
 
     async def partition(self, queue: delayqueue.DelayQueue, shards: int) -> None:
         """Ask, and move to the end."""

@@ -23,10 +23,6 @@ from duepoint.delayqueue.messages import Layout
 from duepoint.delayqueue.resharding import resharding
 from duepoint.kube import schedules
 
-#: A worker says within one beat that it knows the new shards; one that does not is waited for no
-#: longer than this: what has moved is then left to those that do.
-AWARENESS_SECONDS = 30.0
-_LOOK_SECONDS = 0.5
 _PAUSE_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.5
 #: After so many passes only schedules are left that were in a worker's hands each time: their shard
@@ -61,6 +57,9 @@ class Partitioner:
     Args:
         count_sets: reads what shards have counted of the members of sets, before they are closed.
     """
+
+    #: Every worker learns of the new shards with its next beat.
+    notice_seconds = 12.0
 
     def __init__(self, term: TermContext, *, count_sets: Callable[[], Awaitable[None]]) -> None:
         self._term = term
@@ -114,10 +113,11 @@ class Partitioner:
         self._record(layout)
         # A new shard that was emptied, or never made, is made before anything is brought to it.
         await self._term.queue.membership.open(layout.shards, self._term.epoch)
-        await self._wait_for_workers()
         former = sharding.own_shards(layout.former)
-        noted = (await self._term.queue.resharding.progress()).moved  # by former leaders, too
-        self._progress = _Progress(moved=max(noted, self._progress.moved))
+        noted = await self._term.queue.resharding.progress()
+        if noted.phase is resharding.Phase.ANNOUNCED:
+            await self._term.clock.sleep(self.notice_seconds)
+        self._progress = _Progress(moved=max(noted.moved, self._progress.moved))
         for shard in former:
             if await self._term.queue.resharding.shard_state(shard) != "closed":
                 self._progress.left += await self._term.queue.resharding.count_definitions(shard)
@@ -134,23 +134,6 @@ class Partitioner:
         """A layout begins, before anything moves to it, or has been reached."""
         self._term.services.sets.request()
         self._term.annotate(note_of(layout))
-
-    async def _wait_for_workers(self) -> None:
-        last = self._term.clock.monotonic() + AWARENESS_SECONDS
-        while unaware := await self._term.queue.resharding.unaware_workers():
-            if self._term.clock.monotonic() >= last:
-                telemetry.logger.warning(
-                    "workers do not know the new shards; going on", workers=unaware
-                )
-                return
-            await self._term.queue.resharding.record_progress(
-                self._term.epoch,
-                phase=resharding.Phase.ANNOUNCED,
-                moved=0,
-                left=0,
-                waiting=f"workers that do not know of the new shards yet ({len(unaware)})",
-            )
-            await self._term.clock.sleep(_LOOK_SECONDS)
 
     async def _empty(self, shard: messages.ShardId) -> None:
         """Pass after pass, until a whole one leaves nothing out."""

@@ -8,14 +8,12 @@ everything that was claimed is named and still held.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duepoint import telemetry
-from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, keys, layouts, messages, quotas, sharding, streams
+from duepoint.delayqueue import index, keys, layouts, messages, quotas, streams
 from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
@@ -69,13 +67,9 @@ class Settlements:
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
         """Apply how points of the claim ended; repeated under its number it changes nothing."""
-        try:
-            reply = await self.index.pipelined.run(self._settle_call(claim, settlement))
-        except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
-            if await self.layouts.may_hold(claim.shard):
-                raise
-            return await self._settle_nowhere(claim, settlement)
-        if reply[0] == b"lost":
+        ended = self.index.pipelined.run(self._settle_call(claim, settlement))
+        reply = await self.layouts.unless_gone(claim.shard, ended)
+        if reply is None or reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
         _, applied, remaining, buried, dropped, *_ = reply
         _report_dropped(dropped)
@@ -116,17 +110,6 @@ class Settlements:
                 self.prefetch.expect(claim.shard, planning.chain.schedule_id, planning.next_due_us)
         return tuple(answer == 1 for answer in reply[1:])
 
-    async def _settle_nowhere(
-        self, claim: messages.Claim, settlement: messages.Settlement
-    ) -> messages.Settled:
-        """Store the outcomes elsewhere: the claim's shard is gone, and the claim with it."""
-        if settlement.outcomes:
-            shard = sharding.own_shards(self.index.known_layout())[0]
-            late = dataclasses.replace(claim, shard=shard)
-            outcomes = messages.Settlement(outcomes=settlement.outcomes, number=settlement.number)
-            await self.index.pipelined.run(self._settle_call(late, outcomes))
-        return messages.Settled(lost=True, applied=0, remaining=0)
-
     @property
     def settles_entries(self) -> bool:
         """Whether ``deliver`` is available: not on a cluster, where streams lie on other nodes."""
@@ -147,13 +130,9 @@ class Settlements:
         """
         count = sum(len(group.members) for group in entries)
         lost = messages.DeliveryResult(done=False, held=(False,) * count, lost=True)
-        try:
-            reply = await self.index.pipelined.run(self._settle_call(claim, settlement, entries))
-        except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
-            if await self.layouts.may_hold(claim.shard):
-                raise
-            return lost
-        if reply[0] == b"lost":
+        ended = self.index.pipelined.run(self._settle_call(claim, settlement, entries))
+        reply = await self.layouts.unless_gone(claim.shard, ended)
+        if reply is None or reply[0] == b"lost":
             return lost
         if reply[0] == b"partial":
             return messages.DeliveryResult(done=False, held=tuple(held == 1 for held in reply[1]))

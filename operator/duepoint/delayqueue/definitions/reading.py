@@ -89,17 +89,16 @@ class DefinitionReader:
     ) -> messages.FoundDefinitions:
         found = await self.read_here(shard, ids)
         absent = [i for i in ids if i not in found and i not in found.unreadable]
-        if not absent:
-            return found
-        # Asked after the reading that missed it: a shard never goes back to being open.
-        (state,) = await self.index.read(
-            "read a shard's state", ("HGET", self.index.shard(shard).meta, "state")
-        )
-        if state in (b"draining", b"closed"):  # what is not found may have moved on
-            for home, moved in (await self.layouts.by_home(absent, beyond=shard)).items():
-                there = await self.read_definitions(home, moved)
-                found.update(there)
-                found.unreadable |= there.unreadable
+        by_home: dict[messages.ShardId, list[points.ScheduleId]] = {}
+        for schedule_id in absent:  # they may have moved on
+            for home in sharding.homes(schedule_id, self.index.known_layout()):
+                if sharding.layout_of(home) > sharding.layout_of(shard):
+                    by_home.setdefault(home, []).append(schedule_id)
+                    break
+        for home, moved in by_home.items():
+            there = await self.read_definitions(home, moved)
+            found.update(there)
+            found.unreadable |= there.unreadable
         return found
 
     async def read_here(
@@ -356,28 +355,14 @@ class DefinitionReader:
         cached = self._blobs.get(namespace, digest)
         if cached is not None:
             return cached
-        value = await self._signed_blob(digest, shard)
+        (value,) = await self.index.read(
+            "read a blob", ("HGET", self.index.shard(shard).blobs, digest)
+        )
         if value is None:
             raise queue_errors.BlobMissing(f"the index holds no blob {digest} of {namespace}")
         content = self.signed_blobs.unpack(namespace, digest, value)
         self._blobs.put(namespace, digest, content, len(content))
         return content
-
-    async def _signed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
-        """As it is stored: in this shard, or where an edit of a schedule that has moved put it."""
-        (value,) = await self.index.read(
-            "read a blob", ("HGET", self.index.shard(shard).blobs, digest)
-        )
-        if value is not None:
-            return bytes(value)
-        targets = sharding.fed_by(shard, self.index.known_layout())
-        if not targets or shard in targets:
-            return None
-        found = await self.index.read(
-            "read a blob",
-            *(("HGET", self.index.shard(target).blobs, digest) for target in targets),
-        )
-        return next((bytes(value) for value in found if value is not None), None)
 
     def check_meta(self, shard: messages.ShardId, meta: Sequence[bytes | None]) -> None:
         layout, incarnation, *_ = meta

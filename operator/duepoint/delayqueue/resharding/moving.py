@@ -77,16 +77,16 @@ class _Traveller(NamedTuple):
 
     Attributes:
         lane: number of its lane in the former shard.
+        record: its packed definition.
         due: of its chain as text; empty where no chain goes with it.
         occurrences: with their dues as text.
-        record: its packed definition.
     """
 
     lane: int
     id: points.ScheduleId
+    record: bytes
     due: bytes
     occurrences: Sequence[tuple[bytes, bytes]]
-    record: bytes
 
 
 #: A schedule in a part of a batch, whether this is its first part, and its occurrences there.
@@ -226,7 +226,12 @@ class Mover:
         layout = self.index.known_layout()
         if layout.number <= sharding.layout_of(shard):
             raise queue_errors.LayoutChanged(f"shard {shard} is of the newest layout")
-        travellers = await self._travellers(shard, taken)
+        travellers = [
+            _Traveller(
+                int(lane), id_, record, due, list(zip(listed[::2], listed[1::2], strict=True))
+            )
+            for lane, id_, record, due, listed in taken
+        ]
         texts = await self._texts_of(shard, batch, travellers)
         by_home: dict[messages.ShardId, list[_Traveller]] = {}
         for traveller in travellers:
@@ -243,32 +248,6 @@ class Mover:
             log.warning("texts of definitions are lost", shard=shard, definitions=lost)
         unarmed = (one for one in travellers if one.record[:2] == codec.ARMED and not one.due)
         return lost + sum(1 for _ in unarmed)
-
-    async def _travellers(
-        self, shard: messages.ShardId, taken: Sequence[Sequence[Any]]
-    ) -> list[_Traveller]:
-        ids = [schedule_id for _, schedule_id, _, _ in taken]
-        buckets = self.reader.by_bucket(shard, ids)
-        replies = await self.index.read_many(
-            "read definitions to move", [("HMGET", name, *some) for name, some in buckets.items()]
-        )
-        records = dict(
-            itertools.chain.from_iterable(
-                zip(some, reply, strict=True)
-                for some, reply in zip(buckets.values(), replies, strict=True)
-            )
-        )
-        return [
-            _Traveller(
-                int(lane),
-                schedule_id,
-                due,
-                list(zip(listed[::2], listed[1::2], strict=True)),
-                records[schedule_id],
-            )
-            for lane, schedule_id, due, listed in taken
-            if records[schedule_id] is not None  # a newer leader has brought it meanwhile
-        ]
 
     async def _texts_of(
         self, shard: messages.ShardId, batch: str, travellers: Collection[_Traveller]
@@ -436,7 +415,8 @@ class Mover:
         by_home: dict[messages.ShardId, list[tuple[bytes, dict[bytes, bytes]]]] = {}
         for letter, raw in found:
             fields = scripting.fields(raw)
-            by_home.setdefault(self._letter_home(shard, fields), []).append((letter, fields))
+            home = _letter_home(fields, self.index.known_layout())
+            by_home.setdefault(home, []).append((letter, fields))
         for home, letters in by_home.items():
             call = self.index.call("rebury", home, epoch=epoch, source=names.tag)
             call.put(
@@ -450,18 +430,17 @@ class Mover:
         await self.index.read("forget dead letters", ("XDEL", names.dead, *ids))
         return len(found) == _LETTERS_PER_STEP
 
-    def _letter_home(self, shard: messages.ShardId, fields: dict[bytes, bytes]) -> messages.ShardId:
-        layout, member = self.index.known_layout(), fields.get(b"member", b"")
-        fed = sharding.fed_by(shard, layout)
-        if len(member) >= points.CHAIN_LENGTH:
-            schedule_id = member[:_ID_LENGTH]
-        else:  # of a chain, which goes on without the slot
-            try:
-                schedule_id = bytes.fromhex(fields.get(b"schedule_id", b"").decode())
-            except ValueError:
-                return fed[0]
-        home = sharding.home(points.ScheduleId(schedule_id), layout)
-        return home if home in fed else fed[0]
+
+def _letter_home(fields: dict[bytes, bytes], layout: messages.Layout) -> messages.ShardId:
+    """The shard of the schedule of a letter; the first one where it does not say."""
+    member = fields.get(b"member", b"")
+    if len(member) >= points.CHAIN_LENGTH:
+        return sharding.home(points.ScheduleId(member[:_ID_LENGTH]), layout)
+    try:  # of a chain, which goes on without the slot
+        schedule_id = bytes.fromhex(fields.get(b"schedule_id", b"").decode())
+    except ValueError:
+        schedule_id = b""
+    return sharding.home(points.ScheduleId(schedule_id), layout)
 
 
 def _numbers(record: bytes) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ class Resharding:
             shards=shards,
             former_shards=former,
             wanted=wanted,
-            phase=_phase(phase, is_cut=bool(former)),
+            phase=Phase((phase or b"stable").decode()),
             moved=layouts.number_of(moved),
             left=layouts.number_of(left),
             waiting=(waiting or b"").decode(errors="replace"),
@@ -117,21 +117,6 @@ class Resharding:
         self.layouts.wanted_shards = 0
         await self.membership.make_shards(layout, epoch)
         return layout
-
-    async def unaware_workers(self) -> tuple[str, ...]:
-        """Living workers that have not said that they know the newest layout."""
-        workers, seen, layout = await self.index.read(
-            "read who knows the layout",
-            ("ZRANGE", self.index.keys.workers, 0, -1),
-            ("HGETALL", self.index.keys.seen),
-            ("HGET", self.index.keys.layout, "layout"),
-        )
-        newest = layouts.number_of(layout)
-        return tuple(
-            worker.decode(errors="replace")
-            for worker in workers
-            if layouts.number_of(seen.get(worker)) < newest
-        )
 
     async def record_progress(
         self,
@@ -232,11 +217,3 @@ def _nearest_power(shards: int) -> str:
     below = min(1 << (shards.bit_length() - 1), sharding.MOST_SHARDS)
     above = below * 2
     return f"{below} or {above}" if above <= sharding.MOST_SHARDS else str(below)
-
-
-def _phase(text: bytes | None, *, is_cut: bool) -> Phase:
-    """What is said, where this version knows the word."""
-    try:
-        return Phase((text or b"stable").decode())
-    except ValueError:
-        return Phase.MOVING if is_cut else Phase.STABLE

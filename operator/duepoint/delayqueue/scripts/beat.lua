@@ -3,11 +3,11 @@
   The worker counts as living for `ttl` from now; the dead ones are forgotten. Works on an index that does not
   exist yet, because that is one of the things it reports.
 
-  ARGV  worker (text), ttl (us), knows (number of the layout that it works with), trouble (text, or '')
+  ARGV  worker (text), ttl (us), trouble (text, or '')
   Reply {server time us, incarnation or '', layout or 0, shards or 0, {worker ...}, former or 0,
          former shards or 0}
 ]]
--- keys layout workers seen troubles
+-- keys layout workers troubles
 -- include layout
 -- include time
 local now = server_time()
@@ -16,7 +16,6 @@ for _, worker in ipairs(redis.call('ZRANGE', WORKERS, '(' .. digits(now + args.t
   redis.call('ZADD', WORKERS, now + args.ttl, worker)
 end
 redis.call('ZADD', WORKERS, now + args.ttl, args.worker)
-redis.call('HSET', SEEN, args.worker, args.knows)
 if args.trouble ~= '' then
   redis.call('HSET', TROUBLES, args.worker, args.trouble)
 else
@@ -25,7 +24,6 @@ end
 local dead = redis.call('ZRANGE', WORKERS, '-inf', now, 'BYSCORE', 'LIMIT', 0, 1000)
 if #dead > 0 then
   redis.call('ZREM', WORKERS, unpack(dead))
-  redis.call('HDEL', SEEN, unpack(dead))
   redis.call('HDEL', TROUBLES, unpack(dead))
 end
 local number, shards, _, incarnation, former, former_shards = unpack(layout_record())

@@ -9,7 +9,7 @@
   KEYS  then lanes and buckets
   ARGV  layout, epoch, batch (text: a name for it), most (occurrences, after which no other schedule is taken),
         latest (us after now that no lease can end), schedules {{lane, lane key, bucket key, from, to}}: ids in ARGV
-  Reply {left out, not looked at, batch, {{lane, id, due or '', {member, due, ...}} ...}}: the last two are what is on its way
+  Reply {left out, not looked at, batch, {{lane, id, record, due or '', {member, due, ...}} ...}}: the last two are what is on its way
   Error WRONGLAYOUT (also: does not drain), OOM
 ]]
 -- keys meta heads claims leases occ occrec
@@ -86,7 +86,7 @@ local function take(lane, lane_key, id, record)
   for i = 1, #occurrences, 2 do
     redis.call('ZREM', lane_key, occurrences[i])
   end
-  taken[#taken + 1] = { lane, id, score and due_of(chain, score) or '', occurrences }
+  taken[#taken + 1] = { lane, id, record, score and due_of(chain, score) or '', occurrences }
   room = room - #occurrences / 2
   return true
 end

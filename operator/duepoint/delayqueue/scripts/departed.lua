@@ -24,7 +24,7 @@ for _, bucket in ipairs(args.buckets) do
   forget_history(KEYS[bucket[3]], ids)
 end
 for _, schedule in ipairs(taken) do
-  local lane, id, points = schedule[1], schedule[2], schedule[4]
+  local lane, id, points = schedule[1], schedule[2], schedule[5]
   if redis.call('HEXISTS', META, 's' .. lane) == 1 then
     redis.call('HINCRBY', META, 'c' .. lane, -1)
   end
