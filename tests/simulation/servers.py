@@ -9,7 +9,7 @@ from typing import Any
 
 import redis.exceptions
 
-from duepoint.delayqueue.wire import changes, connecting, nodes
+from duepoint.delayqueue.wire import connecting, nodes
 from tests.simulation.loop import Process, running_process
 from tests.simulation.network import Network, Reset
 from tests.support.virtualvalkey import SimulatedValkey
@@ -71,7 +71,7 @@ class SimulatedServers:
     is_cluster = False
 
     def __init__(self, redis: RedisSide) -> None:
-        self.changes = changes.ServerChanges()
+        self.changes = nodes.ServerChanges()
         self._redis = redis
         self._met: int | None = None
         self._met_at = 0.0

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from duepoint.delayqueue.wire import changes, connecting, nodes, scripting, servers
+from duepoint.delayqueue.wire import connecting, nodes, scripting, servers
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "duepoint" / "redis"
 ROLES = ("operator", "worker", "api", "viewer", "replayer")
@@ -220,9 +220,9 @@ class TwoUsers:
 
 
 class _ChangesOfAll:
-    """``changes.ServerChanges`` of all roles; who holds what is what the first sees."""
+    """``nodes.ServerChanges`` of all roles; who holds what is what the first sees."""
 
-    def __init__(self, each: Sequence[changes.ServerChanges]) -> None:
+    def __init__(self, each: Sequence[nodes.ServerChanges]) -> None:
         self._each = each
 
     @property

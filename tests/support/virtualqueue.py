@@ -25,7 +25,7 @@ from duepoint import clock as clocks
 from duepoint.delayqueue import deadletters, delayqueue, messages, quotas, sharding
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import records, signedblobs
-from duepoint.delayqueue.wire import changes, connecting, nodes
+from duepoint.delayqueue.wire import connecting, nodes
 from duepoint.schedules import definition, points
 from tests.support import virtualvalkey
 
@@ -106,7 +106,7 @@ class VirtualServers:
     is_cluster = False
 
     def __init__(self, valkey: virtualvalkey.SimulatedValkey, clock: clocks.Clock) -> None:
-        self.changes = changes.ServerChanges()
+        self.changes = nodes.ServerChanges()
         self.available = True
         self.away: Sequence[str] = ()
         self.listeners: list[_Listener] = []

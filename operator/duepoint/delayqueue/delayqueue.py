@@ -45,21 +45,10 @@ from duepoint.delayqueue.definitions import (
     signedblobs,
     upsert,
 )
-from duepoint.delayqueue.inspection import counts, durability, upcoming
-from duepoint.delayqueue.members import (
-    confirming,
-    counting,
-    dues,
-    lookups,
-    members,
-    pages,
-    removal,
-    sets,
-    triggers,
-    writing,
-)
+from duepoint.delayqueue.inspection import counts, upcoming
 from duepoint.delayqueue.members import deadletters as member_deadletters
-from duepoint.delayqueue.repair import fallbacks, sweeper, unused
+from duepoint.delayqueue.members import lookups, members, pages, sets, writing
+from duepoint.delayqueue.repair import fallbacks, sweeper
 from duepoint.delayqueue.resharding import moving, resharding
 from duepoint.delayqueue.wire import connecting, servers
 
@@ -112,35 +101,34 @@ class DelayQueue:
         # Members of ScheduleSets.
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
         by_id = lookups.MemberLookups(shared, known, reader, numbers)
-        counted = counting.MemberCounting(shared, numbers)
+        counted = sets.MemberCounting(shared, numbers)
         self.members = members.Members(
             shared,
             writing.MemberWriter(shared, reader, rows, self.signed_blobs),
             rows,
             by_id,
             pages.MemberPages(shared, known, numbers, self.interned, self.signed_blobs, by_id),
-            dues.MemberDues(shared, known, numbers, self.signed_blobs, by_id),
+            pages.MemberDues(shared, known, numbers, self.signed_blobs, by_id),
             counted,
-            triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
+            members.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
             member_deadletters.MemberLetters(
                 shared, known, reader, self.dead_letters, self.signed_blobs
             ),
-            confirming.Confirmations(shared),
         )
-        self.set_removals = removal.SetRemovals(
+        self.set_removals = sets.SetRemovals(
             shared, known, numbers, self.interned, self.sets, counted
         )
         self.api_requests = apirequests.ApiRequests(shared)
         # Another number of shards; repair.
         self.mover = moving.Mover(shared, reader, self.numbering, self.interned)
         self.resharding = resharding.Resharding(shared, known, self.membership, self.mover)
-        self.sweeper = sweeper.Sweeper(shared, reader, self.history, unused.Unused(shared))
+        self.sweeper = sweeper.Sweeper(shared, reader, self.history, sweeper.Unused(shared))
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.
         self.counts = counts.Counts(shared, reader)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
         self.held_claims = upcoming.HeldClaims(shared, self.counts, self.upcoming)
-        self.durability = durability.DurabilityProbe(shared)
+        self.durability = serverhealth.DurabilityProbe(shared)
 
     async def start(self) -> None:
         """Connect and load the scripts; raises QueueUnavailable when no server answers."""

@@ -21,8 +21,7 @@ import msgspec
 
 from duepoint import clock as clocks
 from duepoint import faults
-from duepoint.delayqueue import apirequests
-from duepoint.delayqueue.inspection import durability
+from duepoint.delayqueue import apirequests, serverhealth
 from duepoint.delayqueue.wire import nodes
 from duepoint.faults import FaultPoint
 from duepoint.httpapi.problems import OperationProblem
@@ -136,9 +135,9 @@ class Promise:
     servers have is read at most every few seconds.
     """
 
-    def __init__(self, probe: durability.DurabilityProbe) -> None:
+    def __init__(self, probe: serverhealth.DurabilityProbe) -> None:
         self._probe = probe
-        self._known: durability.ServerDurability | None = None
+        self._known: serverhealth.ServerDurability | None = None
         self._until = float("-inf")
         self._reading = asyncio.Lock()
 
@@ -151,7 +150,7 @@ class Promise:
             wanted = f"replicas={safety.replicas}"
             raise _unavailable(wanted, f"{known.replicas} replicas are connected")
 
-    async def _read(self) -> durability.ServerDurability:
+    async def _read(self) -> serverhealth.ServerDurability:
         loop = asyncio.get_running_loop()
         async with self._reading:
             if self._known is None or loop.time() >= self._until:

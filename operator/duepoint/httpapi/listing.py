@@ -8,8 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import deadletters
-from duepoint.delayqueue.inspection import durability
+from duepoint.delayqueue import deadletters, serverhealth
 from duepoint.delayqueue.members import members, values
 from duepoint.httpapi import calls, ownsets, views
 from duepoint.httpapi.problems import OperationProblem
@@ -25,7 +24,7 @@ class Listing:
         self,
         population: members.Members,
         sets: ownsets.OwnSets,
-        probe: durability.DurabilityProbe,
+        probe: serverhealth.DurabilityProbe,
         clock: clocks.Clock,
     ) -> None:
         self._members = population

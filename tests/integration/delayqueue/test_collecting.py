@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from duepoint.delayqueue import sharding
-from duepoint.delayqueue.repair import unused
+from duepoint.delayqueue.repair import sweeper
 from tests.support import queueing
 
-DAY = unused.PATIENCE_SECONDS
+DAY = sweeper.PATIENCE_SECONDS
 OTHER = b'{"webhook":{"url":"https://hooks.example.com/other"}}'
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import delayqueue
-from duepoint.delayqueue.inspection.durability import ServerDurability
+from duepoint.delayqueue.serverhealth import ServerDurability
 from duepoint.delayqueue.wire import connecting
 from tests.support import queueing, redisusers
 from tests.support.waiting import wait_until

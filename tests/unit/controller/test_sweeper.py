@@ -11,7 +11,7 @@ from duepoint import errors
 from duepoint.controller.maintenance.sweeper import EVERY_SECONDS, Sweeps
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.repair import sweeper, unused
+from duepoint.delayqueue.repair import sweeper
 from tests.fakes.fakeclock import FakeClock
 from tests.support.terms import a_term
 
@@ -45,7 +45,7 @@ class Steps:
                 raise self.damaged[shard]
             self.taken.append((shard, self.clock.monotonic()))
             self.epochs.add(epoch)
-            yield sweeper.Swept(armed=2, removed=unused.Removed(blobs=3))
+            yield sweeper.Swept(armed=2, removed=sweeper.Removed(blobs=3))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
 from duepoint.controller.schedulesets.setstatus import SetFacts
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
-from duepoint.delayqueue.inspection.durability import ServerDurability
+from duepoint.delayqueue.serverhealth import ServerDurability
 from duepoint.kube import schedules
 
 #: Between two writes of the status of a set of which only numbers change.

@@ -15,7 +15,7 @@ import msgspec
 
 from duepoint.controller.schedulesets import setreports
 from duepoint.controller.schedulesets.setreports import SetReport
-from duepoint.delayqueue.inspection.durability import ServerDurability
+from duepoint.delayqueue.serverhealth import ServerDurability
 from duepoint.kube import times
 from duepoint.runs.run import NONE_ENDED, SetTally
 from duepoint.schedules import conditions

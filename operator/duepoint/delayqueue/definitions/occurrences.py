@@ -18,7 +18,7 @@ import msgspec
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages
-from duepoint.delayqueue.definitions import codec, interning, records, routing
+from duepoint.delayqueue.definitions import codec, interning, putting, records
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -126,7 +126,7 @@ class Occurrences:
             members=call.run(point.member for point, _ in wanted),
             records=call.run(records.pack(record) for _, record in wanted),
         )
-        reply = await routing.until_free(self.index, lambda: self.index.scripts.run(call))
+        reply = await putting.until_free(self.index, lambda: self.index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
 
     async def withdraw(
@@ -146,7 +146,7 @@ class Occurrences:
                 id=definition.id,
                 member=point.member,
             )
-            reply: bytes = await routing.until_free(
+            reply: bytes = await putting.until_free(
                 self.index, lambda: self.index.scripts.run(call)
             )
             return None if reply == b"ABSENT" else reply

@@ -3,26 +3,137 @@
 A call takes one row or a hundred thousand. Rows are put together by shard, and a few dozen go in
 one script, of several shards where one server holds them all: a call costs as much as some rows.
 The script stores or removes a row where what it expects stands there, and answers with what does
-otherwise; the caller decides then, and sends the row again for exactly that.
+otherwise; the caller decides then, and sends the row again for exactly that. While the index is
+resharded a row goes to the former shard first, and to the new one where it is not there; one on its
+way is waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import itertools
 import operator
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, lanes, routing
+from duepoint.delayqueue.definitions import codec, interning, lanes
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
+
+#: Rows of one script: some 5 us of the server's time each; unpack() carries 7,900 values.
+_PART = 400
+#: Looks for a layout that stays.
+_ROUNDS = 4
+#: Between two tries of an edit whose schedule is on its way, and all of them: a mover that died is
+#: followed by another within some more.
+_BUSY_SECONDS, _PATIENCE_SECONDS = 0.005, 5.0
+
+
+class _WithId(Protocol):
+    """A row of a Schedule or member."""
+
+    @property
+    def id(self) -> points.ScheduleId: ...
+
+
+RowT = TypeVar("RowT")
+Reply = TypeVar("Reply")
+IdRowT = TypeVar("IdRowT", bound=_WithId)
+
+
+class Left(NamedTuple, Generic[RowT]):
+    """Rows that a layout's shards have not answered.
+
+    Attributes:
+        absent: they are not there.
+        stale: a shard is not what it was.
+    """
+
+    absent: list[RowT]
+    stale: list[RowT]
+
+
+def waves(listed: Sequence[IdRowT]) -> Iterator[list[IdRowT]]:
+    """The rows in order, no two of one wave with the same id."""
+    left = list(listed)
+    if len({row.id for row in left}) == len(left):  # nearly always
+        if left:
+            yield left
+        return
+    while left:
+        first: dict[points.ScheduleId, IdRowT] = {}
+        left = [row for row in left if first.setdefault(row.id, row) is not row]
+        yield list(first.values())
+
+
+def split_by_shard(
+    listed: Iterable[RowT], layout: messages.Layout, low: Callable[[RowT], int]
+) -> dict[messages.ShardId, list[RowT]]:
+    """The rows of each shard of a layout; ``low`` is the last 16 bits of an id."""
+    shards = sharding.own_shards(layout)
+    last = layout.shards - 1
+    found: collections.defaultdict[messages.ShardId, list[RowT]] = collections.defaultdict(list)
+    for row in listed:
+        found[shards[low(row) & last]].append(row)
+    return found
+
+
+def in_parts(listed: list[RowT]) -> Iterator[list[RowT]]:
+    """The rows of each script."""
+    for first in range(0, len(listed), _PART):
+        yield listed[first : first + _PART]
+
+
+def is_of_newest(queue: index.Index, shard: messages.ShardId) -> bool:
+    """Whether the shard is of the newest layout; a former one may be closed and has no rows."""
+    return sharding.layout_of(shard) == queue.known_layout().number
+
+
+async def until_free(queue: index.Index, run: Callable[[], Awaitable[Reply]]) -> Reply:
+    """The reply of a script that refuses schedules on their way, once it does not."""
+    last = queue.clock.monotonic() + _PATIENCE_SECONDS
+    while True:
+        reply = await run()
+        if (reply[0] if isinstance(reply, list) else reply) != b"BUSY":
+            return reply
+        if queue.clock.monotonic() > last:
+            raise errors.TryLater("the schedule is on its way to another shard; try again")
+        await queue.clock.sleep(_BUSY_SECONDS)
+
+
+async def where_they_are(
+    queue: index.Index,
+    known: layouts.Layouts,
+    listed: list[RowT],
+    send: Callable[[messages.Layout, list[RowT]], Awaitable[Left[RowT]]],
+) -> list[RowT]:
+    """Send rows to where they are; what even the newest layout does not have is returned."""
+    for _ in range(_ROUNDS):
+        layout = queue.known_layout()
+        former = layout.former
+        stale: list[RowT] = []
+        try:
+            if former is not None:
+                listed, stale = await send(former, listed)
+            absent, more = await send(layout, listed)
+        except queue_errors.LayoutChanged:  # before anything was sent
+            await known.read()
+            listed = listed + stale
+            continue
+        listed = absent + stale + more
+        if not listed:
+            return []
+        if await known.read() == layout and not (stale or more):
+            return listed
+    raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")
+
 
 #: Answers about a row: new; in place of another, or removed; nothing stands there; a claim holds
 #: the chain; members of the set follow rows, or they do not. Another one is what stands there.
@@ -153,10 +264,10 @@ class RowWriter:
     async def put(self, lane: lanes.Lane, tasks: list[TaskT], take: Take[TaskT]) -> list[TaskT]:
         """Send every task once, no two of one row; those that no shard takes are returned."""
 
-        async def send_to(layout: messages.Layout, left: list[TaskT]) -> routing.Left[TaskT]:
+        async def send_to(layout: messages.Layout, left: list[TaskT]) -> Left[TaskT]:
             return await self._send(layout, left, lane, take)
 
-        return await routing.where_they_are(self.index, self.layouts, tasks, send_to)
+        return await where_they_are(self.index, self.layouts, tasks, send_to)
 
     async def drop(
         self, lane: lanes.Lane, wanted: Mapping[Row, tuple[bytes, bytes]]
@@ -169,7 +280,7 @@ class RowWriter:
             for task, answer in zip(sent.tasks, found, strict=True):
                 answers[task.row.place] = answer
 
-        for wave in routing.waves(list(wanted)):
+        for wave in waves(list(wanted)):
             tasks = [
                 Removal(row, kind, NO_DUE, expected, whose=whose)
                 for row in wave
@@ -180,9 +291,9 @@ class RowWriter:
 
     async def _send(
         self, layout: messages.Layout, tasks: list[TaskT], lane: lanes.Lane, take: Take[TaskT]
-    ) -> routing.Left[TaskT]:
+    ) -> Left[TaskT]:
         """Send tasks to a layout's shards; those that these do not answer are returned."""
-        by_shard = routing.by_shard(tasks, layout, _low_of)
+        by_shard = split_by_shard(tasks, layout, _low_of)
         upheavals = self.index.servers.changes.upheavals
         numbers = await self._numbers(by_shard, lane)
         absent = [task for shard in by_shard.keys() - numbers.keys() for task in by_shard[shard]]
@@ -190,7 +301,7 @@ class RowWriter:
         sent = [
             Sent(shard, known, part, upheavals)
             for shard, known in numbers.items()
-            for part in routing.parts(sorted(by_shard[shard], key=_bucket_of))
+            for part in in_parts(sorted(by_shard[shard], key=_bucket_of))
         ]
         together = list(self._together(sent))
         calls = [self._call(lane, parts) for parts in together]
@@ -203,7 +314,7 @@ class RowWriter:
                     found = await self._free_answers(lane, each, answered)
                 except queue_errors.LayoutChanged:
                     self.interned.forget(each.shard)
-                    is_current = routing.is_current(self.index, each.shard)
+                    is_current = is_of_newest(self.index, each.shard)
                     (stale if is_current else absent).extend(each.tasks)
                     continue
                 if found == [b"GONE"]:
@@ -217,7 +328,7 @@ class RowWriter:
                     found = list(itertools.compress(found, is_here))
                 here = list(itertools.compress(each.tasks, is_here))
                 await take(each._replace(tasks=here), found)
-        return routing.Left(absent, stale)
+        return Left(absent, stale)
 
     async def _numbers(
         self,
@@ -259,7 +370,7 @@ class RowWriter:
             numbers = await self.numbering.intern(shard, texts, epoch)
         except queue_errors.LayoutChanged:
             self.interned.forget(shard)
-            if routing.is_current(self.index, shard):
+            if is_of_newest(self.index, shard):
                 raise
             return {}
         # Nothing is awaited in between: the numbers are of this life of the shard.
@@ -289,7 +400,7 @@ class RowWriter:
                 (reply,) = await self.index.pipelined_durably.run(self._call(lane, [sent]))
                 return cast("_Answered", reply)
 
-            answered = await routing.until_free(self.index, again)
+            answered = await until_free(self.index, again)
         if isinstance(answered, bytes):
             raise scripting.reported(answered, "change rows")
         return answered

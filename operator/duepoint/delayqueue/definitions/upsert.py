@@ -17,15 +17,7 @@ from typing import Any, cast
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, messages
-from duepoint.delayqueue.definitions import (
-    codec,
-    interning,
-    lanes,
-    putting,
-    records,
-    routing,
-    signedblobs,
-)
+from duepoint.delayqueue.definitions import codec, interning, lanes, putting, records, signedblobs
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -111,7 +103,7 @@ class DefinitionWriter:
         self, lane: lanes.Lane, rows: list[_Row], answers: list[messages.Armed | None]
     ) -> None:
         """Answer every row."""
-        for part in itertools.chain.from_iterable(map(_divided, routing.waves(rows))):
+        for part in itertools.chain.from_iterable(map(_divided, putting.waves(rows))):
             tasks = list(map(_first, part))
             for _ in range(_RACES):
                 tasks = await self._round(lane, tasks, answers)

@@ -14,7 +14,7 @@ import msgspec
 
 from duepoint.delayqueue import deadletters, index, layouts, sharding
 from duepoint.delayqueue.definitions import reading, signedblobs
-from duepoint.delayqueue.members import cursors, values
+from duepoint.delayqueue.members import pages, values
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 
@@ -54,7 +54,7 @@ class MemberLetters:
         owner, layout = set_.identity, self.index.known_layout()
         at = _Letters(layout.number, 0)
         if cursor:
-            at = cursors.parse(self.signed_blobs, owner, _Letters, cursor)
+            at = pages.parse_cursor(self.signed_blobs, owner, _Letters, cursor)
             if at.layout != layout.number:
                 raise values.InvalidCursor("the index was resharded; begin again without a cursor")
         shards = sharding.all_shards(layout)
@@ -77,7 +77,7 @@ class MemberLetters:
                     at = _Letters(layout.number, at.shard + 1)
                     continue
             at = _Letters(layout.number, at.shard, f"({last}" if last else at.before)
-        text = "" if at.shard >= len(shards) else cursors.text(self.signed_blobs, owner, at)
+        text = "" if at.shard >= len(shards) else pages.cursor_text(self.signed_blobs, owner, at)
         return LetterPage(letters=found, cursor=text)
 
     async def replay(

@@ -17,7 +17,7 @@ import structlog
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, lanes, putting, reading, routing
+from duepoint.delayqueue.definitions import codec, lanes, putting, reading
 from duepoint.delayqueue.members import rows, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -60,11 +60,11 @@ class MemberLookups:
 
         async def read_in(
             layout: messages.Layout, left: list[putting.Row]
-        ) -> routing.Left[putting.Row]:
+        ) -> putting.Left[putting.Row]:
             found.update(await self._get_in(layout, set_, left))
-            return routing.Left([row for row in left if distinct[row.place] not in found], [])
+            return putting.Left([row for row in left if distinct[row.place] not in found], [])
 
-        await routing.where_they_are(self.index, self.layouts, wanted, read_in)
+        await putting.where_they_are(self.index, self.layouts, wanted, read_in)
         return [found.get(name) for name in names]
 
     async def _get_in(

@@ -9,26 +9,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from duepoint.delayqueue import index
-from duepoint.delayqueue.definitions import codec, lanes, putting
+import msgspec
+
+from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue.definitions import (
+    codec,
+    lanes,
+    occurrences,
+    putting,
+    reading,
+    records,
+    signedblobs,
+)
+from duepoint.delayqueue.members import deadletters as member_deadletters
 from duepoint.delayqueue.members import (
-    confirming,
-    counting,
-    dues,
     lookups,
-    pages,
-    triggers,
+    sets,
     values,
     writing,
 )
-from duepoint.delayqueue.members import deadletters as member_deadletters
 from duepoint.delayqueue.members import rows as member_rows
+from duepoint.delayqueue.members.pages import MemberDues, MemberPages
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.delayqueue.wire import nodes
+from duepoint.schedules import points
+from duepoint.schedules.points import PointKind
+from duepoint.schedules.sets import setrecord
 from duepoint.schedules.sets.setrecord import SetRecord
 
 #: No member has it: the condition never holds.
 _NO_SUCH_TAG = b"????????"
+#: Scripts of one round trip.
+_CALLS_TOGETHER = 64
 
 
 @dataclass(eq=False)
@@ -39,12 +53,11 @@ class Members:
     writer: writing.MemberWriter
     rows: putting.RowWriter
     lookups: lookups.MemberLookups
-    pages: pages.MemberPages
-    dues: dues.MemberDues
-    counting: counting.MemberCounting
-    triggers: triggers.MemberTriggers
+    pages: MemberPages
+    dues: MemberDues
+    counting: sets.MemberCounting
+    triggers: MemberTriggers
     given_up: member_deadletters.MemberLetters
-    confirmations: confirming.Confirmations
 
     async def put(
         self,
@@ -88,9 +101,28 @@ class Members:
         rows: Sequence[values.MemberWrite | values.MemberRemoval],
         safety: nodes.Safety | None,
     ) -> None:
-        if safety is not None:
-            names = [row.id for row in rows]
-            await self.confirmations.wait_until_safe(set_.identity, names, safety)
+        """What stands of these members is safe, or gone; raises NotDurable where it is not in time.
+
+        WAIT and WAITAOF ask for the last write of their own connection, and what was written, or
+        found written, may have come by another one. So a small write goes behind it, and that one
+        is waited for: replicas and files have everything in the order in which it came.
+        """
+        if safety is None:
+            return
+        ids = member_rows.Ids(set_.identity, self.index.buckets)
+        lows = {ids.of(row.id.encode())[1] for row in rows}
+        newest = self.index.known_layout()
+        for layout in filter(None, (newest.former, newest)):
+            shards = sharding.own_shards(layout)
+            asked = sorted({shards[low & layout.shards - 1] for low in lows})
+            calls = [self.index.call("confirm", shard) for shard in asked]
+            for first in range(0, len(calls), _CALLS_TOGETHER):
+                part = calls[first : first + _CALLS_TOGETHER]
+                for reply in await self.index.scripts.run_many_safely(part, safety):
+                    if layout is not newest and isinstance(reply, queue_errors.LayoutChanged):
+                        continue  # closed: its members have been written elsewhere since
+                    if isinstance(reply, errors.DuepointError):
+                        raise reply
 
 
 def _expected(row: values.MemberRemoval) -> bytes:
@@ -114,3 +146,65 @@ def _removed(row: values.MemberRemoval, answer: bytes) -> values.MemberWritten:
     elif row.condition is None:
         outcome = Outcome.ABSENT
     return values.MemberWritten(id=row.id, outcome=outcome, tag=tag)
+
+
+_SECOND_US = 1_000_000
+_ROUNDS = 3
+#: Runs of a member that may wait, and of a set and a namespace over all shards: a receiver that
+#: does not answer keeps them, each with a payload (of 16 KiB at most: 128 MiB of a namespace).
+MOST_OF_A_MEMBER = 100
+MOST_OF_A_SET = 4_096
+MOST_OF_A_NAMESPACE = 8_192
+
+
+@dataclass(eq=False)
+class MemberTriggers:
+    """Fires members now, beside their own slots.
+
+    A trigger is a manual occurrence, as a ScheduleRun makes it for a Schedule: due at once, with a
+    payload of its own if that is wanted, tried again as any slot is. Asked for again under the same
+    run uid within the same call's slot it is one run.
+    """
+
+    index: index.Index
+    layouts: layouts.Layouts
+    reader: reading.DefinitionReader
+    occurrences: occurrences.Occurrences
+    signed_blobs: signedblobs.SignedBlobs
+
+    async def trigger(
+        self, set_: setrecord.SetRecord, name: str, *, run_uid: str, payload: bytes = b""
+    ) -> int | None:
+        """The slot of the run that is due now, in microseconds; None where there is no member.
+
+        ``payload`` empty = the member's own. The run may still wait: for its set to be resumed, or
+        for a receiver. Raises TooManyWaiting.
+        """
+        member_id = points.member_id(set_.identity, name)
+        for _ in range(_ROUNDS):
+            known = await self.reader.definition(member_id)
+            if known is None or known.name != name or known.owner != set_.identity:
+                return None
+            slot_us = self.index.clock.now_us()
+            if known.rule.whole_seconds:
+                slot_us = slot_us // _SECOND_US * _SECOND_US
+            record = messages.OccurrenceRecord(trigger="Manual", run_uid=run_uid)
+            if payload:
+                signed = records.signed_content(record, known.uid, slot_us, payload)
+                signature = self.signed_blobs.digest(known.namespace, signed)
+                record = msgspec.structs.replace(record, payload=payload, signature=signature)
+            point = points.manual(member_id, slot_us, run_uid, PointKind.MANUAL)
+            epoch = messages.Epoch(await self.layouts.newest_epoch())
+            try:
+                shards = self.index.known_layout().shards
+                of_set = max(MOST_OF_A_MEMBER, MOST_OF_A_SET // shards)
+                of_namespace = max(MOST_OF_A_MEMBER, MOST_OF_A_NAMESPACE // shards)
+                most = MOST_OF_A_MEMBER, of_set, of_namespace
+                await self.occurrences.enqueue(known, point, record, epoch, most=most)
+            except (queue_errors.Fenced, queue_errors.LayoutChanged):
+                await self.layouts.read()  # a leader began meanwhile
+            except errors.WorldChanged:
+                return None  # removed meanwhile
+            else:
+                return slot_us
+        raise errors.TryLater("the index changes all the time")

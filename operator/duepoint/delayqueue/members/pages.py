@@ -1,18 +1,27 @@
-"""All members of a set, page by page, in the order of the hashes of their ids.
+"""The members of a set, page by page: in the order of the hashes of their ids, or of their dues.
 
+A cursor names a place in a walk through one set in one layout, and is signed for that set: one that
+was forged, belongs to another set, or was made before the index was resharded is refused.
 Nothing is changed, and a page takes a bounded amount of work. While the index is resharded a walk
 goes through the former shards first, so that it misses nothing and may meet a member twice.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import heapq
+import hmac
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import msgspec
 
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning, lanes, signedblobs
-from duepoint.delayqueue.members import cursors, lookups, values
+from duepoint.delayqueue.definitions import interning, lanes, records, signedblobs
+from duepoint.delayqueue.members import lookups, values
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 
@@ -51,8 +60,8 @@ class MemberPages:
         the cursor of the page says. Raises InvalidCursor.
         """
         owner = set_.identity
-        at = cursors.parse(self.signed_blobs, owner, _Walked, cursor) if cursor else None
-        layout = await cursors.layout_of(self.layouts, None if at is None else at.layout)
+        at = parse_cursor(self.signed_blobs, owner, _Walked, cursor) if cursor else None
+        layout = await layout_of(self.layouts, None if at is None else at.layout)
         members: list[values.StoredMember] = []
         next_at: _Walked | None = at or _Walked(layout.number, 0)
         for _ in range(_STEPS):
@@ -62,7 +71,7 @@ class MemberPages:
                 owner, layout, next_at, limit=limit - len(members), prefix=prefix
             )
             members += some
-        text = "" if next_at is None else cursors.text(self.signed_blobs, owner, next_at)
+        text = "" if next_at is None else cursor_text(self.signed_blobs, owner, next_at)
         return values.MemberPage(members=members, cursor=text)
 
     async def _step(
@@ -120,3 +129,300 @@ def buckets_of(
     """
     populations = keys.set_populations(owner.uid, owner.spread, sharding.index_of(shard), shards)
     return keys.SetBuckets(index_.shard(shard), populations, index_.buckets)
+
+
+_MAC_LENGTH = 12
+_LONGEST = 512
+
+PlaceT = TypeVar("PlaceT", bound=msgspec.Struct)
+
+
+def cursor_text(
+    signed: signedblobs.SignedBlobs, owner: points.SetIdentity, place: msgspec.Struct
+) -> str:
+    """The cursor for a place."""
+    content = msgspec.msgpack.encode(place)
+    mac = _mac(signed, owner, type(place), content)
+    return base64.urlsafe_b64encode(mac + content).rstrip(b"=").decode()
+
+
+def parse_cursor(
+    signed: signedblobs.SignedBlobs,
+    owner: points.SetIdentity,
+    kind: type[PlaceT],
+    cursor: str,
+) -> PlaceT:
+    """The place that a cursor names; raises InvalidCursor."""
+    content = _signed_content(signed, owner, kind, cursor)
+    try:
+        if content is not None:
+            return msgspec.msgpack.decode(content, type=kind)
+    except msgspec.MsgspecError:
+        pass
+    raise values.InvalidCursor("the cursor was not given for this list; begin again without one")
+
+
+async def layout_of(known: layouts.Layouts, number: int | None) -> messages.Layout:
+    """The layout in which a walk goes on; raises InvalidCursor where it is another one.
+
+    Args:
+        number: of the layout in which it began; None = it begins now.
+    """
+    layout = known.index.known_layout()
+    if number is None or number == layout.number:
+        return layout
+    layout = await known.read()
+    if number != layout.number:
+        raise values.InvalidCursor(
+            "the index was resharded since that cursor was given; begin again without one"
+        )
+    return layout
+
+
+def _signed_content(
+    signed: signedblobs.SignedBlobs,
+    owner: points.SetIdentity,
+    kind: type[msgspec.Struct],
+    cursor: str,
+) -> bytes | None:
+    if len(cursor) > _LONGEST or not cursor.isascii():
+        return None
+    padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+    try:
+        data = base64.b64decode(padded, altchars=b"-_", validate=True)
+    except binascii.Error:
+        return None
+    mac, content = data[:_MAC_LENGTH], data[_MAC_LENGTH:]
+    return content if hmac.compare_digest(mac, _mac(signed, owner, kind, content)) else None
+
+
+def _mac(
+    signed: signedblobs.SignedBlobs,
+    owner: points.SetIdentity,
+    kind: type[msgspec.Struct],
+    content: bytes,
+) -> bytes:
+    where = b"cursor %b %b\n" % (kind.__name__.encode(), owner.text)
+    return signed.mac(owner.namespace, where + content)[:_MAC_LENGTH]
+
+
+#: Points of a shard that are looked at for retries.
+_LOOKED_AT = 1_000
+
+#: Points of a lane with their dues, and whether there may be more.
+_DuePoints = tuple[list[tuple[int, bytes]], bool]
+
+
+class _Due(msgspec.Struct, frozen=True, array_like=True):
+    """The last point that is behind: points are in the order of dues, and of shards within one."""
+
+    layout: int
+    due_us: int
+    shard: messages.ShardId
+    member: bytes
+
+
+@dataclass(eq=False)
+class MemberDues:
+    """Reads what is due, and what is under way."""
+
+    index: index.Index
+    layouts: layouts.Layouts
+    lanes: lanes.Lanes
+    signed_blobs: signedblobs.SignedBlobs
+    lookups: lookups.MemberLookups
+
+    async def due(
+        self,
+        set_: setrecord.SetRecord,
+        since_us: int,
+        until_us: int,
+        *,
+        limit: int,
+        cursor: str = "",
+    ) -> values.MemberPage:
+        """Members whose chain is due in [since, until), by due; none that a worker holds.
+
+        Raises InvalidCursor.
+        """
+        owner = set_.identity
+        behind = parse_cursor(self.signed_blobs, owner, _Due, cursor) if cursor else None
+        layout = await layout_of(self.layouts, None if behind is None else behind.layout)
+        if behind is not None and behind.due_us < since_us:
+            behind = None  # of an earlier window: this one is read from its beginning
+        numbers = await self.lanes.everywhere(lanes.text_of(owner))
+        last_us = min(until_us, points.DUE_LIMIT_US)
+        read = await self._due_points(numbers, since_us, last_us, limit + 1, behind)
+        #: The place up to which every shard was read.
+        horizon: tuple[int, messages.ShardId, bytes] | None = None
+        listed: list[tuple[int, messages.ShardId, bytes]] = []
+        for shard, (scored, is_cut) in read.items():
+            listed += [(due_us, shard, member) for due_us, member in scored]
+            if is_cut:
+                end = (scored[-1][0], shard, scored[-1][1])
+                horizon = end if horizon is None else min(horizon, end)
+        window = sorted(each for each in listed if horizon is None or each <= horizon)
+        chains = [each for each in window if len(each[2]) == points.CHAIN_LENGTH]
+        chosen = chains[:limit]
+        last = chosen[-1] if len(chains) > limit else horizon
+        found = await self.lookups.of_points(
+            numbers, [(member, shard) for _, shard, member in chosen]
+        )
+        next_cursor = ""
+        if last is not None:
+            next_cursor = cursor_text(self.signed_blobs, owner, _Due(layout.number, *last))
+        ordered = sorted(found, key=lambda one: (one.due_us or 0, one.id))
+        return values.MemberPage(members=ordered, cursor=next_cursor)
+
+    async def _due_points(
+        self,
+        numbers: Mapping[messages.ShardId, int],
+        since_us: int,
+        last_us: int,
+        most: int,
+        behind: _Due | None,
+    ) -> dict[messages.ShardId, _DuePoints]:
+        """The next points of each shard, at most so many, that are not behind."""
+        asked = [shard for shard in numbers if behind is None or shard != behind.shard]
+        replies = await self.index.read_many(
+            "read what is due",
+            [
+                (
+                    *("ZRANGE", self.index.shard(shard).lane(numbers[shard])),
+                    *(_first_due(shard, since_us, behind), f"({last_us}", "BYSCORE"),
+                    *("LIMIT", 0, most, "WITHSCORES"),
+                )
+                for shard in asked
+            ],
+        )
+        found: dict[messages.ShardId, _DuePoints] = {}
+        for shard, reply in zip(asked, replies, strict=True):
+            scored = [(int(score), member) for member, score in scripting.scored(reply)]
+            found[shard] = scored, len(scored) == most
+        if behind is not None and behind.shard in numbers:
+            lane = self.index.shard(behind.shard).lane(numbers[behind.shard])
+            found[behind.shard] = await self._after(lane, behind, last_us, most)
+        return found
+
+    async def _after(self, lane: str, behind: _Due, last_us: int, most: int) -> _DuePoints:
+        """The next points of a lane behind this one, and whether there may be more."""
+        low, high = await self.index.read(
+            "read what is due",
+            ("ZCOUNT", lane, "-inf", f"({behind.due_us}"),
+            ("ZCOUNT", lane, "-inf", behind.due_us),
+        )
+        # Points of one due are in the order of their bytes, so a search by halves finds the place.
+        while low < high:
+            middle = (low + high) // 2
+            (reply,) = await self.index.read("read what is due", ("ZRANGE", lane, middle, middle))
+            if reply and reply[0] <= behind.member:
+                low = middle + 1
+            else:
+                high = middle
+        (reply,) = await self.index.read(
+            "read what is due", ("ZRANGE", lane, low, low + most - 1, "WITHSCORES")
+        )
+        scored = [(int(score), member) for member, score in scripting.scored(reply)]
+        found = [
+            each for each in scored if (behind.due_us, behind.member) < each and each[0] < last_us
+        ]
+        is_cut = bool(found) and len(scored) == most and scored[-1][0] < last_us
+        return found, is_cut
+
+    async def unacknowledged(
+        self, set_: setrecord.SetRecord, *, limit: int
+    ) -> list[values.OpenPoint]:
+        """Slots that workers hold now, then those that wait to be tried again, by due."""
+        owner = set_.identity
+        numbers = await self.lanes.everywhere(lanes.text_of(owner))
+        replies = await self.index.read_many(
+            "read what is unacknowledged",
+            [
+                command
+                for shard, lane in numbers.items()
+                for command in self._open_commands(self.index.shard(shard).lane(lane), limit)
+            ],
+        )
+        held: list[tuple[messages.ShardId, bytes, int | None]] = []
+        waiting: list[tuple[int, messages.ShardId, bytes]] = []
+        for number, shard in enumerate(numbers):
+            held += [(shard, member, None) for member in replies[2 * number] if member]
+            waiting += [
+                (int(score), shard, member)
+                for member, score in scripting.scored(replies[2 * number + 1])
+                if len(member) > points.CHAIN_LENGTH
+            ]
+        chosen = held[:limit]
+        for due_us, shard, member in heapq.nsmallest(limit - len(chosen), waiting):
+            chosen.append((shard, member, due_us))
+        return await self._open_points(owner, numbers, chosen)
+
+    def _open_commands(self, lane: str, limit: int) -> list[tuple[Any, ...]]:
+        """What is claimed, and the next points, among which the retries are looked for."""
+        return [
+            (
+                "ZRANGE",
+                lane,
+                points.DUE_LIMIT_US,
+                "(+inf",
+                "BYSCORE",
+                "LIMIT",
+                0,
+                limit,
+            ),
+            (
+                *("ZRANGE", lane, 0, f"({points.DUE_LIMIT_US}", "BYSCORE"),
+                *("LIMIT", 0, max(limit, _LOOKED_AT), "WITHSCORES"),
+            ),
+        ]
+
+    async def _open_points(
+        self,
+        owner: points.SetIdentity,
+        numbers: Mapping[messages.ShardId, int],
+        chosen: Sequence[tuple[messages.ShardId, bytes, int | None]],
+    ) -> list[values.OpenPoint]:
+        by_shard: dict[messages.ShardId, list[bytes]] = {}
+        for shard, member, _ in chosen:
+            by_shard.setdefault(shard, []).append(member)
+        replies = await self.index.read_many(
+            "read the attempts of members",
+            [
+                ("HMGET", self.index.shard(shard).occrec, *listed)
+                for shard, listed in by_shard.items()
+            ],
+        )
+        records_of = {
+            (shard, member): records.unpack_or_first(record or b"")
+            for (shard, listed), reply in zip(by_shard.items(), replies, strict=True)
+            for member, record in zip(listed, reply, strict=True)
+        }
+        members = await self.lookups.of_points(
+            numbers, ((member, shard) for shard, member, _ in chosen)
+        )
+        names = {points.member_id(owner, one.id): one.id for one in members}
+        found = []
+        for shard, member, due_us in chosen:
+            point = points.parse_member(member, 0)
+            name = names.get(points.ScheduleId(member[:8]))
+            if point is None or name is None or point.kind is points.PointKind.EXPIRY:
+                continue
+            record = records_of[shard, member]
+            found.append(
+                values.OpenPoint(
+                    id=name,
+                    slot_us=point.slot_us,
+                    attempt=record.attempt,
+                    since_us=record.first_try_us,
+                    last_error=record.last_error,
+                    due_us=due_us,
+                )
+            )
+        return found
+
+
+def _first_due(shard: messages.ShardId, since_us: int, behind: _Due | None) -> str:
+    """The least due of the points of a shard that are not behind, as ZRANGE takes it."""
+    if behind is None:
+        return str(since_us)
+    return f"({behind.due_us}" if shard < behind.shard else str(behind.due_us)

@@ -21,15 +21,7 @@ import msgspec
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index
-from duepoint.delayqueue.definitions import (
-    codec,
-    lanes,
-    putting,
-    reading,
-    records,
-    routing,
-    signedblobs,
-)
+from duepoint.delayqueue.definitions import codec, lanes, putting, reading, records, signedblobs
 from duepoint.delayqueue.members import rows, values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.schedules import definition as definitions
@@ -100,7 +92,7 @@ class MemberWriter:
         facts = rows.NewFacts(count, now_us)
         batch = _Batch(set_.identity, now_us, [None] * count, facts)
         lane = lanes.Lane(lanes.text_of(set_.identity), by_rows=set_.is_managed)
-        for wave in routing.waves(self._rows(wanted, batch)):
+        for wave in putting.waves(self._rows(wanted, batch)):
             tasks = [_first(row, batch) for row in wave]
             for _ in range(_RACES):
                 tasks = await self._round(lane, tasks, batch)

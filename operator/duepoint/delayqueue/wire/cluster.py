@@ -23,7 +23,7 @@ import redis.exceptions
 import structlog
 
 from duepoint import faults
-from duepoint.delayqueue.wire import changes, connecting, nodes
+from duepoint.delayqueue.wire import connecting, nodes
 from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
@@ -83,7 +83,7 @@ class Cluster:
     is_cluster = True
 
     def __init__(self, server: connecting.Server, *, connections: int) -> None:
-        self.changes = changes.ServerChanges()
+        self.changes = nodes.ServerChanges()
         self._open = functools.partial(
             nodes.Node, server, on_upheaval=self.changes.note_upheaval, takes_replicas=True
         )

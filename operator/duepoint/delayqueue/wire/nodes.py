@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ import redis.exceptions
 import structlog
 
 from duepoint import faults
-from duepoint.delayqueue.wire import connecting, timelimits
+from duepoint.delayqueue.wire import connecting
 from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
@@ -226,7 +227,7 @@ class Node:
                 hiredis.pack_command((*each[:-1], run_id) if each[-1] is RUN_ID else each)
                 for each in commands
             ]
-            async with timelimits.AnswerWithin(seconds):
+            async with AnswerWithin(seconds):
                 await connection.send_packed_command(packed, check_health=False)
                 await faults.reach(FaultPoint.AFTER_COMMANDS_SENT)
                 replies = [await self._reply(connection, command[0]) for command in commands]
@@ -340,3 +341,86 @@ async def _is_good(connection: Any) -> bool:  # noqa: ANN401 - of the library
         return connection.is_connected and not await connection.can_read()
     except (redis.exceptions.RedisError, OSError):
         return False
+
+
+class ServerChanges:
+    """Counts changes, and calls those who have to know.
+
+    Attributes:
+        generation: grows whenever it may have changed who holds what.
+        upheavals: how often a server turned out not to be the one it was: writes may be lost.
+        on_upheaval: called at each upheaval, before anything is sent to the other server.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.upheavals = 0
+        self.on_upheaval: list[Callable[[], None]] = []
+        self._changed = asyncio.Event()
+
+    def note_change(self) -> None:
+        self.generation += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_for_change(self, seen: int) -> int:
+        """The generation, once it is not the one that was seen."""
+        while self.generation == seen:
+            await self._changed.wait()
+        return self.generation
+
+    def note_upheaval(self) -> None:
+        self.upheavals += 1
+        for report in self.on_upheaval:
+            report()
+
+
+#: A timer that comes later than this was kept waiting by other work.
+_LATE_SECONDS = 0.02
+#: What is left to be done once an answer is there takes a few turns of the loop: the bytes are
+#: read, the reader wakes up, a further reply may be read.
+_TURNS = 4
+_LEAST_SECONDS = 0.05
+
+
+class AnswerWithin:
+    """As ``asyncio.timeout``, and up to twice as long where this process itself is late.
+
+    A timer of the event loop that is overdue is carried out in the same turn in which the loop
+    learns of the bytes that have come, and before they are read. So in a process that was stopped,
+    or that has more to do than its share of the CPU allows, a plain timeout gives up answers that
+    are there already, takes a good server for one that is away, and makes more work of it. Here a
+    limit that is met late is put off, by as much as some more turns of such a loop take.
+    """
+
+    __slots__ = ("_last", "_limit", "_seconds", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._limit = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+        began = asyncio.get_running_loop().time()
+        self._last = began + 2 * self._seconds
+        self._set(began + self._seconds)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        self._timer.cancel()
+        await self._limit.__aexit__(kind, error, traceback)
+
+    def _set(self, instant: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(instant, self._end, instant)
+
+    def _end(self, expected: float) -> None:
+        now = asyncio.get_running_loop().time()
+        late = now - expected
+        if late <= _LATE_SECONDS or now >= self._last:
+            self._limit.reschedule(now)
+        else:
+            self._set(min(now + max(_LEAST_SECONDS, _TURNS * late), self._last))

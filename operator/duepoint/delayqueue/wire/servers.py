@@ -2,7 +2,7 @@
 
 ``Servers`` is what the queue's parts hold. They give commands with whole keys and get replies in
 order; that a shard lives elsewhere, or just moved, is not their affair. ``homes`` says which
-channels are heard where, for subscriptions; ``changes.generation`` grows when that may differ.
+channels are heard where, for subscriptions; ``nodes.generation`` grows when that may differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import redis.asyncio
 
 from duepoint import redisurl
-from duepoint.delayqueue.wire import changes, cluster, connecting, nodes
+from duepoint.delayqueue.wire import cluster, connecting, nodes
 
 Command = nodes.Command
 
@@ -23,7 +23,7 @@ class Servers(Protocol):
     """One server, or many that share the keys."""
 
     @property
-    def changes(self) -> changes.ServerChanges:
+    def changes(self) -> nodes.ServerChanges:
         """What has changed about them since they were opened."""
         ...
 
@@ -80,7 +80,7 @@ class OneServer(nodes.Node):
     is_cluster = False
 
     def __init__(self, server: connecting.Server, *, connections: int) -> None:
-        self.changes = changes.ServerChanges()
+        self.changes = nodes.ServerChanges()
         self._open = functools.partial(
             nodes.Node, server, None, on_upheaval=self.changes.note_upheaval
         )
