@@ -127,6 +127,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _instant(value: object) -> dt.datetime | None:
+    if value is None:  # the usual case; an exception costs as much as all other rules
+        return None
     try:
         instant = value if isinstance(value, dt.datetime) else msgspec.convert(value, dt.datetime)
     except (msgspec.ValidationError, ValueError):
