@@ -24,7 +24,6 @@ redis_ca_file | path | what the machine trusts, unless the CA is your own
 redis_cert_file | path | most servers ask for a password instead
 redis_sentinel_password_file | path | the servers' password is not sent to Sentinels
 redis_prefix | name | one installation on a server needs no other; the shipped ACL lines say it
-kubeconfig | path | in a Pod nothing needs to be said
 namespace | name | two installations with namespaces of their own do not meet
 installation | name | the chart's name for everything in a release called duepoint
 identity | text | a Pod's name is unique already
@@ -41,13 +40,10 @@ log_level | debug, info, warning, error | info has starts, ends and troubles onl
 lease_seconds | 2 to 300 seconds | shorter: a pause of the process loses claims; longer: a crash
     delays what it held
 concurrency | 1 to 4096 targets | one process keeps that many requests going
-shutdown_delay_seconds | 0 to 3600 seconds | nodes and load balancers send connections until they
-    have noticed
 grace_seconds | 0 to 3600 seconds | below the 30 s that a Pod is given; the rest is handed back in
     time
 api_port | 0 to 65535 | the usual second port of https
-tls_cert_file | path | tokens must not travel in the clear
-api_plaintext | true, false | plain http has to be asked for
+tls_cert_file | path, none | tokens must not travel in the clear unless that is asked for
 api_audiences | texts | kubectl and ServiceAccounts have such tokens already
 api_dashboard | true, false | another door into the cluster has to be asked for
 egress_mode | public-only, same-namespace, allowlist, open | a user who may create a Schedule must
@@ -56,11 +52,8 @@ egress_allowed_cidrs | address ranges | nothing is opened unasked
 egress_denied_cidrs | address ranges | wins over everything else
 egress_cluster_cidrs | address ranges | a URL never leads into the cluster, even if the ranges are
     public or mode is open; the worker's own Pod network counts without being named
-egress_allow_http | true, false | payloads do not cross the internet in the clear
-webhook_insecure_tls | true, false | the author of a Schedule must not give its secrets to an
-    impostor
-traces_endpoint | URL | [traces](../howto/trace-slots.md) need a collector, and most clusters have
-    none
+webhook_insecure | http, tls | payloads do not cross the internet in the clear, and the author of a
+    Schedule must not give its secrets to an impostor
 """
 
 #: Defaults that are found at start, in words.
@@ -80,6 +73,9 @@ a required setting that is missing, and a variable with our prefix that names no
 process with exit code 2 and one line that names it. Lists are separated by commas. The chart sets
 these from
 its values; see [Install with Helm](../howto/install-with-helm.md).
+
+The API server is found as kubectl finds it, by `KUBECONFIG` or `~/.kube/config`, and in a Pod by its own account. Traces of a worker
+follow [OpenTelemetry's variables](../howto/trace-slots.md). Logs are JSON, and text on a terminal.
 """
 
 _COLUMNS = (

@@ -102,7 +102,7 @@ def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
 async def _worker(chosen: settings.WorkerSettings) -> None:
     clock = comparedclock.ComparedClock(clocks.SystemClock())
     health = services.Health()
-    access = credentials.found(chosen.kubeconfig, None)
+    access = credentials.found(None, None)
     async with serving(chosen, health, "worker"), api_session(access, "worker") as api:
         server = (await access.login()).server
         async with working(
@@ -217,22 +217,28 @@ def _webhook_target(
     )
 
 
-def span_exporter(chosen: settings.WorkerSettings) -> tracing.Exporter | None:
-    """Where spans of slots go; None where traces are off, and nothing is imported for them then.
+_COLLECTOR = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
-    Raises InvalidSetting where the packages of the extra are missing.
+
+def span_exporter(
+    chosen: settings.WorkerSettings, environment: Mapping[str, str] = os.environ
+) -> tracing.Exporter | None:
+    """Where spans of slots go, by OpenTelemetry's own variables.
+
+    None where they name no collector, and nothing is imported for traces then. Raises
+    InvalidSetting where the packages of the extra are missing.
     """
-    if chosen.traces_endpoint is None:
+    if not environment.get(_COLLECTOR):
         return None
     try:
         from duepoint.tracing import otlp  # noqa: PLC0415 - it may not be installed
     except ImportError as error:
         raise errors.InvalidSetting(
-            settings.variable("traces_endpoint"),
+            _COLLECTOR,
             f"traces need packages that are not installed ({error.name}); install duepoint[otel]"
-            ", or leave the setting out",
+            ", or leave the variable out",
         ) from error
-    return otlp.Exporter(chosen.traces_endpoint, component="worker", instance=chosen.identity)
+    return otlp.Exporter(component="worker", instance=chosen.identity)
 
 
 def _stream_targets(
@@ -279,14 +285,14 @@ def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
         allowed=chosen.egress_allowed_cidrs,
         denied=chosen.egress_denied_cidrs,
         cluster=(*chosen.egress_cluster_cidrs, *ownservers.pod_networks()),
-        allow_http=chosen.egress_allow_http,
+        allow_http="http" in chosen.webhook_insecure,
     )
 
 
 def secret_rules(chosen: settings.WorkerSettings) -> webhookcredentials.CredentialRules:
     """What the operator of this installation allows webhooks to do with Secrets and tokens."""
     return webhookcredentials.CredentialRules(
-        insecure_tls=chosen.webhook_insecure_tls,
+        insecure_tls="tls" in chosen.webhook_insecure,
         reader_role=_reader_role(chosen),
     )
 
@@ -300,7 +306,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
 
     clock = comparedclock.ComparedClock(clocks.SystemClock())
     health = services.Health()
-    access = credentials.found(chosen.kubeconfig, None)
+    access = credentials.found(None, None)
     health.expect(_REDIS)
     async with serving(chosen, health, "operator"), api_session(access, "operator") as api:
         await kopfthread.rehearse()
@@ -403,7 +409,7 @@ def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the e
 async def _api(chosen: settings.ApiSettings) -> None:
     clock = comparedclock.ComparedClock(clocks.SystemClock())
     health = services.Health()
-    access = credentials.found(chosen.kubeconfig, None)
+    access = credentials.found(None, None)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(serving(chosen, health, "api"))
         api = await stack.enter_async_context(api_session(access, "api"))

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from duepoint import errors, redisurl
 
@@ -101,16 +100,6 @@ def _between(least: int, most: int) -> Callable[[str], int]:
     return lambda value: _whole(value, least, most)
 
 
-def _collector(value: str) -> str:
-    parts = urlsplit(value.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in value:
-        raise ValueError(
-            "is not the base URL of a collector; write http://HOST:4318 or https://HOST, and a "
-            "password into OTEL_EXPORTER_OTLP_HEADERS"
-        )
-    return value.strip()
-
-
 def _seconds(least: float, most: float) -> Callable[[str], float]:
     def read(value: str) -> float:
         try:
@@ -143,11 +132,19 @@ def _true_or_false(value: str) -> bool:
     return _one_of("true", "false")(value) == "true"
 
 
+def _weaknesses(value: str) -> tuple[str, ...]:
+    return tuple(_one_of("http", "tls")(word) for word in _words(value))
+
+
 def _file(value: str) -> Path:
     path = Path(value)
     if not path.is_file():
         raise ValueError(f"there is no file {errors.quoted(value)}")
     return path
+
+
+def _file_or_none(value: str) -> Path | None:
+    return None if value == "none" else _file(value)
 
 
 # -- the settings ----------------------------------------------------------------------------
@@ -207,9 +204,6 @@ class QueueSettings:
 class Settings(QueueSettings):
     """Settings that every process has."""
 
-    kubeconfig: Path | None = _setting(
-        _file, None, "kubeconfig of the API server; unset = the Pod's own account"
-    )
     namespace: str = _setting(
         _text, _own_namespace, "namespace of this installation, where its Lease lives"
     )
@@ -281,21 +275,11 @@ class WorkerSettings(Settings):
     egress_cluster_cidrs: tuple[IpNetwork, ...] = _setting(
         _networks, (), "address ranges of the cluster's Pods, Services and nodes"
     )
-    egress_allow_http: bool = _setting(
-        _true_or_false,
-        "false",
-        "true lets webhooks use plain http to public hosts",
-    )
-    webhook_insecure_tls: bool = _setting(
-        _true_or_false,
-        "false",
-        "true lets webhooks leave their receiver's certificate unverified",
-    )
-    traces_endpoint: str | None = _setting(
-        _collector,
-        None,
-        "base URL of an OpenTelemetry collector (OTLP over HTTP) for traces of slots, such as "
-        "http://otel-collector.monitoring:4318; unset = no traces",
+    webhook_insecure: tuple[str, ...] = _setting(
+        _weaknesses,
+        (),
+        "what webhooks may do without, separated by commas: http (https to public hosts), tls (the "
+        "verification of their receiver's certificate)",
     )
 
 
@@ -305,15 +289,11 @@ class ApiSettings(Settings):
 
     api_port: int = _setting(_port, 8443, "port of the HTTP API")
     tls_cert_file: Path | None = _setting(
-        _file,
-        None,
+        _file_or_none,
+        dataclasses.MISSING,
         "file with the API's certificate and its chain; its key is in the same file, or in tls.key "
-        "beside it; read again when they change",
-    )
-    api_plaintext: bool = _setting(
-        _true_or_false,
-        "false",
-        "true serves plain http, tokens included: only behind something that ends TLS",
+        "beside it; read again when they change. none = plain http, tokens included: only behind "
+        "something that ends TLS",
     )
     api_audiences: tuple[str, ...] = _setting(
         _words,
@@ -323,13 +303,11 @@ class ApiSettings(Settings):
     api_dashboard: bool = _setting(
         _true_or_false, "false", "true serves the web dashboard under /dashboard/"
     )
-    shutdown_delay_seconds: float = _setting(
-        _seconds(0, 3600),
-        5.0,
-        "how long new requests are still served after SIGTERM, while /readyz answers 503",
-    )
     grace_seconds: float = _setting(
-        _seconds(0, 3600), 20.0, "how long requests under way may go on after that"
+        _seconds(0, 3600),
+        20.0,
+        "how long requests under way may go on after SIGTERM; in its first quarter new ones are "
+        "still served, while /readyz answers 503",
     )
 
 

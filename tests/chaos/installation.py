@@ -110,7 +110,7 @@ class Installation:
         assert parts.port is not None
         api = await held.enter_async_context(_between(parts.hostname, parts.port))
         login = self.stack.login(role, f"https://127.0.0.1:{api.port}")
-        settings = {"kubeconfig": str(login), **self._redis.settings}
+        settings = {"KUBECONFIG": str(login), **self._redis.settings}
         redis, address = None, self._redis.proxied()
         if address is not None:
             redis = await held.enter_async_context(_between(*address))

@@ -83,7 +83,7 @@ class Nemesis:
         self._began = 0.0
         # asked for now: the API server may be stopped when a further worker starts
         self._further = {
-            "kubeconfig": str(installed.stack.login("worker")),
+            "KUBECONFIG": str(installed.stack.login("worker")),
             "lease_seconds": str(installation.LEASE_SECONDS),
             **setup.settings,
         }

@@ -25,7 +25,7 @@ async def test_a_cluster_and_a_redis_without_key_identifiers_are_worked_with(sta
         with tlsservers.tls_server("valkey", tmp_path / "redis", authority, issued) as redis:
             processes = [
                 start(
-                    kubeconfig=str(_login(stack, role, f"https://127.0.0.1:{cluster.port}", old)),
+                    KUBECONFIG=str(_login(stack, role, f"https://127.0.0.1:{cluster.port}", old)),
                     redis_url=redis.url_of(role),
                     redis_ca_file=str(authority.file),
                 )

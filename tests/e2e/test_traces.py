@@ -26,7 +26,7 @@ async def test_receiver_and_job_get_the_context_of_the_spans_that_a_collector_ha
 
     stack.answer = noting
     operator = stack.operator()
-    worker = stack.worker(traces_endpoint=collector.url)
+    worker = stack.worker(OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     await operator.wait_until_ready()
     await worker.wait_until_ready()
     await stack.apply("call", {"schedule": "@every 1s", "maxRuns": 1, "webhook": stack.webhook()})

@@ -71,9 +71,9 @@ def every_make_target() -> list[str]:
     ("names", "most"),
     [
         (every_command, 32),
-        (every_option, 49),
-        (every_setting, 35),  # 30
-        (every_value, 100),
+        (every_option, 50),
+        (every_setting, 30),
+        (every_value, 97),
         (every_metric, 30),
         (every_make_target, 20),
         (lambda: list(Reason), 66),  # 35

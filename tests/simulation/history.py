@@ -103,8 +103,8 @@ def _key_file(number: int) -> Path:
 
 _OWN_SETTINGS: dict[type[Any], dict[str, str]] = {
     settings.OperatorSettings: {"shards": "1", "own_stream_bytes_per_namespace": str(200 << 23)},
-    settings.WorkerSettings: {"egress_allow_http": "true"},
-    settings.ApiSettings: {"api_plaintext": "true"},
+    settings.WorkerSettings: {"webhook_insecure": "http"},
+    settings.ApiSettings: {"tls_cert_file": "none"},
 }
 
 

@@ -214,19 +214,21 @@ async def open_scene(
     port = free_port()
     chosen = {
         "redis_url": server.url_of("api"),
-        "kubeconfig": str(login),
+        "KUBECONFIG": str(login),
         "namespace": namespace,
         "identity": "api",
         "blob_key_file": str(key),
         "listen_address": "127.0.0.1",
         "http_port": str(free_port()),
         "api_port": str(port),
-        "api_plaintext": "true",
+        "tls_cert_file": "none",
         "grace_seconds": "5",
-        "shutdown_delay_seconds": "0",
         **settings,
     }
-    environment = {f"DUEPOINT_{name.upper()}": value for name, value in chosen.items()}
+    environment = {
+        name if name.isupper() else f"DUEPOINT_{name.upper()}": value
+        for name, value in chosen.items()
+    }
     log = folder / f"api-{secrets.token_hex(4)}.log"
     process = Process("api", "api", environment, log, is_prepared=True)
     process.start()

@@ -146,8 +146,7 @@ class Stack:
         self.api_url = f"http://127.0.0.1:{port}"
         chosen = {
             "api_port": str(port),
-            "api_plaintext": "true",
-            "shutdown_delay_seconds": "0",
+            "tls_cert_file": "none",
         }
         return self._start("api", name, {**chosen, **settings}, 0.0, prefix)
 
@@ -172,10 +171,10 @@ class Stack:
         prefix: Sequence[str] = (),
         dies_at: FaultPoint | None = None,
     ) -> Process:
-        login = settings.get("kubeconfig") or self.login(role)
+        login = settings.get("KUBECONFIG") or self.login(role)
         chosen = {
             "redis_url": settings.get("redis_url") or self.redis.url_of(role),
-            "kubeconfig": str(login),
+            "KUBECONFIG": str(login),
             "namespace": self.system,
             "watch_namespaces": self.namespace,
             "identity": name,
@@ -184,7 +183,10 @@ class Stack:
             "http_port": str(free_port()),
             **settings,
         }
-        environment = {f"DUEPOINT_{key.upper()}": value for key, value in chosen.items()}
+        environment = {  # what is in capitals is no setting of ours
+            key if key.isupper() else f"DUEPOINT_{key.upper()}": value
+            for key, value in chosen.items()
+        }
         if off:
             environment["PYTHONPATH"] = str(WRONG_CLOCK)
             environment["WRONG_CLOCK_SECONDS"] = str(off)

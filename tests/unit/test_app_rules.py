@@ -49,7 +49,7 @@ def test_every_rule_of_the_settings_reaches_the_guard(a_worker):
             egress_mode="allowlist",
             egress_allowed_cidrs="10.1.0.0/16",
             egress_denied_cidrs="10.1.2.0/24",
-            egress_allow_http="true",
+            webhook_insecure="http",
         )
     )
     assert (policy.mode, policy.allow_http) == ("allowlist", True)
@@ -58,31 +58,22 @@ def test_every_rule_of_the_settings_reaches_the_guard(a_worker):
 
 
 def test_every_rule_of_the_settings_reaches_the_secrets(a_worker):
-    rules = app.secret_rules(a_worker(webhook_insecure_tls="true", installation="r"))
+    rules = app.secret_rules(a_worker(webhook_insecure="tls", installation="r"))
     assert (rules.insecure_tls, rules.reader_role) == (True, "r-secret-reader")
     assert not app.secret_rules(a_worker()).insecure_tls
 
 
 def test_without_a_collector_there_are_no_traces(a_worker):
-    assert app.span_exporter(a_worker()) is None
+    assert app.span_exporter(a_worker(), {}) is None
 
 
 def test_a_collector_without_its_packages_is_a_wrong_setting(a_worker, monkeypatch):
     monkeypatch.delitem(sys.modules, "duepoint.tracing.otlp", raising=False)
     monkeypatch.delattr(tracing, "otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    with pytest.raises(errors.InvalidSetting, match=r"TRACES_ENDPOINT.*duepoint\[otel\]"):
-        app.span_exporter(a_worker(traces_endpoint="http://127.0.0.1:4318"))
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["127.0.0.1:4318", "grpc://a:4317", "http://", "http://a/?b=c", "http://me:secret@a:4318"],
-    ids=str,
-)
-def test_what_is_no_base_url_of_a_collector_is_refused(a_worker, value):
-    with pytest.raises(errors.InvalidSetting, match="http://HOST:4318"):
-        a_worker(traces_endpoint=value)
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+    with pytest.raises(errors.InvalidSetting, match=r"OTLP_ENDPOINT.*duepoint\[otel\]"):
+        app.span_exporter(a_worker(), environment)
 
 
 @pytest.mark.parametrize("value", ["1.5", "-1", "half", "nan"])

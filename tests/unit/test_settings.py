@@ -44,7 +44,6 @@ def test_a_flag_wins_over_the_environment(environ):
         ("http_port", "70000", "0 to 65535"),
         ("watch_namespaces", "Team_A", "namespace"),
         ("blob_key_file", "missing-file", "missing-file"),
-        ("kubeconfig", "", "there is no file"),
         ("identity", " ", "empty"),
     ],
 )

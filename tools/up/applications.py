@@ -105,7 +105,7 @@ def _programs(place: Workplace, record: Record, names: Accounts, port: int) -> I
     ):
         settings = {
             "DUEPOINT_REDIS_URL": record.redis_url,
-            "DUEPOINT_KUBECONFIG": str(place.kubeconfig(account)),
+            "KUBECONFIG": str(place.kubeconfig(account)),
             "DUEPOINT_NAMESPACE": NAMESPACE,
             "DUEPOINT_BLOB_KEY_FILE": str(place.blob_key),
             "DUEPOINT_LISTEN_ADDRESS": "127.0.0.1",

@@ -173,15 +173,16 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
   value: {{ join "," .Values.egress.deniedCIDRs | quote }}
 - name: DUEPOINT_EGRESS_CLUSTER_CIDRS
   value: {{ join "," .Values.egress.clusterCIDRs | quote }}
-- name: DUEPOINT_EGRESS_ALLOW_HTTP
-  value: {{ .Values.egress.allowHttp | quote }}
-- name: DUEPOINT_WEBHOOK_INSECURE_TLS
-  value: {{ .Values.webhooks.insecureTls | quote }}
+- name: DUEPOINT_WEBHOOK_INSECURE
+  value: {{ printf "%s,%s" (ternary "http" "" .Values.egress.allowHttp) (ternary "tls" "" .Values.webhooks.insecureTls) | trimAll "," | quote }}
 - name: DUEPOINT_GRACE_SECONDS
   value: {{ .Values.worker.graceSeconds | quote }}
 {{- include "duepoint.setting" (list "LEASE_SECONDS" .Values.worker.leaseSeconds) }}
 {{- include "duepoint.setting" (list "CONCURRENCY" .Values.worker.concurrency) }}
-{{- include "duepoint.setting" (list "TRACES_ENDPOINT" .Values.traces.endpoint) }}
+{{- with .Values.traces.endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ . | quote }}
+{{- end }}
 {{- end -}}
 
 {{- define "duepoint.apiEnvironment" -}}
@@ -191,8 +192,8 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 - name: DUEPOINT_TLS_CERT_FILE
   value: /etc/duepoint/api-tls/tls.crt
 {{- else }}
-- name: DUEPOINT_API_PLAINTEXT
-  value: "true"
+- name: DUEPOINT_TLS_CERT_FILE
+  value: none
 {{- end }}
 {{- if .Values.api.dashboard.enabled }}
 - name: DUEPOINT_API_DASHBOARD
@@ -200,8 +201,6 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- end }}
 - name: DUEPOINT_API_AUDIENCES
   value: {{ join "," .Values.api.audiences | quote }}
-- name: DUEPOINT_SHUTDOWN_DELAY_SECONDS
-  value: {{ .Values.api.shutdownDelaySeconds | quote }}
 - name: DUEPOINT_GRACE_SECONDS
   value: {{ .Values.api.graceSeconds | quote }}
 {{- end -}}

@@ -293,7 +293,7 @@ async def _deployments(
             variables |= {one["name"]: one.get("value", "") for one in container.get("env") or ()}
     mode = variables.get("DUEPOINT_EGRESS_MODE") or settings.USUAL_EGRESS_MODE
     text = f"mode {mode}; plain http to public hosts is "
-    text += "allowed" if variables.get("DUEPOINT_EGRESS_ALLOW_HTTP") == "true" else "refused"
+    text += "allowed" if "http" in variables.get("DUEPOINT_WEBHOOK_INSECURE", "") else "refused"
     is_open = mode == "open"
     do = "every author can reach every private address: set egress.mode to "
     do += f"{settings.USUAL_EGRESS_MODE} or allowlist"

@@ -174,7 +174,7 @@ def _judge_url(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | None:
     is_public = kind is addresses.AddressKind.PUBLIC
     if is_public and route.scheme == "http" and not policy.allow_http:
         why = "the URL is plain http; use https, or have the operator set "
-        return Denied(f"{why}{settings.variable('egress_allow_http')}=true", f"{aim} is public")
+        return Denied(f"{why}{settings.variable('webhook_insecure')}=http", f"{aim} is public")
     if aim.allowed_by(policy):
         return None
     if route.web and aim.port in OTHER_PORTS:

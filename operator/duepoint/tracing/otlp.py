@@ -2,9 +2,9 @@
 
 Imported only where traces are on. The SDK makes its own spans of ours, with our ids, keeps a
 bounded number of them and sends them from a thread of its own; a batch is tried for ten seconds and
-then given up. What the SDK reads from the environment holds: ``OTEL_EXPORTER_OTLP_HEADERS`` and
-``_CERTIFICATE``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and ``OTEL_BSP_*`` for its
-queue.
+then given up. What the SDK reads from the environment holds: ``OTEL_EXPORTER_OTLP_ENDPOINT``,
+``_HEADERS`` and ``_CERTIFICATE``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and
+``OTEL_BSP_*`` for its queue.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ class Exporter:
     """Sends spans to one collector; ``close`` it at the end.
 
     Args:
-        endpoint: base URL of the collector; spans go to its ``/v1/traces``.
         component: name of the process, which becomes ``service.name`` after "duepoint-".
         instance: name of this replica.
     """
 
-    def __init__(self, endpoint: str, *, component: str, instance: str) -> None:
-        self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + "/v1/traces")
+    def __init__(self, *, component: str, instance: str) -> None:
+        self._exporter = OTLPSpanExporter()
         self._ids = _GivenIds()
         facts = {
             "service.name": f"duepoint-{component}",

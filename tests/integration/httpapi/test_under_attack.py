@@ -65,7 +65,7 @@ async def test_unfinished_handshakes_take_little_memory_and_keep_no_other_addres
     authority = Authority(tmp_path / "tls")
     files = authority.issue("api", "127.0.0.1")
     async with apiscene.open_scene(
-        control_plane, kube_namespace, own_server, tmp_path, api_plaintext="false",
+        control_plane, kube_namespace, own_server, tmp_path,
         tls_cert_file=str(files.certificate),
     ) as scene:  # fmt: skip
         client = ssl.create_default_context(cafile=str(authority.file))

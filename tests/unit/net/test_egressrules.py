@@ -169,7 +169,7 @@ def test_what_is_spelled_oddly_is_denied_in_every_mode(address):
     [
         pytest.param("10.0.0.1", policy(), URL, "DUEPOINT_EGRESS_ALLOWED_CIDRS", id="private"),
         pytest.param("127.0.0.1", policy(), URL, "DUEPOINT_EGRESS_ALLOWED_CIDRS", id="special"),
-        pytest.param("8.8.8.8", policy(), PLAIN, "DUEPOINT_EGRESS_ALLOW_HTTP", id="plain http"),
+        pytest.param("8.8.8.8", policy(), PLAIN, "DUEPOINT_WEBHOOK_INSECURE=http", id="plain http"),
         pytest.param("8.8.8.8", policy("allowlist"), URL, "DUEPOINT_EGRESS_MODE", id="allowlist"),
         pytest.param("10.0.0.1", policy("public-only"), SERVICE, "DUEPOINT_EGRESS_MODE", id="mode"),
         pytest.param(

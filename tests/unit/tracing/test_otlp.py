@@ -24,13 +24,14 @@ ATTEMPT = spans.Span(
 
 
 @pytest.fixture
-def collector():
+def collector(monkeypatch):
     with collectors.collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         yield collector
 
 
 def test_spans_arrive_with_their_ids_times_and_attributes(collector):
-    exporter = otlp.Exporter(collector.url, component="worker", instance="worker-1")
+    exporter = otlp.Exporter(component="worker", instance="worker-1")
     exporter.record(ROOT)
     exporter.record(ATTEMPT)
     exporter.close()
@@ -46,7 +47,7 @@ def test_spans_arrive_with_their_ids_times_and_attributes(collector):
 
 def test_the_process_names_itself_and_the_environment_may_say_otherwise(collector, monkeypatch):
     def resource() -> dict:
-        exporter = otlp.Exporter(collector.url + "/", component="worker", instance="worker-1")
+        exporter = otlp.Exporter(component="worker", instance="worker-1")
         exporter.record(ROOT)
         exporter.close()
         return collector.spans[-1].resource
@@ -63,7 +64,7 @@ def test_the_process_names_itself_and_the_environment_may_say_otherwise(collecto
 
 def test_headers_for_the_collector_come_from_the_usual_variable(collector, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20token")
-    exporter = otlp.Exporter(collector.url, component="worker", instance="worker-1")
+    exporter = otlp.Exporter(component="worker", instance="worker-1")
     exporter.record(ROOT)
     exporter.close()
     assert collector.requests[0][1]["authorization"] == "Bearer token"
@@ -71,7 +72,7 @@ def test_headers_for_the_collector_come_from_the_usual_variable(collector, monke
 
 def test_the_end_waits_for_no_collector_that_is_unwell(collector):
     collector.answer = 503
-    exporter = otlp.Exporter(collector.url, component="worker", instance="worker-1")
+    exporter = otlp.Exporter(component="worker", instance="worker-1")
     exporter.record(ROOT)
     began = time.monotonic()
     exporter.close()

@@ -122,7 +122,7 @@ def _of_plain_http(target: actions.Target) -> Iterator[Problem]:
         yield note(
             "spec.webhook.url",
             f"plain http to {host}: a public receiver is refused so, unless the "
-            "installation allows it (DUEPOINT_EGRESS_ALLOW_HTTP); write https://",
+            "installation allows it (DUEPOINT_WEBHOOK_INSECURE=http); write https://",
         )
 
 

@@ -149,7 +149,7 @@ async def running(
         "grace_seconds": str(GRACE_SECONDS),
         "egress_mode": "open",
         "egress_allowed_cidrs": _LOOPBACK,
-        "egress_allow_http": "true",
+        "webhook_insecure": "http",
     }
     # The environment is the person's, and may hold the settings of another installation.
     operator = settings.read(settings.OperatorSettings, {}, common | of_operator)

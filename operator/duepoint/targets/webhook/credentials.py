@@ -149,7 +149,7 @@ class Vault:
         if webhook.tls and webhook.tls.insecure_skip_verify and not self._rules.insecure_tls:
             raise _refused(
                 "spec.webhook.tls.insecureSkipVerify: is not allowed here; name the receiver's CA "
-                f"in caRef, or have the operator set {settings.variable('webhook_insecure_tls')}"
+                f"in caRef, or have the operator set {settings.variable('webhook_insecure')}=tls"
             )
         if isinstance(webhook.auth, actions.AccountToken):
             audience = webhook.auth.audience

@@ -215,7 +215,7 @@ async def test_unverified_tls_needs_the_operators_leave():
     assert isinstance(refused, target.Trouble)
     assert refused.final
     assert refused.reason is Reason.INVALID_WEBHOOK
-    assert "DUEPOINT_WEBHOOK_INSECURE_TLS" in refused.message
+    assert "DUEPOINT_WEBHOOK_INSECURE=tls" in refused.message
     allowed = await (await vault_of(insecure_tls=True)).of("default", webhook)
     assert isinstance(allowed, credentials.WebhookCredentials)
 

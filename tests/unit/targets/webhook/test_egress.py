@@ -178,7 +178,7 @@ async def test_a_public_host_over_http_is_refused_unless_allowed():
     async with webhooktargets.a_target(lookup=lookup) as (target, guard):
         given = await target.fire(firings.a_firing(firings.a_webhook("http://public.example/")))
         assert given.reason is Reason.BLOCKED_ADDRESS
-        assert "DUEPOINT_EGRESS_ALLOW_HTTP" in given.message
+        assert "DUEPOINT_WEBHOOK_INSECURE=http" in given.message
         assert guard.opened == []
 
 
