@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.runs.circuit import BUCKETS, Bucket, Circuit, CircuitRule, News
+from duepoint.delayqueue.circuits import BUCKETS, Bucket, Circuit, CircuitRule, News
 
 
 def after(known: Circuit | None, news: News, *, now_us: int, rule: CircuitRule) -> Circuit | None:

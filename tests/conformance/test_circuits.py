@@ -8,12 +8,11 @@ import pytest
 
 from duepoint.delayqueue import circuits
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.runs import circuit
 from tests.conformance import circuitmodel
 from tests.support import queueing, redisserver
 
 #: Short enough to be waited for.
-RULE = circuit.CircuitRule(
+RULE = circuits.CircuitRule(
     most_in_a_row=3,
     least_calls=8,
     window_us=600_000_000,
@@ -34,7 +33,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 async def tell(harness, *calls, host=HOST, rule=RULE, probe=0, ask=0, cause=""):
     """The receiver's circuit after these calls, None where nothing bad is known, and the probe."""
-    news = circuit.News(host=host, calls=calls, probe_us=probe, ask_us=ask, cause=cause)
+    news = circuits.News(host=host, calls=calls, probe_us=probe, ask_us=ask, cause=cause)
     board = await harness.queue.circuits.report([news], rule=rule)
     return board.hosts.get(host), board.probes[0]
 
@@ -75,15 +74,15 @@ async def test_an_open_circuit_says_what_its_newest_failure_was(harness):
     assert (known.is_open, known.cause) == (False, "Connection refused")
     known, _ = await tell(harness, -1)  # of a worker that does not say
     assert known.is_open
-    assert circuit.trouble(known, RULE) == "3 failures in a row, the last: Connection refused"
+    assert circuits.trouble(known, RULE) == "3 failures in a row, the last: Connection refused"
     given = await probe(harness)
     known, _ = await tell(harness, -1, probe=given, cause="no answer within 5 s")
-    assert circuit.trouble(known, RULE) == "3 failures in a row, the last: no answer within 5 s"
+    assert circuits.trouble(known, RULE) == "3 failures in a row, the last: no answer within 5 s"
     assert (await harness.queue.circuits.read()).hosts[HOST].cause == "no answer within 5 s"
 
 
 async def test_nobody_may_probe_before_its_time(harness):
-    rule = circuit.CircuitRule(most_in_a_row=3)
+    rule = circuits.CircuitRule(most_in_a_row=3)
     await opened(harness, rule=rule)
     assert (await tell(harness, ask=60_000_000, rule=rule))[1] == 0
 
@@ -129,20 +128,20 @@ async def test_a_probe_that_nobody_answers_for_is_given_to_another(harness):
 
 async def test_a_schedule_whose_receiver_is_gone_is_known_to_all_until_it_is_taken_back(harness):
     await harness.queue.circuits.report(
-        gone=[circuit.GoneReceiver(uid="a-uid", generation=7)], rule=RULE
+        gone=[circuits.GoneReceiver(uid="a-uid", generation=7)], rule=RULE
     )
     assert (await harness.queue.circuits.read()).gone == {"a-uid": 7}
     await harness.queue.circuits.report(
-        gone=[circuit.GoneReceiver(uid="a-uid", generation=0)], rule=RULE
+        gone=[circuits.GoneReceiver(uid="a-uid", generation=0)], rule=RULE
     )
     assert (await harness.queue.circuits.read()).gone == {}
 
 
 async def test_what_nobody_speaks_of_is_forgotten(harness):
-    rule = circuit.CircuitRule(most_in_a_row=1, forget_us=30_000, gone_us=30_000)
+    rule = circuits.CircuitRule(most_in_a_row=1, forget_us=30_000, gone_us=30_000)
     await tell(harness, -1, rule=rule)
     await harness.queue.circuits.report(
-        gone=[circuit.GoneReceiver(uid="a-uid", generation=7)], rule=rule
+        gone=[circuits.GoneReceiver(uid="a-uid", generation=7)], rule=rule
     )
     await harness.pass_time(0.05)
     board = await harness.queue.circuits.report(rule=rule)
@@ -152,11 +151,11 @@ async def test_what_nobody_speaks_of_is_forgotten(harness):
 
 async def test_script_and_rules_agree_about_any_calls(harness):
     dice = random.Random(20261122)
-    rule = circuit.CircuitRule(most_in_a_row=6, least_calls=12, window_us=3_600_000_000)
-    expected: circuit.Circuit | None = None
+    rule = circuits.CircuitRule(most_in_a_row=6, least_calls=12, window_us=3_600_000_000)
+    expected: circuits.Circuit | None = None
     for turn in range(60):
         calls = tuple(dice.choice((-3, -2, -1, 1, 1, 2, 3)) for _ in range(dice.randrange(4)))
-        news = circuit.News(host=f"host {turn // 20}", calls=calls)
+        news = circuits.News(host=f"host {turn // 20}", calls=calls)
         if turn % 20 == 0:
             expected = None
         board = await harness.queue.circuits.report([news], rule=rule)

@@ -18,9 +18,8 @@ from typing import Any
 
 from duepoint import clock as clocks
 from duepoint import services
-from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue import circuits, delayqueue, messages
 from duepoint.net import dialling, egressrules
-from duepoint.runs import circuit
 from duepoint.schedules import actions, definition, slots
 from duepoint.schedules import rule as rules
 from duepoint.targets import target as targets
@@ -32,7 +31,7 @@ from tests.fakes.nojobs import no_jobs
 from tests.support import queueing, vaults, webhooktargets
 
 LOCAL = egressrules.EgressPolicy(allowed=(ipaddress.ip_network("127.0.0.1/32"),))
-USUAL = circuit.CircuitRule()
+USUAL = circuits.CircuitRule()
 WELL, FAILS, HANGS, GONE = "well", "fails", "hangs", "gone"
 
 
@@ -177,7 +176,7 @@ class Wants:
     workers: int = 2
     per_host: int = 4
     concurrency: int = 64
-    rule: circuit.CircuitRule = USUAL
+    rule: circuits.CircuitRule = USUAL
     lease_seconds: float = 10.0
 
 

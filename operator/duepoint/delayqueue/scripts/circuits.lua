@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
   Workers report how receivers behave and may get to probe one; all of what is known goes back to a worker that
-  does not know it yet. `runs/circuit.py` explains the rules. A field of
+  does not know it yet. `circuits.py` explains the rules. A field of
   `circuits` is a receiver ('h' and its name), a Schedule whose receiver is gone ('g' and its uid) or the
   version of all ('v').
 
@@ -16,7 +16,7 @@
 local args = cmsgpack.unpack(ARGV[1])
 local rule, buckets_wanted = args.rule, args.buckets
 local now, is_changed = server_time(), false
--- Positions in a stored circuit, as in `runs.circuit.Circuit`.
+-- Positions in a stored circuit, as in `circuits.Circuit`.
 local OPEN, IN_A_ROW, UNTIL, WAIT, PROBE, BUCKETS, CAUSE = 1, 2, 3, 4, 5, 7, 8 -- 6: since when it is open
 
 local MOST_HELD = 600000000 -- microseconds; an attempt is over long before

@@ -21,7 +21,6 @@ import yarl
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.delayqueue import circuits
-from duepoint.runs import circuit
 from duepoint.schedules import actions
 
 #: How old the copy may be before it is read again, beside the delivery that finds it so.
@@ -51,7 +50,7 @@ class Wait:
 class _Entry:
     """A circuit on the copy, with its times on our clock."""
 
-    circuit: circuit.Circuit
+    circuit: circuits.Circuit
     until: float
     put_off: int = 0
 
@@ -76,20 +75,20 @@ class CircuitBreaker:
         self,
         shared: circuits.Circuits,
         clock: clocks.Clock,
-        rule: circuit.CircuitRule | None = None,
+        rule: circuits.CircuitRule | None = None,
     ) -> None:
         self._shared = shared
         self._clock = clock
-        self._rule = rule or circuit.CircuitRule()
+        self._rule = rule or circuits.CircuitRule()
         self._version = -1
         self._hosts: dict[str, _Entry] = {}
         self._gone: dict[str, int] = {}
         self._looked_at = float("-inf")
         self._calls: dict[str, list[int]] = {}
         self._causes: dict[str, str] = {}
-        self._gone_news: list[circuit.GoneReceiver] = []
+        self._gone_news: list[circuits.GoneReceiver] = []
         #: Those in reports that wait for their answers, by the number of the report.
-        self._gone_reported: dict[int, Sequence[circuit.GoneReceiver]] = {}
+        self._gone_reported: dict[int, Sequence[circuits.GoneReceiver]] = {}
         self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._will_report = False
@@ -145,7 +144,7 @@ class CircuitBreaker:
         self._asking.add(host)
         try:
             board = await self._report(
-                [circuit.News(host=host, ask_us=int(hold_seconds * 1_000_000))]
+                [circuits.News(host=host, ask_us=int(hold_seconds * 1_000_000))]
             )
         except (errors.TryLater, errors.WorldChanged):
             return self._put_off(entry, _PROBED_SECONDS)
@@ -161,7 +160,7 @@ class CircuitBreaker:
     def _put_off(self, entry: _Entry, seconds: float) -> Wait:
         spread = entry.put_off * _SPACING_SECONDS % _MOST_SPREAD_SECONDS
         entry.put_off += 1
-        return Wait(seconds + spread, circuit.trouble(entry.circuit, self._rule))
+        return Wait(seconds + spread, circuits.trouble(entry.circuit, self._rule))
 
     # -- after a delivery ------------------------------------------------------------------------
 
@@ -175,7 +174,7 @@ class CircuitBreaker:
         """What became of it, and of a failure why; None = it says nothing of the receiver."""
         if probe_us:
             calls = () if succeeded is None else (1 if succeeded else -1,)
-            news = circuit.News(host=host, calls=calls, probe_us=probe_us, cause=cause)
+            news = circuits.News(host=host, calls=calls, probe_us=probe_us, cause=cause)
             self._in_background(self._report_quietly([news]))
         elif succeeded is False:
             _add(self._calls.setdefault(host, []), -1)
@@ -190,12 +189,12 @@ class CircuitBreaker:
         """The receiver of this Schedule said that it is gone; 0 = it is there again."""
         if not generation and uid not in self._gone:
             return
-        news = circuit.GoneReceiver(uid=uid, generation=generation)
+        news = circuits.GoneReceiver(uid=uid, generation=generation)
         self._remember_gone(news)
         self._gone_news.append(news)
         self._report_now()
 
-    def _remember_gone(self, news: circuit.GoneReceiver) -> None:
+    def _remember_gone(self, news: circuits.GoneReceiver) -> None:
         if news.generation:
             self._gone[news.uid] = news.generation
         else:
@@ -217,13 +216,13 @@ class CircuitBreaker:
         causes, self._causes = self._causes, {}
         gone, self._gone_news = self._gone_news, []
         news = [
-            circuit.News(host=host, calls=tuple(calls), cause=causes.get(host, ""))
+            circuits.News(host=host, calls=tuple(calls), cause=causes.get(host, ""))
             for host, calls in calls_by_host.items()
         ]
         await self._report_quietly(news, gone)
 
     async def _report_quietly(
-        self, news: Sequence[circuit.News], gone: Sequence[circuit.GoneReceiver] = ()
+        self, news: Sequence[circuits.News], gone: Sequence[circuits.GoneReceiver] = ()
     ) -> None:
         try:
             await self._report(news, gone)
@@ -231,8 +230,8 @@ class CircuitBreaker:
             telemetry.logger.debug("circuits not reported", error=str(trouble))
 
     async def _report(
-        self, news: Sequence[circuit.News], gone: Sequence[circuit.GoneReceiver] = ()
-    ) -> circuit.Board:
+        self, news: Sequence[circuits.News], gone: Sequence[circuits.GoneReceiver] = ()
+    ) -> circuits.Board:
         self._looked_at = self._clock.monotonic()
         self._asked += 1
         number = self._asked
@@ -246,7 +245,7 @@ class CircuitBreaker:
             self._apply(board)
         return board
 
-    def _apply(self, board: circuit.Board) -> None:
+    def _apply(self, board: circuits.Board) -> None:
         now = self._clock.monotonic()
         before, self._hosts = self._hosts, {}
         for host, one in (board.hosts or {}).items():

@@ -9,14 +9,15 @@ import time
 import pytest
 
 from duepoint import clock, errors
-from duepoint.runs import circuit, outcome
+from duepoint.delayqueue import circuits
+from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets.webhook import admission, circuitbreaker, response
 from tests.support import firings, receiver, virtualqueue, webhooktargets
 from tests.support.waiting import eventually
 
-RULE = circuit.CircuitRule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
-LONG = circuit.CircuitRule(most_in_a_row=3)
+RULE = circuits.CircuitRule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
+LONG = circuits.CircuitRule(most_in_a_row=3)
 
 
 class Shared:
