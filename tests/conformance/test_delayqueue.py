@@ -97,14 +97,6 @@ async def test_a_timing_edit_takes_the_point_from_the_worker_that_holds_it(harne
     assert (await harness.total()).points == 1
 
 
-async def test_another_edit_leaves_the_point_alone(harness):
-    await harness.arm(generation=1, due_in=60.0)
-    edit = {"generation": 2, "timing_generation": 1}
-    assert await harness.arm(keep_chain=True, **edit) is messages.Armed.APPLIED
-    stored = [s async for s in _stored(harness)]
-    assert [(s.generation, s.due_us is not None) for s in stored] == [(2, True)]
-
-
 OLD, NEW = b"old ", b"new "
 
 
@@ -241,14 +233,6 @@ async def test_a_removed_schedule_takes_its_retries_along(harness):
     await _remove(harness, harness.definition())
     assert (await harness.total()).points == 0
     assert await harness.claim_all() == []
-
-
-async def test_removing_the_former_uid_leaves_the_new_schedule_alone(harness, monkeypatch):
-    monkeypatch.setattr(points, "schedule_id", lambda *_, **__: points.ScheduleId(b"same id!"))
-    await harness.arm(uid="new")
-    former = harness.definition(uid="former")
-    assert await _remove(harness, former) is messages.Armed.UNCHANGED
-    assert (await harness.total()).points == 1
 
 
 # -- settling ---------------------------------------------------------------------------------
@@ -530,21 +514,6 @@ async def test_released_points_are_due_at_once_for_others(harness):
     assert (await harness.queue.settlements.settle(claim, Settlement(finished=()))).lost
 
 
-async def test_what_was_given_back_and_taken_by_another_is_not_settled_by_its_former_owner(harness):
-    claim, second = await _two_in_one_claim(harness)
-    await harness.queue.claims.release(claim, [second.member])
-    (heir,) = await harness.claim_all(worker="heir")
-    everything = tuple(point.member for point in claim.points)
-    retry = a_retry(second, due_us=second.due_us)
-    settled = await harness.queue.settlements.settle(
-        claim, Settlement(finished=everything, occurrences=(retry,))
-    )
-    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
-    settled = await harness.queue.settlements.settle(heir, Settlement(finished=(second.member,)))
-    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
-    assert (await harness.total()).points == 0
-
-
 # -- plan, split ------------------------------------------------------------------------------
 
 
@@ -563,20 +532,6 @@ async def test_planned_slots_belong_to_the_claim_while_the_chain_goes_on(harness
     assert settled == messages.Settled(lost=False, applied=3, remaining=0)
     assert await harness.outcomes() == [b"missed"]
     assert (await harness.total()).points == 1
-
-
-async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
-    await harness.arm()
-    claim = await harness.claim_one(lease_seconds=0.1)
-    (chain,) = claim.points
-    slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
-    await harness.queue.settlements.split(
-        claim,
-        [messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 3_600_000_000)],
-    )
-    heir = await harness.claim_one(worker="heir")
-    assert heir.points == tuple(slot.point for slot in slots)
-    assert heir.records == {slot.point.member: slot.record for slot in slots}
 
 
 async def test_a_split_lets_the_next_slot_be_claimed_while_the_first_runs(harness):
@@ -706,25 +661,6 @@ OURS = layouts.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
 THEIRS = layouts.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
 
 
-async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harness):
-    harness.queue.layouts.belong_to(OURS)
-    await harness.queue.membership.open(4, EPOCH)
-    await harness.arm()
-    known, later = harness.definition(), messages.Epoch(EPOCH + 1)
-    harness.queue.layouts.belong_to(THEIRS)
-    for refused in (
-        harness.queue.membership.open(4, later),
-        harness.queue.writer.remove(known.id, known.uid, known.namespace, later),
-        harness.arm(name="another"),
-    ):
-        with pytest.raises(queue_errors.Foreign):
-            await refused
-    harness.queue.layouts.belong_to(OURS)
-    await harness.queue.layouts.read()
-    assert (await harness.total()).points == 1
-    assert await harness.arm(generation=2) is messages.Armed.APPLIED  # no term was noted
-
-
 @pytest.mark.parametrize("operation", ["open", "upsert", "remove", "sweep"])
 async def test_an_older_term_is_fenced(harness, operation):
     await harness.arm(name="lost", due_in=None)
@@ -748,11 +684,6 @@ async def test_a_beat_tells_who_lives(harness):
     await harness.queue.membership.goodbye("w1")
     assert (await harness.queue.membership.beat("w2")).workers == ("w2",)
     assert abs(beat.time_us - harness.now_us()) < 5_000_000
-
-
-async def test_a_stream_entry_is_appended(harness):
-    (entry,) = await harness.queue.streams.append(queueing.an_entry(slot=b"1"))
-    assert "-" in entry
 
 
 # -- waking -----------------------------------------------------------------------------------
@@ -912,22 +843,6 @@ async def test_what_a_scheduled_run_overrides_comes_back_with_the_claim(harness)
     assert claim.records == {a_manual(known).member: record}
 
 
-async def test_occurrences_enqueued_together_are_claimed_in_the_order_given(harness):
-    await harness.arm(due_in=60.0)
-    known = harness.definition()
-    record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run")
-    hours = [1_700_000_000_000_000 + hour * 3_600_000_000 for hour in (7, 3, 9, 1, 8)]
-    wanted = [(a_manual(known, slot_us=slot_us), record) for slot_us in hours]
-    armed = await harness.queue.occurrences.enqueue_many(known, wanted, EPOCH)
-    assert armed == [messages.Armed.APPLIED] * 5
-    claim = await harness.claim_one()
-    by_due = sorted(claim.points, key=lambda point: point.due_us)
-    assert [point.slot_us for point in by_due] == hours
-    assert len({point.due_us for point in by_due}) == 5
-    assert by_due[-1].due_us <= claim.now_us
-    assert claim.records == {point.member: record for point, _ in wanted}
-
-
 async def test_a_withdrawn_occurrence_is_gone_and_the_others_stay(harness):
     await harness.arm(due_in=60.0)
     known = harness.definition()
@@ -960,27 +875,6 @@ async def test_a_withdrawn_occurrence_disappears_under_the_worker_that_holds_it(
     )
     await harness.queue.settlements.settle(claim, Settlement(occurrences=(retry,)))
     assert await harness.claim_all() == []
-
-
-async def test_a_check_is_put_off_and_finished_like_any_occurrence(harness):
-    await harness.arm(due_in=60.0)
-    known = harness.definition()
-    check = a_check(known)
-    await harness.queue.occurrences.enqueue(
-        known, check, messages.OccurrenceRecord(trigger="Check"), EPOCH
-    )
-    claim = await harness.claim_one()
-    later = messages.Occurrence(
-        point=dataclasses.replace(check, due_us=harness.now_us() + 50_000),
-        record=messages.OccurrenceRecord(trigger="Check"),
-        source=check.member,
-    )
-    await harness.queue.settlements.settle(claim, Settlement(occurrences=(later,)))
-    again = await harness.claim_one()
-    assert [point.member for point in again.points] == [check.member]
-    await harness.queue.settlements.settle(again, Settlement(finished=(check.member,)))
-    shard = sharding.shard_of(known.id, harness.queue.layouts.known().shards)
-    assert [one async for one in harness.queue.occurrences.all_occurrences(shard)] == []
 
 
 async def test_a_due_point_does_not_wait_behind_expired_claims_of_deleted_namespaces(harness):

@@ -153,15 +153,6 @@ async def test_a_job_of_another_schedule_is_a_conflict_and_stays(world: World):
     assert found["metadata"]["ownerReferences"][0]["uid"] == other.uid
 
 
-async def test_a_job_that_somebody_else_made_is_a_conflict(world: World):
-    foreign = await world.job()
-    del foreign["metadata"]["ownerReferences"]
-    await world.create(jobs.collection(world.namespace), foreign)
-    answer = await jobs.create(world.api, world.namespace, await world.job())
-    assert isinstance(answer, jobs.NameConflict)
-    assert "controlled by nothing" in answer.message
-
-
 async def test_a_refused_template_is_told_with_the_servers_words(world: World):
     wrong = jobbuilder.job_for(a_template(restartPolicy="Always"), await world.facts())
     answer = await jobs.create(world.api, world.namespace, wrong)
@@ -230,16 +221,6 @@ async def test_a_job_is_deleted_only_under_its_uid(world: World):
     assert not await jobs.delete(world.api, world.namespace, "never-was", made.uid)
 
 
-async def test_jobs_of_a_schedule_are_told_from_those_of_others_with_its_label(world: World):
-    await jobs.create(world.api, world.namespace, await world.job())
-    foreign = await world.job(slot_us=SLOT_US + 60_000_000)
-    del foreign["metadata"]["ownerReferences"]
-    await world.create(jobs.collection(world.namespace), foreign)
-    found = await world.found()
-    assert [job.metadata.name for job in found] == ["report-1800000000"]
-    assert jobs.finished(found[0]) is None
-
-
 # -- Leases -----------------------------------------------------------------------------------
 
 
@@ -261,12 +242,6 @@ async def test_a_lease_comes_back_as_it_was_written(world: World):
     assert made
     assert made == await lease.get()
     assert replace(made, version="", metadata={}) == a_lease()
-
-
-async def test_of_two_creations_of_a_lease_one_loses(world: World):
-    lease = leases.KubeLease(world.api, world.namespace, "l", Health())
-    assert await lease.create(a_lease("a"))
-    assert await lease.create(a_lease("b")) is None
 
 
 async def test_a_lease_is_written_only_from_its_newest_version(world: World):
@@ -447,22 +422,6 @@ async def test_a_watch_tells_every_change_after_the_list(world: World):
     assert seen[-1] == ("DELETED", "before")
 
 
-async def test_a_watch_with_a_selector_sees_only_those(world: World):
-    path = jobs.collection(world.namespace)
-    pages = world.api.list_pages(path, jobs.Job)
-    version = (await anext(pages)).metadata.resource_version
-    foreign = await world.job(slot_us=SLOT_US + 60_000_000)
-    foreign["metadata"]["labels"] = {}
-    await world.create(path, foreign)
-    await jobs.create(world.api, world.namespace, await world.job())
-    changes = world.api.watch(
-        path, jobs.Job, version, query={"labelSelector": jobbuilder.SCHEDULE_LABEL}
-    )
-    async with asyncio.timeout(60), contextlib.aclosing(changes):
-        first = await anext(changes)
-    assert first.item.metadata.name == (await world.job())["metadata"]["name"]
-
-
 async def test_an_edit_of_the_spec_counts_generations_and_one_of_labels_does_not(world: World):
     await world.a_schedule()
     path = schedules.path(world.namespace, "nightly")
@@ -530,21 +489,6 @@ async def test_a_headless_service_is_dialled_at_its_ready_endpoints(world: World
     }
     assert found.server_name == f"billing.{world.namespace}.svc"
     assert not found.vouched, "the endpointslice controller did not write that slice"
-
-
-async def test_a_service_without_what_is_asked_says_what_is_missing(world: World):
-    absent = await services.resolve(world.api, world.namespace, "billing", 80)
-    await a_service(world, clusterIP="None", ports=PORTS, selector={"a": "b"})
-    no_port = await services.resolve(world.api, world.namespace, "billing", 8080)
-    ambiguous = await services.resolve(world.api, world.namespace, "billing", None)
-    empty = await services.resolve(world.api, world.namespace, "billing", 80)
-    troubles = [getattr(found, "trouble", None) for found in (absent, no_port, ambiguous, empty)]
-    assert troubles == [
-        services.ServiceTrouble.NOT_FOUND,
-        services.ServiceTrouble.NO_PORT,
-        services.ServiceTrouble.NO_PORT,
-        services.ServiceTrouble.NO_ENDPOINTS,
-    ]
 
 
 # -- Events -----------------------------------------------------------------------------------

@@ -102,16 +102,3 @@ async def test_no_history_is_kept_where_the_setting_is_zero(redis_server, key_pr
     await settle(harness, 1)
     assert await harness.server.redis.exists(the_hash(harness)) == 0
     await harness.close()
-
-
-async def test_it_goes_with_the_definition(harness):
-    await settle(harness, 1)
-    await settle(harness, 2, name="another")
-    known = harness.definition()
-    await harness.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
-    assert await slots(harness) == []
-    assert await slots(harness, "another") == [2]
-    await check_the_sum(harness)
-    other = harness.definition(name="another")
-    await harness.queue.writer.remove(other.id, other.uid, other.namespace, queueing.EPOCH)
-    assert await harness.server.redis.exists(the_hash(harness)) == 0

@@ -22,13 +22,6 @@ MINE, OTHER = b"my claim id!", b"another's id"
 # -- claim --------------------------------------------------------------------------------------
 
 
-async def test_a_stale_head_is_put_right_instead_of_claimed(bench):
-    await bench.client.zadd(bench.names.heads, {"1": 5})
-    reply = await bench.claim(MINE)
-    assert reply[:2] == [b"idle", -1] or reply[:2] == [b"idle", b"-1"]
-    assert await bench.head() is None
-
-
 async def test_the_callers_clock_behind_delays_and_ahead_does_not_hasten(bench):
     now = await _server_us(bench)
     await bench.put(A, now - 1_000)
@@ -55,16 +48,6 @@ async def test_a_lease_is_not_shortened_by_a_clock_that_is_behind_the_callers(be
     assert await bench.client.zscore(bench.names.claims, MINE) < now + 60_000_000
 
 
-async def test_an_orphaned_claim_disappears_at_the_next_look(bench):
-    await bench.put(A, 1)
-    await bench.claim(OTHER, lease=0)
-    await bench.client.zrem(bench.names.lane(1), A)
-    reply = await bench.claim(MINE)
-    assert reply[0] == b"idle"
-    assert await bench.client.zcard(bench.names.claims) == 1
-    assert await bench.client.hlen(bench.names.leases) == 1
-
-
 async def test_a_worker_that_skips_suspects_gets_nothing_that_has_lost_two_owners(bench):
     await bench.put(A, 1_000)
     for died in (b"died first..", b"died second."):
@@ -79,18 +62,6 @@ async def test_a_worker_that_skips_suspects_gets_nothing_that_has_lost_two_owner
     assert (fresh[6], fresh[11]) == (0, 1)
     taken_over = await bench.claim(OTHER)
     assert (taken_over[4], taken_over[8], taken_over[11]) == (2, [b"1", [A, b"1000"]], 0)
-
-
-async def test_a_worker_that_skips_suspects_takes_over_what_lost_one_owner_behind_what_lost_two(
-    bench,
-):
-    await bench.put(A, 1_000)
-    for died in (b"died first..", b"died second."):
-        await bench.claim(died, lease=0)
-    await bench.put(B, 2_000)
-    await bench.claim(b"died of late", lease=1, skip_suspects=True)
-    taken_over = await bench.claim(MINE, skip_suspects=True)
-    assert (taken_over[4], taken_over[8], taken_over[11]) == (1, [b"1", [B, b"2000"]], 1)
 
 
 @pytest.mark.parametrize("score", [-1.0, float("-inf")])
@@ -212,41 +183,6 @@ async def test_the_same_token_after_a_rollback_does_not_let_a_late_owner_settle(
     assert await bench.settle(MINE, finished=(A, B), whole=2) == [b"lost"]
     assert await bench.scores() == held
     assert await bench.settle(OTHER, finished=(A,)) == [b"settled", 1, 1]
-
-
-async def test_a_retry_that_somebody_stored_already_keeps_its_due_and_record(bench):
-    await bench.put(A, 1)
-    await bench.put(B, 1)
-    await bench.claim(MINE)
-    retry = A + bytes([points.PointKind.RETRY]) + (7).to_bytes(8, "big")
-    await bench.put(retry, 50)
-    await bench.client.hset(bench.names.occrec, retry, b"theirs")
-    await bench.settle(
-        MINE, moved=(("9", A),), occurrences=("5", retry), sources=(A,), records=(retry, b"mine")
-    )
-    assert (await bench.scores())[retry] == 50
-    assert await bench.client.hget(bench.names.occrec, retry) == b"theirs"
-
-
-async def test_a_settlement_that_brings_the_head_forward_tells_the_sleepers(bench):
-    pubsub = bench.client.pubsub()
-    await pubsub.ssubscribe(bench.names.wake)
-    assert (await pubsub.get_message(timeout=60))["type"] == "ssubscribe"
-    await bench.put(A, 1)
-    await bench.claim(MINE)
-    await bench.settle(MINE, moved=(("77000", A),), whole=1)
-    message = await pubsub.get_message(timeout=60)
-    due, lane, _ = message["data"].split(b" ")
-    assert (due, lane) == (b"77000", b"1")
-    await bench.put(B, 1)
-    await bench.claim(MINE)
-    await bench.settle(MINE, moved=(("88000", A), ("99000", B)), whole=2)
-    assert b"88000" in (await pubsub.get_message(timeout=60))["data"]
-    await bench.claim(MINE)
-    await bench.settle(MINE, finished=(A, B), whole=2)  # nothing is left to wake for
-    await bench.client.spublish(bench.names.wake, b"the end")
-    assert (await pubsub.get_message(timeout=60))["data"] == b"the end"
-    await pubsub.aclose()
 
 
 # -- sweep --------------------------------------------------------------------------------------

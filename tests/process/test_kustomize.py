@@ -162,15 +162,4 @@ def test_names_reach_a_webhook_and_a_run(built, names):
     assert built["ScheduleRun", "blue-once"]["spec"]["scheduleName"] == "blue-report"
 
 
-def test_labels_annotations_and_images_reach_the_template_and_nothing_is_invented(built):
-    job = built["Schedule", "blue-report"]["spec"]["jobTemplate"]
-    for metadata in (job["metadata"], job["spec"]["template"]["metadata"]):
-        assert metadata == {"labels": {"team": "reports"}, "annotations": {"note": "yes"}}
-    pod = job["spec"]["template"]["spec"]
-    assert {each["image"] for each in (*pod["containers"], *pod["initContainers"])} == {
-        "busybox:9.9"
-    }
-    assert "jobTemplate" not in built["Schedule", "blue-call"]["spec"]
-
-
 # -- nothing that the CRD can refer to is forgotten ----------------------------------------------

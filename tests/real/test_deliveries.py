@@ -11,7 +11,6 @@ import standardwebhooks
 import yaml
 
 from tests.support.realcluster import schedule, until, webhook
-from tools.realnode import installation
 
 OPEN = "tests.duepoint.dev/open"
 
@@ -162,78 +161,11 @@ def test_a_receiver_gets_tokens_that_the_api_server_vouches_for(installed, team,
 # -- streams, dead letters, rows -------------------------------------------------------------------
 
 
-def in_a_worker(cluster, *command):
-    where = ("deploy/duepoint-worker", f"--namespace={installation.NAMESPACE}")
-    return cluster("exec", *where, "--", *command)
-
-
-_SLOTS = """
-import json, os, redis, sys
-server = redis.Redis.from_url(os.environ["DUEPOINT_REDIS_URL"])
-print(json.dumps([int(entry[b"slot"]) for _, entry in server.xrange(sys.argv[1])]))
-"""
-
-
-def test_a_stream_has_one_entry_for_each_slot(installed, team):
-    installed.apply(schedule("ticks", "@every 1s", stream={"name": "ticks"}), namespace=team)
-
-    def slots():
-        return json.loads(in_a_worker(installed, "python", "-c", _SLOTS, f"dp:stream:{team}:ticks"))
-
-    until("five entries are there", lambda: slots()[4:])
-    found = slots()
-
-    assert sorted(found) == list(range(min(found), min(found) + len(found)))
-
-
-def test_a_dead_letter_is_replayed_from_a_workers_pod_with_its_id(installed, team, receiver):
-    # A new Service refuses connections until kube-proxy knows it, and one refusal is given up here.
-    ask = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).status)"
-    url = f"http://receiver.{team}.svc/_requests"
-    until("workers reach it", lambda: in_a_worker(installed, "python", "-c", ask, url))
-    receiver.answer("/down", 503)
-    hook = schedule("down", "@every 1h", webhook=webhook("/down", retry={"maxAttempts": 1}))
-    installed.apply(hook, namespace=team)
-    installed.duepoint("trigger", "down", "-n", team)
-    chosen = ("-n", team, "-s", "down")
-    until(
-        "it is given up",
-        lambda: "down" in in_a_worker(installed, "duepoint", "dlq", "list", *chosen),
-    )
-    receiver.answer("/down", 204)
-    in_a_worker(installed, "duepoint", "dlq", "replay", *chosen, "--yes")
-    requests = until(
-        "it is sent again", lambda: receiver.requests("/down")[1:] and receiver.requests("/down")
-    )
-
-    assert len({one["headers"]["webhook-id"] for one in requests}) == 1
-    assert "down" not in in_a_worker(installed, "duepoint", "dlq", "list", *chosen)
-
-
 def rows(*members):
     lines = [json.dumps({"id": member, "schedule": "@every 1s"}) for member in members]
     metadata = {"name": "rows"}
     data = {"rows.ndjson": "\n".join(lines)}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-
-
-def test_an_edited_config_map_of_rows_changes_the_members(installed, team, receiver):
-    followed = {
-        "apiVersion": "duepoint.dev/v1alpha1",
-        "kind": "ScheduleSet",
-        "metadata": {"name": "set"},
-        "spec": {"webhook": webhook("/set"), "rows": {"configMapRef": {"name": "rows"}}},
-    }
-    installed.apply(rows("kept", "gone"), followed, namespace=team)
-
-    def slots(member):
-        found = [json.loads(one["body"])["data"] for one in receiver.requests("/set")]
-        return sorted(one["scheduled_time"] for one in found if one["schedule"]["name"] == member)
-
-    until("both members fire", lambda: slots("kept") and slots("gone"))
-    installed.apply(rows("kept", "new"), namespace=team)
-    until("the new member fires", lambda: slots("new"))
-    until("the removed one has ended", lambda: slots("gone")[-1] < slots("kept")[-5])
 
 
 # -- addresses that no webhook may reach -----------------------------------------------------------

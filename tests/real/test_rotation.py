@@ -5,19 +5,13 @@ One installation for all: a Redis with a password, the API with a certificate of
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
-import ssl
-import subprocess
 import time
-import urllib.request
 
 import pytest
 
 from tests.support import certificates
-from tests.support.realcluster import Receiver, job, schedule, until, webhook
-from tools.devcluster import external
+from tests.support.realcluster import Receiver, schedule, until, webhook
 from tools.devcluster.state import Record
 from tools.realnode import installation
 
@@ -163,38 +157,6 @@ def test_an_address_from_a_secret_is_called_and_not_shown(installed, team, addre
 
     shown = installed("get", "schedule", "hook", "-o", "yaml", f"--namespace={team}")
     assert "of-a-secret" not in shown + installed.duepoint("why", "hook", "-n", team).stdout
-
-
-@contextlib.contextmanager
-def forwarded(cluster):
-    """The API's address on this machine, as the page about the dashboard says."""
-    command = (external.kubectl(), "--kubeconfig", cluster.kubeconfig)
-    target = ("port-forward", f"--namespace={NAMESPACE}", "service/duepoint-api", ":443")
-    with subprocess.Popen([*command, *target], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            (port,) = re.findall(r"127\.0\.0\.1:(\d+)", line)
-            yield f"https://localhost:{port}"
-        finally:
-            process.terminate()
-
-
-def test_the_dashboard_shows_a_user_the_schedules_that_they_may_see(installed, team, authorities):
-    installed.apply(schedule("seen", "@yearly", jobTemplate=job("true")), namespace=team)
-    installed("create", "serviceaccount", "anna", f"--namespace={team}")
-    account = (f"--serviceaccount={team}:anna", f"--namespace={team}")
-    installed("create", "rolebinding", "anna", "--clusterrole=duepoint-edit", *account)
-    token = installed("create", "token", "anna", f"--namespace={team}").strip()
-    context = ssl.create_default_context(cadata=authorities[0].pem.decode())
-    headers = {"Authorization": f"Bearer {token}"}
-
-    with forwarded(installed) as url:
-        with urllib.request.urlopen(f"{url}/dashboard/", context=context) as page:
-            assert page.headers.get_content_type() == "text/html"
-        asked = urllib.request.Request(f"{url}/v1/schedules?namespace={team}", headers=headers)
-        with urllib.request.urlopen(asked, context=context) as answer:
-            assert "seen" in answer.read().decode()
 
 
 # -- secrets that change ---------------------------------------------------------------------------

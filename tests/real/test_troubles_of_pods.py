@@ -82,27 +82,6 @@ def names(cluster):
     return {one["metadata"]["name"] for one in cluster.items("pods", f"-n={NAMESPACE}", label)}
 
 
-def test_a_redis_in_protected_mode_is_named_and_waited_for(installed):
-    valkey = f"deploy/duepoint-valkey -n={NAMESPACE}".split()
-    (container,) = installed.get(*valkey)["spec"]["template"]["spec"]["containers"]
-    command = container["command"]
-    command[command.index("--protected-mode") + 1] = "yes"
-    change = {
-        "spec": {"template": {"spec": {"containers": [{"name": "valkey", "command": command}]}}}
-    }
-    installed("patch", *valkey, "--patch", json.dumps(change))
-    installed.rolled_out("duepoint-valkey")
-    since = {pod["metadata"]["name"]: restarts(pod) for pod in ours(installed)}
-
-    until("no Pod is ready", lambda: not any(map(is_ready, ours(installed))))
-    for pod in ours(installed):
-        assert "DENIED" in readiness(installed, pod)
-        assert restarts(pod) == since[pod["metadata"]["name"]]
-
-    install(installed)  # with the defaults
-    until("every Pod is ready", lambda: all(map(is_ready, ours(installed))))
-
-
 def ours(cluster):
     return [*cluster.pods("operator"), *cluster.pods("worker")]
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.simulation import faults, memberrules, oracle, overlaps
+from tests.simulation import faults, memberrules, oracle
 from tests.simulation.cluster import MadeJob
 from tests.simulation.effects import Effect
 from tests.simulation.faults import Kind
@@ -93,16 +93,6 @@ def test_a_member_lives_again_only_where_redis_lost_it_before_its_answer(
     assert memberrules.lives_of(judge, subject) == lives
 
 
-def test_what_redis_lost_before_a_member_was_asked_for_excuses_nothing(judge_of):
-    judge = judge_of((5.0, Kind.FLUSH))
-    slot = judge.record.begin_us + 10 * S
-    usual = {slot: slot}
-    assert memberrules.required(judge, a_member(judge), usual, []) == usual
-    assert memberrules.allowed(judge, a_member(judge), usual) == usual
-    later = judge_of((9.0, Kind.FLUSH))
-    assert memberrules.required(later, a_member(later), usual, []) == {}
-
-
 @pytest.mark.parametrize(
     ("made_at", "is_gone", "counts"),
     [(10.2, True, 1), (10.2, False, 2), (13.0, True, 2), (5.5, True, 2)],
@@ -182,25 +172,6 @@ def test_a_process_may_leave_when_it_wakes_up_and_at_no_other_time(
     assert said == [] if is_allowed else len(said) == 1
 
 
-@pytest.mark.parametrize(
-    ("policy", "older", "is_withdrawn", "is_wrong"),
-    [
-        ("Replace", 10, True, False),
-        ("Replace", 30, True, True),
-        ("Replace", 10, False, True),
-        ("Forbid", 10, True, True),
-    ],
-    ids=["under way", "of a newer slot", "it runs on", "not to be replaced"],
-)
-def test_a_job_that_was_replaced_on_its_way_may_exist_for_a_moment(
-    policy, older, is_withdrawn, is_wrong
-):
-    newer = overlaps.Run(20, 1_000_000, 9_000_000)
-    other = overlaps.Run(older, 1_200_000, 1_300_000, is_withdrawn=is_withdrawn)
-    found = overlaps.together({"concurrencyPolicy": policy}, "job", [newer, other])
-    assert bool(found) is is_wrong
-
-
 @pytest.mark.parametrize("is_killed", [False, True], ids=["worker lives", "worker dies"])
 @pytest.mark.parametrize("is_edited", [False, True], ids=["no edit", "edit"])
 def test_a_slot_that_an_edit_ended_is_uncounted_only_where_its_worker_could_not_say_that_it_ran(
@@ -222,16 +193,3 @@ def test_a_slot_that_an_edit_ended_is_uncounted_only_where_its_worker_could_not_
     )
     said = any("status.runs" in problem for problem in oracle.judge(doctored))
     assert said is not (is_killed and is_edited)
-
-
-@pytest.mark.parametrize(
-    ("policy", "has_begun", "excused"),
-    [("Forbid", False, True), ("Forbid", True, False), ("Allow", False, False)],
-)
-def test_a_run_by_hand_may_be_skipped_because_of_the_schedules_own_run_of_that_slot(
-    policy, has_begun, excused
-):
-    spec = {"concurrencyPolicy": policy}
-    regular = overlaps.Run(slot_us=8 * S, begin_us=8 * S, end_us=11 * S)
-    found = overlaps.excuses(spec, [regular], 8 * S, 9 * S, 60 * S, has_begun=has_begun)
-    assert found is excused

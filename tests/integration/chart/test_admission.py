@@ -250,20 +250,6 @@ def test_server_side_apply_is_no_way_around_it(world: World) -> None:
     assert _apply(world, "applied", TO_WEBHOOK).ok
 
 
-def test_labels_and_status_of_a_schedule_of_jobs_stay_free(world: World) -> None:
-    assert world.create("developer", TO_JOB, name="labelled").ok
-    labelled = world.ask(
-        world.user("scheduler"), "PATCH", world.schedule("labelled"),
-        {"metadata": {"labels": {"a": "b"}}}, content_type="application/merge-patch+json",
-    )  # fmt: skip
-    assert labelled.ok, message(labelled)
-    told = world.ask(
-        world.user("scheduler"), "PATCH", world.schedule("labelled") + "/status",
-        {"status": {"target": "Job"}}, content_type="application/merge-patch+json",
-    )  # fmt: skip
-    assert told.ok, message(told)
-
-
 def test_a_schedule_that_sends_tokens_takes_the_right_to_make_them(world: World) -> None:
     refused = world.create("scheduler", WITH_TOKEN)
     assert refused.code == 403
@@ -283,24 +269,6 @@ def test_where_duepoint_runs_no_schedule_has_rights_of_its_own(
     assert refused.code == 403
     assert "use another namespace" in message(refused)
     assert world.create("developer", TO_WEBHOOK, namespace=world.release).ok
-
-
-@pytest.mark.parametrize("spec", [TO_JOB, WITH_TOKEN], ids=["Jobs", "tokens"])
-def test_in_the_namespace_of_the_cluster_not_even_an_admin_has_schedules_with_rights(
-    world: World, spec: dict[str, Any]
-) -> None:
-    thing = {
-        "apiVersion": "duepoint.dev/v1alpha1",
-        "kind": "Schedule",
-        "metadata": {"generateName": "s-"},
-        "spec": spec,
-    }
-    path = f"{DUEPOINT}/namespaces/kube-system/schedules"
-    refused = world.api.request("POST", path, thing, dryRun="All")
-    assert refused.code == 403, message(refused)
-    assert "use another namespace" in message(refused)
-    thing["spec"] = TO_WEBHOOK
-    assert world.api.request("POST", path, thing, dryRun="All").ok
 
 
 # -- ScheduleSets ---------------------------------------------------------------------------------

@@ -186,25 +186,6 @@ def test_each_process_may_have_a_redis_user_of_its_own(helm: Helm) -> None:
     assert found == {"operator": ("duepoint-operator", "redis-operator"), "worker": (None, "redis")}
 
 
-def test_every_file_for_redis_is_mounted_where_the_process_looks_for_it(helm: Helm) -> None:
-    for component in ("operator", "worker"):
-        pod = _deployment(helm.rendered("production"), component)["spec"]["template"]["spec"]
-        [container] = pod["containers"]
-        folders = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-        items = {
-            each["name"]: {item["path"] for item in each["secret"].get("items", ())}
-            for each in pod["volumes"]
-            if "secret" in each
-        }
-        files = [
-            Path(each["value"])
-            for each in container["env"]
-            if each["name"].startswith("DUEPOINT_REDIS_") and each["name"].endswith("_FILE")
-        ]
-        assert len(files) == 4
-        assert all(file.name in items[folders[str(file.parent)]] for file in files)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_processes_understand_every_setting(helm: Helm, variant: str, tmp_path: Path) -> None:
     things = helm.rendered(variant)
@@ -213,24 +194,6 @@ def test_the_processes_understand_every_setting(helm: Helm, variant: str, tmp_pa
     read = settings.read(settings.OperatorSettings, operator, {})
     assert read.installation == "duepoint"
     assert settings.read(settings.WorkerSettings, worker, {}).grace_seconds > 0
-
-
-def test_values_reach_the_settings(helm: Helm, tmp_path: Path) -> None:
-    things = helm.rendered("production")
-    worker = settings.read(
-        settings.WorkerSettings, _environment(_deployment(things, "worker"), tmp_path), {}
-    )
-    assert (worker.lease_seconds, worker.concurrency) == (15.0, 512)
-    assert (worker.shards, worker.log_level) == (256, "debug")
-    assert worker.egress_mode == "allowlist"
-    assert [str(network) for network in worker.egress_allowed_cidrs] == [
-        "10.1.2.0/24",
-        "fd00:1::/64",
-    ]
-    assert [str(network) for network in worker.egress_cluster_cidrs] == [
-        "10.96.0.0/12",
-        "fd00:2::/64",
-    ]
 
 
 def test_the_values_for_production_switch_nothing_dangerous_on(helm: Helm, tmp_path: Path) -> None:

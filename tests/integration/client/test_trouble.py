@@ -65,19 +65,6 @@ def test_a_one_off_whose_answer_was_lost_is_made_once(reminders, api):
     assert list(api.members) == [made.id]
 
 
-def test_a_deletion_of_a_version_says_after_a_lost_answer_that_there_was_one(reminders, api):
-    etag = reminders.put("a", SPEC).etag
-
-    async def lose_the_answer(request):
-        del api.members["a"]
-        api.answers[request.headers["Idempotency-Key"]] = (204, "")
-        request.transport.close()
-        return web.Response()
-
-    api.faults.append(lose_the_answer)
-    assert reminders.delete("a", options=client.ChangeOptions(if_match=etag)) is True
-
-
 def test_it_waits_as_long_as_the_api_asks(reminders, api):
     api.faults.append(memoryapi.busy(429, retry_after="1"))
     began = time.monotonic()
@@ -213,43 +200,12 @@ def test_rows_whose_answer_was_cut_off_are_sent_again(reminders, api):
     assert len(api.requests) == 3
 
 
-def test_rows_that_the_api_could_not_take_now_are_sent_again(reminders, api):
-    api.refused = {"m1": [(429, "TooManyChanges")], "m3": [(429, "TooManyChanges")] * 2}
-    answers = list(reminders.upsert(rows(5)))
-
-    assert [answer.outcome for answer in answers] == ["Created"] * 5
-    assert [answer.id for answer in answers] == [f"m{n}" for n in range(5)]
-
-
 def test_rows_that_it_never_takes_keep_their_refusal(reminders, api):
     api.refused = {"m1": [(429, "TooManyChanges")] * 50}
     answers = list(reminders.upsert(rows(3)))
 
     assert [answer.is_refused for answer in answers] == [False, True, False]
     assert answers[1].error.code == "TooManyChanges"
-
-
-def test_an_answer_with_a_row_too_many_or_too_few_is_not_believed(connect, api):
-    once = connect(retries=client.NEVER).schedule_set("shop", "reminders")
-
-    for text in ('{"id":"m0","outcome":"Created"}\n' * 3, '{"id":"m0","outcome":"Created"}\n'):
-
-        async def miscount(request, text=text):
-            await request.read()
-            return web.Response(text=text)
-
-        api.faults.append(miscount)
-        with pytest.raises(client.ServiceUnreachable, match="2 rows were sent"):
-            list(once.upsert(rows(2)))
-
-
-def test_a_first_attempt_that_is_still_under_way_is_waited_for(reminders, api):
-    async def in_progress(_):
-        return memoryapi.problem(409, "IdempotencyInProgress", "the first one is not done")
-
-    api.faults.extend([in_progress, in_progress])
-    assert reminders.put("a", SPEC).id == "a"
-    assert len(api.requests) == 3
 
 
 # -- waits ---------------------------------------------------------------------------------------

@@ -44,15 +44,6 @@ async def test_a_map_that_is_out_of_date_is_mended_by_the_first_answer(clustered
             await clustered.look()
 
 
-async def test_scripts_that_a_node_forgot_are_loaded_again(clustered, shared_cluster):
-    for node in shared_cluster.nodes:
-        shared_cluster.ask(node, "SCRIPT", "FLUSH")
-    await clustered.arm()
-    for node in shared_cluster.nodes:
-        shared_cluster.ask(node, "SCRIPT", "FLUSH")
-    assert len(await clustered.claim_all()) == 1
-
-
 async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster):
     await clustered.arm(name="moving")
     (claim,) = await clustered.claim_all()
@@ -88,21 +79,6 @@ async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster)
         answer.claim, messages.Settlement(chains=(moved(answer.claim.points[0], 60),))
     )
     assert settled.applied == 1
-
-
-async def test_a_shard_that_moved_from_a_living_node_did_not_go_back(clustered, shared_cluster):
-    await clustered.arm()
-    (claim,) = await clustered.claim_all()
-    await clustered.queue.claims.release(claim)
-    slot = shard_slot(clustered, claim.shard)
-    source = shared_cluster.owner(slot)
-    target = next(node for node in shared_cluster.nodes if node is not source)
-    await asyncio.to_thread(shared_cluster.move_slot, slot, target)
-    assert await clustered.queue.fallbacks.doubts(every=True) == ()
-    # Back again, so that the claim is the first to find out.
-    await asyncio.to_thread(shared_cluster.move_slot, slot, source)
-    assert len(await clustered.claim_all()) == 1
-    assert await clustered.queue.fallbacks.doubts(every=True) == ()
 
 
 async def test_slots_move_under_load_and_nothing_is_lost_or_early_or_late_by_3_seconds(

@@ -153,16 +153,6 @@ async def test_the_others_fire_on_and_it_is_told(scene, partial, has_keepalive):
         await _until(scene.is_well)
 
 
-async def test_a_worker_that_starts_meanwhile_fires_what_there_is(scene, partial):
-    keeper = partial.owner(clusters.slot_of("{ctl}"))
-    node = next(one for one in partial.nodes if one is not keeper)
-    away = _of(scene, partial, node)
-    node.kill()
-    async with scene.working():
-        await scene.until_fired(3, apart_from=away)
-        await _until(scene.is_troubled)
-
-
 async def test_a_node_that_stands_still_holds_up_the_others_once(scene, partial):
     keeper = partial.owner(clusters.slot_of("{ctl}"))
     node = next(one for one in partial.nodes if one is not keeper)

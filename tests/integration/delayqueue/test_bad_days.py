@@ -19,17 +19,6 @@ from tests.support.queueing import BLOB, EPOCH, moved
 from tests.support.waiting import LONGEST_SECONDS
 
 
-async def test_scripts_forgotten_by_the_server_are_loaded_again_inside_a_pipeline(harness):
-    await harness.arm()
-    await harness.server.redis.script_flush()
-    (claim,) = await harness.claim_all()  # one pipeline over four shards
-    await harness.server.redis.script_flush()
-    settled = await harness.queue.settlements.settle(
-        claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
-    )
-    assert settled.applied == 1
-
-
 async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_server):
     await lonely.arm()
     (claim,) = await lonely.claim_all()
@@ -61,16 +50,6 @@ async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harnes
     await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
     after = {stats.shard: stats.points for stats in await shardstats.read(harness.queue)}
     assert after == {**counts, lost: 0}
-
-
-async def test_a_restarted_server_is_used_again(lonely, own_server):
-    own_server.kill()
-    with pytest.raises(errors.QueueUnavailable):
-        await lonely.look()
-    own_server.start()
-    await lonely.queue.membership.open(4, EPOCH)
-    await lonely.arm()
-    assert len(await lonely.claim_all()) == 1
 
 
 async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely, own_server):
@@ -179,21 +158,6 @@ async def test_a_wrong_address_is_told_by_what_to_do_about_it(url, kind):
 
     with pytest.raises(kind):
         await connect()
-
-
-async def test_a_wrong_password_is_a_wait_because_a_rotated_one_looks_the_same(
-    own_server, key_prefix
-):
-    with own_server.client() as client:
-        client.config_set("requirepass", "right")
-    url = own_server.url.replace("redis://", "redis://:wrong@")
-    queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix)
-    with pytest.raises(errors.QueueUnavailable):
-        await queue.start()
-    await queue.close()
-    right = await queueing.redis_harness(url.replace("wrong", "right"), key_prefix, users=False)
-    await right.arm()
-    await right.close()
 
 
 async def test_a_forged_blob_is_refused(harness):

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.cli import options
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import deadletters, keys, messages
 from duepoint.delayqueue.definitions import records
@@ -127,21 +126,6 @@ async def test_what_fails_again_is_a_letter_again(scene):
         assert again.id != letter.id
 
 
-async def test_a_letter_older_than_its_max_age_is_tried_all_the_same(scene):
-    """And its age counts anew: refused once more it may wait for a retry."""
-    await scene.give_up("report")
-    (letter,) = await scene.letters()
-    long_ago = str(int(letter.entry["slot_us"]) - 30 * 86_400_000_000)
-    key = scene.harness.server.shard(letter.shard).dead
-    await scene.harness.server.redis.xdel(key, letter.id)
-    await scene.harness.server.redis.xadd(key, {**letter.entry, "member": b"", "slot_us": long_ago})
-    await scene.command("replay", "-n", "default", "--yes")
-    scene.target.reply(REFUSED)
-    await scene.work()
-    assert scene.target.fired[-1].slot_us == int(long_ago)
-    assert scene.target.fired[-1].due_us > scene.clock.now_us() - 60_000_000
-
-
 async def test_one_letter_replayed_by_many_at_a_time_is_tried_once(scene):
     await scene.give_up("report")
     (letter,) = await scene.letters()
@@ -167,14 +151,6 @@ async def test_a_schedule_that_is_gone_keeps_its_letter(scene):
     assert row["result"] == "not replayed"
     assert "the Schedule was deleted" in row["why"]
     assert len(await scene.letters()) == 1
-
-
-async def test_another_schedule_of_the_name_does_not_get_the_slot(scene):
-    (known,) = await scene.give_up("report")
-    await scene.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
-    await scene.harness.arm(name="report", uid="another")
-    (row,) = await scene.rows("replay", "-s", "report", "--yes", code=1)
-    assert "no definition of this uid" in row["why"]
 
 
 @pytest.mark.parametrize(
@@ -251,19 +227,6 @@ async def test_letters_that_were_not_named_one_by_one_are_asked_about_first(
     await scene.give_up("a", "b")
     said = await scene.command(verb, *choice, code=2)
     assert f"2 dead letters would be {done}: write --yes" in said.stderr
-    assert len(await scene.letters()) == 2
-
-
-@pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("purge", "purged")])
-async def test_who_says_no_leaves_all_letters_and_that_is_no_interrupt(
-    scene, monkeypatch, verb, done
-):
-    await scene.give_up("a", "b")
-    asked = []
-    monkeypatch.setattr(options, "confirmed", lambda question, **_: asked.append(question))
-    said = await scene.command(verb, "--all")
-    assert said.stdout == f"nothing was {done}\n"
-    assert asked == [f"All 2 dead letters will be {done}. Go on?"]
     assert len(await scene.letters()) == 2
 
 

@@ -9,7 +9,6 @@ from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.wire import subscription
 from tests.support import queueing
-from tests.support.queueing import moved
 from tests.support.waiting import eventually
 
 HOUR_US = 3_600_000_000
@@ -85,18 +84,6 @@ def _go_back(server):
     server.start()
 
 
-async def test_a_message_that_cannot_be_read_does_not_end_the_waking(harness):
-    wakeups = await _asleep(harness)
-    channel = harness.server.shard(messages.ShardId(0)).wake
-    await harness.server.redis.spublish(channel, "from another version")
-    await harness.arm()
-    async with asyncio.timeout(60):
-        while not (claims := await _claims_of(harness, await wakeups.wait_until_due(60))):
-            pass
-    assert len(claims) == 1
-    await wakeups.close()
-
-
 async def test_a_worker_whose_clock_is_ahead_claims_nothing_early(redis_server, key_prefix):
     true = await queueing.redis_harness(redis_server.url, key_prefix)
     ahead = await _with_clock(redis_server, key_prefix, HOUR_US)
@@ -116,20 +103,6 @@ async def test_a_worker_whose_clock_is_behind_claims_late_and_others_cover(
     assert len(await true.claim_all()) == 1
     await true.close()
     await behind.queue.close()
-
-
-async def test_leases_do_not_care_about_the_workers_clock(redis_server, key_prefix):
-    true = await queueing.redis_harness(redis_server.url, key_prefix)
-    ahead = await _with_clock(redis_server, key_prefix, HOUR_US)
-    await true.arm()
-    (claim,) = await true.claim_all(lease_seconds=30.0)
-    assert await ahead.claim_all() == []
-    settled = await true.queue.settlements.settle(
-        claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
-    )
-    assert settled.applied == 1
-    await true.close()
-    await ahead.queue.close()
 
 
 async def test_a_step_of_the_servers_clock_makes_everything_be_looked_at(harness):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from redis import asyncio as redis_asyncio
@@ -149,22 +148,6 @@ async def test_what_was_exported_can_be_imported(scene):
     assert [line["outcome"] for line in again.lines] == ["Unchanged", "Unchanged"]
 
 
-async def test_a_set_says_what_it_holds(scene):
-    await scene.ask("PUT", scene.member("a"), AT)
-    said = (await scene.ask("GET", scene.base, as_="viewer")).json
-    assert (said["members"], said["armed"], said["inFlight"]) == (1, 1, 0)
-    assert (said["state"], said["nextDueTime"], said["lagSeconds"]) == ("Ready", AT["at"], 0)
-    assert said["durability"]["replicas"] == 0
-
-
-async def test_next_times_are_those_at_which_it_fires(scene):
-    await scene.ask("PUT", scene.member("a"), {"schedule": "@every 1h"})
-    due = (await scene.ask("GET", scene.member("a"))).json["nextDueTime"]
-    times = (await scene.ask("GET", scene.member("a") + "/next?count=3")).json["items"]
-    assert times[0] == due
-    assert len(times) == 3
-
-
 async def test_a_trigger_makes_a_run_that_is_due_now(scene):
     await scene.ask("PUT", scene.member("a"), AT)
     key = {"Idempotency-Key": "t1"}
@@ -224,17 +207,6 @@ async def test_durability_that_is_not_there_is_refused_before_the_change(scene):
         refused = await scene.ask("PUT", scene.member("a"), AT, headers=headers)
         assert refused.code == "InvalidParameter", wish
     assert await scene.members() == {}
-
-
-async def test_many_at_once_are_each_answered_with_their_own(scene):
-    async def turn(number):
-        path = scene.member(f"m{number}")
-        made = await scene.ask("PUT", path, {**AT, "payload": number})
-        read = await scene.ask("GET", path)
-        return made.status, read.json["payload"], read.json["etag"] == made.json["etag"]
-
-    answers = await asyncio.gather(*(turn(number) for number in range(200)))
-    assert answers == [(201, number, True) for number in range(200)]
 
 
 async def bulk(scene, verb, rows, **options):

@@ -46,15 +46,6 @@ async def test_a_request_without_an_answer_may_have_been_accepted(trouble: Any):
         assert failed.value.sent
 
 
-async def test_a_refused_connection_was_certainly_not_accepted():
-    async with serving(answers(200)) as server:
-        pass
-    async with a_session(server) as session:
-        with pytest.raises(errors.Unavailable) as failed:
-            await session.request("POST", PATH, {}, timeout_seconds=5)
-        assert not failed.value.sent
-
-
 async def test_every_request_ends_within_its_timeout():
     async with serving(hangs) as server, a_session(server) as session:
         began = time.monotonic()
@@ -102,56 +93,6 @@ async def test_a_rotated_token_is_read_again_after_a_401(tmp_path: Path):
             token.write_text("new")
             await session.request("GET", PATH)
             assert len(server.requests) == 3
-
-
-async def test_a_rotated_token_goes_over_the_connections_that_are_there(tmp_path: Path):
-    token = tmp_path / "token"
-    token.write_text("old")
-    now = 0.0
-    async with serving(answers(200)) as server:
-        login = credentials.Login(server=server.url)
-        access = credentials.FileToken(login, token, monotonic=lambda: now)
-        async with a_session(server, access) as session:
-            await session.request("GET", PATH)
-            token.write_text("new")
-            now += credentials.TOKEN_AGE_SECONDS
-            await session.request("GET", PATH)
-            asked = [request.headers["Authorization"] for request in server.requests]
-            assert asked == ["Bearer old", "Bearer new"]
-            assert len({id(request.transport) for request in server.requests}) == 1
-
-
-@pytest.mark.parametrize(
-    ("path", "token"),
-    [("/a b", "x"), ("/a\r\nHost: b", "x"), ("/a", "x\r\nHost: b")],
-    ids=["a blank", "a line break", "a token with a line break"],
-)
-async def test_what_would_be_another_request_is_never_sent(path: str, token: str):
-    async with serving(answers(200)) as server:
-        login = credentials.Login(server=server.url, token=token)
-        async with a_session(server, credentials.Credentials(login)) as session:
-            with pytest.raises(errors.Unavailable) as refused:
-                await session.request("GET", path)
-            assert not refused.value.sent
-            assert not server.requests
-
-
-async def test_a_list_is_read_page_by_page():
-    pages = [
-        {
-            "metadata": {"resourceVersion": "7", "continue": "a/b+c="},
-            "items": [{"metadata": {"name": "x"}}],
-        },
-        {"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "y"}}]},
-    ]
-    async with (
-        serving(*(answers(200, page) for page in pages)) as server,
-        a_session(server) as session,
-    ):
-        listed = session.list_pages(SCHEDULES, schedules.Schedule, limit=1)
-        names = [item.metadata.name async for page in listed for item in page.items]
-        assert names == ["x", "y"]
-        assert server.requests[1].query == {"limit": "1", "continue": "a/b+c="}
 
 
 @pytest.mark.parametrize("is_by_proxy", [False, True], ids=["directly", "by a proxy"])
@@ -223,22 +164,6 @@ async def test_a_watch_asks_for_bookmarks_and_an_end():
         assert query["resourceVersion"] == "5"
         assert query["allowWatchBookmarks"] == "true"
         assert 240 <= int(query["timeoutSeconds"]) <= 360
-
-
-async def test_an_event_may_arrive_in_pieces_and_be_as_long_as_an_object():
-    big = json.dumps(
-        {
-            "type": "ADDED",
-            "object": {
-                "metadata": {"name": "big", "resourceVersion": "6"},
-                "spec": {"x": "y" * 1_500_000},
-            },
-        }
-    ).encode()
-    whole = big + b"\n" + event("DELETED", "b", 7)
-    chunks = [whole[start : start + 100_000] for start in range(0, len(whole), 100_000)]
-    async with serving(streams(*chunks, then=hangs)) as server, a_session(server) as session:
-        assert await some_changes(session, 2) == [("ADDED", "big"), ("DELETED", "b")]
 
 
 async def test_a_closed_watch_goes_on_where_it_was_without_listing_again(monkeypatch):

@@ -79,17 +79,6 @@ async def test_an_entry_arrives_with_its_fields_under_the_streams_own_name(api, 
     }  # fmt: skip
 
 
-async def test_user_password_and_database_of_the_secret_are_used(api, target, own_server):
-    with own_server.client() as client:
-        client.acl_setuser(
-            "writer", enabled=True, passwords=[f"+{CANARY}"], keys=["orders:*"],
-            commands=["+xadd", "+select"],
-        )  # fmt: skip
-    await put(api, url=f"{own_server.url}?db=3" if "?" not in own_server.url else own_server.url,
-              username="writer", password=CANARY)  # fmt: skip
-    assert isinstance(await target.fire(a_firing()), outcome.Delivered)
-
-
 async def test_a_password_that_is_wrong_heals_when_the_secret_is_mended(
     api, target, own_server, monkeypatch
 ):
@@ -186,13 +175,6 @@ async def test_a_secret_that_holds_no_connection_says_what_to_write(api, target,
     assert message.startswith("spec.stream.connectionSecretRef: ")
     found = await target.check(a_firing())
     assert (found.reason, found.message) == (Reason.MISSING_SECRET, message)
-
-
-async def test_nothing_of_the_secret_is_repeated(api, target):
-    port = redisserver.free_port()
-    await put(api, url=f"redis://{CANARY}-user:{CANARY}%40pw@127.0.0.1:{port}/0")
-    message = await retried(target, Reason.NETWORK)
-    assert CANARY not in message
 
 
 # -- the guard -------------------------------------------------------------------------------------

@@ -100,14 +100,6 @@ async def test_login_and_tls_are_those_of_the_secret(api, target, broker, tls):
 
 
 @pytest.mark.timeout(300)
-async def test_a_topic_that_is_not_there_is_asked_for_again(api, target, broker):
-    await plain(api, broker)
-    action = actions.KafkaAction(topic="nowhere", connection="brokers")
-    given = await target.fire(firings.a_firing(action, seconds_left=3.0))
-    assert isinstance(given, outcome.Retry)
-
-
-@pytest.mark.timeout(300)
 async def test_a_record_that_the_topic_does_not_take_is_given_up(api, target, broker):
     await plain(api, broker)
     await broker.make_topic("small", **{"max.message.bytes": "500"})
@@ -183,17 +175,6 @@ async def test_a_connection_goes_nowhere_without_its_owners_word(api, target, se
     assert "kubectl annotate" in given.message
     assert "canary" not in given.message
     assert called == []
-
-
-async def test_a_broker_that_hangs_costs_one_attempt(api, target):
-    async def silent(reader, _):
-        await reader.read()
-
-    async with listeners.listening(silent) as port:
-        await put(api, bootstrap__servers=f"127.0.0.1:{port}", security__protocol="PLAINTEXT")
-        given = await target.fire(firings.a_firing(ACTION, seconds_left=0.5))
-    assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.TIMEOUT
 
 
 @pytest.mark.parametrize(
