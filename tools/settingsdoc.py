@@ -74,8 +74,9 @@ process with exit code 2 and one line that names it. Lists are separated by comm
 these from
 its values; see [Install with Helm](../howto/install-with-helm.md).
 
-The API server is found as kubectl finds it, by `KUBECONFIG` or `~/.kube/config`, and in a Pod by its own account. Traces of a worker
-follow [OpenTelemetry's variables](../howto/trace-slots.md). Logs are JSON, and text on a terminal.
+The API server is found as kubectl finds it, by `KUBECONFIG` or `~/.kube/config`, and in a Pod by
+its own account. Traces of a worker follow [OpenTelemetry's
+variables](../howto/trace-slots.md). Logs are JSON, and text on a terminal.
 """
 
 _COLUMNS = (

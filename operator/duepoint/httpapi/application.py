@@ -27,7 +27,6 @@ from duepoint.httpapi import (
     views,
 )
 from duepoint.httpapi.dashboard import dashboard as dashboards
-from duepoint.httpapi.dashboard import routes
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, BodyTooLarge, HttpRequest, HttpResponse
 
@@ -72,7 +71,7 @@ class Application:
         self._document = document
         self._pages = pages
         self._routes = operations.Routes(
-            (*operations.OPERATIONS, *(routes.OPERATIONS if pages is not None else ()))
+            (*operations.OPERATIONS, *(operations.PAGES if pages is not None else ()))
         )
         self._under_way = 0
         self._prefix = secrets.token_hex(4)

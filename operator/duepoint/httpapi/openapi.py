@@ -9,12 +9,12 @@ from typing import Final
 
 from duepoint import __version__
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi import bulk, calls, listing, operations, problems, shapes, singles
-from duepoint.httpapi.dashboard import forecasts, routes
+from duepoint.httpapi import bulk, calls, listing, operations, problems, singles
+from duepoint.httpapi.dashboard import forecasts
 from duepoint.httpapi.dashboard import schemas as dashboardschemas
 from duepoint.httpapi.operations import Needs, Operation
-from duepoint.httpapi.shapes import TEXT, TIME, Json, about, object_of, page_of
-from duepoint.model import answers, member
+from duepoint.model import answers, member, schemas
+from duepoint.model.schemas import TEXT, TIME, Json, about, object_of, page_of
 from duepoint.model.vocabulary import Fields
 from duepoint.schedules.sets import members
 
@@ -26,8 +26,8 @@ def _number(usual: int, most: int) -> Json:
     return {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
 
 
-_WRITTEN: Final[Json] = shapes.of(member.WrittenFields)["properties"]
-_ID: Final[Json] = shapes.of(member.MemberRowFields)["properties"]["id"]
+_WRITTEN: Final[Json] = schemas.plain_of(member.WrittenFields)["properties"]
+_ID: Final[Json] = schemas.plain_of(member.MemberRowFields)["properties"]["id"]
 _TIMES: Final = ("schedule", "at", "delay")
 _CONDITIONS: Final = ("ifMatch", "ifNoneMatch")
 
@@ -43,11 +43,11 @@ def _with_codes(problem: Json) -> Json:
 
 
 def _items(kind: type[Fields]) -> Json:
-    return {"type": "array", "items": shapes.of(kind)}
+    return {"type": "array", "items": schemas.plain_of(kind)}
 
 
 SCHEMAS: Final[Json] = {
-    "Member": shapes.of(answers.MemberView),
+    "Member": schemas.plain_of(answers.MemberView),
     "MemberFields": about(
         object_of(_without(*_CONDITIONS), closed=True), "Exactly one of schedule, at and delay."
     ),
@@ -68,11 +68,11 @@ SCHEMAS: Final[Json] = {
         page_of("Member"),
         "A page may be short, even empty, while there is more to come.",
     ),
-    "RowAnswer": shapes.of(answers.RowView),
-    "SetSummary": shapes.of(answers.SetView),
+    "RowAnswer": schemas.plain_of(answers.RowView),
+    "SetSummary": schemas.plain_of(answers.SetView),
     "Times": object_of({"items": {"type": "array", "items": TIME}}, "items"),
     "Trigger": object_of({"payload": {"description": "in place of the member's"}}, closed=True),
-    "Triggered": shapes.of(answers.Triggered),
+    "Triggered": schemas.plain_of(answers.Triggered),
     "OpenSlots": object_of({"items": _items(answers.UnfinishedSlot)}, "items"),
     "LetterPage": object_of({"items": _items(answers.LetterView), "next": TEXT}, "items", "next"),
     "Replay": object_of(
@@ -84,8 +84,8 @@ SCHEMAS: Final[Json] = {
         },
         "ids", closed=True,
     ),
-    "Replayed": shapes.of(answers.Replayed),
-    "Problem": _with_codes(shapes.of(answers.Problem)),
+    "Replayed": schemas.plain_of(answers.Replayed),
+    "Problem": _with_codes(schemas.plain_of(answers.Problem)),
 }  # fmt: skip
 
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
@@ -106,7 +106,7 @@ _OPTIONAL: Final = frozenset({"Trigger", "ScheduleTrigger", "Suspension"})
 
 def document(*, dashboard: bool = True) -> Json:
     """The whole document; ``dashboard``: with its operations, which are there only with it."""
-    listed = (*operations.OPERATIONS, *(routes.OPERATIONS if dashboard else ()))
+    listed = (*operations.OPERATIONS, *(operations.PAGES if dashboard else ()))
     paths = {
         path: {method.lower(): _operation(operation) for method, operation in methods.items()}
         for path, methods in operations.by_path(listed).items()

@@ -1,7 +1,8 @@
 """A Struct of the model -> its JSON Schema, as a CRD has it, with rules as ``vocabulary.Rule``.
 
 An optional field is ``nullable``, because null means absent everywhere. Consumers translate what
-they need otherwise: the CRDs (tools/jobschema), ``duepoint validate``, the OpenAPI document.
+they need otherwise: the CRDs (tools/jobschema), ``duepoint validate``, the OpenAPI document, for
+which the pieces at the end are.
 """
 
 from __future__ import annotations
@@ -118,3 +119,41 @@ def _of(hint: Any, with_shapes: bool) -> Json:  # noqa: ANN401, FBT001 - any ann
     if isinstance(hint, type) and issubclass(hint, Fields):
         return of(hint, with_shapes=with_shapes)
     return dict(_PLAIN[hint])
+
+
+TEXT: Final[Json] = {"type": "string"}
+TIME: Final[Json] = {"type": "string", "format": "date-time"}
+TIME_OR_NULL: Final[Json] = {"type": ["string", "null"], "format": "date-time"}
+COUNT: Final[Json] = {"type": "integer", "minimum": 0}
+
+
+def plain_of(kind: type[Fields]) -> Json:
+    """The schema of a Struct; null is absent, as in the objects of Kubernetes."""
+    return plain(of(kind))
+
+
+def about(schema: Json, description: str) -> Json:
+    """The schema with what it is for."""
+    return {**schema, "description": description}
+
+
+def object_of(properties: Json, *required: str, closed: bool = False) -> Json:
+    """An object; ``closed``: it may have no other fields."""
+    schema: Json = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    if closed:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def page_of(name: str) -> Json:
+    """A page of items, whose schema has this name."""
+    return object_of(
+        {
+            "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}},
+            "next": about(TEXT, "the cursor of the next page; empty at the end"),
+        },
+        "items",
+        "next",
+    )

@@ -7,7 +7,8 @@ import datetime as dt
 import pytest
 
 from duepoint.delayqueue import sharding
-from duepoint.httpapi.dashboard import files, objects, routes
+from duepoint.httpapi import operations
+from duepoint.httpapi.dashboard import files, objects
 from tests.support import dashboardscene, givenup
 from tests.support.dashboardscene import FAILED, FAILING, READY, a_schedule, make, publish, stored
 
@@ -57,7 +58,7 @@ async def ask(scene, name, as_):
 def test_every_operation_is_among_the_requests():
     # For everybody; judged for each letter; for those who may list everywhere.
     others = {"whoAmI", "replayScheduleLetters", "listAllLetters"}
-    assert set(REQUESTS) | others == {operation.name for operation in routes.OPERATIONS}
+    assert set(REQUESTS) | others == {operation.name for operation in operations.PAGES}
 
 
 async def test_viewers_read_editors_change_and_strangers_learn_nothing(scene):

@@ -6,8 +6,8 @@ import asyncio
 from types import SimpleNamespace
 
 from duepoint import clock as clocks
-from duepoint.httpapi import access, calls
-from duepoint.httpapi.dashboard import dashboard, routes
+from duepoint.httpapi import access, calls, operations
+from duepoint.httpapi.dashboard import dashboard
 from duepoint.kube import port, reviews, transport
 
 
@@ -35,7 +35,7 @@ async def test_one_user_does_not_take_all_connections_to_the_api_server():
         headers = {"authorization": f"Bearer {token}"}
         request = SimpleNamespace(headers=headers)
         call = calls.OperationCall(request, "1", "", "", "", {})
-        (operation,) = (one for one in routes.OPERATIONS if one.name == "listSchedules")
+        (operation,) = (one for one in operations.PAGES if one.name == "listSchedules")
         return await pages.answer(operation, call, access.Caller(reviews.User(username=token)))
 
     held = [asyncio.create_task(ask("slow")) for _ in range(200)]

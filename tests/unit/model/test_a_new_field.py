@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from duepoint.cli.check import structure
-from duepoint.httpapi import shapes
-from duepoint.model import checks, kinds
+from duepoint.model import checks, kinds, schemas
 from duepoint.model.schedule import ScheduleFields
 from duepoint.model.vocabulary import choices
 from tools.jobschema import editors, expand
@@ -48,7 +47,7 @@ def test_it_is_in_the_crd_with_its_rule_and_its_meaning():
 
 def test_editors_and_the_http_api_know_it():
     schema = json.loads(editors.texts()["schedule.json"])
-    for known in (schema["properties"]["spec"], shapes.of(Coloured)):
+    for known in (schema["properties"]["spec"], schemas.plain_of(Coloured)):
         assert known["properties"]["colour"]["enum"] == ["red", "blue", None]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from duepoint.net import frames
+from duepoint.net import dialling
 
 
 class Transport(asyncio.Transport):
@@ -47,7 +47,7 @@ class Inner(asyncio.Protocol):
 
 def connected():
     inner, transport = Inner(), Transport()
-    bounded = frames.BoundedFrames(inner)
+    bounded = dialling.BoundedFrames(inner)
     bounded.connection_made(transport)
     return bounded, inner, transport
 
@@ -68,14 +68,14 @@ def test_ordinary_frames_pass_unchanged(piece):
 
 def test_the_longest_frame_passes_and_a_longer_one_is_cut_off():
     bounded, inner, transport = connected()
-    bounded.data_received(frame(frames.MOST_BYTES))
-    assert len(inner.received) == 4 + frames.MOST_BYTES
-    bounded.data_received((frames.MOST_BYTES + 1).to_bytes(4, "big")[:3])
+    bounded.data_received(frame(dialling.MOST_BYTES))
+    assert len(inner.received) == 4 + dialling.MOST_BYTES
+    bounded.data_received((dialling.MOST_BYTES + 1).to_bytes(4, "big")[:3])
     assert not transport.is_aborted
-    bounded.data_received((frames.MOST_BYTES + 1).to_bytes(4, "big")[3:])
+    bounded.data_received((dialling.MOST_BYTES + 1).to_bytes(4, "big")[3:])
     assert transport.is_aborted
     bounded.data_received(bytes(100))
-    assert len(inner.received) == 4 + frames.MOST_BYTES + 3
+    assert len(inner.received) == 4 + dialling.MOST_BYTES + 3
     bounded.connection_lost(None)
     assert isinstance(inner.calls[-1], ConnectionAbortedError)
 

@@ -4,7 +4,6 @@ Read downwards::
 
     dashboard   the parts put together: a path -> a file, or an operation and its answer
     files       the built files, their headers and tags
-    routes      the operations with what the OpenAPI document says of them
     objects | queueviews | forecasts     the operations
     asking      a caller, and the API server asked with the caller's own token
     rows        objects of the API server -> what the pages show

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from duepoint.httpapi.shapes import COUNT, TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
+from duepoint.model.schemas import COUNT, TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
 
 _NUMBER: Final[Json] = {"type": "number"}
 _FLAG: Final[Json] = {"type": "boolean"}
