@@ -166,11 +166,12 @@ def a_worker(
     """The product's worker around a target for everything."""
     clock = clock or clocks.SystemClock()
     whole = target.Targets(job=one, webhook=one, stream=one)
-    bounds = firing.Bounds(concurrency=_CONCURRENCY, lease_seconds=10.0)
     limits = claimer.Limits(
         batch=500, under_way=2 * _CONCURRENCY, lease_seconds=10.0, grace_seconds=grace_seconds
     )
-    fires = firing.Firer(queue=queue, target=whole, clock=clock, bounds=bounds)
+    fires = firing.Firer(
+        queue=queue, target=whole, clock=clock, places=_CONCURRENCY, lease_seconds=10.0
+    )
     return claimer.Claimer(queue, fires, clock, services.Health(), worker="bench", limits=limits)
 
 

@@ -168,9 +168,8 @@ async def working(
                 queue=queue,
                 target=target.Targets(job=job, webhook=webhook, stream=stream, kafka=kafka),
                 clock=clock,
-                bounds=firing.Bounds(
-                    concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
-                ),
+                places=chosen.concurrency,
+                lease_seconds=chosen.lease_seconds,
                 jobs=jobtarget.ActiveJobs(jobs_api),
                 traces=traces,
             ),

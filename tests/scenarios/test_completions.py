@@ -12,7 +12,7 @@ from duepoint.kube import jobs
 from duepoint.targets import jobtarget, target
 from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Bounds, Firer
+from duepoint.worker.firing import Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
@@ -31,11 +31,10 @@ async def workers(world: World, *names: str):
     jobs_ = JobTarget(world.api, world.clock)
     webhook = RecordingTarget(world.clock)
     targets = target.Targets(job=jobs_, webhook=webhook, stream=webhook)
-    bounds = Bounds(concurrency=16, lease_seconds=10.0)
     async with contextlib.AsyncExitStack() as stack:
         for one in names:
             work = Firer(
-                queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
+                queue=world.queue, target=targets, clock=world.clock, places=16, lease_seconds=10.0,
                 dice=lambda: 0.5, jobs=jobtarget.ActiveJobs(world.api),
             )  # fmt: skip
             claimer = Claimer(

@@ -13,7 +13,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.targets import jobtarget, target
 from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Bounds, Firer
+from duepoint.worker.firing import Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
@@ -50,10 +50,9 @@ async def a_worker(world: World, webhooks: RecordingTarget | None = None, job_ta
     targets = target.Targets(
         job=job_target or JobTarget(world.api, world.clock), webhook=recording, stream=recording
     )
-    bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
         world.queue,
-        Firer(queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
+        Firer(queue=world.queue, target=targets, clock=world.clock, places=16, lease_seconds=10.0,
             dice=lambda: 0.5, jobs=jobtarget.ActiveJobs(world.api),
         ),
         world.clock,

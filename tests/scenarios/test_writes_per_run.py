@@ -8,7 +8,7 @@ import dataclasses
 
 from duepoint.targets import jobtarget, target
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Bounds, Firer
+from duepoint.worker.firing import Firer
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import NoEntries
 from tests.support.builders import at
@@ -35,14 +35,14 @@ class _Jobs(NoEntries):
 
 @contextlib.asynccontextmanager
 async def working(world: World):
-    bounds = Bounds(concurrency=64, lease_seconds=10.0)
     worker = Claimer(
         world.queue,
         Firer(
             queue=world.queue,
             target=_Jobs(world),
             clock=world.clock,
-            bounds=bounds,
+            places=64,
+            lease_seconds=10.0,
             dice=lambda: 0.5,
             jobs=no_jobs(),
         ),

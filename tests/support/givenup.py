@@ -32,9 +32,13 @@ async def give_up(harness: queueing.Harness, namespace: str, uids: dict[str, str
         arming = messages.Arming(definition=known, due_us=due_us)
         await harness.queue.writer.upsert([(arming, blob)], queueing.EPOCH)
     target.reply(*[REFUSED] * len(uids))
-    bounds = firing.Bounds(concurrency=8, lease_seconds=10.0)
     worker = firing.Firer(
-        queue=harness.queue, target=target, clock=clock, bounds=bounds, jobs=no_jobs()
+        queue=harness.queue,
+        target=target,
+        clock=clock,
+        places=8,
+        lease_seconds=10.0,
+        jobs=no_jobs(),
     )
     for claim in await harness.claim_all():
         await workplace.carry_out(worker, claim)

@@ -286,7 +286,6 @@ def a_worker(
         ),
     )
     every = targets.Targets(job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(clock))
-    bounds = firing.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
     claims = claimer.Limits(
         batch=500,
         under_way=2 * wants.concurrency,
@@ -295,7 +294,14 @@ def a_worker(
     )
     work = claimer.Claimer(
         queue,
-        firing.Firer(queue=queue, target=every, clock=clock, bounds=bounds, jobs=no_jobs()),
+        firing.Firer(
+            queue=queue,
+            target=every,
+            clock=clock,
+            places=wants.concurrency,
+            lease_seconds=wants.lease_seconds,
+            jobs=no_jobs(),
+        ),
         clock,
         services.Health(),
         worker=name,

@@ -15,7 +15,7 @@ from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
 from duepoint.worker import claim_budget, results
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Bounds, Firer
+from duepoint.worker.firing import Firer
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
@@ -65,14 +65,14 @@ class Workplace:
         concurrency: int = 16,
         traces: results.AttemptTraces | None = None,
     ) -> Claimer:
-        bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
         return Claimer(
             self.queue,
             Firer(
                 queue=self.queue,
                 target=self.target,
                 clock=self.clock,
-                bounds=bounds,
+                places=concurrency,
+                lease_seconds=LEASE_SECONDS,
                 dice=lambda: 0.5,
                 jobs=self.jobs,
                 traces=traces,

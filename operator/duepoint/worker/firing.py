@@ -61,19 +61,6 @@ _CHECK_SECONDS = 30.0
 _STAND_IN = actions.Action(target=actions.JobAction(template={}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Limits of one worker.
-
-    Attributes:
-        concurrency: attempts at receivers at a time.
-        lease_seconds: for how long a claim is held at a time.
-    """
-
-    concurrency: int
-    lease_seconds: float
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Work:
     """One claim while it is fired.
@@ -115,6 +102,8 @@ class Firer:
     """Carries out claims, side by side.
 
     Args:
+        places: attempts at receivers at a time.
+        lease_seconds: for how long a claim is held at a time.
         traces: None where traces are off.
     """
 
@@ -124,7 +113,8 @@ class Firer:
         queue: DelayQueue,
         target: targets.WorkerTarget,
         clock: Clock,
-        bounds: Bounds,
+        places: int,
+        lease_seconds: float,
         dice: Callable[[], float] = random.random,
         jobs: jobtarget.ActiveJobs,
         traces: results.AttemptTraces | None = None,
@@ -134,11 +124,11 @@ class Firer:
         self._clock = clock
         self._traces = traces
         self.jobs = slots.JobSlots(clock)
-        self.leases = Leases(queue, clock, lease_seconds=bounds.lease_seconds)
+        self.leases = Leases(queue, clock, lease_seconds=lease_seconds)
         self._order = claim_budget.SmallerFirst(clock)
         self._actions = ActionCache(queue)
         self._planner = planner.Planner(queue=queue, target=target, actions=self._actions)
-        self._slots = slots.AttemptSlots(clock, bounds.concurrency, self.jobs, self._actions)
+        self._slots = slots.AttemptSlots(clock, places, self.jobs, self._actions)
         self._gate = concurrency.Gate(queue, jobs)
         self._results = results.Results(clock=clock, dice=dice, traces=traces)
         self._handover = handover.Handover(

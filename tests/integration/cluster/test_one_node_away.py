@@ -14,7 +14,7 @@ from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue.wire import cluster as clusters
 from duepoint.schedules import actions
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Bounds, Firer
+from duepoint.worker.firing import Firer
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import builders, queueing, redisusers
@@ -70,9 +70,13 @@ class Scene:
 
     @contextlib.asynccontextmanager
     async def working(self):
-        bounds = Bounds(concurrency=64, lease_seconds=LEASE_SECONDS)
         work = Firer(
-            queue=self._queue, target=self.target, clock=self.clock, bounds=bounds, jobs=no_jobs()
+            queue=self._queue,
+            target=self.target,
+            clock=self.clock,
+            places=64,
+            lease_seconds=LEASE_SECONDS,
+            jobs=no_jobs(),
         )
         limits = Limits(batch=100, under_way=200, lease_seconds=LEASE_SECONDS, grace_seconds=1.0)
         claimer = Claimer(self._queue, work, self.clock, self.health, worker="w", limits=limits)

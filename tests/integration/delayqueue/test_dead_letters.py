@@ -54,9 +54,13 @@ class Scene:
 
     async def work(self):
         """Try everything that is due now, once."""
-        bounds = firing.Bounds(concurrency=8, lease_seconds=10.0)
         worker = firing.Firer(
-            queue=self.queue, target=self.target, clock=self.clock, bounds=bounds, jobs=no_jobs()
+            queue=self.queue,
+            target=self.target,
+            clock=self.clock,
+            places=8,
+            lease_seconds=10.0,
+            jobs=no_jobs(),
         )
         for claim in await self.harness.claim_all():
             await workplace.carry_out(worker, claim)

@@ -93,9 +93,13 @@ def _place(harness):
 
 
 def _worker(harness, target):
-    bounds = firing.Bounds(concurrency=10, lease_seconds=10)
     return firing.Firer(
-        queue=harness.queue, target=target, clock=SystemClock(), bounds=bounds, jobs=no_jobs()
+        queue=harness.queue,
+        target=target,
+        clock=SystemClock(),
+        places=10,
+        lease_seconds=10,
+        jobs=no_jobs(),
     )
 
 

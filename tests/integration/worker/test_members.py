@@ -87,7 +87,8 @@ class Shop:
             queue=self.queue,
             target=targets,
             clock=self.harness.clock,
-            bounds=firing.Bounds(concurrency=16, lease_seconds=10),
+            places=16,
+            lease_seconds=10,
             jobs=no_jobs(),
         )
         limits = claimer.Limits(batch=500, under_way=1_000, lease_seconds=10, grace_seconds=5)

@@ -13,7 +13,7 @@ from duepoint.targets import jobtarget
 from duepoint.targets.jobtarget import JobTarget
 from duepoint.targets.target import Targets, WorkerTarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Bounds, Firer
+from duepoint.worker.firing import Firer
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.world import NAMESPACE, World
 
@@ -45,7 +45,8 @@ class RunWorld(World):
                 queue=self.queue,
                 target=targets,
                 clock=self.clock,
-                bounds=Bounds(concurrency=64, lease_seconds=10.0),
+                places=64,
+                lease_seconds=10.0,
                 dice=lambda: 0.5,
                 jobs=jobtarget.ActiveJobs(self.api),
             ),

@@ -11,7 +11,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.firing import Bounds, Firer
+from duepoint.worker.firing import Firer
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.status.test_reporter import FIRST, event
@@ -34,14 +34,14 @@ def put_off(made, slot_us, **changes):
 
 @contextlib.asynccontextmanager
 async def a_worker(world: World, target: RecordingTarget):
-    bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
         world.queue,
         Firer(
             queue=world.queue,
             target=target,
             clock=world.clock,
-            bounds=bounds,
+            places=16,
+            lease_seconds=10.0,
             dice=lambda: 0.5,
             jobs=no_jobs(),
         ),
