@@ -26,8 +26,6 @@ WORKER_SCRIPTS = frozenset(
         *("release", "rights", "settle"),
     }
 )
-#: Scripts of the commands that only look.
-VIEWER_SCRIPTS = frozenset({"leases"})
 #: Scripts of the commands that take dead letters back.
 REPLAYER_SCRIPTS = frozenset({"replay", "purge"})
 #: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
@@ -122,9 +120,7 @@ def caller_of(script: str) -> str:
         return "worker"
     if script in REPLAYER_SCRIPTS:
         return "replayer"
-    if script in API_SCRIPTS:
-        return "api"
-    return "viewer" if script in VIEWER_SCRIPTS else "operator"
+    return "api" if script in API_SCRIPTS else "operator"
 
 
 def commands_of(source: str) -> set[str]:

@@ -127,7 +127,6 @@ class DelayQueue:
         # Inspection; nothing is changed.
         self.counts = counts.Counts(shared, reader)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
-        self.held_claims = upcoming.HeldClaims(shared, self.counts, self.upcoming)
         self.durability = serverhealth.DurabilityProbe(shared)
 
     async def start(self) -> None:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
@@ -53,26 +51,6 @@ class ScheduleView:
 
     shard: messages.ShardId
     known: definitions.Definition
-    points: tuple[PointView, ...]
-    now_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimView:
-    """A claim: who holds which points until when.
-
-    Attributes:
-        until_us: when it runs out; in the past = it waits to be taken over.
-        reclaimed: how often these points were claimed before and not settled.
-        points: those still held, oldest due first, with the dues they had.
-        now_us: the server's time when this was seen.
-    """
-
-    shard: messages.ShardId
-    id: messages.ClaimId
-    worker: str
-    until_us: int
-    reclaimed: int
     points: tuple[PointView, ...]
     now_us: int
 
@@ -286,63 +264,3 @@ class _Walk:
         )  # fmt: skip
         self.buffer = [(member, int(due)) for member, due in scripting.scored(found) if member]
         self._offset += self._chunk
-
-
-@dataclass(eq=False)
-class HeldClaims:
-    """Claims that have not ended, with the points still held under them.
-
-    A claim's record says what it began with; the points' scores tell which it still holds.
-    """
-
-    index: index.Index
-    counts: counts.Counts
-    upcoming: Upcoming
-
-    async def all(self, *, per_shard: int = 1_000) -> AsyncIterator[ClaimView]:
-        """Claims that have not ended, those that run out first first.
-
-        Their points are read as they are asked for; a claim that ended meanwhile is left out.
-        """
-
-        async def claims_of(shard: messages.ShardId) -> list[tuple[messages.ShardId, int, Any]]:
-            call = self.index.call("leases", shard, count=per_shard)
-            now, *claims = await self.index.scripts.run(call)
-            return [(shard, int(now), claim) for claim in claims]
-
-        found = itertools.chain.from_iterable(await self.counts.of_each_shard(claims_of))
-        for shard, now, claim in sorted(found, key=lambda each: float(each[2][1])):
-            lease = await self._lease(shard, now, claim)
-            if lease.points:
-                yield lease
-
-    async def _lease(self, shard: messages.ShardId, now_us: int, claim: list[Any]) -> ClaimView:
-        claim_id, expiry, worker, attempts, by_lane = claim
-        until = int(scripting.finite(expiry))
-        band = points.DUE_LIMIT_US + until
-        names = self.index.shard(shard)
-        lanes = [int(lane) for lane in by_lane[::2]]
-        dues = {
-            member: int(scripting.finite(due))
-            for found in by_lane[1::2]
-            for member, due in zip(found[::2], found[1::2], strict=True)
-        }
-        held = await self.index.read_many(
-            "look at a claim",
-            [("ZRANGE", names.lane(lane), band, band, "BYSCORE") for lane in lanes],
-        )
-        members = [
-            (lane, member, dues.get(member, points.slot_of(member)))
-            for lane, found in zip(lanes, held, strict=True)
-            for member in found
-        ]
-        described = await self.upcoming.describe(shard, members)
-        return ClaimView(
-            shard=shard,
-            id=messages.ClaimId(claim_id),
-            worker=worker.decode(errors="replace"),
-            until_us=until,
-            reclaimed=attempts,
-            points=tuple(sorted(described, key=lambda view: view.due_us or 0)),
-            now_us=now_us,
-        )
