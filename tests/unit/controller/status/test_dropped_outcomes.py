@@ -29,7 +29,7 @@ def dropped() -> float:
 
 async def lose_the_index(world: World) -> None:
     await world.lose_redis()
-    await world.resync.run()
+    await world.resync.compare()
     await world.clock.settle()
 
 

@@ -11,7 +11,7 @@ import pytest
 from duepoint import errors, services
 from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.schedules.resync import Resync
-from duepoint.controller.watching import kopfsetup
+from duepoint.controller.watching import kopfthread
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
@@ -98,7 +98,7 @@ async def test_a_newer_leader_ends_the_workers():
 # -- resync rhythm -----------------------------------------------------------------------------
 
 
-def a_resync(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
+def a_resync(clock: FakeClock, troubles=()):
     times: list[float] = []
     left = list(troubles)
 
@@ -110,7 +110,8 @@ def a_resync(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
     began = clock.monotonic()
     health = services.Health()
     term = a_term(clock, health=health)
-    made = Resync(term, compare=resync, every_seconds=every_seconds, listed=asyncio.Event())
+    made = Resync(term, store=None, reconciler=None)
+    made.compare = resync
     return made, times, health
 
 
@@ -141,7 +142,7 @@ async def test_a_resync_that_fails_is_repeated_and_told():
         await clock.settle()
         assert "resync" in health.troubles()
         assert not resync.first_done.is_set()
-        assert resync._listed.is_set()
+        assert resync.listed.is_set()
         await clock.advance(10)
         assert len(times) == 4
         assert health.troubles() == {}
@@ -155,7 +156,7 @@ async def an_index_watch(
 ):
     losses, term = [] if losses is None else losses, a_term(clock, queue=queue, epoch=EPOCH)
     term.services.resync.request = lambda: suspicions.append(clock.monotonic())
-    term.services.jobs.history.late.record_lost_claims = losses.append
+    term.services.jobs.sync.late.record_lost_claims = losses.append
     return IndexWatch(
         term,
         layout=await queue.membership.open(4, EPOCH),
@@ -252,7 +253,7 @@ async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_ne
     async def ask() -> Login:
         return login
 
-    logins = kopfsetup.Logins(ask, print, lambda: now)
+    logins = kopfthread.Logins(ask, print, lambda: now)
     first = await logins.current()
     assert first.expiration > now + dt.timedelta(minutes=5)
     now += dt.timedelta(seconds=60)
