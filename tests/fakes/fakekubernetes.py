@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from duepoint.kube import errors, port, times
 from duepoint.kube.local import api as localapi
 from duepoint.kube.local import documents
+from duepoint.kube.local.api import Key
 from duepoint.kube.local.documents import NamedObject
-from duepoint.kube.local.store import Key
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
 

@@ -25,7 +25,7 @@ import duepoint
 from duepoint import errors as base
 from duepoint import faults
 from duepoint.faults import FaultPoint
-from duepoint.kube import credentials, errors, port, transport, wire
+from duepoint.kube import credentials, errors, port, transport
 from duepoint.net import http1
 
 #: How long one page of a list may take.
@@ -143,7 +143,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         else:
             return answer
         finally:
-            self._observe(call.verb, wire.resource_of(call.path), code)
+            self._observe(call.verb, port.resource_of(call.path), code)
 
     async def _logged_in(self, deadline: float) -> credentials.Login:
         if (known := self._access.known()) is not None:
@@ -189,12 +189,12 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         """See ``port.Api.list_pages``."""
         decoder = _page_decoder(item_type)
         asked = dict(query or {})
-        pages = wire.PageSize(limit)
+        pages = port.PageSize(limit)
         async with contextlib.AsyncExitStack() as asking:
             body = await self._page(path, asked, pages)
             while True:
                 await faults.reach(FaultPoint.AFTER_LIST_PAGE)
-                page = wire.decoded(decoder, body, f"GET {path}")
+                page = port.decoded(decoder, body, f"GET {path}")
                 asked = {**asked, "continue": page.metadata.continue_token}
                 if not page.metadata.continue_token:
                     yield page
@@ -216,10 +216,10 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
             continue_token: of the page before; empty = the first. Gone: it is too old.
         """
         asked = {"continue": continue_token} if continue_token else {}
-        body = await self._page(path, asked, wire.PageSize(limit))
-        return wire.decoded(_page_decoder(item_type), body, f"GET {path}")
+        body = await self._page(path, asked, port.PageSize(limit))
+        return port.decoded(_page_decoder(item_type), body, f"GET {path}")
 
-    async def _page(self, path: str, asked: Mapping[str, str], pages: wire.PageSize) -> bytes:
+    async def _page(self, path: str, asked: Mapping[str, str], pages: port.PageSize) -> bytes:
         while True:
             call = transport.ApiRequest(
                 verb="GET",
@@ -253,9 +253,9 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
             try:
                 async for event in self._events(path, resource_version, query):
                     failures, renewed = 0, False
-                    resource_version = wire.next_version(event, resource_version, path)
+                    resource_version = port.next_version(event, resource_version, path)
                     if event.type in port.ChangeType.__members__:
-                        item = wire.decoded(decoder, event.object, f"WATCH {path}")
+                        item = port.decoded(decoder, event.object, f"WATCH {path}")
                         yield port.WatchEvent(port.ChangeType(event.type), item)
             except errors.Unauthorized:
                 if renewed or not await self._renewed_by(
@@ -275,7 +275,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
 
     async def _events(
         self, path: str, resource_version: str, query: Mapping[str, str] | None
-    ) -> AsyncIterator[wire.WatchLine]:
+    ) -> AsyncIterator[port.WatchLine]:
         attempt = f"WATCH {path}"
         code = 0
         try:
@@ -293,15 +293,15 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 if code >= 300:
                     body = await answer.read()
                     raise errors.from_answer(attempt, code, answer.headers, body)
-                splitter = wire.LineSplitter()
+                splitter = port.LineSplitter()
                 async for chunk in answer.content.iter_any():
                     for line in splitter.feed(chunk):
                         await faults.reach(FaultPoint.AFTER_WATCH_EVENT)
-                        yield wire.parsed_event(line, attempt)
+                        yield port.parsed_event(line, attempt)
         except transport.NETWORK_ERRORS as error:
             raise _unavailable(attempt, error) from error
         finally:
-            self._observe("WATCH", wire.resource_of(path), code)
+            self._observe("WATCH", port.resource_of(path), code)
 
 
 def _page_decoder(item_type: type[ItemT]) -> msgspec.json.Decoder[port.ListPage[ItemT]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint import errors as base
-from duepoint.kube import errors, port, wire
+from duepoint.kube import errors, port
 
 SYSTEM = "kube-system"
 
@@ -60,7 +60,7 @@ async def _uid(api: port.Api, name: str) -> str:
         )
     except (errors.Forbidden, errors.NotFound):
         return ""
-    return wire.metadata(answer, f"GET {path}").uid
+    return port.metadata(answer, f"GET {path}").uid
 
 
 # -- the state that a Lease carries ----------------------------------------------------------------

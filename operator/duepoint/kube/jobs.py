@@ -20,7 +20,7 @@ import msgspec
 
 from duepoint import faults
 from duepoint.faults import FaultPoint
-from duepoint.kube import errors, jobbuilder, port, schedules, times, wire
+from duepoint.kube import errors, jobbuilder, port, schedules, times
 from duepoint.kube.jobbuilder import SCHEDULE_LABEL, SCHEDULED_TIME
 from duepoint.runs import run
 from duepoint.schedules import points
@@ -286,7 +286,7 @@ async def create(
                 accept=port.JSON_METADATA,
                 timeout_seconds=timeout_seconds,
             )
-            return Created(wire.metadata(answer, "POST Job").uid)
+            return Created(port.metadata(answer, "POST Job").uid)
         except errors.Conflict as conflict:
             if not conflict.already_exists:
                 continue  # another client updated a quota meanwhile
@@ -315,7 +315,7 @@ async def _compare(
         return None
     except errors.Forbidden as error:
         return JobRefused(_refusal_reason(error), str(error))
-    existing = wire.metadata(answer, "GET Job")
+    existing = port.metadata(answer, "GET Job")
     trouble = _conflict(existing, wanted)
     return NameConflict(trouble) if trouble else AlreadyOurs(existing.uid)
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from duepoint import services, telemetry
-from duepoint.kube import errors, port, times, wire
+from duepoint.kube import errors, port, times
 
 #: The Lease among the parts of ``services.Health``.
 HEALTH_PART = "lease"
@@ -125,7 +125,7 @@ _any_decoder = msgspec.json.Decoder()
 
 
 def _lease(body: bytes) -> Lease:
-    document = _object(wire.decoded(_any_decoder, body, "Lease"))
+    document = _object(port.decoded(_any_decoder, body, "Lease"))
     metadata, spec = _object(document.get("metadata")), _object(document.get("spec"))
     return Lease(
         holder=str(spec.get("holderIdentity") or ""),

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from duepoint import errors as base
-from duepoint.kube import errors, port, times, wire
+from duepoint.kube import errors, port, times
 from duepoint.model import checks
 from duepoint.model import schedulerun as model
 from duepoint.model.vocabulary import is_given
@@ -273,7 +273,7 @@ async def write_status(
         # A patch that does not apply is a 422 without a field; what the schema refuses names one.
         return StatusRefused(str(error)) if error.fields else ObjectReplaced()
     try:
-        return StatusWritten(port.version_of(wire.metadata(answer, url)))
+        return StatusWritten(port.version_of(port.metadata(answer, url)))
     except errors.Unavailable:
         return StatusWritten()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint.kube import errors, port, times, wire
+from duepoint.kube import errors, port, times
 
 #: Tokens live as short as the API server allows.
 TOKEN_SECONDS = 600
@@ -85,7 +85,7 @@ async def read(
     """
     path = port.path("/api/v1", namespace, _PLURALS[kind], name)
     body = await api.request("GET", path, timeout_seconds=timeout_seconds)
-    found = wire.decoded(_object_decoder, body, f"GET {path}")
+    found = port.decoded(_object_decoder, body, f"GET {path}")
     # Only ours: another's may be 256 KiB of a manifest that was applied.
     listed = found.metadata.annotations or {}
     ours = {key: text for key, text in listed.items() if key.startswith(_OUR_ANNOTATIONS)}
@@ -111,7 +111,7 @@ async def token(
         "spec": {"audiences": [audience], "expirationSeconds": TOKEN_SECONDS},
     }
     body = await api.request("POST", path, wanted, timeout_seconds=timeout_seconds)
-    status = wire.decoded(_token_decoder, body, f"POST {path}").status
+    status = port.decoded(_token_decoder, body, f"POST {path}").status
     try:
         return Token(text=status.token, expires_us=times.parse_us(status.expiration_timestamp))
     except ValueError as error:

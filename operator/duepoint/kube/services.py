@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint.kube import errors, port, wire
+from duepoint.kube import errors, port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ async def resolve(
         body = await api.request("GET", path)
     except errors.NotFound:
         return _unresolved(namespace, name, ServiceTrouble.NOT_FOUND)
-    spec = wire.decoded(_service_decoder, body, f"GET {path}").spec
+    spec = port.decoded(_service_decoder, body, f"GET {path}").spec
     if spec.type == "ExternalName" or spec.external_name:
         return _unresolved(namespace, name, ServiceTrouble.EXTERNAL_NAME)
     ports = [each for each in spec.ports or () if each.protocol in (None, "TCP")]

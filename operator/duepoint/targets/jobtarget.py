@@ -25,7 +25,7 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors as base
 from duepoint import shares
-from duepoint.kube import errors, jobbuilder, jobs, port, wire
+from duepoint.kube import errors, jobbuilder, jobs, port
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -322,7 +322,7 @@ class ActiveJobs:
     async def _read(self, namespace: str, name: str) -> jobs.Job | None:
         path = jobs.path(namespace, name)
         try:
-            return wire.decoded(_decoder, await self._api.request("GET", path), f"GET {path}")
+            return port.decoded(_decoder, await self._api.request("GET", path), f"GET {path}")
         except errors.NotFound:
             return None
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.kube import wire
+from duepoint.kube import port
 
 
 def test_small_objects_come_in_whole_pages():
-    pages = wire.PageSize(500)
+    pages = port.PageSize(500)
     for _ in range(5):
         pages.record(500 * 3_000)
         assert pages.limit == 500
 
 
 def test_large_objects_come_in_small_pages():
-    pages = wire.PageSize(500)
-    while pages.limit * 2**20 > wire.MOST_BYTES:
+    pages = port.PageSize(500)
+    while pages.limit * 2**20 > port.MOST_BYTES:
         pages.shrink()
     assert pages.limit > 1
     pages.record(pages.limit * 2**20)
-    assert pages.limit * 2**20 <= wire.MOST_BYTES
+    assert pages.limit * 2**20 <= port.MOST_BYTES
 
 
 def test_a_page_of_one_object_is_read_however_large():
-    pages = wire.PageSize(500)
+    pages = port.PageSize(500)
     for _ in range(10):
         pages.shrink()
     assert pages.limit == 1
@@ -35,7 +35,7 @@ def test_a_page_of_one_object_is_read_however_large():
 
 
 def test_a_line_of_megabytes_in_small_chunks_arrives_whole():
-    splitter = wire.LineSplitter()
+    splitter = port.LineSplitter()
     for _ in range(40_000):
         assert splitter.feed(b"x" * 50) == []
     assert [len(line) for line in splitter.feed(b"\nrest")] == [2_000_000]
@@ -56,4 +56,4 @@ def test_a_line_of_megabytes_in_small_chunks_arrives_whole():
     ],
 )
 def test_metrics_name_the_resource_and_never_the_object(path: str, resource: str):
-    assert wire.resource_of(path) == resource
+    assert port.resource_of(path) == resource

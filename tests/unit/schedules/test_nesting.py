@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from duepoint import errors
-from duepoint.kube import port, schedules, wire
+from duepoint.kube import port, schedules
 from duepoint.schedules import jsontext, spec, specfields
 
 
@@ -31,7 +31,7 @@ def parsed(text: str):
 @pytest.mark.parametrize("levels", [1_500, 10_000])
 def test_a_page_is_read_although_one_object_on_it_is_nested_without_end(levels):
     decoder = msgspec.json.Decoder(port.ListPage[schedules.Schedule])
-    page = wire.decoded(decoder, a_page('{"x": 1}', nested(levels), '{"y": 2}'), "GET schedules")
+    page = port.decoded(decoder, a_page('{"x": 1}', nested(levels), '{"y": 2}'), "GET schedules")
     assert [one.metadata.name for one in page.items] == ["s0", "s1", "s2"]
     assert bytes(page.items[0].spec) == b'{"x": 1}'
     assert jsontext.too_deep(bytes(page.items[1].spec)) == "a"
