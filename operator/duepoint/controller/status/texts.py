@@ -142,6 +142,8 @@ def _seconds(distance_us: int) -> str:
 MOST_LISTED = 20
 #: The same of runs by hand: a new leader does not know others until it has seen their Jobs.
 _MOST_BY_HAND = 100
+#: Slots of further runs: their text stays shorter than what the API server takes (16 KiB).
+_MOST_SLOTS = 1_000
 
 #: What follows the Schedule's name in the name of a Job: the slot in seconds and, for a Job of a
 #: ScheduleRun, ten hexadecimal digits. The Schedule's name itself may end in digits.
@@ -171,10 +173,10 @@ def active(
         for key in (*by_hand, *(key for _, key in regular[:room]))
     ]
     fields = {"active": listed, "activeCount": len(runs)}
-    others = {"jobs": False, "deliveries": True}
+    others = [(runs[key], key[0]) for _, key in regular[room:]]
     more = {
-        name: slots_text(slot_us for of_these, (slot_us, _) in regular[room:] if of_these == kind)
-        for name, kind in others.items()
+        "jobs": slots_text([slot_us for job, slot_us in others if job][:_MOST_SLOTS]),
+        "deliveries": slots_text([slot_us for job, slot_us in others if not job][:_MOST_SLOTS]),
     }
     if any(more.values()):
         fields["activeSlots"] = {name: text for name, text in more.items() if text}

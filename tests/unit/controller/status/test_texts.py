@@ -107,3 +107,11 @@ def test_many_runs_are_all_known_to_the_next_leader():
     assert status["activeCount"] == 150
     assert len(status["active"]) == 50
     assert texts.running(status, "nightly") == runs
+
+
+def test_the_text_of_very_many_runs_is_one_that_the_api_server_takes():
+    slots_us = [NOON + n * n * 1_000_001 + n for n in range(5_000)]  # no two distances are alike
+    runs = {(slot_us, ""): f"nightly-{slot_us}" for slot_us in slots_us}
+    status = texts.active(runs, JobOwner(NAMESPACE, "nightly", "u"), ())
+    assert status["activeCount"] == 5_000
+    assert len(status["activeSlots"]["jobs"]) <= 16_384
