@@ -216,7 +216,7 @@ class TwoUsers:
 
 
 class _ChangesOfAll:
-    """``nodes.ServerChanges`` of all roles; who holds what is what the first sees."""
+    """What changes about the servers of all roles; who holds what is what the first sees."""
 
     def __init__(self, each: Sequence[nodes.ServerChanges]) -> None:
         self._each = each

@@ -30,7 +30,7 @@ def test_scripts_find_format_state_and_version_where_they_look_for_them():
     suspended = a_definition(state=definition.State.SUSPENDED)
     record = a_record(suspended, namespace=1, target=1, rule=1)
     assert record[0] == codec.FORMAT
-    assert record[codec.STATE_OFFSET] == definition.State.SUSPENDED
+    assert record[1] == definition.State.SUSPENDED
     assert record[codec.VERSION] == suspended.timing_version
 
 

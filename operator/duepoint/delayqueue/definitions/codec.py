@@ -51,7 +51,6 @@ from duepoint.schedules.definition import (
 )
 
 FORMAT = 1
-STATE_OFFSET = 1
 _FLAGS_OFFSET = 2
 #: Where the timing version stands.
 VERSION = slice(3, 7)

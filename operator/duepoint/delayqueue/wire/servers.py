@@ -2,7 +2,7 @@
 
 ``Servers`` is what the queue's parts hold. They give commands with whole keys and get replies in
 order; that a shard lives elsewhere, or just moved, is not their affair. ``homes`` says which
-channels are heard where, for subscriptions; ``nodes.generation`` grows when that may differ.
+channels are heard where, for subscriptions; ``changes.generation`` grows when that may differ.
 """
 
 from __future__ import annotations
