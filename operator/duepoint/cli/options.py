@@ -108,19 +108,21 @@ def namespaced(text: str) -> str:
     return text
 
 
-def _payload(text: str) -> Any:  # noqa: ANN401 - JSON
+def payload(text: str) -> Any:  # noqa: ANN401 - a msgspec.Raw
+    """JSON as it is written, or that of a file; raises ValueError."""
     data = content("--payload", text[1:]) if text.startswith("@") else text.encode()
     import msgspec  # noqa: PLC0415 - commands without a cluster start without it
 
     try:
-        return msgspec.json.decode(data)
+        msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         example = "write it in quotes, such as '{\"order\": 17}'"
         raise ValueError(f"is not JSON ({error}); {example}") from None
+    return msgspec.Raw(data)
 
 
 #: A payload: JSON, or @FILE with it.
-PAYLOAD = Converted(_payload)
+PAYLOAD = Converted(payload)
 #: The name of an object.
 NAME = Converted(_name)
 #: What kubectl writes before the slash of a Schedule's name, such as in ``kubectl get -o name``.

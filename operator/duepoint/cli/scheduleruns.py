@@ -300,19 +300,14 @@ def finish(
 # -- trigger ---------------------------------------------------------------------------------------
 
 
-def _payload(given: str) -> bytes:
-    """JSON text, or that of a file."""
-    text = options.content("--payload", given[1:]) if given.startswith("@") else given.encode()
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        example = "write it in quotes, such as '{\"day\": 1}'"
-        raise ValueError(f"is not JSON ({error}); {example}") from None
+def _payload(given: str) -> msgspec.Raw:
+    found: msgspec.Raw = options.payload(given)
+    text = bytes(found)
     if text.strip() == b"null":
         raise ValueError("null would be the Schedule's own; leave it out")
     if len(text) > manualruns.PAYLOAD_LIMIT_BYTES:
         raise ValueError(f"{len(text)} bytes; write at most {manualruns.PAYLOAD_LIMIT_BYTES}")
-    return text
+    return found
 
 
 @click.command()
@@ -334,7 +329,7 @@ def trigger(
     name: str,
     *,
     at: str | None,
-    payload: bytes | None,
+    payload: msgspec.Raw | None,
     run_options: RunOptions,
 ) -> None:
     """Run the Schedule NAME once, now.
@@ -343,7 +338,7 @@ def trigger(
     """
     what: dict[str, Any] = {}
     if payload is not None:
-        what["payload"] = msgspec.Raw(payload)
+        what["payload"] = payload
 
     async def asked(server: ClusterSession) -> schedules.ScheduleRun:
         known = await schedule(server, name)

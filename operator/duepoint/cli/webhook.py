@@ -33,14 +33,7 @@ def webhook() -> None:
 
 
 @webhook.command("test")
-@click.argument("path", metavar="FILE|FOLDER", required=False)
-@click.option(
-    "--filename",
-    "-f",
-    "filename",
-    metavar="FILE",
-    help="The same: the Schedule, YAML or JSON, or a folder with its folders; - is standard input.",
-)
+@options.files
 @click.option("--name", metavar="NAME", help="Which Schedule, where there are several.")
 @options.namespace
 @click.option("--url", metavar="URL", help="Send it there instead: a tunnel, or a test receiver.")
@@ -61,20 +54,13 @@ def webhook() -> None:
     help="The same, from a file: others on this machine can read command lines.",
 )
 @click.option("--token-file", metavar="FILE", help="The token for auth.serviceAccountToken.")
-@click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Read from this cluster what was not given here, with your own rights.",
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@options.of_cluster
 @click.option("--dry-run", is_flag=True, help="Show the request and send nothing.")
 @options.patience
 @options.output_format
 def test(
     *,
-    path: str | None,
-    filename: str | None,
+    files: tuple[str, ...],
     name: str | None,
     namespace: str,
     url: str | None,
@@ -89,16 +75,14 @@ def test(
 ) -> None:
     """Send a signed sample of a Schedule's webhook.
 
-    The egress rules of an installation are not applied: it is this machine that sends.
+    The egress rules of an installation are not applied: it is this machine that sends. What is not
+    given here is read from a cluster if --kubeconfig or --context names one.
 
     Example: duepoint webhook test schedule.yaml --url http://localhost:8080/hook
     """
     from duepoint.cli import sample  # noqa: PLC0415 - the libraries of a worker
 
-    if (path is None) == (filename is None):
-        message = "write one file or folder, or - for standard input"
-        raise errors.InvalidSetting("FILE", message)
-    spec = _chosen(path or filename or "", name, namespace)
+    spec = _chosen(files, name, namespace)
     objects: dict[str, dict[str, bytes]] = {}
     for secret, key, value in secrets:
         objects.setdefault(secret, {})[key] = value.encode()
@@ -124,9 +108,9 @@ def test(
         raise click.exceptions.Exit(output.FAILED)
 
 
-def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
+def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> ScheduleSpec:
     """The one Schedule that is meant; raises errors.InvalidSetting."""
-    accepted = validate.accepted(options.files_of((file,)), namespace, instants.now_us())
+    accepted = validate.accepted(files, namespace, instants.now_us())
     webhooks = [
         checked.spec
         for checked in accepted
@@ -138,6 +122,6 @@ def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
         return webhooks[0]
     if not webhooks:
         wanted = "a webhook" if name is None else f"a webhook and the name {errors.quoted(name)}"
-        raise errors.InvalidSetting(file, f"has no Schedule with {wanted}")
+        raise errors.InvalidSetting(", ".join(files), f"has no Schedule with {wanted}")
     names = ", ".join(spec.name for spec in webhooks[:8])
     raise errors.InvalidSetting("--name", f"there are several webhooks; write one of {names}")
