@@ -126,38 +126,29 @@ class Recorder:
             self._news.set()
 
     async def run(self) -> None:
-        """Post until cancelled."""
+        """Post until cancelled: at once what is new, else at the end of a window."""
         while True:
-            if with_news := self._end_quiet(await self._wait_for_due()):
-                await self._write(self._in_turn(with_news))
+            now = self._clock.monotonic()
+            self._end_quiet(now)
+            if due := [series for series in self._series.values() if series.due <= now]:
+                await self._write(self._in_turn(due))
                 await self._clock.sleep(1 / MOST_PER_SECOND)
-
-    async def _wait_for_due(self) -> list[tuple[tuple[str, str], _Series]]:
-        """What is due, with its key: at once for what is new, else at the end of a window."""
-        while not (due := self._due()):
+                continue
             self._news.clear()
-            dues = (series.due for series in self._series.values())
-            wait = min(dues, default=self._clock.monotonic() + WINDOW_SECONDS)
-            await clocks.wait_for(self._news, max(0.0, wait - self._clock.monotonic()), self._clock)
-        return due
+            first = min((each.due for each in self._series.values()), default=now + WINDOW_SECONDS)
+            await clocks.wait_for(self._news, first - now, self._clock)
 
-    def _due(self) -> list[tuple[tuple[str, str], _Series]]:
-        now = self._clock.monotonic()
-        return [(key, series) for key, series in self._series.items() if series.due <= now]
-
-    def _end_quiet(self, due: list[tuple[tuple[str, str], _Series]]) -> list[_Series]:
-        """Forget the series of which a window has brought nothing new; the others."""
-        with_news = []
-        for key, series in due:
-            if series.posted != series.count:
-                with_news.append(series)
+    def _end_quiet(self, now: float) -> None:
+        """Forget the series of which a window has brought nothing new."""
+        quiet = [(key, each) for key, each in self._series.items() if each.posted == each.count]
+        for key, series in quiet:
+            if series.due > now:
                 continue
             del self._series[key]
             namespace = series.news.regarding.namespace
             self._shares.give_back(namespace)
             if not self._shares.held(namespace):
                 del self._namespaces[namespace]
-        return with_news
 
     def _in_turn(self, with_news: list[_Series]) -> _Series:
         """The oldest of these of the namespace whose turn it is."""

@@ -58,12 +58,8 @@ class Schedule(msgspec.Struct, frozen=True):
     status: msgspec.Raw = _EMPTY
 
 
-class ScheduleRun(msgspec.Struct, frozen=True):
+class ScheduleRun(Schedule, frozen=True):
     """A ScheduleRun; its spec and status still raw."""
-
-    metadata: port.Metadata
-    spec: msgspec.Raw = _EMPTY
-    status: msgspec.Raw = _EMPTY
 
 
 def collection(namespace: str | None = None, *, plural: str = PLURAL) -> str:
@@ -283,15 +279,9 @@ async def write_status(
 #: Members are removed before an object with it is gone.
 FINALIZER = f"{GROUP}/members"
 
-_EMPTY_SET = msgspec.Raw(b"{}")
 
-
-class ScheduleSet(msgspec.Struct, frozen=True):
+class ScheduleSet(Schedule, frozen=True):
     """A ScheduleSet; its spec and status still raw."""
-
-    metadata: port.Metadata
-    spec: msgspec.Raw = _EMPTY_SET
-    status: msgspec.Raw = _EMPTY_SET
 
     @property
     def is_held(self) -> bool:
