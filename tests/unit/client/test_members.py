@@ -88,17 +88,6 @@ def test_all_members_come_page_by_page(reminders, api):
     assert len(api.requests) == 3
 
 
-def test_due_members_come_the_earliest_first(reminders, api):
-    for number, at in enumerate(["2027-03-01", "2027-01-01", "2027-02-01", "2028-01-01"]):
-        api.store(f"m{number}", {"at": f"{at}T00:00:00Z"})
-
-    first = reminders.due("2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z", limit=2)
-    rest = reminders.due("2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z", first.next, limit=2)
-
-    assert [member.id for member in (*first.items, *rest.items)] == ["m1", "m2", "m0"]
-    assert rest.next == ""
-
-
 def test_what_is_exported_can_be_written_again(reminders, api):
     reminders.put("a", DAILY)
     reminders.put("b", MemberSpec(at="2027-01-01T00:00:00Z", suspend=True))
@@ -123,13 +112,3 @@ def test_a_refused_row_stops_none_of_the_others(reminders, api):
     with pytest.raises(client.RequestRefused, match="PayloadTooLarge"):
         answers[1].raise_if_refused()
     answers[0].raise_if_refused()
-
-
-def test_many_members_are_deleted(reminders, api):
-    for number in range(3):
-        api.store(f"m{number}", {"delay": "1h"})
-
-    answers = list(reminders.delete_many(["m0", "m2", "m9"]))
-
-    assert [answer.outcome for answer in answers] == ["Removed", "Removed", "Absent"]
-    assert list(api.members) == ["m1"]

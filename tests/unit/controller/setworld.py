@@ -86,11 +86,5 @@ class SetWorld(World):
         owned = (one for one in self.definitions() if one.owner is not None)
         return {one.name: one for one in owned if one.owner.uid == uid}
 
-    def set_status_writes(self) -> int:
-        return sum(
-            verb == "PATCH" and "/schedulesets/" in path and path.endswith("/status")
-            for verb, path in self.api.requests
-        )
-
 
 FINALIZER = schedules.FINALIZER

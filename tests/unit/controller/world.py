@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 
 from duepoint import errors, services
-from duepoint.controller import observed, plan
+from duepoint.controller import observed
 from duepoint.controller.leadership import TermServices
 from duepoint.controller.maintenance.installation import OtherInstalls
 from duepoint.controller.schedules import dryruns
@@ -238,12 +237,3 @@ def _shown(change: port.WatchEvent) -> observed.Observed:
     """The metadata of a change, as kopf's handlers hand it over."""
     metadata = msgspec.to_builtins(change.item.metadata)
     return observed.of_change(change.type.value, metadata)
-
-
-def seen_of(body: dict[str, Any]) -> observed.Observed:
-    """An object as the API server answers with it."""
-    return observed.of_object(msgspec.json.decode(json.dumps(body), type=schedules.Schedule))
-
-
-def slots_after(held: Definition, count: int) -> list[int]:
-    return plan.slots_of(held).upcoming(held.not_before_us, count)

@@ -21,11 +21,6 @@ def _record(number=0, **changed):
     return known, a_record(known, namespace=3, target=300, rule=70_000 + number)
 
 
-def test_a_usual_record_stays_within_72_bytes():
-    usual = a_definition(name="nightly-report-0123456789", generation=300)
-    assert len(a_record(usual, namespace=1000, target=70_000, rule=2_000_000)) <= 72
-
-
 def test_scripts_find_format_state_and_version_where_they_look_for_them():
     suspended = a_definition(state=definition.State.SUSPENDED)
     record = a_record(suspended, namespace=1, target=1, rule=1)
@@ -45,27 +40,6 @@ def test_a_record_of_a_later_format_is_refused():
     record = a_record(a_definition(), namespace=1, target=1, rule=1)
     with pytest.raises(codec.UnknownRecord):
         codec.unpack(bytes([codec.FORMAT + 1]) + record[1:])
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        None,
-        b"",
-        b"\x02" + _record()[1][1:],
-        _record(state=definition.State.SUSPENDED)[1],
-        _record()[1][:-1],
-        _record()[1] + b"x",
-        _record()[1][:10],
-        _record()[1][:-1] + b"\xc3",
-    ],
-    ids=["gone", "empty", "newer", "suspended", "cut", "longer", "half", "no text"],
-)
-def test_what_is_not_usual_has_no_row_and_hides_no_other(odd):
-    records = [_record(1)[1], odd, _record(2)[1]]
-    found = columns.columns(records, [record[3:7] if record else b"" for record in records])
-    assert list(found.indexes) == [0, 2]
-    assert [uid[-1] for uid in found.uids] == ["1", "2"]
 
 
 def test_bytes_at_random_never_raise():

@@ -37,10 +37,3 @@ def test_a_slot_that_never_started_has_failed_without_a_run():
     courses.applied(course, an_event(1, RunState.MISSED))
     assert (course.started, course.failed) == (0, 1)
     assert course.trouble == "1970-01-01T00:00:00.000001Z Because"
-
-
-def test_old_news_do_not_dispel_a_doubt():
-    course = Progress()
-    courses.opened(course, 1, Standing.UNKNOWN)
-    courses.applied(course, an_event(1, RunState.RUNNING))
-    assert course.in_standing(Standing.UNKNOWN) == [1]

@@ -94,12 +94,6 @@ def test_replays_after_a_restart_count_nothing_that_the_status_shows():
     assert folded(*events, into=shown, replayed=True).counts == shown.counts
 
 
-def test_news_after_a_restart_are_counted():
-    shown = restarted(folded(event(100)))
-    after = folded(event(100), event(200), into=shown, replayed=True)
-    assert after.counts == RunTotals(started=2, succeeded=2)
-
-
 def test_the_end_of_a_job_that_ran_through_a_restart_is_counted():
     shown = restarted(folded(event(100), event(200, RunState.RUNNING)))
     after = folded(event(200, finished_us=500 * S), into=shown, replayed=True)
@@ -134,12 +128,6 @@ def test_manual_runs_count_but_do_not_move_the_last_slot():
     assert after.counts.started == 2
     assert after.last_slot_us == 100 * S
     assert after.last_run.trigger == "Manual"
-
-
-def test_an_older_run_that_ends_later_decides_the_verdict_but_not_the_last_run():
-    after = folded(event(200), event(100, RunState.FAILED, finished_us=300 * S))
-    assert after.last_run.slot_us == 200 * S
-    assert not after.last_result.succeeded
 
 
 # -- each start once -----------------------------------------------------------------------------

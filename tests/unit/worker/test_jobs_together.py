@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from duepoint.kube import errors, jobs
+from duepoint.kube import errors
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
-from duepoint.schedules.conditions import Reason
 from tests.support.builders import a_definition, a_rule
 from tests.support.jobworkplace import JOB, NOON, SECOND, JobWorkplace
 from tests.support.workplace import EPOCH
@@ -52,18 +51,3 @@ async def test_what_gets_no_answer_is_asked_for_alone_and_made_once():
     assert sorted(place.jobs_there()) == names()
     made = [event for event in await place.events() if event.state is RunState.RUNNING]
     assert sorted(event.job_name for event in made) == names()
-
-
-async def test_a_name_that_another_has_is_told_and_the_others_are_made():
-    place = await a_burst()
-    taken = names()[7]
-    body = {"metadata": {"name": taken}, "spec": JOB.target.template["spec"]}
-    await place.api.request("POST", jobs.collection("default"), body)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(70)
-    assert sorted(place.jobs_there()) == names()
-    events = await place.events()
-    (refused,) = [event for event in events if event.state is not RunState.RUNNING]
-    assert refused.reason == Reason.NAME_CONFLICT
-    assert taken.startswith(f"{refused.name}-")
-    assert len(events) == COUNT

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import errors
 from duepoint.delayqueue import sharding
-from duepoint.worker import keepalive
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
 ALL = {"catch_up": "All", "catch_up_limit": 1_000}
-AWAY = errors.QueueUnavailable("connection refused")
 
 
 @pytest.fixture
@@ -55,21 +52,3 @@ async def test_shards_of_other_servers_fire_on_time(place):
         place.queue.take_away()
         await place.clock.advance(2)
         assert sorted(_fired(place, there)) == list(range(10, 101, 10))
-
-
-async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, monkeypatch):
-    here, there = place.shards
-    beat = place.queue.membership.beat
-
-    async def unanswered(worker, *, trouble=""):
-        raise AWAY
-
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        monkeypatch.setattr(place.queue.membership, "beat", unanswered)
-        await place.clock.advance(50)
-        assert place.health.troubles() == {keepalive.PART: str(AWAY)}
-        assert _fired(place, here) == _fired(place, there) == [10, 20, 30, 40, 50, 60]
-        monkeypatch.setattr(place.queue.membership, "beat", beat)
-        await place.clock.advance(keepalive.BEAT_SECONDS)
-        assert not place.health.troubles()

@@ -36,15 +36,6 @@ def test_slots_are_written_as_an_instant_and_distances(slots_us, text):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["noon", "2026-03-01T12:00:00Z 300", "2026-03-01T12:00:00Z +1*999999", "2026-03-01T12:00:00Z "],
-    ids=["no-instant", "no-distance", "far-too-many", "a-blank-at-the-end"],
-)
-def test_a_damaged_text_holds_no_slots(text):
-    assert texts.parse_slots(text) == ()
-
-
-@pytest.mark.parametrize(
     "status",
     [
         {},
@@ -79,15 +70,6 @@ async def test_a_run_that_a_former_leader_showed_has_ended_when_its_job_has(name
         await world.clock.advance(10)
         assert "activeCount" not in world.status(name)
         assert world.status(name)["runs"]["succeeded"] == 1
-
-
-@each_name
-@pytest.mark.parametrize("run_uid", ["", "5a0d"], ids=["regular", "of-a-run"])
-def test_the_name_of_a_job_tells_its_slot_and_who_wanted_it(name, run_uid):
-    job = jobbuilder.name_of(name, FIRST, run_uid)
-    status = {"active": [{"kind": "Job", "name": job}], "activeCount": 1}
-    key = summaries.key_of(FIRST, is_regular=not run_uid, wanted_by=job)
-    assert texts.running(status, name) == {key: job}
 
 
 def test_a_job_of_another_name_is_no_run():
