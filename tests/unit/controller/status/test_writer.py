@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 
 import pytest
 
 from duepoint import errors, services
 from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.schedules.resync import Resync
-from duepoint.controller.watching import kopfthread
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.kube.credentials import Login
 from tests.fakes.fakeclock import FakeClock
 from tests.support.terms import a_term
 from tests.support.virtualqueue import VirtualQueue
@@ -124,14 +121,6 @@ async def test_a_resync_is_made_once_the_watch_begins_and_on_its_rhythm():
         await clock.advance(1300)
         assert times == [1, 601, 1201]
         assert resync.first_done.is_set()
-
-
-async def test_a_watch_that_does_not_begin_puts_no_resync_off_for_long():
-    clock = FakeClock()
-    resync, times, _ = a_resync(clock)
-    async with running(clock, resync.run()):
-        await clock.advance(60)
-        assert times == [5]
 
 
 async def test_a_resync_that_fails_is_repeated_and_told():
@@ -244,24 +233,3 @@ async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
 
 
 # -- kopf --------------------------------------------------------------------------------------
-
-
-async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_new_token():
-    now = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.UTC)
-    login = Login(server="https://api:6443", token="a")
-
-    async def ask() -> Login:
-        return login
-
-    logins = kopfthread.Logins(ask, print, lambda: now)
-    first = await logins.current()
-    assert first.expiration > now + dt.timedelta(minutes=5)
-    now += dt.timedelta(seconds=60)
-    assert await logins.current() == first
-    login = Login(server="https://api:6443", token="b")
-    renewed = await logins.current()
-    assert renewed != first
-    assert first.aiohttp_session.closed
-    now = first.expiration
-    assert await logins.current() != renewed
-    await logins.close()
