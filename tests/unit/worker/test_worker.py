@@ -231,3 +231,14 @@ async def test_an_outage_of_redis_is_waited_out_and_then_caught_up(place):
         await place.clock.advance(5)
         assert not place.health.troubles()
     assert sorted(set(place.slots_fired())) == [NOON + n * 10 * SECOND for n in (1, 2, 3, 4)]
+
+
+async def test_a_completed_one_shot_leaves_a_completed_definition_and_no_point(place):
+    known = await place.arm(
+        a_definition("@at 2026-03-01T12:00:10Z", created_us=NOON, not_before_us=NOON)
+    )
+    async with place.working(place.a_worker()):
+        await place.clock.advance(20)
+    assert (await place.definition(known)).state is definition.State.COMPLETED
+    assert all(not shard.members for shard in place.queue.shards.values())
+    assert (await place.events())[0].completed
