@@ -209,7 +209,7 @@ def _explain(
         output.say(f"  note: {note}")
     for sentence in _clock_changes(asked, local):
         output.say(f"  {sentence}")
-    for sentence in _cronjob(asked):
+    for sentence in _cronjob(asked, local):
         output.say(f"  CronJob: {sentence}")
     return count
 
@@ -263,7 +263,7 @@ def _what_it_does(
 # -- CronJob ---------------------------------------------------------------------------------
 
 
-def _cronjob(asked: AskedExpression) -> Iterator[str]:
+def _cronjob(asked: AskedExpression, local: instants.LocalTime) -> Iterator[str]:
     if why := differences.refusal(asked.text):
         yield f"refuses this expression ({why})"
         return
@@ -273,9 +273,7 @@ def _cronjob(asked: AskedExpression) -> Iterator[str]:
         return
     if not isinstance(known, cron.Cron):
         return
-    found = differences.around_changes(
-        asked.text, known, asked.time_zone, asked.from_us, gap=asked.gap, overlap=asked.overlap
-    )
-    yield from (difference.text for difference in found)
+    found = differences.differences(asked.text, known, asked.time_zone, asked.from_us)
+    yield from (difference.text(local) for difference in found)
     if not found and known.next_after(asked.from_us) is not None:
         yield "runs at the same times"

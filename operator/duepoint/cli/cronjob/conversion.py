@@ -24,6 +24,7 @@ from decimal import Decimal
 from typing import Any
 
 from duepoint import errors, expressions
+from duepoint.cli import instants
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, note
 from duepoint.cli.cronjob import differences
@@ -373,8 +374,16 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
         yield note("spec.schedule", f"a CronJob refuses this expression ({why})")
         return
     zone = spec.rule.timing.time_zone
+    local = instants.LocalTime(zone)
     for difference in _differences(text, zone, from_us):
-        yield note("spec.schedule", f"a CronJob {difference.text}, {difference.ours}")
+        ours = "does" if difference.left_out else "does not"
+        way = difference.remedy
+        advice = (
+            f"the CronJob's way is {way}" if way else "no choice of dst has the CronJob's times"
+        )
+        yield note(
+            "spec.schedule", f"a CronJob {difference.text(local)}, a Schedule {ours}; {advice}"
+        )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -382,4 +391,4 @@ def _differences(text: str, zone: str, from_us: int) -> tuple[differences.Differ
     """Of ten thousand CronJobs many are due at the same times, and a search takes a while."""
     ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
     assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
-    return tuple(differences.around_changes(text, ours, zone, from_us))
+    return tuple(differences.differences(text, ours, zone, from_us))

@@ -1,22 +1,42 @@
 """What a CronJob makes of the same expression, where it is not the same.
 
-CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; the
-times are the same by design but where the clock of a zone changes. Source: ``parser.go`` of
+CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; in UTC
+the times are the same by design, so differences are looked for where the clock of a zone changes,
+and read off both sides' times from the day of the change to the CronJob's first run after it: a
+search that comes to a midnight that does not exist can pass over a month. Source: ``parser.go`` of
 robfig/cron v3.0.1.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from duepoint.cli import clockchanges, instants
-from duepoint.expressions import cron, fields, syntax, timezones
+from duepoint import expressions
+from duepoint.cli import instants
+from duepoint.expressions import cron, expression, fields, syntax, timezones
 
 _ITEM = re.compile(
     r"(?P<low>[*?]|\+?\d+|[A-Za-z]{3})(?:-(?P<high>\+?\d+|[A-Za-z]{3}))?(?:/\+?\d+)?", re.ASCII
 )
 _FIVE = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
+
+_SECOND_US = expression.SECOND_US
+_DAY = 86_400
+#: How far it is looked where the CronJob never runs again: as far as it looks itself.
+_REACH = 5 * 366 * _DAY
+#: How far ahead differences are looked for; an expression with a busy day is the same every year.
+_YEARS, _YEARS_OF_BUSY = 12, 2
+_BUSY = 48
+#: How a Schedule may treat changes of the clock; what differs least from the default comes first.
+_CHOICES = [
+    (gap, overlap)
+    for gap in (cron.Gap.RUN_ONCE, cron.Gap.SKIP)
+    for overlap in (cron.Overlap.FIRST, cron.Overlap.BOTH, cron.Overlap.SECOND)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,24 +45,32 @@ class Difference:
 
     Attributes:
         day: of the change by the zone's calendar, such as ``2027-03-28``.
+        is_gap: the clock jumps forward on that day; else it goes back.
+        left_out: times of the Schedule that the CronJob does not have.
+        added: times of the CronJob that the Schedule does not have.
+        runs: how often the CronJob runs on that day.
+        remedy: the Schedule's ``dst`` that has the CronJob's times; empty where none has.
     """
 
-    change: clockchanges.ClockChange
     day: str
+    is_gap: bool
+    left_out: tuple[int, ...]
+    added: tuple[int, ...]
+    runs: int
+    remedy: str
 
-    @property
-    def text(self) -> str:
-        """Such as ``does not run at 02:30 on 2027-03-28``; the subject is the CronJob."""
-        if self.change.is_gap:
-            return f"does not run at {self.change.listed} on {self.day}"
-        return f"runs twice at {self.change.listed} on {self.day}"
-
-    @property
-    def ours(self) -> str:
-        """What a Schedule does unless its ``dst`` says otherwise, and which has CronJob's way."""
-        if self.change.is_gap:
-            return "a Schedule once, after the gap; the CronJob's way is dst: {gap: Skip}"
-        return "a Schedule once; the CronJob's way is dst: {overlap: Both}"
+    def text(self, local: instants.LocalTime) -> str:
+        """Such as ``does not run on 2027-03-28``; the subject is the CronJob."""
+        days = {local.text(second * _SECOND_US)[:10] for second in self.left_out + self.added}
+        if days == {self.day} and not self.runs:
+            return f"does not run on {self.day}"
+        parts = []
+        for seconds, verb in ((self.left_out, "does not run"), (self.added, "runs also")):
+            if seconds and days == {self.day}:
+                parts.append(f"{verb} at {_listed(seconds, local, 11)} on {self.day}")
+            elif seconds:
+                parts.append(f"{verb} at {_listed(seconds, local, 0)}")
+        return " and ".join(parts)
 
 
 def refusal(text: str) -> str:
@@ -62,29 +90,102 @@ def refusal(text: str) -> str:
     return ""
 
 
-def around_changes(
-    text: str,
-    ours: cron.Cron,
-    time_zone: str,
-    from_us: int,
-    *,
-    gap: cron.Gap = cron.Gap.RUN_ONCE,
-    overlap: cron.Overlap = cron.Overlap.FIRST,
-) -> list[Difference]:
-    """The next difference at each kind of clock change; the text must not be refused.
+def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> list[Difference]:
+    """The next difference at each kind of clock change; the text must not be refused."""
+    search = _Search(text.strip(), ours, time_zone, from_us // _SECOND_US)
+    found: dict[bool, Difference] = {}
+    for start, before, after in search.changes():
+        if (after > before) not in found and (one := search.around(start, before, after)):
+            found[after > before] = one
+    return sorted(found.values(), key=lambda difference: difference.day)
 
-    A CronJob leaves out what does not exist and runs what comes twice each time. Where a whole day
-    or a midnight is skipped it can lose more than these times.
-    """
-    if syntax.parse(text.strip(), identity="").sweeping:
-        return []
-    changes = clockchanges.coming(ours, timezones.load(time_zone), from_us)
-    same = {True: gap is cron.Gap.SKIP, False: overlap is cron.Overlap.BOTH}
-    return [
-        Difference(change=change, day=instants.LocalTime(time_zone).text(change.at_us)[:10])
-        for change in changes
-        if not same[change.is_gap]
-    ]
+
+class _Search:
+    """Both sides of one expression, from the second on at which the CronJob is made."""
+
+    def __init__(self, text: str, ours: cron.Cron, time_zone: str, begin: int) -> None:
+        self._text = text
+        self._ours = ours
+        self._zone_name = time_zone
+        self._zone = timezones.load(time_zone)
+        fields = syntax.parse(text, identity="")
+        self._theirs = CronJobTimes(fields, self._zone)
+        self._begin = begin
+        self._is_same_every_year = fields.day_rule.is_every_day
+
+    def changes(self) -> Iterator[tuple[int, int, int]]:
+        """The changes of the clock that are looked at."""
+        week_us = 7 * _DAY * _SECOND_US
+        from_us = self._begin * _SECOND_US
+        is_busy = self._ours.count_between(from_us, from_us + week_us) > 7 * _BUSY
+        years = _YEARS_OF_BUSY if is_busy and self._is_same_every_year else _YEARS
+        last = self._begin + years * 366 * _DAY
+        for start, before, after in self._zone.changes_after(self._begin):
+            if start > last:
+                return
+            yield start, before, after
+
+    def around(self, start: int, before: int, after: int) -> Difference | None:
+        """From the midnight before the clock shows its new time to the first run a day later."""
+        midnight = start + after - (start + after) % _DAY
+        begin, end = min(midnight - before, start), midnight + _DAY - after
+        begin = max(begin, self._begin + 1)
+        their_times = self._their_times(begin, end)
+        last = max(their_times, default=begin)
+        last = last if last >= end else end + _REACH
+        if (after_it := next(self._zone.changes_after(end), None)) is not None:
+            last = min(last, max(end, after_it[0] - _DAY))  # what follows is its own difference
+        their_times = {each for each in their_times if each <= last}
+        our_times = _times(self._ours, begin, last)
+        if our_times == their_times:
+            return None
+        return Difference(
+            day=instants.utc_text(midnight * _SECOND_US)[:10],
+            is_gap=after > before,
+            left_out=tuple(sorted(our_times - their_times)),
+            added=tuple(sorted(their_times - our_times)),
+            runs=sum(begin <= second < end for second in their_times),
+            remedy=self._remedy(their_times, begin, last),
+        )
+
+    def _their_times(self, begin: int, end: int) -> set[int]:
+        """Up to the first after the end; its way depends on where it comes from, its last run."""
+        found = set[int]()
+        second = self._theirs.next_after(self._run_before(begin))
+        # where clocks went back at 00:01 it could come to the same time again, and so no further
+        while second is not None and second not in found:
+            found.add(second)
+            second = self._theirs.next_after(second) if second < end else None
+        return {each for each in found if each >= begin}
+
+    def _run_before(self, begin: int) -> int:
+        """A run that both sides have, as no clock changes around it, or the beginning of all."""
+        second = begin
+        while True:
+            slot_us = self._ours.previous_before((second - _DAY) * _SECOND_US)
+            if slot_us is None or slot_us <= self._begin * _SECOND_US:
+                return self._begin
+            second = slot_us // _SECOND_US
+            change = next(iter(self._zone.changes_after(second - _DAY)), None)
+            if change is None or change[0] > second + _DAY:
+                return second
+
+    def _remedy(self, their_times: set[int], begin: int, last: int) -> str:
+        for gap, overlap in _CHOICES:
+            other = expressions.compile_expression(
+                self._text, time_zone=self._zone_name, gap=gap, overlap=overlap
+            )
+            if _times(other, begin, last) == their_times:
+                chosen = {"gap": gap, "overlap": overlap}
+                default = {"gap": cron.Gap.RUN_ONCE, "overlap": cron.Overlap.FIRST}
+                named = [f"{key}: {chosen[key]}" for key in chosen if chosen[key] != default[key]]
+                return f"dst: {{{', '.join(named)}}}"
+        return ""
+
+
+def _times(of: expressions.Expression, begin: int, last: int) -> set[int]:
+    slots_us = expression.walk(of, begin * _SECOND_US - 1, last * _SECOND_US)
+    return {slot_us // _SECOND_US for slot_us in slots_us}
 
 
 def _item_refusal(kind: fields.FieldKind, item: str) -> str:
@@ -104,3 +205,153 @@ def _value(kind: fields.FieldKind, word: str) -> int:
         return int(word)
     names = kind.names
     return kind.low + names.index(word.upper()) if word.upper() in names else kind.low
+
+
+def _listed(seconds: tuple[int, ...], local: instants.LocalTime, cut: int) -> str:
+    times = [local.text(second * _SECOND_US)[cut:] for second in seconds[:4]]
+    more = len(seconds) - len(times)
+    return ", ".join(times) + (f" and {more} more times" if more else "")
+
+
+# -- the times of a CronJob ------------------------------------------------------------------------
+
+
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock has no zone
+_HOUR, _MINUTE = 3_600, 60
+#: After so many years it gives up.
+_MOST_YEARS = 5
+#: Where a zone has no midnight it may go round and round; it never needs so many moves.
+_MOST_MOVES = 10_000
+
+
+class _GoesRound(Exception):
+    """The library would never come back."""
+
+
+class _TurnedOver(Exception):
+    """A larger unit has changed: its field has to be looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CronJobTimes:
+    """The times of one expression in one zone."""
+
+    fields: syntax.CronFields
+    zone: timezones.Zone
+
+    def next_after(self, second: int) -> int | None:
+        """The first run after a second; None where it gives up, or hangs."""
+        search = _ClockSearch(self.fields, self.zone, second + 1)
+        last_year = search.clock.year + _MOST_YEARS
+        while search.clock.year <= last_year:
+            try:
+                search.months()
+                search.days()
+                search.hours()
+                search.minutes()
+                search.seconds()
+            except _TurnedOver:
+                continue
+            except _GoesRound:
+                return None
+            return search.at
+        return None
+
+
+class _ClockSearch:
+    """A wall clock that is moved forward until every field matches."""
+
+    def __init__(self, fields: syntax.CronFields, zone: timezones.Zone, second: int) -> None:
+        self._fields = fields
+        self._zone = zone
+        self._is_moved = False
+        self._moves_left = _MOST_MOVES
+        self.at = second
+        self.clock = self._clock_at(second)
+
+    def months(self) -> None:
+        while not self._fields.day_rule.months >> self.clock.month & 1:
+            if self._moves():
+                self._set(self.clock.replace(day=1, hour=0, minute=0, second=0))
+            # the same day and time a month on; a day too many runs over into the month after
+            year, month = divmod(self.clock.year * 12 + self.clock.month, 12)
+            first = self.clock.replace(year=year, month=month + 1, day=1)
+            self._set(first + dt.timedelta(days=self.clock.day - 1))
+            if self.clock.month == 1:
+                raise _TurnedOver
+
+    def days(self) -> None:
+        while not self._day_matches():
+            if self._moves():
+                self._set(self.clock.replace(hour=0, minute=0, second=0))
+            self._set(self.clock + dt.timedelta(days=1))
+            if self.clock.hour:  # there was no midnight
+                late = self.clock.hour > 12
+                self._add(_HOUR * (24 - self.clock.hour if late else -self.clock.hour))
+            if self.clock.day == 1:
+                raise _TurnedOver
+
+    def hours(self) -> None:
+        while not self._fields.hours >> self.clock.hour & 1:
+            if self._moves():
+                self._set(self.clock.replace(minute=0, second=0))
+            self._add(_HOUR)
+            if self.clock.hour == 0:
+                raise _TurnedOver
+
+    def minutes(self) -> None:
+        while not self._fields.minutes >> self.clock.minute & 1:
+            if self._moves():
+                self._add(-(self.at % _MINUTE))
+            # to the next minute that matches or the full hour; 1 where the clock changes before
+            later = self._fields.minutes >> self.clock.minute + 1
+            left = (later & -later).bit_length() or _HOUR // _MINUTE - self.clock.minute
+            if self._period(self.at + left * _MINUTE) != self._period(self.at):
+                left = 1
+            self._add(_MINUTE * left)
+            if self.clock.minute == 0:
+                raise _TurnedOver
+
+    def seconds(self) -> None:
+        if self.clock.second:
+            self._moves()
+            self._add(_MINUTE - self.clock.second)
+            raise _TurnedOver
+
+    def _moves(self) -> bool:
+        """Whether this is the first move, before which the smaller units are set to nothing."""
+        self._moves_left -= 1
+        if not self._moves_left:
+            raise _GoesRound
+        is_first, self._is_moved = not self._is_moved, True
+        return is_first
+
+    def _day_matches(self) -> bool:
+        rule, clock = self._fields.day_rule, self.clock
+        by_day = bool(rule.day.mask >> clock.day & 1)
+        by_weekday = bool(rule.weekday.mask >> clock.isoweekday() % 7 & 1)
+        if rule.day.starred or rule.weekday.starred:
+            return by_day and by_weekday
+        return by_day or by_weekday
+
+    def _add(self, seconds: int) -> None:
+        self.at += seconds
+        self.clock = self._clock_at(self.at)
+
+    def _set(self, clock: dt.datetime) -> None:
+        """The instant that Go chooses for a wall clock, also for one that shows no such time."""
+        local = (clock - _EPOCH) // dt.timedelta(seconds=1)
+        period = self._period(local)
+        offset = self._zone.offsets[period]
+        begins, ends = self._zone.starts[period], (*self._zone.starts, 1 << 62)[period + 1]
+        if offset and not begins <= local - offset < ends:
+            offset = self._zone.offsets[self._period(local - offset)]
+        self.at = local - offset
+        self.clock = self._clock_at(self.at)
+
+    def _clock_at(self, second: int) -> dt.datetime:
+        offset = self._zone.offsets[self._period(second)]
+        return _EPOCH + dt.timedelta(seconds=second + offset)
+
+    def _period(self, second: int) -> int:
+        return bisect_right(self._zone.starts, second) - 1
