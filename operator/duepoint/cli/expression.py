@@ -1,4 +1,4 @@
-"""``duepoint next``: the slots of one expression, and its meaning.
+"""``duepoint next`` and ``explain``: the slots of one expression, and its meaning.
 
 Slots are computed one by one as they are written, so any ``--count`` streams. The meaning is the
 engine's words for the fields, and its slots around the next changes of the clock. A change of a
@@ -170,6 +170,23 @@ def next_slots(count: int, form: str, asked: AskedExpression) -> None:
 
     Example: duepoint next '30 2 * * *' --time-zone Europe/Rome
     """
+    _answer(asked, count, form)
+
+
+@click.command("explain")
+@_asking
+def explain(asked: AskedExpression) -> None:
+    """Say in plain words when the expression EXPR runs.
+
+    The text of next: its next slots, the dates on which daylight saving makes the expression behave
+    specially, and what a CronJob with it would do otherwise.
+
+    Example: duepoint explain '30 2 * * *' --time-zone Europe/Rome
+    """
+    _answer(asked, 3, "table")
+
+
+def _answer(asked: AskedExpression, count: int, form: str) -> None:
     local = instants.LocalTime(asked.time_zone)
     known = asked.expression
     step, side = (known.next_after, "after") if count > 0 else (known.previous_before, "before")

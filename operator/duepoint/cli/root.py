@@ -35,6 +35,7 @@ _HOMES = {
         "expression", "next_slots",
         "Say in plain words when the expression EXPR runs, and print its next slots.",
     ),
+    "explain": ("expression", "explain", "Say in plain words when the expression EXPR runs."),
     "validate": (
         "check.validate", "validate",
         "Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.",
@@ -58,7 +59,7 @@ _HOMES = {
     ),
     "webhook": (
         "webhook", "webhook",
-        "Try a Schedule's webhook before its time.",
+        "Send a sample of a Schedule's webhook; check a request that was received.",
     ),
     "list": (
         "schedules.listing", "list_schedules",

@@ -1,7 +1,8 @@
-"""``duepoint webhook test``: try a Schedule's webhook before its time.
+"""``duepoint webhook``: try a Schedule's webhook before its time, and check what was received.
 
-Sends one delivery of a manifest's webhook exactly as a worker would, from here: same code, same
-signature, a slot of now. It needs no cluster.
+``test`` sends one delivery of a manifest's webhook exactly as a worker would, from here: same code,
+same signature, a slot of now. ``verify`` answers for a receiver whether a captured request was
+signed with a secret, and if not, why. Neither needs a cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _assigned(text: str) -> tuple[str, str, str]:
 
 @click.group("webhook", cls=grouping.CommandGroup)
 def webhook() -> None:
-    """Try a Schedule's webhook before its time."""
+    """Send a sample of a Schedule's webhook; check a request that was received."""
 
 
 @webhook.command("test")
@@ -125,3 +126,61 @@ def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> Schedul
         raise errors.InvalidSetting(", ".join(files), f"has no Schedule with {wanted}")
     names = ", ".join(spec.name for spec in webhooks[:8])
     raise errors.InvalidSetting("--name", f"there are several webhooks; write one of {names}")
+
+
+@webhook.command("verify")
+@click.option(
+    "--secret",
+    "secrets",
+    metavar="SECRET",
+    multiple=True,
+    help="whsec_..., or the public key whpk_...; may be repeated.",
+)
+@click.option(
+    "--secret-file", "secret_files", metavar="FILE", multiple=True, help="The same, from a file."
+)
+@click.option(
+    "--request",
+    metavar="FILE",
+    help="The request as it came: headers, an empty line, the body. Unset: standard input.",
+)
+@click.option("--headers", metavar="FILE", help="Its headers alone, as lines or as JSON.")
+@click.option("--body", metavar="FILE", help="Its body alone, byte for byte.")
+@click.option(
+    "--tolerance",
+    "tolerance_us",
+    default="5m",
+    metavar="DURATION",
+    type=options.DURATION_US,
+    show_default=True,
+    help="How far its time may be from --at; 0s does not look at it.",
+)
+@click.option("--at", default="now", metavar="TIME", show_default=True, help="When it came.")
+@options.output_format
+def verify(
+    *,
+    secrets: tuple[str, ...],
+    secret_files: tuple[str, ...],
+    request: str | None,
+    headers: str | None,
+    body: str | None,
+    tolerance_us: int,
+    at: str,
+    form: str,
+) -> None:
+    """Check the signature of a request that was received.
+
+    Exit code 0: it is ours; 1: it is not, and why; 2: there is nothing to check.
+    """
+    from duepoint.cli import verification  # noqa: PLC0415 - only this command needs it
+
+    captured = verification.request(request, headers, body)
+    verdict = verification.judge(
+        captured,
+        verification.verifiers(secrets, secret_files),
+        tolerance_us=tolerance_us,
+        at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
+    )
+    verification.show(verdict, form)
+    if not verdict.is_valid:
+        raise click.exceptions.Exit(output.FAILED)

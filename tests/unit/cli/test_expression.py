@@ -1,4 +1,4 @@
-"""`duepoint next`: exact, in order, and clear about what is wrong."""
+"""`duepoint next` and `explain`: exact, in order, and clear about what is wrong."""
 
 from __future__ import annotations
 
@@ -137,8 +137,9 @@ BAD_COUNTS = [
 
 
 @pytest.mark.parametrize(("arguments", "says"), BAD_QUESTIONS)
-def test_a_bad_question_is_one_line_and_exit_code_2(refused, arguments, says):
-    assert says in refused("next", *arguments)
+@pytest.mark.parametrize("command", ["next", "explain"])
+def test_a_bad_question_is_one_line_and_exit_code_2(refused, command, arguments, says):
+    assert says in refused(command, *arguments)
 
 
 @pytest.mark.parametrize(("count", "says"), BAD_COUNTS)
@@ -148,7 +149,7 @@ def test_a_bad_count_is_one_line_and_exit_code_2(refused, count, says):
 
 def test_an_unknown_command_is_told_with_the_nearest_one(refused):
     assert 'did you mean "next"?' in refused("nxt")
-    assert "write one of run, next, validate" in refused("frobnicate")
+    assert "write one of run, next, explain" in refused("frobnicate")
 
 
 # -- in plain words ------------------------------------------------------------------------------
@@ -159,8 +160,12 @@ ASKED = ("--from", "2026-12-01T00:00:00Z")
 @pytest.fixture
 def explain(duepoint):
     def run(text, *arguments):
-        answer = duepoint("next", text, *ASKED, *arguments, "-o", "table")
+        answer = duepoint("explain", text, *ASKED, *arguments)
         assert (answer.code, answer.err) == (0, "")
+        assert (
+            duepoint("next", text, *ASKED, *arguments, "-o", "table", "--count", "3").out
+            == answer.out
+        )
         return answer.out
 
     return run

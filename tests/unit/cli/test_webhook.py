@@ -1,4 +1,4 @@
-"""`duepoint webhook test`, as somebody without a cluster uses them."""
+"""`duepoint webhook test` and `verify`, as somebody without a cluster uses them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import pytest
 import standardwebhooks
 
+from duepoint.targets.webhook import signing
 from tests.support import receiver, vaults
 
 SECRET = vaults.WHSEC
@@ -108,6 +109,18 @@ def test_a_dry_run_sends_nothing_and_verifies(duepoint):
     (row,) = shown.rows
     assert row["accepted"] is None
     standardwebhooks.Webhook(SECRET).verify(row["body"], row["headers"])
+    verified = duepoint("webhook", "verify", "--secret", SECRET, given=shown.out)
+    assert (verified.code, verified.out[:6]) == (0, "valid:")
+
+
+def test_the_text_of_a_dry_run_is_a_request_that_verifies(duepoint, tmp_path):
+    shown = duepoint("webhook", "test", "-f", "-", "--dry-run", *GIVEN, given=SIGNED)
+    (tmp_path / "request.txt").write_text(shown.out)
+    verified = duepoint(
+        "webhook", "verify", "--secret", SECRET, "--request", str(tmp_path / "request.txt")
+    )
+    assert (verified.code, verified.out[:6]) == (0, "valid:"), verified.err
+    assert shown.err == "duepoint: not sent\n"
 
 
 def test_secrets_come_from_files_and_are_not_shown(duepoint, tmp_path):
@@ -163,3 +176,132 @@ def test_of_several_webhooks_one_has_to_be_named(refused, duepoint):
         "webhook", "test", "-f", "-", "--dry-run", "--name", "weekly", "-o", "json", given=text
     )
     assert json.loads(answer.rows[0]["body"])["data"]["schedule"]["name"] == "weekly"
+
+
+# -- verify ---------------------------------------------------------------------------------------
+
+AT = "2026-03-01T12:00:00Z"
+STAMP = "1772366400"
+BODY = b'{"a":1,"b":"x"}'
+
+
+def raw(body=BODY, sent=BODY, secret=SECRET, ending="\r\n", **changes) -> bytes:
+    """A captured request, signed over ``sent``."""
+    headers = {
+        "Webhook-Id": "msg_1",
+        "Webhook-Timestamp": STAMP,
+        "Webhook-Signature": signing.header([signing.signer(secret)], "msg_1", STAMP, sent),
+    } | changes
+    lines = ["POST /hook HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items() if v), "", ""]
+    return ending.join(lines).encode() + body
+
+
+def verify(duepoint, given, *arguments):
+    return duepoint("webhook", "verify", "--secret", SECRET, "--at", AT, *arguments, given=given)
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\n"])
+def test_a_captured_request_is_valid(duepoint, ending):
+    answer = verify(duepoint, raw(ending=ending))
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == f"valid: msg_1, sent {AT}, signed with secret 1\n"
+
+
+def test_headers_and_body_may_stand_in_files_of_their_own(duepoint, tmp_path):
+    head, _, body = raw().partition(b"\r\n\r\n")
+    (tmp_path / "headers").write_bytes(head)
+    (tmp_path / "body").write_bytes(body)
+    files = ("--headers", str(tmp_path / "headers"), "--body", str(tmp_path / "body"))
+    assert verify(duepoint, None, *files).code == 0
+    as_json = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+    (tmp_path / "headers").write_text(json.dumps({k: [v] for k, v in as_json.items()}))
+    assert verify(duepoint, None, *files).code == 0
+
+
+def test_one_of_several_secrets_is_enough_and_named(duepoint):
+    answer = duepoint(
+        "webhook", "verify", "--secret", OTHER, "--secret", SECRET, "--at", AT, "-o", "json",
+        given=raw(),
+    )  # fmt: skip
+    assert answer.rows[0] == {
+        "valid": True, "webhookId": "msg_1", "sentAt": AT, "secret": 2, "reason": "",
+    }  # fmt: skip
+
+
+def test_a_public_key_verifies(duepoint, tmp_path):
+    whsk = "whsk_" + base64.b64encode(bytes(range(32))).decode()
+    public = signing.signer(whsk).public.public_bytes_raw()
+    (tmp_path / "key").write_text("whpk_" + base64.b64encode(public).decode() + "\n")
+    arguments = ("webhook", "verify", "--secret-file", str(tmp_path / "key"), "--at", AT)
+    assert duepoint(*arguments, given=raw(secret=whsk)).code == 0
+    assert duepoint(*arguments, given=raw()).code == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (raw(secret=OTHER), "another secret"),
+        (raw(body=BODY + b"\n"), "line break"),
+        (raw(body=b'{"a": 1, "b": "x"}'), "printed anew"),
+        (raw(body=b"{}"), "another secret"),
+        (raw(body=b"{}", sent=b""), "without a body"),
+        (raw(**{"Webhook-Signature": ""}), "webhook-signature is missing"),
+        (raw(**{"Webhook-Id": ""}), "webhook-id is missing"),
+        (raw(**{"Webhook-Timestamp": "yesterday"}), "no time"),
+        (raw(**{"Webhook-Timestamp": "9" * 40}), "no time"),
+        (raw(**{"Webhook-Signature": "v9,abc garbage"}), "no entry"),
+        (b"", "webhook-id is missing"),
+        (b"\xff\xfe\x00", "webhook-id is missing"),
+    ],
+)
+def test_why_a_request_is_not_valid(duepoint, given, words):
+    answer = verify(duepoint, given)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith("duepoint: not valid: ")
+    assert words in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_an_old_request_is_not_valid_unless_its_time_is_left_alone(duepoint):
+    old = ("--at", "2026-03-01T13:00:00Z")
+    answer = verify(duepoint, raw(), *old)
+    assert answer.code == 1
+    assert "3600 s before" in answer.err
+    assert verify(duepoint, raw(), *old, "--tolerance", "0s").code == 0
+    assert verify(duepoint, raw(), *old, "--tolerance", "2h").code == 0
+    early = verify(duepoint, raw(), "--at", "2026-03-01T11:00:00Z")
+    assert "after" in early.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "--secret"),
+        (("--secret", "canary-secret"), "whsec_"),
+        (("--secret", SECRET, "--request", "/no/such"), "/no/such"),
+        (("--secret", SECRET, "--body", "/no/such"), "--headers"),
+        (("--secret", SECRET, "--request", "-", "--body", "-"), "--request"),
+        (("--secret", SECRET, "--tolerance", "soon"), "--tolerance"),
+        (("--secret", SECRET, "--at", "soon"), "--at"),
+    ],
+)
+def test_a_wrong_option_is_exit_code_2(refused, arguments, words):
+    line = refused("webhook", "verify", *arguments, given="")
+    assert words in line
+    assert "canary" not in line
+
+
+@pytest.mark.parametrize(
+    "given", ['{"header": 1}', '{"a": ' * 20_000 + "1" + "}" * 20_000], ids=["header", "deep"]
+)
+def test_json_of_another_form_is_exit_code_2(refused, given):
+    line = refused("webhook", "verify", "--secret", SECRET, given=given)
+    assert '{"headers"' in line
+
+
+def test_of_noise_little_is_repeated_and_nothing_that_moves_a_terminal(duepoint):
+    noise = b"\n".join(b"\x9b31m\x1b]0;" + b"\xff\x00" * 1000 + b": x" for _ in range(50))
+    answer = verify(duepoint, noise)
+    assert answer.code == 1
+    assert len(answer.err) < 4000
+    assert answer.err.replace("\n", "").isprintable()

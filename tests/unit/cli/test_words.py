@@ -72,7 +72,7 @@ def write_kubeconfig(path: Path, url: str) -> None:
         (("backfill", "x"), "--from: is missing; write --from TIME (duepoint backfill -h"),
         (("simulate", "x"), "--from: is missing; write --from TIME (duepoint simulate -h"),
         (("why", "x", "--at"), "--at: its value is missing; write --at VALUE"),
-        (("next",), "the expression is missing; put the expression into quotes"),
+        (("explain",), "the expression is missing; put the expression into quotes"),
         (
             ("why", "x", "--redis-url", "redis://h:6379"),
             "--redis-url: is read for a slot only; add",

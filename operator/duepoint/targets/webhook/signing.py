@@ -1,4 +1,4 @@
-"""Signatures as Standard Webhooks has them: what is signed, and with which secrets.
+"""Signatures as Standard Webhooks has them: what is signed, with which secrets, how it is checked.
 
 ``webhook-signature`` is a list, one entry for each secret, so that a receiver that knows only the
 old or only the new one of two is content while they rotate. ``whsec_`` secrets sign with
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 HMAC_PREFIX = "whsec_"
 PRIVATE_PREFIX = "whsk_"
+PUBLIC_PREFIX = "whpk_"
 
 #: Bytes of an HMAC secret: fewer can be guessed, more add nothing.
 _HMAC_BYTES = range(24, 65)
@@ -40,15 +41,34 @@ class Hmac:
         """An entry of the header, such as ``v1,K5oZ...``."""
         return "v1," + _text(hmac.digest(self.key, content, "sha256"))
 
+    def accepts(self, content: bytes, entry: str) -> bool:
+        """Whether an entry of the header is this content's signature."""
+        return hmac.compare_digest(self.sign(content).encode(), entry.encode())
+
 
 @dataclass(frozen=True, slots=True)
 class Ed25519:
-    """ed25519 with a private key."""
+    """ed25519; with a public key alone it only verifies."""
 
-    private: ed25519.Ed25519PrivateKey = field(repr=False)
+    public: ed25519.Ed25519PublicKey = field(repr=False)
+    private: ed25519.Ed25519PrivateKey | None = field(default=None, repr=False)
 
     def sign(self, content: bytes) -> str:
+        if self.private is None:
+            raise ValueError("a public key does not sign")
         return "v1a," + _text(self.private.sign(content))
+
+    def accepts(self, content: bytes, entry: str) -> bool:
+        from cryptography import exceptions  # noqa: PLC0415 - see above
+
+        version, _, text = entry.partition(",")
+        if version != "v1a":
+            return False
+        try:
+            self.public.verify(base64.b64decode(text, validate=True), content)
+        except (exceptions.InvalidSignature, ValueError):
+            return False
+        return True
 
 
 Signer = Hmac | Ed25519
@@ -65,6 +85,13 @@ def signer(text: str) -> Signer:
         f'does not begin with {HMAC_PREFIX} or {PRIVATE_PREFIX}; make one with: echo "{HMAC_PREFIX}'
         '$(openssl rand -base64 32)"'
     )
+
+
+def verifier(text: str) -> Signer:
+    """What checks signatures: a ``whsec_``, a ``whpk_``, or a ``whsk_`` by its public half."""
+    if text.strip().startswith(PUBLIC_PREFIX):
+        return _public_key(text.strip())
+    return signer(text)
 
 
 def signed_content(webhook_id: str, timestamp: str, body: bytes) -> bytes:
@@ -98,9 +125,21 @@ def _private_key(text: str) -> Ed25519:
             f"holds {len(key)} bytes after {PRIVATE_PREFIX}; write an ed25519 key of 32 or 64 bytes"
         )
     private = ed25519.Ed25519PrivateKey.from_private_bytes(key[:_SEED_BYTES])
-    if key[_SEED_BYTES:] not in (b"", private.public_key().public_bytes_raw()):
+    public = private.public_key()
+    if key[_SEED_BYTES:] not in (b"", public.public_bytes_raw()):
         raise ValueError("holds a public key that is not its private key's")
-    return Ed25519(private)
+    return Ed25519(public, private)
+
+
+def _public_key(text: str) -> Ed25519:
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - see above
+
+    key = _bytes(text.removeprefix(PUBLIC_PREFIX), PUBLIC_PREFIX)
+    if len(key) != _SEED_BYTES:
+        raise ValueError(
+            f"holds {len(key)} bytes after {PUBLIC_PREFIX}; an ed25519 public key has 32"
+        )
+    return Ed25519(ed25519.Ed25519PublicKey.from_public_bytes(key))
 
 
 def _bytes(text: str, prefix: str) -> bytes:

@@ -51,6 +51,23 @@ def test_a_secret_of_another_form_is_refused_and_not_repeated(text, words):
     assert refused.value.__cause__ is None
 
 
+def test_a_public_key_verifies_and_does_not_sign():
+    private = signing.signer("whsk_" + b64(bytes(range(32))))
+    public = signing.verifier("whpk_" + b64(private.public.public_bytes_raw()))
+    assert public.accepts(b"x", private.sign(b"x"))
+    assert not public.accepts(b"y", private.sign(b"x"))
+    with pytest.raises(ValueError, match="does not sign"):
+        public.sign(b"x")
+
+
+@pytest.mark.parametrize(
+    "entry", ["", "v1", "v1,", "v1a,", "v1a,%%%", "v2,AAAA", "v1a," + b64(b"x")]
+)
+@pytest.mark.parametrize("text", [SECRET, "whsk_" + b64(bytes(32))], ids=["hmac", "ed25519"])
+def test_garbage_is_no_signature(text, entry):
+    assert not signing.verifier(text).accepts(b"x", entry)
+
+
 @pytest.mark.parametrize("text", [SECRET, "whsk_" + b64(b"canary-canary-canary-canary-1234")])
 def test_a_signer_does_not_show_its_secret(text):
     assert text[6:] not in repr(signing.signer(text))
