@@ -19,6 +19,7 @@ SCHEDULE = {
     "spec": {"schedule": "0 2 * * *", "jobTemplate": {}},
 }
 _JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+_RUNS = f"/apis/duepoint.dev/v1alpha1/namespaces/{NAMESPACE}/scheduleruns"
 _SCHEDULE = f"/apis/duepoint.dev/v1alpha1/namespaces/{NAMESPACE}/schedules/nightly"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 OVER = [{"type": "Complete", "status": "True"}]
@@ -66,6 +67,7 @@ class RunServer:
         self.url = ""
         self.jobs: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, dict[str, Any]] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
         self.refusals: dict[str, scriptedapi.Handler] = {}
         self.lists = 0
 
@@ -84,6 +86,13 @@ class RunServer:
                 "creationTimestamp": created,
             },
             "status": {"conditions": conditions or []},
+        }
+
+    def set_run(self, name: str, created: str, **spec: Any) -> None:
+        """A ScheduleRun of the Schedule."""
+        self.runs[name] = {
+            "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": created},
+            "spec": {"scheduleName": "nightly", **spec},
         }
 
     def set_pod(
@@ -109,11 +118,13 @@ class RunServer:
 
     def _objects(self) -> dict[str, dict[str, Any]]:
         """By path."""
-        listed = {_JOBS: self.jobs, PODS: self.pods}
+        listed = {_JOBS: self.jobs, _RUNS: self.runs, PODS: self.pods}
         found = {
             path: {"items": list(items.values()), "metadata": {"resourceVersion": "1"}}
             for path, items in listed.items()
         }
+        for path in (_JOBS, _RUNS):
+            found |= {f"{path}/{name}": item for name, item in listed[path].items()}
         return found | {_SCHEDULE: SCHEDULE}
 
 

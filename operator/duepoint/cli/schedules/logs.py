@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -13,10 +14,14 @@ from typing import Any
 import click
 
 from duepoint import errors
-from duepoint.cli import cluster, instants, options
+from duepoint.cli import cluster, instants, options, output
 from duepoint.cli.cluster import ClusterSession
 from duepoint.cli.schedules import facts, gathering
 from duepoint.cli.schedules.facts import ScheduleFacts
+from duepoint.controller.status import texts
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobbuilder, schedules
+from duepoint.kube import jobs as kube_jobs
 
 #: A Pod that is being created is waited for so long, though the log is not followed.
 _STARTS_WITHIN_SECONDS = 10.0
@@ -69,15 +74,21 @@ async def _job_to_read(
     """The name of the Job that is meant and its namespace, once a Pod of it has a log."""
     async with cluster.session(place) as server:
         known = facts.of_object(await gathering.schedule(server, name))
-        job = _chosen(known, await gathering.job_objects(server, known), at)
-        job_name = str(job["metadata"]["name"])
+        jobs = await gathering.job_objects(server, known)
+        run = await _triggered(server, known, jobs) if at is None else None
+        job_name = ""
         patience_seconds = None if follows else _STARTS_WITHIN_SECONDS
         try:
             async with asyncio.timeout(patience_seconds) as limit:
+                job = await _job_of(server, *run) if run else _chosen(known, jobs, at)
+                job_name = str(job["metadata"]["name"])
                 has_pod = await _wait_for_pod(server, job_name, is_over=gathering.is_over(job))
         except TimeoutError:
             if not limit.expired():
                 raise
+            if run and not job_name:
+                message = f"ScheduleRun {run[0]} has no Job yet; write --follow to wait for it"
+                raise errors.InvalidSetting("NAME", message) from None
             has_pod = True  # kubectl says what it waits for
         if not has_pod:
             message = f"Job {job_name} has no Pod: duepoint why {name} -n {server.namespace}"
@@ -86,12 +97,67 @@ async def _job_to_read(
 
 
 async def _wait_for_pod(server: ClusterSession, job_name: str, *, is_over: bool) -> bool:
-    """Wait for a Pod that has started or cannot start; return whether there is one."""
+    """Wait until the newest Pod has started or cannot start; return whether there is one."""
     while True:
         pods = await gathering.pods(server, job_name)
-        if is_over or any(map(gathering.has_log, pods)):
+        if is_over or (pods and gathering.has_log(pods[-1])):
             return bool(pods)
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _triggered(
+    server: ClusterSession, known: ScheduleFacts, jobs: list[Any]
+) -> tuple[str, str] | None:
+    """The newest run that ``duepoint trigger`` asked for, while it goes on, and its Job's name.
+
+    None: a Job is newer, the Schedule makes none, or who asks may not list ScheduleRuns.
+    """
+    if known.target and not known.target.startswith("Job"):
+        return None
+    path = schedules.collection(server.namespace, plural=schedules.RUN_PLURAL)
+    try:
+        listed = (await gathering.get(server, path)).get("items") or ()
+    except kube_errors.Forbidden:
+        return None
+    since_us = max(map(_created_us, jobs), default=0)
+    found = [
+        run
+        for run in listed
+        if run["spec"].get("scheduleName") == known.name and "trigger" in run["spec"]
+        if _created_us(run) >= since_us and not gathering.is_over(run)
+    ]
+    if not found:
+        return None
+    run = max(found, key=_created_us)
+    slot_us = _created_us(run)
+    if (named := run["spec"]["trigger"].get("scheduledTime")) is not None:
+        slot_us = texts.instant_us(named)
+    metadata = run["metadata"]
+    return metadata["name"], jobbuilder.name_of(known.name, slot_us, metadata["uid"])
+
+
+async def _job_of(server: ClusterSession, run_name: str, job_name: str) -> Any:  # noqa: ANN401 - JSON
+    """The Job of a run, once it exists; raises errors.InvalidSetting where it never will."""
+    run_path = schedules.path(server.namespace, run_name, plural=schedules.RUN_PLURAL)
+    is_said = False
+    while True:
+        try:
+            is_over = gathering.is_over(await gathering.get(server, run_path))
+        except kube_errors.NotFound:
+            is_over = True
+        with contextlib.suppress(kube_errors.NotFound):
+            return await gathering.get(server, kube_jobs.path(server.namespace, job_name))
+        if is_over:
+            message = f"ScheduleRun {run_name} ended without a Job: kubectl describe schedulerun"
+            raise errors.InvalidSetting("NAME", f"{message} {run_name} -n {server.namespace}")
+        if not is_said:
+            output.complain(f"waiting for the Job of ScheduleRun {run_name}")
+            is_said = True
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _created_us(thing: Any) -> int:  # noqa: ANN401 - JSON
+    return texts.instant_us(thing["metadata"].get("creationTimestamp"))
 
 
 def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # noqa: ANN401 - JSON
