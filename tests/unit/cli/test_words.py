@@ -218,8 +218,10 @@ def give_a_run(cluster: Cluster, namespace: str, name: str) -> None:
         "spec": {"containers": [{"name": "main"}]},
         "status": {"phase": "Running"},
     }
+    schedules = COLLECTION.replace("shop", namespace)
     cluster.answers |= {
-        f"{COLLECTION.replace('shop', namespace)}/{name}": (200, schedule),
+        f"{schedules}/{name}": (200, schedule),
+        schedules.replace("/schedules", "/scheduleruns"): (200, {"items": []}),
         f"/apis/batch/v1/namespaces/{namespace}/jobs": (200, {"items": [job]}),
         f"/api/v1/namespaces/{namespace}/pods": (200, {"items": [pod], "metadata": {}}),
     }
