@@ -179,10 +179,7 @@ class Reconciler:
 
         for number in range(_MOST_ROUNDS):
             # Decide; anew where the queue holds another definition than it did when it was read.
-            # Of one as it was made nothing is stored; where that is wrong, storing says so.
-            stored = None
-            if number > 0 or not _is_unanswered(seen):
-                stored = await self.stored(wanted.uid, wanted.namespace)
+            stored = await self.stored(wanted.uid, wanted.namespace)
             if stored is None and number > 1:
                 await self._remove_definition(seen)  # it is there, and a text it names is lost
             made = self._decide(wanted, stored, status, task)
@@ -272,8 +269,8 @@ class Reconciler:
     async def store_absent(self, listed: Sequence[Observed]) -> frozenset[str]:
         """Store those of which the queue holds nothing by one call: an emptied queue is filled so.
 
-        What has to be asked about, or is wrong, is left out. Returns the uids of what was stored;
-        all others are still to be reconciled.
+        What has to be asked about, or is wrong, is left out. Returns the uids of which the status
+        says already what is true now; all others are still to be reconciled.
         """
         others, now_us = self._term.services, self._term.clock.now_us()
         found: list[tuple[plan.ArmingPlan, spec.ScheduleSpec, Observed, plan.PublishedStatus]] = []
@@ -303,13 +300,11 @@ class Reconciler:
         except (errors.InvalidSpec, errors.QueueUnavailable):
             return frozenset()  # which of them, and why, shows when each is alone
         done = set()
-        for (made, wanted, seen, status), armed in zip(found, answers, strict=True):
+        for (made, _, seen, status), armed in zip(found, answers, strict=True):
             if others.store.is_deleted(seen.uid):  # it may have been removed before it was stored
                 others.store.bury(seen)
-            elif armed is Armed.APPLIED:
-                is_reported = self._is_reported(seen, status, made)
-                report = None if is_reported else statusconditions.ready(wanted, made)
-                self._record(Task(seen=seen, since_us=now_us), report, made.definition)
+            elif armed is Armed.APPLIED and self._is_reported(seen, status, made):
+                self._record(Task(seen=seen, since_us=now_us), None, made.definition)
                 done.add(seen.uid)
         return frozenset(done)
 
@@ -531,11 +526,6 @@ class Reconciler:
             seen.generation, reason, message, settled_us=settled_us, timing_hash=timing_hash
         )
         self._term.services.reporter.report(seen.uid, report)
-
-
-def _is_unanswered(seen: Observed) -> bool:
-    """Whether it is as it was made: nothing of it can be in the queue."""
-    return seen.generation == 1 and published.observed_generation(seen.status) < 1
 
 
 def _count(result: str, seen: Observed) -> None:
