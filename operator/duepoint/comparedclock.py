@@ -2,10 +2,10 @@
 
 A clock that is an hour wrong must not arm a slot in the past, skip one, or sign what a receiver
 then refuses. So a process begins its work only once its machine's clock was found right: within
-``LIMIT_US`` of Redis's or, where Redis's differs, of the API server's. From then on its time goes
-by the monotonic clock, which no step moves, and is set to the machine's again at each comparison
-that finds it right. A process whose machine's clock is set wrong later works on by the right
-time; it is not ready and says so, so that the clock gets mended.
+``LIMIT_US`` of Redis's or, where Redis's differs or is not known, of the API server's. From then on
+its time goes by the monotonic clock, which no step moves, and is set to the machine's again at each
+comparison that finds it right. A process whose machine's clock is set wrong later works on by the
+right time; it is not ready and says so, so that the clock gets mended.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class ClockWatch:
             try:
                 await self.compare(redis_time)
             except (errors.TryLater, errors.WorldChanged) as trouble:
-                telemetry.logger.debug("clocks not compared", error=str(trouble))
+                telemetry.logger.debug("Redis's time is not known", error=str(trouble))
+                if not self.right.is_set():
+                    await self._compare_with_the_api_server()
             is_right = self.right.is_set() and not self._trouble
             await self._clock.sleep(_COMPARE_SECONDS if is_right else _DOUBT_SECONDS)
 
@@ -117,7 +119,10 @@ class ClockWatch:
             raise errors.TryLater(self._trouble or "the clocks are not compared yet") from None
 
     async def compare(self, redis_time: Callable[[], Awaitable[int]]) -> None:
-        """Ask Redis for its time, and judge this machine's clock by it."""
+        """Ask Redis for its time, and judge this machine's clock by it.
+
+        Raises TryLater or WorldChanged where Redis does not answer.
+        """
         asked = self._clock.monotonic()
         skew_us = self._clock.skew_from(await redis_time(), asked)
         if skew_us is None:
@@ -134,6 +139,21 @@ class ClockWatch:
                 trouble += f" and {_apart(api_skew_us)} the API server's; set it"
             else:
                 trouble = ""  # Redis's is wrong
+        self._judge(trouble)
+
+    async def _compare_with_the_api_server(self) -> None:
+        """A process whose Redis is away begins as well: its work then says what is wrong."""
+        skew_us = await self._api_skew_us()
+        if skew_us is not None:
+            wrong = abs(skew_us) > LIMIT_US
+            self._judge(
+                f"this machine's clock is {_apart(skew_us)} the API server's, and Redis's is not"
+                " known; set the clock that is wrong"
+                if wrong
+                else ""
+            )
+
+    def _judge(self, trouble: str) -> None:
         if trouble:
             self._health.unwell(PART, trouble)
         else:

@@ -128,7 +128,7 @@ async def test_a_worker_killed_between_the_entry_and_the_post_blocks_nobody(stac
     await operator.wait_until_ready()
     async with proxy.between(*api_of(stack)) as between:
         login = stack.login("worker", f"https://127.0.0.1:{between.port}")
-        doomed = stack.worker("doomed", kubeconfig=str(login), lease_seconds=str(LEASE_SECONDS))
+        doomed = stack.worker("doomed", KUBECONFIG=str(login), lease_seconds=str(LEASE_SECONDS))
         await doomed.wait_until_ready()
         spec = {"concurrencyPolicy": "Forbid", "jobTemplate": template()}
         await stack.apply("warm", {"schedule": in_seconds(2), **spec})

@@ -49,7 +49,7 @@ async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack,
     await operator.wait_until_ready()
     async with proxy.between(*api_of(stack)) as between:
         login = stack.login("worker", f"https://127.0.0.1:{between.port}")
-        doomed = stack.worker("doomed", kubeconfig=str(login), lease_seconds=str(LEASE_SECONDS))
+        doomed = stack.worker("doomed", KUBECONFIG=str(login), lease_seconds=str(LEASE_SECONDS))
         await doomed.wait_until_ready()
         # One Job first: its connection stays open, so that only a POST meets the closed gate.
         await stack.apply("warm", a_job(in_seconds(2)))
@@ -126,7 +126,7 @@ async def test_a_paused_worker_sends_nothing_late_once_its_claim_was_taken_over(
     await operator.wait_until_ready()
     async with proxy.between(*api_of(stack)) as between:
         login = stack.login("worker", f"https://127.0.0.1:{between.port}")
-        paused = stack.worker("paused", kubeconfig=str(login), lease_seconds=str(LEASE_SECONDS))
+        paused = stack.worker("paused", KUBECONFIG=str(login), lease_seconds=str(LEASE_SECONDS))
         await paused.wait_until_ready()
         between.forward.clear()
         await stack.apply("task", a_job(in_seconds(2)))

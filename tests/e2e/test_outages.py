@@ -72,7 +72,7 @@ async def test_the_api_server_away_does_not_stop_webhooks_and_delays_jobs(stack)
     await operator.wait_until_ready()
     async with proxy.between(parts.hostname, parts.port) as between:
         login = stack.login("worker", f"https://127.0.0.1:{between.port}")
-        worker = stack.worker(kubeconfig=str(login))
+        worker = stack.worker(KUBECONFIG=str(login))
         await worker.wait_until_ready()
         await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook()})
         task = {"schedule": "@every 3s", "catchUpPolicy": "All", "jobTemplate": JOB_TEMPLATE}

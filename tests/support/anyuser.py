@@ -34,5 +34,5 @@ def prefix() -> tuple[str, ...]:
 
     Variables that are set for the command itself stay.
     """
-    ours = [name for name in os.environ if name != "PATH"]
+    ours = [name for name in os.environ if name not in {"PATH", "KUBECONFIG"}]
     return (*_UNSHARE, "env", *(f"--unset={name}" for name in ours))

@@ -59,6 +59,20 @@ def test_before_a_comparison_a_process_is_not_ready():
     assert not process.watch.right.is_set()
 
 
+@pytest.mark.parametrize(("own", "is_right"), [(0, True), (HOUR, False)])
+async def test_while_redis_is_away_a_process_begins_by_the_api_servers_clock(own, is_right):
+    process = Process(own=own)
+
+    async def away() -> int:
+        raise errors.TryLater("away")
+
+    running = asyncio.create_task(process.watch.run(away))
+    await process.truth.advance(3)
+    running.cancel()
+    assert process.watch.right.is_set() is is_right
+    assert ("3600.0 s ahead" in process.health.troubles().get("clock", "")) is not is_right
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{}, {"redis": HOUR}, {"redis": -HOUR}, {"api": HOUR}, {"own": SECOND, "api": None}],
