@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from duepoint.controller import plan
 from duepoint.controller.schedules import fingerprints
+from duepoint.controller.schedules.reconcile import Reconcile
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import virtualqueue
 from tests.support.builders import at
@@ -24,7 +25,7 @@ def texts(world: World, name: str = "nightly") -> tuple[str, ...]:
 
 async def compared(world: World) -> None:
     """A complete list was compared with the queue, and what came of it is done."""
-    await world.resync.compare()
+    await world.resync.run()
     await world.clock.advance(3)
 
 
@@ -132,13 +133,17 @@ async def test_no_slot_is_lost_while_its_content_is_replaced_by_a_leader_with_an
     world.queue.change_blob_key(b"another key of more than 32 bytes")
     target = RecordingTarget(world.clock)
     now_us = world.clock.now_us
-    decide = plan.decide
+    apply = Reconcile.apply
 
-    def late(*given, **named):
-        return decide(*given, **{**named, "acts_us": now_us() + ahead})
+    def late(look):
+        return msgspec.structs.replace(look, acts_us=now_us() + ahead)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "decide", late)
+        patch.setattr(
+            Reconcile,
+            "apply",
+            lambda self, looks, **kind: apply(self, [late(look) for look in looks], **kind),
+        )
         async with a_worker(world, target), world.leader(epoch=2):
             await world.clock.advance(20)
     slots = sorted(firing.slot_us for firing in target.fired)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.unit.controller.world import World
@@ -13,7 +15,9 @@ def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     upsert = world.queue.writer.upsert
 
     async def counted(wanted, epoch):
-        counts["together" if len(wanted) > 1 else "alone"] += len(wanted)
+        works = asyncio.current_task().get_coro().__qualname__
+        kind = "together" if works == "WorkQueue._work_batches" else "alone"
+        counts[kind] += len(wanted)
         return await upsert(wanted, epoch)
 
     monkeypatch.setattr(world.queue.writer, "upsert", counted)
@@ -29,8 +33,8 @@ async def test_an_emptied_queue_is_filled_together(monkeypatch):
         writes = world.status_writes()
         await world.lose_redis()
         counts = _counted(world, monkeypatch)
-        await world.resync.compare()
-        await world.clock.settle()
+        await world.resync.run()
+        await world.clock.advance(1)  # a crowd is waited for
         assert counts == {"together": 40, "alone": 0}
         assert {one.identity: one.rule for one in world.definitions()} == {
             one.identity: one.rule for one in held

@@ -7,7 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from duepoint.controller.maintenance import fallbacks
+from duepoint.controller.maintenance import overdue
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.delayqueue.repair.fallbacks import Overdue
@@ -45,9 +45,9 @@ class Known:
 
 
 def again(one: Overdue, known: Known, **options):
-    endings = fallbacks.Endings(states=known, jobs=known, runs=known)
+    endings = overdue.Endings(states=known, jobs=known, runs=known)
     settled = endings.settled(one.definition, BACK)
-    return fallbacks.put_again(one, settled, endings, **options)
+    return overdue.put_again(one, settled, endings, **options)
 
 
 def a_slot(kind: PointKind, slot_us: int, **record) -> StoredOccurrence:

@@ -29,7 +29,7 @@ def dropped() -> float:
 
 async def lose_the_index(world: World) -> None:
     await world.lose_redis()
-    await world.resync.compare()
+    await world.resync.run()
     await world.clock.settle()
 
 

@@ -95,7 +95,7 @@ async def test_a_newer_leader_ends_the_workers():
 # -- resync rhythm -----------------------------------------------------------------------------
 
 
-def a_resync(clock: FakeClock, troubles=()):
+def a_resync(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
     times: list[float] = []
     left = list(troubles)
 
@@ -107,8 +107,7 @@ def a_resync(clock: FakeClock, troubles=()):
     began = clock.monotonic()
     health = services.Health()
     term = a_term(clock, health=health)
-    made = Resync(term, store=None, reconciler=None)
-    made.compare = resync
+    made = Resync(term, compare=resync, every_seconds=every_seconds, listed=asyncio.Event())
     return made, times, health
 
 
@@ -131,7 +130,7 @@ async def test_a_resync_that_fails_is_repeated_and_told():
         await clock.settle()
         assert "resync" in health.troubles()
         assert not resync.first_done.is_set()
-        assert resync.listed.is_set()
+        assert resync._listed.is_set()
         await clock.advance(10)
         assert len(times) == 4
         assert health.troubles() == {}
@@ -145,7 +144,7 @@ async def an_index_watch(
 ):
     losses, term = [] if losses is None else losses, a_term(clock, queue=queue, epoch=EPOCH)
     term.services.resync.request = lambda: suspicions.append(clock.monotonic())
-    term.services.jobs.sync.late.record_lost_claims = losses.append
+    term.services.jobs.history.late.record_lost_claims = losses.append
     return IndexWatch(
         term,
         layout=await queue.membership.open(4, EPOCH),
