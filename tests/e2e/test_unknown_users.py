@@ -8,7 +8,7 @@ from tests.support.stack import Stack
 
 @anyuser.needed
 async def test_a_user_without_a_name_and_a_home_fires_schedules(stack: Stack) -> None:
-    prefix = anyuser.prefix()
+    prefix = anyuser.prefix("KUBECONFIG")
     operator, worker = stack.operator(prefix=prefix), stack.worker(prefix=prefix)
     api = stack.http_api(prefix=prefix)
     await stack.apply("plain", {"schedule": "@every 1s", "webhook": stack.webhook()})

@@ -29,10 +29,10 @@ def _is_allowed() -> bool:
 needed = pytest.mark.skipif(not _is_allowed(), reason="this machine allows us no user namespace")
 
 
-def prefix() -> tuple[str, ...]:
-    """What becomes the command behind it, as another user, with the path as its only variable.
+def prefix(*kept: str) -> tuple[str, ...]:
+    """What becomes the command behind it, as another user whose only variables are PATH and these.
 
     Variables that are set for the command itself stay.
     """
-    ours = [name for name in os.environ if name not in {"PATH", "KUBECONFIG"}]
+    ours = [name for name in os.environ if name not in {"PATH", *kept}]
     return (*_UNSHARE, "env", *(f"--unset={name}" for name in ours))
