@@ -13,7 +13,7 @@ WORKDIR /src
 COPY tools/uv-bin.lock pyproject.toml uv.lock ./
 # What runs, and the one tool that builds, each with its hashes.
 RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement uv-bin.lock \
- && uv export --no-cache --quiet --frozen --no-emit-project --no-dev --extra cli $(printf ' --extra %s' ${EXTRAS:-cli}) > runtime.lock \
+ && uv export --no-cache --quiet --frozen --no-emit-project --no-dev $(printf -- '--extra %s ' cli ${EXTRAS}) > runtime.lock \
  && uv export --no-cache --quiet --frozen --only-group build > build.lock
 # The environment gets no pip of its own: the base's pip fills it from outside.
 RUN python -m venv --without-pip /opt/duepoint \

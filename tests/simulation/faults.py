@@ -101,10 +101,6 @@ class Event:
     def as_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
 
-    @classmethod
-    def of_json(cls, stored: dict[str, object]) -> Event:
-        return cls(**{**stored, "kind": Kind(str(stored["kind"]))})  # type: ignore[arg-type]
-
 
 #: A lease is 10 s, a Redis command is given up after 5 s, a request to the API server after 15 s.
 USUAL_AMOUNTS = {

@@ -161,10 +161,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         until = self.now_us + round(seconds * 1e6)
         process.paused_until_us = max(until, process.paused_until_us or 0)
 
-    def in_world(self, callback: Callable[..., object], *args: Any) -> Handle:
-        """Do this soon, on behalf of no process."""
-        return self.call_soon(callback, *args, context=self._world_context())
-
     def in_world_at(self, at_us: int, callback: Callable[..., object], *args: Any) -> Handle:
         """Do this at that instant, on behalf of no process."""
         handle = Handle(callback, args, self._world_context(), self.world, at_us / 1e6)

@@ -4,8 +4,8 @@ What a version knows of a zone from 2025 on is written in short as text (``data_
 with each rule, so that every replica agrees on every slot, independent of its version and of the
 zone files of its image or node: ``located`` reads such a text. A zone is known when the package's
 own list names it, letter for letter; so no text of a user ever becomes a file name unchecked. A
-loaded zone is a list of periods of constant offset; dst.py turns them and the user's choices into
-what the engine walks over.
+loaded zone is a list of periods of constant offset; ``cron`` turns them and the user's choices
+into what the engine walks over.
 
 The bytes of a compiled zone (RFC 8536, "TZif") are read here: ``zoneinfo`` answers "what is the
 offset then?", and the engine asks "until when does it stay?". Transitions are those listed in the

@@ -28,7 +28,6 @@ def _number(usual: int, most: int) -> Json:
 
 _WRITTEN: Final[Json] = schemas.plain_of(member.WrittenFields)["properties"]
 _ID: Final[Json] = schemas.plain_of(member.MemberRowFields)["properties"]["id"]
-_TIMES: Final = ("schedule", "at", "delay")
 _CONDITIONS: Final = ("ifMatch", "ifNoneMatch")
 
 

@@ -39,7 +39,7 @@ def test_no_zone_has_a_change_that_was_overlooked():
 
 
 def test_every_stretch_is_longer_than_the_overlap_before_it():
-    # Otherwise an overlap would reach over more than two stretches, which dst.py does not expect.
+    # Otherwise an overlap would reach over more than two stretches, which the engine never expects.
     for name, zone in DISTINCT.items():
         for index in range(1, len(zone.starts) - 1):
             lasts = zone.starts[index + 1] - zone.starts[index]

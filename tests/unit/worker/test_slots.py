@@ -45,12 +45,6 @@ class Making:
             self.begun.append(namespace)
             await self.done.wait()
 
-    async def wait_for_ends(self, count: int) -> None:
-        """Until so many were made or put off."""
-        while sum(one.done() for one in self._tasks) < count:
-            left = [one for one in self._tasks if not one.done()]
-            await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-
     async def end(self) -> None:
         for one in self._tasks:
             one.cancel()

@@ -52,7 +52,7 @@ _TEXTS = {"type": "object", "nullable": True, "additionalProperties": _TEXT}
 _TIME = {**_TEXT, "format": "date-time"}
 _NUMBER = {"type": "integer", "nullable": True, "format": "int64"}
 
-#: Fields of every object's metadata, in v1, and their schemas; metadata.py checks the names.
+#: Fields of every object's metadata, in v1, and their schemas; ``checks`` judges the names.
 METADATA: dict[str, Any] = {
     "annotations": _TEXTS,
     "creationTimestamp": _TIME,

@@ -53,16 +53,11 @@ def warnings_of_target(target: actions.Target) -> Iterator[Problem]:
     yield note(
         "spec.stream",
         "goes to Duepoint's own Redis; an installation without streams there"
-        " (ownStreams.enabled: false) refuses it: name another Redis in connectionSecretRef, or"
-        " write kafka or webhook instead",
+        " (ownStreams.bytesPerNamespace: 0) refuses it: name another Redis in connectionSecretRef,"
+        " or write kafka or webhook instead",
     )
-    most = ownstreams.MAX_LENGTH
-    if stream.max_length is not None and stream.max_length > most:
-        yield note(
-            "spec.stream.maxLength",
-            f"{stream.max_length} is refused unless the installation's"
-            f" ownStreams.maxLength is as large; it is {most} by default",
-        )
+    if (refusal := ownstreams.USUAL.refusal(target)) is not None:
+        yield note(refusal.path, refusal.message)
 
 
 def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:

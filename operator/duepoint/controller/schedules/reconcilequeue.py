@@ -78,10 +78,6 @@ class ReconcileQueue:
         batches = Batches(self._handle, _MOST_TOGETHER, _TOGETHER_WORKERS)
         await self._tasks.run(self._handle_alone, WORKERS, batches)
 
-    def unapplied(self) -> int:
-        """Objects that wait to be applied."""
-        return len(self._tasks)
-
     # -- one object ------------------------------------------------------------------------------
 
     async def _handle_alone(self, task: Task) -> float | None:

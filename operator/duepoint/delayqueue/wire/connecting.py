@@ -7,9 +7,9 @@ applied script.
 Passwords, CA and certificates are read from their files again at each connection: they may be
 rotated. Each new connection asks the server who it is (``greeting``).
 
-Limits of time are ours (``timelimits``), not redis-py's ``socket_timeout``: with that one set it
-sends under ``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while the
-bytes go out (python/cpython#81839).
+Limits of time are ours (``asyncio.timeout``), not redis-py's ``socket_timeout``: with that one set
+it sends under ``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while
+the bytes go out (python/cpython#81839).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The webhook target: one slot, one HTTP request, bounded in every direction.
 
-Owns the steps of a delivery and its time limits. ``preparation`` has what all deliveries of a
-webhook share: where it goes (``endpoints``) and what of it is secret (``credentials``). ``request``
-makes what is sent; ``duepoint.net`` decides whether it may, sends it and reads the response;
+Owns the steps of a delivery and its time limits. ``request`` has what all deliveries of a
+webhook share, where it goes (``endpoints``) and what of it is secret (``credentials``), and makes
+what is sent; ``duepoint.net`` decides whether it may, sends it and reads the response;
 ``response`` says what follows.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. What a delivery
