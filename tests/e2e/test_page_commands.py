@@ -1,4 +1,4 @@
-"""The commands on tutorials, how-tos and runbooks, run as a reader would.
+"""The commands on tutorials and how-tos, run as a reader would.
 
 One installation serves all pages (``tests.support.pagescene``). A test is a block; those of a page
 run in their order, in a folder with the files that it speaks of. What a page says is not run is a

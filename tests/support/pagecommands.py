@@ -24,7 +24,7 @@ PAGES = [
     ROOT / "README.md",
     *(
         page
-        for folder in ("tutorial", "howto", "runbooks", "reference", "explanation")
+        for folder in ("tutorial", "howto", "reference", "explanation")
         for page in sorted((ROOT / "docs" / folder).glob("*.md"))
     ),
 ]

@@ -24,7 +24,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Home page and what is linked to outside docs/ become files; the navigation gets all pages."""
+    """Home page and what is linked to outside docs/ become files."""
     found = sorted((REPOSITORY / "docs").rglob("*.md"))
     pages = {str(path.relative_to(REPOSITORY)): path.read_text() for path in found}
     pages[links.HOME] = (REPOSITORY / links.HOME).read_text()
@@ -37,15 +37,16 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, place, abs_src_path=str(REPOSITORY / path)))
         else:
             files.append(File.generated(config, place, content=text))
-    shown = [each.src_uri for each in files.documentation_pages()]
-    config.nav = links.navigation(config.nav or [], shown)
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
-    """The text with links that lead to the same places on the site; the search gets its order."""
+    """The text with links that lead to the same places on the site.
+
+    A search leaves out notes and files outside docs/, which name every word once.
+    """
     place = page.file.src_uri
-    page.meta["search"] = {"boost": links.search_boost(place)}
+    page.meta["search"] = {"exclude": place.startswith(("design/", "repository/"))}
     if place == links.site_path(links.HOME, REPOSITORY):
         source = links.HOME
     elif place.startswith("repository/"):

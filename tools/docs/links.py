@@ -10,27 +10,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 HOME = "README.md"
 FOLDER = "folder.md"
-#: A page, or a title with a page or with entries of its own.
-Entry: TypeAlias = "str | dict[str, str | list[Entry]]"
 _FENCE = re.compile(r"^( *)(```+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _TARGET = re.compile(r"(\]\()([^)\s]+)(\))")
-#: Factors of pages by where they stand; notes and the changelog name every word once.
-_BOOSTS = (
-    ("index.md", 3.0),
-    ("tutorial/", 4.0),
-    ("howto/", 4.0),
-    ("runbooks/", 2.0),
-    ("explanation/", 2.0),
-    ("reference/benchmarks", 0.5),
-    ("design/", 0.25),
-    ("repository/", 0.25),
-)
 _OUTSIDE = re.compile(r"^[a-z][a-z0-9+.-]*:|^//")
 
 
@@ -123,43 +109,3 @@ def _pieces(text: str) -> Iterator[tuple[bool, str]]:
 def slug(heading: str, separator: str) -> str:
     """The id of a heading as GitHub and GitLab make it, so that a link works there and here."""
     return re.sub(r"[^\w\- ]", "", heading.lower().strip()).replace(" ", separator)
-
-
-def search_boost(place: str) -> float:
-    """How much a page of the site counts in a search: what helps a person to act comes first."""
-    return next((boost for begins, boost in _BOOSTS if place.startswith(begins)), 1.0)
-
-
-def navigation(entries: Iterable[Entry], pages: Iterable[str]) -> list[Entry]:
-    """The entries; one that ends with / becomes the pages of that folder without an entry.
-
-    Groups that become empty are left out. MkDocs reports a page that has no entry.
-    """
-    left = set(pages) - set(_named(entries))
-
-    def filled(entry: Entry) -> list[Entry]:
-        if isinstance(entry, dict):
-            [(title, value)] = entry.items()
-            if isinstance(value, list):
-                value = [each for one in value for each in filled(one)]
-            return [{title: value}] if value else []
-        if not entry.endswith("/"):
-            return [entry]
-        here = sorted((each for each in left if each.startswith(entry)), key=_folder_page_first)
-        left.difference_update(here)
-        return list(here)
-
-    return [each for one in entries for each in filled(one)]
-
-
-def _folder_page_first(page: str) -> tuple[bool, str]:
-    return not page.endswith("/README.md"), page
-
-
-def _named(entries: Iterable[Entry]) -> Iterator[str]:
-    for entry in entries:
-        if isinstance(entry, dict):
-            for value in entry.values():
-                yield from _named(value if isinstance(value, list) else [value])
-        else:
-            yield entry

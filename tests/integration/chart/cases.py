@@ -34,7 +34,7 @@ CASES: dict[str, Values] = {
                 "enabled": True,
                 "disabled": ["DuepointCircuitOpen", "DuepointStatusLate"],
                 "alertLabels": {"team": "platform"},
-                "runbookBase": "https://git.example.com/duepoint/docs/runbooks/",
+                "runbookPage": "https://git.example.com/duepoint/docs/howto/runbooks.md",
             },
         }
     },

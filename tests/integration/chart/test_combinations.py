@@ -45,7 +45,7 @@ ADDS = {
     "service-monitor": ("kind: ServiceMonitor", "regex: python_.*"),
     "alerts-of-schedules": (
         *("kind: PrometheusRule", "DuepointScheduleMissed", "team: platform"),
-        "https://git.example.com/duepoint/docs/runbooks/",
+        "https://git.example.com/duepoint/docs/howto/runbooks.md#duepointschedulemissed",
     ),
     "dashboard": ("grafana_folder", "namespace: monitoring"),
     "egress": ('"10.1.2.0/24"', '"10.1.2.3/32"', '"10.96.0.0/12"', "value: allowlist"),

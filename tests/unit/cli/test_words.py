@@ -227,7 +227,7 @@ def give_a_run(cluster: Cluster, namespace: str, name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("page", ["howto/twenty-tasks", "runbooks/DuepointRunsFailing"])
+@pytest.mark.parametrize("page", ["howto/twenty-tasks", "howto/runbooks"])
 def test_the_logs_that_a_page_asks_for_are_asked_of_kubectl(
     duepoint, cluster, page, tmp_path, monkeypatch
 ):
