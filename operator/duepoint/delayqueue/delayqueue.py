@@ -29,7 +29,6 @@ from duepoint.delayqueue import (
     ledger,
     membership,
     serverhealth,
-    slothistory,
     streams,
     wakeups,
 )
@@ -94,7 +93,6 @@ class DelayQueue:
         self.server_clocks = wakeups.ServerClocks(shared)
         self.prefetch = prefetch.Prefetch()
         self.claims = claiming.Claims(shared, known, reader, self.prefetch, self.server_clocks)
-        self.history = slothistory.SlotHistory(shared, quotas)
         self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
         self.dead_letters = deadletters.DeadLetters(shared, reader)
@@ -122,7 +120,7 @@ class DelayQueue:
         # Another number of shards; repair.
         self.mover = moving.Mover(shared, reader, self.numbering, self.interned)
         self.resharding = resharding.Resharding(shared, known, self.membership, self.mover)
-        self.sweeper = sweeper.Sweeper(shared, reader, self.history, sweeper.Unused(shared))
+        self.sweeper = sweeper.Sweeper(shared, reader, sweeper.Unused(shared))
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.
         self.counts = counts.Counts(shared, reader)

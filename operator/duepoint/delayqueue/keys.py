@@ -93,17 +93,6 @@ class ShardKeys:
     def bucket(self, population: str, number: int) -> str:
         return f"{self.tag}:defs:{population}:{number}"
 
-    def history_of(
-        self, schedule_id: points.ScheduleId, buckets: int, *, of_member: bool = False
-    ) -> str:
-        """The hash that holds this schedule's last slots, beside its bucket."""
-        return self.history_beside(self.bucket_of(schedule_id, buckets), of_member=of_member)
-
-    def history_beside(self, bucket: str, *, of_member: bool = False) -> str:
-        """The hash of last slots beside a bucket; members of sets have hashes of their own."""
-        place = bucket.removeprefix(f"{self.tag}:defs:")
-        return f"{self.tag}:{'memberhistory' if of_member else 'history'}:{place}"
-
     def bucket_of(self, schedule_id: points.ScheduleId, buckets: int) -> str:
         """The bucket that holds this schedule's definition."""
         return self.bucket_at(place_of(schedule_id, buckets), buckets)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType
 
 import msgspec
 
 from duepoint import errors
-from duepoint.runs import history, run
+from duepoint.runs import run
 from duepoint.schedules import definition, points, slots
 
 if TYPE_CHECKING:
@@ -280,8 +280,6 @@ class Settlement:
         events: the news of all that; packed into ``outcomes`` when they are sent.
         outcomes: packed outcomes for the ``runs`` stream; empty = none. Written even when the
             claim is lost, and marked so: they tell of runs, and end no slot.
-        history: records of slots that have ended, each with its schedule; kept for people. Can be
-            gone through again: a settlement may be sent again.
         left: runs that counted for the concurrency policy of their Schedule and have ended.
         number: number of a partial settlement, rising within the claim, from 1; repeating one
             changes nothing.
@@ -296,7 +294,6 @@ class Settlement:
     dead: list[DeadLetter] = field(default_factory=list)
     events: list[run.RunEvent | run.Together] = field(default_factory=list)
     outcomes: bytes = b""
-    history: Iterable[history.Kept] = ()
     left: list[activeruns.EndedRun] = field(default_factory=list)
     number: int = 1
 

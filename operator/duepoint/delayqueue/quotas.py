@@ -19,10 +19,6 @@ SHARD_LETTERS = 10_000
 _MIB = 1024 * 1024
 #: Bytes of an entry of a stream beside its values, about; the names of its fields are stored once.
 _ENTRY_OVERHEAD = 32
-#: Bytes of the last slots of a schedule beside the records, about; as in scripts/includes.
-HISTORY_OVERHEAD = 64
-#: Bytes of last slots that one member of a set may have, and all of a bucket of members (some 48).
-MEMBER_HISTORY, MEMBERS_HISTORY = 256, 2_048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,30 +29,17 @@ class Quotas:
         letters, letter_bytes: dead letters of Schedules, and the bytes that they take; as many
             again of members of sets.
         streams, stream_bytes: streams of users, and the bytes that all of them may take.
-        history: bytes of last slots that one Schedule may have; 0 = none are kept, of members
-            neither.
-        namespace_history: bytes of last slots of all Schedules of a namespace, about.
     """
 
     letters: int = 10_000
     letter_bytes: int = 16 * _MIB
     streams: int = 32
     stream_bytes: int = 256 * _MIB
-    history: int = 1_024
-    namespace_history: int = 16 * _MIB
 
     @property
     def of_stream(self) -> int:
         """Bytes that one stream keeps, about."""
         return max(1, self.stream_bytes // self.streams)
-
-    def of_bucket(self, shards: int, buckets: int, *, of_members: bool) -> tuple[int, int]:
-        """Bytes of last slots that one schedule may have, and all of a bucket, in one shard."""
-        if of_members:
-            return min(self.history, MEMBER_HISTORY), MEMBERS_HISTORY
-        parts = min(shards, keys.SHARDS_OF_A_NAMESPACE) * buckets
-        least = self.history + HISTORY_OVERHEAD
-        return self.history, max(least, self.namespace_history // parts)
 
     def of_shard(self, shards: int, *, of_members: bool = False) -> Share:
         """What one shard keeps of the dead letters of one namespace, with so many shards."""

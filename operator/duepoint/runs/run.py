@@ -96,7 +96,6 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         may_come_again: a request for this Job that got no answer may be under way; stored behind
             an empty ``job_uid``.
         owner: the set, where the slot is a member's: ``pack`` folds such events, and stores none.
-        schedule_id: whose slot it is in the queue, where a worker says so; never stored.
     """
 
     uid: str
@@ -124,7 +123,6 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     job_uid: str = ""
     may_come_again: bool = False
     owner: points.SetIdentity | None = None
-    schedule_id: bytes = b""
 
     @property
     def is_regular(self) -> bool:
@@ -297,8 +295,8 @@ def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as th
     if len(event.message) > MESSAGE_LIMIT:
         event = msgspec.structs.replace(event, message=cut(event.message, MESSAGE_LIMIT))
     if event.may_come_again:
-        return msgspec.structs.astuple(msgspec.structs.replace(event, job_uid=""))[:-2]
-    stored = msgspec.structs.astuple(event)[:-4]
+        return msgspec.structs.astuple(msgspec.structs.replace(event, job_uid=""))[:-1]
+    stored = msgspec.structs.astuple(event)[:-3]
     return stored if event.run_uid else stored[:-1]
 
 

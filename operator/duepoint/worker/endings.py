@@ -47,14 +47,9 @@ def slot_event(
     now_us: int,
     *,
     trigger: str = TRIGGER_SCHEDULE,
-    schedule_id: points.ScheduleId | None = None,
     **more: Any,  # noqa: ANN401 - fields of RunEvent
 ) -> RunEvent:
-    """News of a slot: what all news of a Schedule have, and more fields of ``RunEvent``.
-
-    Args:
-        schedule_id: of the Schedule, where it is at hand.
-    """
+    """News of a slot: what all news of a Schedule have, and more fields of ``RunEvent``."""
     return RunEvent(
         uid=known.uid,
         namespace=known.namespace,
@@ -66,7 +61,6 @@ def slot_event(
         reason=reason,
         at_us=now_us,
         owner=known.owner,
-        schedule_id=known.id if schedule_id is None else schedule_id,
         **more,
     )
 
@@ -176,7 +170,6 @@ def attempt_event(
         trigger=attempt.trigger,
         message=message,
         run_uid=attempt.run_uid,
-        schedule_id=attempt.point.schedule_id,
         **more,
     )
 

@@ -21,7 +21,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
-from duepoint.runs import history, run
+from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.worker import endings
@@ -340,5 +340,4 @@ def _together(ended: Iterable[Settlement], *, number: int) -> Settlement:
     for ending in ended:
         settlement.add(ending)
     settlement.outcomes = run.pack(settlement.events)
-    settlement.history = history.LastSlots(settlement.events)
     return settlement

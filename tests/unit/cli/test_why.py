@@ -7,7 +7,6 @@ import pytest
 from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube.installation import InstallationState
-from duepoint.runs.history import PastSlot
 from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import at
@@ -212,22 +211,6 @@ def test_the_cause_of_how_it_stands(known, cause):
     assert causes.now(known, NOW).cause.cause == cause
 
 
-KEPT_FAILURE = PastSlot(
-    slot_us=at("2026-03-02 03:00:00"),
-    outcome="Failed",
-    reason="Rejected",
-    message="503",
-    started_us=at("2026-03-02 03:00:00"),
-    attempts=5,
-)
-KEPT_JOB = PastSlot(
-    slot_us=at("2026-03-02 02:00:00"),
-    outcome="Running",
-    started_us=at("2026-03-02 02:00:01"),
-    attempts=1,
-    job_name="report-29",
-)
-
 SLOT_ROWS = {
     "a slot that failed": (
         a_schedule(status=a_slot("Failed", "Network")),
@@ -258,21 +241,6 @@ SLOT_ROWS = {
         "RunMissed",
     ),
     "nothing remembers it": (a_schedule(), "2026-03-02 03:00:00", "NoRecord"),
-    "the queue has kept it": (
-        a_schedule().known(kept=(KEPT_FAILURE, KEPT_JOB)),
-        "2026-03-02 03:00:00",
-        "Rejected",
-    ),
-    "the queue has kept that its Job was created": (
-        a_schedule().known(kept=(KEPT_FAILURE, KEPT_JOB)),
-        "2026-03-02 02:00:00",
-        "Created",
-    ),
-    "the queue does not reach back to it": (
-        a_schedule().known(kept=(KEPT_FAILURE,)),
-        "2026-03-02 02:00:00",
-        "NoRecord",
-    ),
     "not claimed": (
         a_schedule(status=LATE).known(lease=a_lease(workers=0)),
         "2026-03-02 11:00:00",
@@ -317,15 +285,6 @@ def test_a_completed_one_says_what_ended_it():
     assert second.cause == "Completed"
     over, _ = NOW_ROWS["its time is over"]
     assert "spec.endTime was 2026-03-02T10:00:00Z" in causes.now(over, NOW).cause.text
-
-
-def test_a_kept_job_says_that_its_end_is_not_kept_unless_the_job_is_still_there():
-    kept = a_schedule().known(kept=(KEPT_JOB,))
-    slot_us = KEPT_JOB.slot_us
-    text = causes.of_slot(kept, slot_us, NOW).cause.text
-    assert "Job report-29 was created 1.0s late, and is gone" in text
-    job = facts.JobFacts(name="report-29", slot_us=slot_us, is_over=True)
-    assert causes.of_slot(kept.known(jobs=(job,)), slot_us, NOW).cause.cause == "Succeeded"
 
 
 def test_who_suspended_it_and_since_when_is_read_off_the_managed_fields():

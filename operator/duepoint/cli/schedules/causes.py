@@ -341,9 +341,6 @@ def _of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Iterator[Finding]
         put_off = Finding(cause=diagnosis.NOT_CLAIMED, text="it was put off, and is tried again")
         found = diagnosis.troubles(facts.conditions.values())
         yield from tuple(map(_of_condition, found)) or (put_off,)
-    elif kept := [slot for slot in facts.kept or () if slot.covers(at_us)]:
-        for slot in kept:
-            yield _of_kept(facts, slot)
     elif at_us <= facts.settled.through_us:
         yield _of_records(facts, at_us)
     elif at_us in unclaimed_us(facts, now_us):
@@ -363,21 +360,6 @@ def _of_shown(facts: ScheduleFacts, slot: PastSlot) -> Iterator[Finding]:
         yield from _of_running(facts, slot)
     else:
         yield Finding(cause=slot.why, text=_sentence(slot), since_us=slot.since_us or slot.slot_us)
-
-
-def _of_kept(facts: ScheduleFacts, slot: PastSlot) -> Finding:
-    """What the queue has kept of a slot; of a Job, that it was created."""
-    if slot.outcome != "Running":
-        return Finding(cause=slot.why, text=_sentence(slot), since_us=slot.since_us or slot.slot_us)
-    job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
-    if job is not None:
-        return _of_job(job)
-    late = output.span(max(0, slot.started_us - slot.slot_us) / _SECOND_US)
-    text = (
-        f"the slot of {instants.utc_text(slot.slot_us)} ran: Job {slot.job_name} was created"
-        f" {late} late, and is gone; how it ended is not kept for so long"
-    )
-    return Finding(cause=Reason.CREATED, text=text, since_us=slot.slot_us)
 
 
 def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
@@ -415,9 +397,7 @@ def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
         if instant in note:
             return Finding(cause=reason, text=note, since_us=at_us)
     edited_us = max((one.at_us for one in facts.written.values()), default=0)
-    text = "it has ended, and what is kept of the last slots does not reach back to it"
-    if facts.kept is None:
-        text += "; with --redis-url the queue is asked, which keeps more of them"
+    text = "it has ended, and the last slots of the status do not reach back to it"
     if at_us < edited_us:
         text += (
             f"; the spec was written at {instants.utc_text(edited_us)}, and slots before an edit of"

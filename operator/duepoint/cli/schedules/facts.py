@@ -73,7 +73,6 @@ class ScheduleFacts:
         last_us: slot of the newest started run.
         jobs: None where they may not be read.
         lease: None where it may not be read, or is not named by the status.
-        kept: older slots, which the queue has kept, newest first; None where it was not asked.
         notes: of Events about the Schedule: reason and text, newest first.
         is_deleting: the namespace is being deleted.
     """
@@ -96,7 +95,6 @@ class ScheduleFacts:
     written: Mapping[str, Written]
     jobs: tuple[JobFacts, ...] | None = None
     lease: LeaseFacts | None = None
-    kept: tuple[PastSlot, ...] | None = None
     notes: tuple[tuple[str, str], ...] = ()
     is_deleting: bool = False
 

@@ -1,7 +1,7 @@
 """``duepoint why``: why a Schedule does not run, or what became of one of its slots.
 
 Answers from the API server alone, with the rights of the person who asks: the Schedule, its Jobs
-and Events, and the Lease of the operator; for an older slot from Redis, too, where that is given.
+and Events, and the Lease of the operator.
 The answer is the cause, since when, and what to do next.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import click
 
-from duepoint import errors
 from duepoint.cli import cluster, instants, options, output
 from duepoint.cli.schedules import causes, gathering
 from duepoint.cli.schedules.facts import ScheduleFacts
@@ -28,19 +27,12 @@ from duepoint.schedules import diagnosis
     help="The slot that is meant: RFC 3339, HH:MM for the last such time, or yesterday HH:MM;"
     " without an offset in the Schedule's zone. Unset: how it stands now.",
 )
-@click.option(
-    "--redis-url",
-    metavar="URL",
-    help="With --at: ask this Redis for slots that the status does not show any more."
-    " [DUEPOINT_REDIS_URL]",
-)
 @options.output_format
 @options.of_one
 def why(
     name: str,
     *,
     at: str | None,
-    redis_url: str | None,
     form: str,
     place: options.Place,
 ) -> None:
@@ -48,13 +40,7 @@ def why(
 
     Example: duepoint why report -n team-a --at 02:30
     """
-    if at is None and redis_url is not None:
-        raise errors.InvalidSetting(
-            "--redis-url", "is read for a slot only; add --at TIME, or leave it out"
-        )
     facts = asyncio.run(gathered(place, name))
-    if at is not None:
-        facts = asyncio.run(gathering.with_kept(facts, redis_url))
     now_us = instants.now_us()
     if at is None:
         answer = causes.now(facts, now_us)

@@ -248,16 +248,6 @@ _RECENT = "recentRuns"
 _USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
 
 
-def as_shown(slot: PastSlot) -> PastSlot:
-    """A slot that the queue has kept, as a status would have it."""
-    return replace(
-        slot,
-        outcome=str(slot.outcome),
-        reason="" if slot.reason in _USUAL_REASONS else slot.reason,
-        attempts=slot.attempts if slot.started_us else 0,
-    )
-
-
 def recent_runs(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> dict[str, Any]:
     """The status field; empty where no slot is known.
 

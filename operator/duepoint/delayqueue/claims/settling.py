@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duepoint import telemetry
-from duepoint.delayqueue import index, keys, layouts, messages, quotas, streams
+from duepoint.delayqueue import index, layouts, messages, quotas, streams
 from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
-from duepoint.runs import history
 from duepoint.schedules import points
 
 #: Bytes kept of all `runs` together, about, with bounds for one of them; and for how long.
@@ -27,8 +26,6 @@ LEAST_RUNS_BYTES = 1024**2
 MOST_RUNS_BYTES = 64 * 1024**2
 RUNS_AGE_SECONDS = 7 * 86_400
 _ID_LENGTH = 8
-#: Schedules in one command that writes last slots: a few values each, and unpack() carries 7,900.
-_RECORDS_TOGETHER = 1_000
 
 
 def runs_bytes(shards: int) -> int:
@@ -216,8 +213,6 @@ class Settlements:
             call.put(leaving=leaving)
         if entries:
             self.streams.put_entries(call, entries)
-        if self.quotas.history and (kept := list(settlement.history)):
-            call.put(history=self._histories(call, claim.shard, kept))
         return call
 
     def _retried(
@@ -277,30 +272,6 @@ class Settlements:
             )
             for (bucket, lane, are_chains, why), listed in by_bucket.items()
         ]
-
-    def _histories(
-        self, call: scripting.ScriptCall, shard: messages.ShardId, listed: Sequence[history.Kept]
-    ) -> list[tuple[int, ...]]:
-        """Where the records stand, by the hashes that they go to."""
-        names, buckets = self.index.shard(shard), self.index.buckets
-        by_place: dict[tuple[int, bool], list[history.Kept]] = {}
-        for one in listed:
-            at = keys.place_of(one.schedule_id, buckets), one.of_member
-            by_place.setdefault(at, []).append(one)
-        shards = self.index.known_layout().shards
-        put: list[tuple[int, ...]] = []
-        for (place, of_member), here in by_place.items():
-            limits = self.quotas.of_bucket(shards, buckets, of_members=of_member)
-            key = names.history_beside(names.bucket_at(place, buckets), of_member=of_member)
-            for first in range(0, len(here), _RECORDS_TOGETHER):
-                some = here[first : first + _RECORDS_TOGETHER]
-                packed = [one.record for one in some]
-                if packed.count(packed[0]) == len(packed):
-                    packed = packed[:1]
-                ids = call.position(b"".join([one.schedule_id for one in some]))
-                position, _ = call.run(packed)
-                put.append((call.key(key), ids, position, len(packed), *limits))
-        return put
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]

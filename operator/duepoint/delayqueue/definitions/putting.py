@@ -447,8 +447,6 @@ class RowWriter:
                 last = row.bucket
                 groups += (key + len(buckets), position, 0)
                 buckets.append(names.bucket_at(last, of_population))
-                if lane.drops:
-                    buckets.append(names.history_beside(buckets[-1], of_member=lane.epoch is None))
             position += _ROW_LENGTH
             groups[-1] = position - 1
         if lane.drops:

@@ -12,7 +12,6 @@ stored again yet is not taken for one that does not exist.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -361,9 +360,7 @@ class SetRemovals:
             "removeset",
             shard,
             names.lane(lane),
-            *itertools.chain.from_iterable(
-                (bucket, names.history_beside(bucket, of_member=True)) for bucket in chunk
-            ),
+            *chunk,
             epoch=epoch,
             incarnation=self.interned.incarnation(shard),
             lane=lane,

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from duepoint.delayqueue import index, messages, sharding, slothistory
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -200,7 +200,6 @@ class Sweeper:
 
     index: index.Index
     reader: reading.DefinitionReader
-    history: slothistory.SlotHistory
     remover: Unused
 
     async def sweep(
@@ -227,7 +226,6 @@ class Sweeper:
         populations = sorted(set(itertools.chain.from_iterable(lanes.values())))
         for some in _parts(populations, _POPULATIONS_TOGETHER):
             buckets = self.index.buckets_of_populations(shard, some)
-            await self.history.sweep(shard, buckets)
             yield Swept()
             for few in _parts(await self.index.existing("sweep", buckets), _BUCKETS_TOGETHER):
                 found = await self.index.read("sweep", *(("HGETALL", bucket) for bucket in few))

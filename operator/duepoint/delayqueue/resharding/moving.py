@@ -388,15 +388,9 @@ class Mover:
         ids: Collection[points.ScheduleId],
         epoch: messages.Epoch,
     ) -> None:
-        names = self.index.shard(shard)
         call = self.index.call("departed", shard, epoch=epoch, batch=batch)
         buckets = [
-            (
-                call.key(bucket),
-                call.key(names.history_beside(bucket)),
-                call.key(names.history_beside(bucket, of_member=True)),
-                *call.run(some),
-            )
+            (call.key(bucket), *call.run(some))
             for bucket, some in self.reader.by_bucket(shard, ids).items()
         ]
         call.put(buckets=buckets)

@@ -199,11 +199,6 @@ class Resharding:
         names, buckets = self.index.shard(shard), await self.mover.buckets(shard)
         gone = [names.lane(lane) for lane in await self.mover.reader.lanes(shard)]
         gone += buckets
-        gone += [
-            names.history_beside(bucket, of_member=of_member)
-            for bucket in buckets
-            for of_member in (False, True)
-        ]
         lasting = {names.meta, names.interned}
         gone += [key for key in self.index.call("init", shard).keys if key not in lasting]
         # The names of all lanes stand in it: a process that goes on after a crash needs them.

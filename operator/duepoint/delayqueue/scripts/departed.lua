@@ -3,7 +3,7 @@
   A batch has arrived where it belongs: nothing of it is left here. Called again it changes nothing.
 
   KEYS  then buckets
-  ARGV  layout, epoch, batch (text), buckets {bucket, history of its schedules, history of its members: keys; from, to: ids in ARGV}
+  ARGV  layout, epoch, batch (text), buckets {{key, from, to}}: ids in ARGV
   Reply OK
 ]]
 -- keys meta leases occ occrec
@@ -11,17 +11,13 @@
 -- include fenced
 -- include occurrences
 -- include moves
--- include forgetting
 
 local batch, taken = cmsgpack.unpack(redis.call('HGET', LEASES, BATCH) or cmsgpack.pack(''))
 if batch ~= args.batch then
   return 'OK'
 end
 for _, bucket in ipairs(args.buckets) do
-  local ids = { unpack(ARGV, bucket[4], bucket[5]) }
-  redis.call('HDEL', KEYS[bucket[1]], unpack(ids))
-  forget_history(KEYS[bucket[2]], ids)
-  forget_history(KEYS[bucket[3]], ids)
+  redis.call('HDEL', KEYS[bucket[1]], unpack(ARGV, bucket[2], bucket[3]))
 end
 for _, schedule in ipairs(taken) do
   local lane, id, points = schedule[1], schedule[2], schedule[5]

@@ -11,10 +11,10 @@
   ARGV  parts {{keys (position of the first in KEYS), layout, incarnation, lane (number), epoch (of a namespace's lane: the
         leader's term) or by_rows (of a set's: for the rows of the set), numbers {number ...}: those of
         the texts in the records, blobs {from, to} (absent: none): digest, blob pairs, groups {bucket (position in KEYS),
-        from, to, ...}, drops (the rows are removed; behind the key of each bucket that of its history), options {position of an id: {...}} of the rows that have any}}; a row is id, record, due of its chain (us; '' for
+        from, to, ...}, drops (the rows are removed), options {position of an id: {...}} of the rows that have any}}; a row is id, record, due of its chain (us; '' for
         none, '=': the chain is left alone), the fingerprint that is expected ('': nothing stands there; '*': anything). A row
         that is removed has in place of the record whose it is (a Schedule's uid as packed, a member's name), expects
-        perhaps a fingerprint, and goes with its chain, occurrences and history. A point that a worker holds
+        perhaps a fingerprint, and goes with its chain, and occurrences. A point that a worker holds
         disappears under it; its settlement meets nothing.
         Options: after (us): the chain is left alone, unless it is due neither yet nor by then: it gets the due;
           undone_after (us): occurrences of other timings whose slots are after this instant are dropped, but for
@@ -44,7 +44,6 @@ local args = cmsgpack.unpack(ARGV[1])
 -- include moves
 -- include numbers
 -- include blobs
--- include forgetting
 
 local GROUP_LENGTH, ROW_LENGTH = 3, 4
 local MOST_DROPPED = 2000 -- unpack() carries some 7,900; a catch-up may have 10,000
@@ -198,7 +197,7 @@ end
 
 local function drop_rows(groups)
   for g = 1, #groups, GROUP_LENGTH do
-    local bucket, history = KEYS[groups[g]], KEYS[groups[g] + 1]
+    local bucket = KEYS[groups[g]]
     for i = groups[g + 1], groups[g + 2], ROW_LENGTH do
       local id = ARGV[i]
       local stored = redis.call('HGET', bucket, id)
@@ -206,7 +205,6 @@ local function drop_rows(groups)
       answers[rows] = kept(i, stored) or '='
       if answers[rows] == '=' then
         redis.call('HDEL', bucket, id)
-        forget_history(history, { id })
         gone[#gone + 1], added = id .. version_of(stored), added - 1
         drop_all(occurrences_of(id, -1))
       end

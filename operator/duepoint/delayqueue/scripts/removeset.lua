@@ -5,7 +5,7 @@
   namespace in the same buckets is touched. A point that a worker holds disappears under it; its settlement meets
   nothing. Without buckets the shard forgets the set itself. May be repeated.
 
-  KEYS  then lane, and each bucket with its history
+  KEYS  then lane, and buckets
   ARGV  layout, epoch, incarnation, lane (number), tally (its field in `meta`), most (members), batch (count of
         occurrences)
   Reply {members that were removed, buckets that hold none of the set any more}
@@ -19,7 +19,6 @@
 -- include occurrences
 -- include definition
 -- include moves
--- include forgetting
 
 local LANE, FIRST_BUCKET, BEFORE_LANE = KEYS[6], 7, 5
 local entry = redis.call('HGET', META, 's' .. args.lane)
@@ -63,7 +62,7 @@ if not is_draining then
   redis.call('UNLINK', LANE)
 end
 local removed, emptied, has_occurrences = 0, 0, redis.call('ZCARD', OCC) > 1 -- one is the sentinel
-for k = FIRST_BUCKET, #KEYS, 2 do
+for k = FIRST_BUCKET, #KEYS do
   local fields, ids, chains, are_moving = redis.call('HGETALL', KEYS[k]), {}, {}, false
   for f = 1, #fields, 2 do
     local id, record = fields[f], fields[f + 1]
@@ -90,7 +89,6 @@ for k = FIRST_BUCKET, #KEYS, 2 do
       redis.call('ZREM', LANE, unpack(chains, first, last))
     end
   end
-  forget_history(KEYS[k + 1], ids)
   removed = removed + #ids
   if are_moving then
     break

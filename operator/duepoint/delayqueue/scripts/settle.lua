@@ -8,7 +8,6 @@
 
   KEYS  then the lanes of the claim and buckets
   ARGV  layout, id (position), number, runs_bytes, runs_age (ms), outcomes {from, to},
-        history {{key, ids, record, records, most, room}} (absent: none): what is kept of slots that have ended (history.lua),
         lanes {{lane, key, whole, moved, finished, occurrences, sources}}: key a position in KEYS; whole: how many points of
           the lane the claim began with, if all of them are named, and no others anywhere, otherwise 0; occurrences
           {from, to} of due, member pairs; moved {{due, position}}: chains of one due, their members
@@ -42,7 +41,6 @@ local LETTERS, LETTER_SUMS = KEYS[letters.order], KEYS[letters.sums]
 -- include definition
 -- include entries
 -- include leaving
--- include history
 
 local MOST_ORIGIN = 1000 -- bytes
 local MOST_LOOKED_AT = 2000 -- occurrences in one script: a millisecond
@@ -405,9 +403,6 @@ end
 
 for _, schedule in ipairs(args.retried) do
   bury_oldest_retries(schedule[1], KEYS[schedule[2]], ARGV[schedule[3]], schedule[4], schedule[5], schedule[6])
-end
-for _, one in ipairs(args.history or {}) do
-  remember(one)
 end
 
 -- What is held of these chains, or all of these ids.

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from duepoint import clock as clocks
-from duepoint import errors, telemetry
 from duepoint.delayqueue import delayqueue
 from duepoint.httpapi import access, calls, views
 from duepoint.httpapi.dashboard import asking, rows
@@ -22,7 +21,6 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, times
 from duepoint.net.requests import HttpResponse
-from duepoint.runs.history import PastSlot
 
 _LONGEST_CURSOR: Final = 2_048
 _MOST_NAMESPACES: Final = 5_000
@@ -107,11 +105,10 @@ class Objects:
         with asking.refusals():
             body = await asked.api.request("GET", schedules.path(namespace, name))
         item = _decoder.decode(body)
-        kept = await self._kept(item)
         return answer(
             200,
             {
-                **rows.detail(item, kept, self._clock.now_us()),
+                **rows.detail(item, self._clock.now_us()),
                 "may": await self._allowed(asked.caller, namespace, name),
             },
         )
@@ -128,17 +125,6 @@ class Objects:
             "trigger": may_run and await may("create", schedules.RUN_PLURAL),
             "replay": may_run,
         }
-
-    async def _kept(self, item: schedules.Schedule) -> tuple[PastSlot, ...] | None:
-        """Slots that the queue has kept of it; None where it cannot be asked."""
-        queue, metadata = self._queue, item.metadata
-        try:
-            await queue.layouts.read()
-            view = await queue.upcoming.schedule_view(metadata.namespace, uid=metadata.uid)
-            return () if view is None else await queue.history.of(view.known.id)
-        except (errors.TryLater, errors.WorldChanged) as error:
-            telemetry.logger.warning("older slots cannot be read", error=str(error)[:300])
-            return None
 
 
 MANAGER: Final = "duepoint-dashboard"

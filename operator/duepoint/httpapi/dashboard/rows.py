@@ -6,7 +6,7 @@ what they mean. An object that cannot be read is shown as such and spoils no pag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -14,8 +14,6 @@ import msgspec
 from duepoint import errors
 from duepoint.kube import schedules as objects
 from duepoint.kube import times
-from duepoint.runs.history import PastSlot
-from duepoint.runs.run import REGULAR
 from duepoint.schedules import diagnosis, slots
 from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
@@ -23,7 +21,6 @@ from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 UPCOMING: Final = 5
 #: What is finer in the text of an instant cannot be compared as text.
 _WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
-_USUAL: Final = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
 _NOTHING: Final = diagnosis.ADVICE[Reason.ARMED]
 _SET_PROBLEMS: Final = frozenset({ConditionType.ROWS_INVALID, ConditionType.DATA_LOST})
 
@@ -131,18 +128,12 @@ def _row(
 # -- one Schedule --------------------------------------------------------------------------------
 
 
-def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int) -> dict[str, Any]:
-    """A Schedule's page.
-
-    Args:
-        kept: older slots that the queue has kept; None where it could not be asked.
-    """
+def detail(item: objects.Schedule, now_us: int) -> dict[str, Any]:
+    """A Schedule's page."""
     decoded = _decoded(item)
     spec, status = decoded or (_Spec(), _Status())
     conditions = _shown(status.conditions or ())
-    listed = sorted(
-        _slots(status.recent_runs or (), kept or ()), key=lambda slot: slot.newest, reverse=True
-    )
+    listed = sorted(status.recent_runs or (), key=lambda slot: slot.newest, reverse=True)
     place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
     zone = spec.time_zone or "Etc/UTC"
     upcoming, wrong = _upcoming(item, now_us)
@@ -169,7 +160,6 @@ def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int)
         "invalid": wrong,
         "upcoming": upcoming,
         "slots": listed,
-        "hasOlder": kept is not None,
         "advice": {
             reason: steps
             for reason in sorted(reasons)
@@ -196,42 +186,6 @@ def _is_said(place: int, messages: list[str]) -> bool:
     own = messages[place]
     parts = {each for each in messages if each and each != own and each in own}
     return bool(parts) or (own != "" and own in messages[:place])
-
-
-def _slots(recent: Iterable[_Slot], kept: Iterable[PastSlot]) -> Iterator[_Slot]:
-    """The status's slots, and those that only the queue has kept."""
-    seen = set()
-    for slot in recent:
-        seen.add(_run_of(slot))
-        yield slot
-    for past in kept:
-        older = _of_past(past)
-        if _run_of(older) not in seen:
-            yield older
-
-
-def _run_of(slot: _Slot) -> tuple[str, str, str]:
-    """What tells runs of one slot apart: a regular slot has one, runs by hand may have many."""
-    if slot.trigger in REGULAR:
-        return slot.scheduled_time, "", ""
-    return slot.scheduled_time, slot.trigger, slot.job_name
-
-
-def _of_past(past: PastSlot) -> _Slot:
-    return _Slot(
-        scheduled_time=_text(past.slot_us) or "",
-        since=_text(past.since_us),
-        count=past.count,
-        trigger=past.trigger,
-        start_time=_text(past.started_us),
-        finish_time=_text(past.finished_us),
-        outcome=str(past.outcome),
-        reason="" if past.reason in _USUAL else past.reason,
-        message=past.message,
-        job_name=past.job_name,
-        http_status=past.http_status,
-        attempts=past.attempts if past.started_us else 0,
-    )
 
 
 def _text(instant_us: int) -> str | None:

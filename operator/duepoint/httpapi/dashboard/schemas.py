@@ -85,9 +85,8 @@ SCHEMAS: Final[Json] = {
             "upcoming": {"type": "array", "items": TIME},
             "slots": about(
                 {"type": "array", "items": {"type": "object"}},
-                "newest first: entries of status.recentRuns, and others that the queue has kept",
+                "newest first: the entries of status.recentRuns",
             ),
-            "hasOlder": about(_FLAG, "false: the queue could not be asked for older slots"),
             "advice": about({"type": "object"}, "what to do next, by reason"),
             "spec": about({"type": "object"}, "of the object, as it is"),
             "may": object_of({"suspend": _FLAG, "trigger": _FLAG, "replay": _FLAG}),

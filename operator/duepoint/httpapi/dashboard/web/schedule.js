@@ -115,8 +115,7 @@ class SchedulePage {
     return h("div", { class: "wrap", tabindex: "0", role: "region", "aria-label": "Last slots" },
       h("table", { class: "slots" },
         h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
-        h("tbody", {}, rows)),
-      found.hasOlder ? null : h("p", { class: "muted" }, "The queue could not be asked for older slots."));
+        h("tbody", {}, rows)));
   }
 
   slot(slot, found, zone) {
