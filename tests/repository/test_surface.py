@@ -70,8 +70,8 @@ def every_make_target() -> list[str]:
 @pytest.mark.parametrize(
     ("names", "most"),
     [
-        (every_command, 34),
-        (every_option, 54),
+        (every_command, 35),
+        (every_option, 56),
         (every_setting, 30),
         (every_value, 97),
         (every_metric, 30),

@@ -95,7 +95,19 @@ def asking(ask: Ask) -> Callable[..., None]:
 
 @contextlib.asynccontextmanager
 async def opened(place: ApiPlace, set_name: str) -> AsyncIterator[client.AsyncSetClient]:
-    """The set, ready to be asked.
+    """The set, ready to be asked; raises as ``connected``, and where there is no such set."""
+    async with connected(place) as (api, namespace):
+        try:
+            yield api.schedule_set(namespace, set_name)
+        except client.NothingThere as missing:
+            # The namespace may be that of a context that the person has forgotten.
+            message = f"{set_name} in namespace {namespace}: {missing}; -n names another one"
+            raise errors.InvalidSetting("SET", message) from missing
+
+
+@contextlib.asynccontextmanager
+async def connected(place: ApiPlace) -> AsyncIterator[tuple[client.AsyncClient, str]]:
+    """The API, and the namespace that is meant.
 
     Raises:
         errors.InvalidSetting: the API, or who asks, is not said, or wrongly.
@@ -110,7 +122,7 @@ async def opened(place: ApiPlace, set_name: str) -> AsyncIterator[client.AsyncSe
         )
     token, namespace = await _who(place, is_near=_is_near(place.server))
     try:
-        connected = client.AsyncClient(
+        api = client.AsyncClient(
             place.server,
             token=token,
             ca_file=place.ca_file,
@@ -118,15 +130,11 @@ async def opened(place: ApiPlace, set_name: str) -> AsyncIterator[client.AsyncSe
         )
     except OSError as error:
         raise errors.InvalidSetting("--ca-file", f"{place.ca_file}: {error}") from None
-    async with connected:
+    async with api:
         try:
-            yield connected.schedule_set(namespace, set_name)
+            yield api, namespace
         except client.AccessDenied as denied:
             raise errors.InvalidSetting("--token-file", _denied(denied)) from denied
-        except client.NothingThere as missing:
-            # The namespace may be that of a context that the person has forgotten.
-            message = f"{set_name} in namespace {namespace}: {missing}; -n names another one"
-            raise errors.InvalidSetting("SET", message) from missing
 
 
 def _is_near(server: str) -> bool:

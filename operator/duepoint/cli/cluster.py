@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from duepoint import errors
 from duepoint.cli import grouping, options, output
@@ -101,3 +104,24 @@ def no_crd() -> errors.InvalidSetting:
         "it has no Schedules (the CRD schedules.duepoint.dev is missing): install Duepoint, or"
         " write another --context",
     )
+
+
+# -- kubectl ---------------------------------------------------------------------------------------
+
+
+def kubectl(place: options.Place) -> list[str]:
+    """The kubectl of the PATH, else that beside our interpreter, and the cluster that is meant.
+
+    Raises:
+        errors.InvalidSetting: there is none.
+    """
+    own = Path(sys.executable).with_name("kubectl")
+    found = shutil.which("kubectl") or (str(own) if own.exists() else None)
+    if found is None:
+        raise errors.InvalidSetting("kubectl", "is not on the PATH; install it")
+    words = [found]
+    if place.kubeconfig is not None:
+        words.append(f"--kubeconfig={place.kubeconfig}")
+    if place.context is not None:
+        words.append(f"--context={place.context}")
+    return words

@@ -23,8 +23,6 @@ from duepoint import __version__, errors
 from duepoint.cli import grouping, output
 
 #: Of each subcommand its module below ``duepoint.cli``, its name there, and what the list of all
-
-#: Of each subcommand its module below ``duepoint.cli``, its name there, and what the list of all
 #: says of it, which is its first sentence: the list imports none of them.
 _HOMES = {
     "run": (
@@ -85,6 +83,7 @@ _HOMES = {
         "schedules.logs", "logs",
         "Print the logs of a run of the Schedule NAME: its Job's Pods, by kubectl logs.",
     ),
+    "dashboard": ("dashboard", "dashboard", "Open the web dashboard in the browser, until Ctrl-C."),
     "doctor": (
         "doctor", "doctor",
         "Check an installation, and say what to do where something is wrong.",
@@ -178,8 +177,9 @@ class Commands(grouping.CommandGroup):
 def commands() -> None:
     """Schedules for Kubernetes that are never early and never lost.
 
-    With a cluster: list, describe, why, suspend, resume, trigger, backfill, logs and doctor. With
-    Redis: queue and dlq; with the HTTP API: set and load. The others need neither.
+    With a cluster: list, describe, why, suspend, resume, trigger, backfill, logs, dashboard and
+    doctor. With Redis: queue; with the HTTP API: set and load; with either: dlq. The others need
+    neither.
     """
 
 

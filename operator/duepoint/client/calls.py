@@ -226,6 +226,32 @@ class SetCalls:
         return f"{self.base}/schedules/{_segment(id_)}"
 
 
+class ReplayedLetters(msgspec.Struct, frozen=True):
+    """What became of each dead letter, in a word by its id."""
+
+    results: dict[str, str]
+
+
+def schedule_letters(namespace: str, cursor: str) -> ApiCall[members.ItemPage[answers.LetterView]]:
+    """Slots of Schedules that were given up, newest first."""
+    return ApiCall(
+        method="GET", path=_letters(namespace), answer=members.ItemPage[answers.LetterView],
+        query=_query(limit=200, cursor=cursor),
+    )  # fmt: skip
+
+
+def replay_schedule_letters(namespace: str, ids: Sequence[str]) -> ApiCall[ReplayedLetters]:
+    """Run up to 100 of them again; each once, however often it is asked for."""
+    return ApiCall(
+        method="POST", path=f"{_letters(namespace)}:replay", answer=ReplayedLetters,
+        headers={"Content-Type": JSON}, body=encoded({"ids": ids}),
+    )  # fmt: skip
+
+
+def _letters(namespace: str) -> str:
+    return f"/v1/namespaces/{_segment(namespace)}/deadletters"
+
+
 #: What the API calls the fields of a spec.
 _FIELDS = {each.name: each.encode_name for each in msgspec.structs.fields(members.MemberSpec)}
 _encoder = msgspec.json.Encoder()

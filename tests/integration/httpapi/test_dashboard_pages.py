@@ -91,6 +91,12 @@ async def test_the_list_is_there_after_signing_in_and_gone_after_signing_out(pag
     assert await page.run("document.querySelectorAll('.rows .row').length") == 0
 
 
+async def test_a_token_behind_the_number_sign_signs_in_and_leaves_the_address(page, scene):
+    await page.open(address(scene, f"#token={scene.tokens['editor']}"))
+    await page.until("document.querySelector('nav a')")
+    assert await page.run("location.hash") == "#/schedules"
+
+
 async def test_search_filters_and_order_stand_in_the_address(page, scene):
     await enter(page, scene)
     await page.until(f"{rows_shown()}.length === 3")

@@ -88,7 +88,7 @@ def test_what_is_missing_is_named_with_what_to_write(refused, arguments, said):
     [
         (("list", "--al"), "did you mean --all-namespaces?"),
         (("list", "--request-timeout", "5s"), "did you mean --timeout?"),
-        (("dlq", "list", "--al"), "duepoint dlq list -h lists them"),
+        (("queue", "stats", "--al"), "duepoint queue stats -h lists them"),
         (("list", "-x"), "duepoint list -h lists them"),
     ],
 )

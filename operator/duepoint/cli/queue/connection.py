@@ -9,9 +9,10 @@ nothing to show is success. What is imported for it is imported when such a comm
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,7 @@ _FIELDS = dataclasses.fields(settings.QueueSettings)
 #: Blobs are not opened here, so nothing needs the installation's key.
 _NO_KEY = bytes(32)
 
+NAMES = tuple(field.name for field in _FIELDS)
 #: The flags that say where the queue is.
 reaching = options.of_settings(_FIELDS)
 
@@ -39,11 +41,31 @@ def looking(look: Look) -> Callable[..., None]:
     @options.patience
     @functools.wraps(look)
     def command(*, patience_seconds: float | None, **given: Any) -> None:  # noqa: ANN401 - click's values
-        where = {field.name: given.pop(field.name) for field in _FIELDS}
-        chosen = _settings(where)
-        asyncio.run(_look(chosen, functools.partial(look, **given), patience_seconds))
+        where = {name: given.pop(name) for name in NAMES}
+
+        async def run() -> None:
+            async with limits.limited(patience_seconds), opened(where) as queue:
+                await look(queue, **given)
+
+        asyncio.run(run())
 
     return command
+
+
+@contextlib.asynccontextmanager
+async def opened(where: dict[str, str | None]) -> AsyncIterator[DelayQueue]:
+    """The queue, with its layout read; raises errors.InvalidSetting where it cannot be."""
+    chosen = _settings(where)
+    from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue import delayqueue  # noqa: PLC0415 - only these commands pay for it
+
+    queue = delayqueue.open_queue(chosen, clock.SystemClock(), _NO_KEY)
+    try:
+        with telemetry.silence():
+            await _read_layout(queue)
+            yield queue
+    finally:
+        await queue.close()
 
 
 def _settings(where: dict[str, str | None]) -> settings.QueueSettings:
@@ -58,6 +80,8 @@ def _settings(where: dict[str, str | None]) -> settings.QueueSettings:
         if wrong.name != settings.variable("redis_url"):
             raise
         message = f"{wrong.reason}, or run it where Redis is known: {_in_a_worker()}"
+        if (command := click.get_current_context().parent) and command.info_name == "dlq":
+            message += "; or write --server URL of the HTTP API, which needs no Redis"
         raise errors.InvalidSetting(wrong.name, message) from None
 
 
@@ -70,20 +94,6 @@ def _in_a_worker() -> str:
         context = context.parent
     command = " ".join(names)
     return f"kubectl exec -n duepoint-system deploy/duepoint-worker -- duepoint {command} ..."
-
-
-async def _look(chosen: settings.QueueSettings, look: Look, patience_seconds: float | None) -> None:
-    from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
-    from duepoint.delayqueue import delayqueue  # noqa: PLC0415 - only these commands pay for it
-
-    queue = delayqueue.open_queue(chosen, clock.SystemClock(), _NO_KEY)
-    try:
-        with telemetry.silence():
-            async with limits.limited(patience_seconds):
-                await _read_layout(queue)
-                await look(queue)
-    finally:
-        await queue.close()
 
 
 async def _read_layout(queue: DelayQueue) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import signal
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -50,16 +47,12 @@ def logs(
 
     Example: duepoint logs nightly -n reports -f --tail=20
     """
-    own = [_kubectl(), "logs"]
+    own = [*cluster.kubectl(place), "logs"]
     job_name, namespace = asyncio.run(_job_to_read(place, name, at, follows=follows))
     own += [f"--namespace={namespace}", "--prefix"]
     own.append(f"--selector=batch.kubernetes.io/job-name={job_name}")
     own.append("--tail=-1")  # with a selector kubectl shows ten lines
     own.append(f"--max-log-requests={_MOST_AT_ONCE}")
-    if place.kubeconfig is not None:
-        own.append(f"--kubeconfig={place.kubeconfig}")
-    if place.context is not None:
-        own.append(f"--context={place.context}")
     if not any(word.startswith(("-c", "--container")) for word in words):
         own.append("--all-containers")
     own += ["--follow"] * follows
@@ -181,13 +174,3 @@ def _without_job(known: ScheduleFacts, at: str | None) -> str:
         f"{known.identity} has {which} whose Job still exists; duepoint why {known.name} -n"
         f" {known.namespace} says why"
     )
-
-
-def _kubectl() -> str:
-    """The kubectl of the PATH, else that beside our interpreter; raises errors.InvalidSetting."""
-    own = Path(sys.executable).with_name("kubectl")
-    found = shutil.which("kubectl") or (str(own) if own.exists() else None)
-    if found is None:
-        message = "is not on the PATH; logs are read by it, so install it"
-        raise errors.InvalidSetting("kubectl", message)
-    return found

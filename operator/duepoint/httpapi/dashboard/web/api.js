@@ -18,6 +18,14 @@ export class Problem extends Error {
   }
 }
 
+// `duepoint dashboard` hands a token over behind the #, which no server sees.
+const handed = /^#token=(.+)$/.exec(location.hash);
+if (handed) {
+  token = decodeURIComponent(handed[1]);
+  sessionStorage.setItem(KEY, token);
+  history.replaceState(null, "", "#/schedules");
+}
+
 export function hasToken() {
   return token !== "";
 }

@@ -1,0 +1,118 @@
+"""``duepoint dashboard``: opens the web dashboard of an installation, signed in.
+
+kubectl forwards a free port of this machine to the API's Service. The token reaches the page by
+the fragment of its address, which no server sees. The address with the token is in no command line,
+where other users of this machine could read it: the browser is led there by a page that is served
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import re
+import secrets
+import subprocess
+import threading
+import urllib.parse
+import webbrowser
+
+import click
+
+from duepoint import errors
+from duepoint.cli import cluster, options, output
+from duepoint.kube import credentials
+
+_FORWARDS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
+
+
+@click.command()
+@click.option(
+    "--service",
+    metavar="NAMESPACE/NAME",
+    type=options.Converted(options.namespaced),
+    default="duepoint-system/duepoint-api",
+    show_default=True,
+    help="Service of the HTTP API.",
+)
+@click.option(
+    "--account",
+    metavar="NAME",
+    type=options.NAME,
+    help="Sign in as this ServiceAccount of -n: kubectl create token. Unset: as the kubeconfig's"
+    " user, who needs a token.",
+)
+@options.of_one
+def dashboard(*, service: str, account: str | None, place: options.Place) -> None:
+    """Open the web dashboard in the browser, until Ctrl-C.
+
+    Example: kubectl duepoint dashboard --account anna -n shop
+    """
+    namespace, _, name = service.partition("/")
+    words = cluster.kubectl(place)
+    of_service = [f"--namespace={namespace}", f"service/{name}"]
+    ports = "-o=jsonpath={.spec.ports[0].name} {.spec.ports[0].port}"
+    scheme, _, port = _asked([*words, "get", *of_service, ports]).partition(" ")
+    token = _token(words, account, place)
+    forwarding = subprocess.Popen(  # noqa: S603 - no shell
+        [*words, "port-forward", *of_service, f":{port}"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert forwarding.stdout is not None  # noqa: S101 - a pipe was asked for
+        for line in forwarding.stdout:
+            if found := _FORWARDS.match(line):
+                _open(f"{scheme}://localhost:{found[1]}/dashboard/", token)
+    except KeyboardInterrupt:
+        return
+    finally:
+        forwarding.terminate()
+        forwarding.wait()
+    raise click.exceptions.Exit(output.BAD_INPUT)  # kubectl has said why
+
+
+def _asked(words: list[str]) -> str:
+    """What kubectl prints; where it fails it has said why."""
+    done = subprocess.run(words, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603 - no shell
+    if done.returncode:
+        raise click.exceptions.Exit(output.BAD_INPUT)
+    return done.stdout.strip()
+
+
+def _token(words: list[str], account: str | None, place: options.Place) -> str:
+    """The token to sign in with; raises errors.InvalidSetting where the user has none."""
+    login = asyncio.run(credentials.found(place.kubeconfig, place.context).login())
+    if account is not None:
+        namespace = place.namespace or login.namespace
+        return _asked([*words, "create", "token", account, f"--namespace={namespace}"])
+    if not login.token:
+        message = "is missing, and the kubeconfig's user has no token; write --account NAME, a"
+        raise errors.InvalidSetting("--account", f"{message} ServiceAccount with the role view")
+    return login.token
+
+
+def _open(address: str, token: str) -> None:
+    """Say where the dashboard is, and lead the browser there with the token."""
+    output.say(f"{address}  (Ctrl-C ends it)")
+    signed_in = f"{address}#token={urllib.parse.quote(token, safe='')}"
+    if not webbrowser.open(_leading_once(signed_in)):
+        output.say(f"there is no browser to open; signed in: {signed_in}")
+
+
+def _leading_once(address: str) -> str:
+    """A URL of this machine, which only we know, that leads to the address once."""
+    path = f"/{secrets.token_urlsafe()}"
+    left = {path: address}
+
+    class Leading(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = left.pop(self.path, "")
+            self.send_response(302 if found else 404)
+            self.send_header("Location", found)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Standard error is for people."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Leading)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}{path}"
