@@ -162,19 +162,18 @@ test-real: $(STAMP) ## image and chart on a node that runs containers, as users 
 	  '$(BIN)/pytest -n 3 -m "not alone" tests/real $(PYTEST_ARGS) && $(BIN)/pytest -m alone tests/real $(PYTEST_ARGS)'
 
 .PHONY: simulate
-simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles|pairs|kinds, STORY=, PART=1/4, MINUTES=, SHOW=seed, KEEP=1)
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles, SHOW=seed)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
-	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(STORY),--story $(STORY)) \
-	  $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep)
+	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random)
 
 .PHONY: chaos
-chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, NIGHT=1, SEED=, FAULTS=a,b, FORMER=revision, ROUNDS=, CHECK=stored history)
+chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, ROUNDS=, CHECK=stored history)
 ifdef CHECK
 	@$(PY) -m tests.chaos --check $(CHECK)
 else
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos --kind $(or $(KIND),single) \
-	  --size $(if $(SMALL),small,$(if $(NIGHT),night,usual)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
-	  $(if $(FORMER),--former $(FORMER)) $(if $(ROUNDS),--rounds $(ROUNDS))
+	  --size $(if $(SMALL),small,usual) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
+	  $(if $(ROUNDS),--rounds $(ROUNDS))
 endif
 
 # What tests run on; they build it themselves if this was not done.

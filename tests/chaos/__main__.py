@@ -29,15 +29,9 @@ def main() -> int:
         default="single",
         help="the Redis set-up",
     )
-    parser.add_argument("--size", choices=("small", "usual", "night"), default="usual")
+    parser.add_argument("--size", choices=("small", "usual"), default="usual")
     parser.add_argument("--rounds", type=int, help="of faults; unset: as many as the size has")
     parser.add_argument("--faults", default="", help="kinds of faults, a,b,c; unset: all")
-    parser.add_argument(
-        "--former",
-        metavar="REVISION",
-        default="HEAD",
-        help="what a rolling upgrade begins from; HEAD = this version with another label",
-    )
     parser.add_argument("--check", type=Path, metavar="FILE", help="judge a stored history again")
     parser.add_argument("--keep", type=Path, default=Path(".duepoint/chaos"), metavar="FOLDER")
     chosen = parser.parse_args()
@@ -52,7 +46,7 @@ def main() -> int:
 
 
 def _play(seed: int, chosen: argparse.Namespace) -> int:
-    from tests.chaos import former, playing, sizes
+    from tests.chaos import playing, sizes
 
     if "DUEPOINT_TEST_STATE" not in os.environ:
         _say("a run needs a control plane: use `make chaos`")
@@ -63,12 +57,7 @@ def _play(seed: int, chosen: argparse.Namespace) -> int:
     kinds = [FaultKind(name) for name in chosen.faults.split(",") if name]
     plane, stopped = sizes.own_plane()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    try:
-        code = former.unpacked(chosen.former, folder / "former")
-    except ValueError as error:
-        _say(str(error))
-        return 2
-    wanted = sizes.wanted(chosen.size, seed, chosen.kind, kinds, stopped, code)
+    wanted = sizes.wanted(chosen.size, seed, chosen.kind, kinds, stopped)
     if chosen.rounds:
         rhythm = dataclasses.replace(wanted.rhythm, rounds=chosen.rounds)
         wanted = dataclasses.replace(wanted, rhythm=rhythm)

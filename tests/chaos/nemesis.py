@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import re
 import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import redis
 
 from duepoint.faults import FaultPoint
-from tests.chaos import connections, former, installation, servers
+from tests.chaos import connections, installation, servers
 from tests.chaos.history import Fault, Skipped
 from tests.chaos.installation import Installation, Member
 from tests.chaos.plan import OF_RECEIVER, FaultKind, PlannedFault
@@ -46,7 +45,6 @@ POINTS = (
 _TRIES = 3
 _WRONG_SECONDS = 3600.0
 _STARTING_SECONDS = 20
-_ROLLING_SECONDS = 60
 
 #: What was done it to, and the witness.
 Done = tuple[str, str]
@@ -57,7 +55,6 @@ class Nemesis:
 
     Args:
         stopped: pids of the control plane's servers, by kind of fault; empty where others use them.
-        code: of the former version; None where there is none.
         api_requests: how many requests to the HTTP API have no answer yet.
     """
 
@@ -68,7 +65,6 @@ class Nemesis:
         sink: Sink,
         recorder: Recorder,
         stopped: dict[FaultKind, int],
-        code: Path | None,
         api_requests: Callable[[], int],
     ) -> None:
         self._installed = installed
@@ -76,7 +72,6 @@ class Nemesis:
         self._sink = sink
         self._recorder = recorder
         self._stopped = stopped
-        self._code = code
         self._api_requests = api_requests
         self._one_at_a_time = {name: asyncio.Lock() for name in ("redis", "plane", "receiver")}
         self._wrong_clocks = self._doomed_workers = 0
@@ -91,20 +86,15 @@ class Nemesis:
             FaultKind.LEASE_DELETED: self._delete_lease,
             FaultKind.WRONG_CLOCK: self._another_clock,
             FaultKind.DIES_AT_POINT: self._doomed,
-            FaultKind.ROLLING_UPGRADE: self._roll,
         }
 
     def skipped(self) -> Collection[Skipped]:
         """What cannot be done here, and why."""
-        found = dict(self._redis.skipped)
-        if self._code is None:
-            found[FaultKind.ROLLING_UPGRADE] = former.NO_GIT
-        return [Skipped(kind=kind.value, why=why) for kind, why in found.items()]
+        return [Skipped(kind=kind.value, why=why) for kind, why in self._redis.skipped.items()]
 
     def kinds(self) -> Collection[FaultKind]:
         """What can be done to this installation."""
-        found = _OF_PROCESSES | self._redis.kinds | frozenset(self._stopped)
-        return found if self._code is None else found | {FaultKind.ROLLING_UPGRADE}
+        return _OF_PROCESSES | self._redis.kinds | frozenset(self._stopped)
 
     async def carry_out(self, plan: Sequence[PlannedFault]) -> None:
         """Each at its time; faults of different things overlap."""
@@ -211,9 +201,6 @@ class Nemesis:
                 witness = await asyncio.to_thread(servers.forget_scripts, everywhere)
             case FaultKind.CLIENTS_KILLED:
                 witness = await asyncio.to_thread(servers.kill_clients, everywhere)
-            case FaultKind.REDIS_CLOCK:
-                off = round(60 + planned.amount * _WRONG_SECONDS) * (1 if number % 2 else -1)
-                witness = await asyncio.to_thread(self._redis.mislead, number, seconds, off)
             case FaultKind.FAILOVER | FaultKind.FAILOVER_LOSING:
                 losing = planned.kind is FaultKind.FAILOVER_LOSING
                 witness = await asyncio.to_thread(
@@ -276,27 +263,6 @@ class Nemesis:
         await asyncio.to_thread(stack.plane.admin().delete, path)
         return "Lease", "deleted"
 
-    async def _roll(self, _: PlannedFault) -> Done:
-        """Every process ends in its turn and comes back as the other version, role by role."""
-        roles = (self._installed.operators, self._installed.workers, self._installed.apis)
-        code = self._code if self._installed.operators[0].process.code is None else None
-        versions = await asyncio.gather(*(self._rolled(role, code) for role in roles))
-        came = sorted({version for of_role in versions for version in of_role})
-        count = sum(len(role) for role in roles)
-        return "all", f"{count} processes are {came[0]} now" if len(came) == 1 else ""
-
-    async def _rolled(self, members: Sequence[Member], code: Path | None) -> list[str]:
-        """What versions they say they are; empty of one that did not come back in time."""
-        found = []
-        for member in members:
-            async with member.lock:
-                member.process.code = code
-                if not member.process.has_ended:
-                    member.is_expected_to_end = True
-                    await member.process.drain()
-            found.append(await _version(member.process))
-        return found
-
     async def _doomed(self, planned: PlannedFault) -> Done:
         """One more worker, which ends as by SIGKILL when it reaches a fault point."""
         self._doomed_workers += 1  # another point where it is tried again
@@ -326,16 +292,6 @@ class Nemesis:
         if not noticed:
             return name, ""
         return name, f"off by {off:+.0f} s, and not ready: clock"
-
-
-async def _version(process: Process) -> str:
-    """Of a process that starts, ready or not: another fault may keep it from that."""
-    for _ in range(_ROLLING_SECONDS * 5):
-        with contextlib.suppress(OSError):
-            if found := re.search(r'duepoint_build_info{version="(.*?)"}', await process.metrics()):
-                return found[1]
-        await asyncio.sleep(0.2)
-    return ""
 
 
 async def _waited_for_clock(process: Process) -> bool:

@@ -29,7 +29,6 @@ class FaultKind(enum.StrEnum):
     WRONG_CLOCK = "wrong-clock"
     KILL_API = "kill-http-api"
     PAUSE_API = "pause-http-api"
-    ROLLING_UPGRADE = "rolling-upgrade"
     # -- a process's connections ---------------------------------------------------------------
     REDIS_CUT = "redis-cut"
     REDIS_LOST_REPLIES = "redis-lost-replies"
@@ -45,7 +44,6 @@ class FaultKind(enum.StrEnum):
     REDIS_STOPPED = "redis-stopped"
     REDIS_FLUSHED = "redis-flushed"
     REDIS_FULL = "redis-full"
-    REDIS_CLOCK = "redis-clock"
     SCRIPTS_FLUSHED = "scripts-flushed"
     CLIENTS_KILLED = "clients-killed"
     FAILOVER = "failover"
@@ -78,7 +76,6 @@ LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.REDIS_TAIL_LOST: (0.2, 2),
     FaultKind.REDIS_STOPPED: (0.5, 4),
     FaultKind.REDIS_FULL: (1, 5),
-    FaultKind.REDIS_CLOCK: (3, 6),
     FaultKind.FAILOVER_LOSING: (0.2, 2),
     FaultKind.API_STOPPED: (2, 12),
     FaultKind.ETCD_STOPPED: (1, 6),
@@ -91,9 +88,9 @@ COSTLY = frozenset(
     {
         FaultKind.KILL_WORKER, FaultKind.DRAIN_WORKER, FaultKind.KILL_LEADER,
         FaultKind.LEASE_DELETED, FaultKind.DIES_AT_POINT, FaultKind.WRONG_CLOCK,
-        FaultKind.KILL_API, FaultKind.ROLLING_UPGRADE, FaultKind.REDIS_RESTART,
+        FaultKind.KILL_API, FaultKind.REDIS_RESTART,
         FaultKind.REDIS_TAIL_LOST, FaultKind.REDIS_STOPPED, FaultKind.REDIS_FLUSHED,
-        FaultKind.REDIS_FULL, FaultKind.REDIS_CLOCK, FaultKind.SCRIPTS_FLUSHED,
+        FaultKind.REDIS_FULL, FaultKind.SCRIPTS_FLUSHED,
         FaultKind.CLIENTS_KILLED, FaultKind.FAILOVER, FaultKind.FAILOVER_LOSING,
         FaultKind.API_STOPPED, FaultKind.ETCD_STOPPED,
     }

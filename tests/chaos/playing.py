@@ -61,7 +61,6 @@ class Wanted:
     Attributes:
         kinds: faults to choose from; empty = all that this set-up can have.
         stopped: pids of servers of the control plane that may be stopped, by kind of fault.
-        code: of the former version, for rolling upgrades; None: there are none.
         recovery_seconds: so long after a fault everything is as if it had not been.
     """
 
@@ -71,7 +70,6 @@ class Wanted:
     amounts: Amounts
     kinds: Collection[FaultKind] = ()
     stopped: dict[FaultKind, int] = dataclasses.field(default_factory=dict)
-    code: Path | None = None
     recovery_seconds: float = RECOVERY_SECONDS
 
 
@@ -149,7 +147,6 @@ class _Play:
             self._sink,
             self._recorder,
             self._wanted.stopped,
-            code=self._wanted.code,
             api_requests=lambda: self._api_users.under_way if self._api_users else 0,
         )
         kinds = frozenset(self._wanted.kinds or nemesis.kinds()) & frozenset(nemesis.kinds())

@@ -30,14 +30,14 @@ _PROMOTION_SECONDS = 40.0
 class _Pairs(RedisSetup):
     """What a cluster and Sentinel have in common.
 
-    A primary that stands still, dies or lives in another hour may be replaced by its replica, which
+    A primary that stands still, or dies may be replaced by its replica, which
     may lack the newest.
     """
 
     kinds = USUAL | _OF_REPLICAS
     forgets = RedisSetup.forgets | {
         FaultKind.FAILOVER, FaultKind.FAILOVER_LOSING, FaultKind.REDIS_STOPPED,
-        FaultKind.REDIS_RESTART, FaultKind.REDIS_CLOCK,
+        FaultKind.REDIS_RESTART,
     }  # fmt: skip
 
     _pairs: list[tuple[RedisServer, RedisServer]]
@@ -109,7 +109,6 @@ class Cluster(_Pairs):
             folder,
             replicas=True,
             options=lambda: APPENDING,
-            prefix=self._with_clock,
         )
         nodes = self._cluster.nodes
         self._pairs = list(zip(nodes[:PRIMARIES], nodes[PRIMARIES:], strict=True))
@@ -137,7 +136,7 @@ class UnderSentinel(_Pairs):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self._watched = Watched("valkey", folder / "watched", *APPENDING, prefix=self._with_clock)
+        self._watched = Watched("valkey", folder / "watched", *APPENDING)
         first, second = self._watched.servers
         self._pairs = [(first, second)]
         password = folder / "sentinel-password"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import redis
 
-from tests.chaos import faketime
 from tests.chaos.plan import FaultKind
 from tests.support.redisserver import RedisServer
 
@@ -48,9 +47,6 @@ class RedisSetup(abc.ABC):
     forgets = frozenset({FaultKind.REDIS_TAIL_LOST, FaultKind.REDIS_FLUSHED})
     skipped: Mapping[FaultKind, str] = {}
     settings: Mapping[str, str] = {}
-
-    def __init__(self) -> None:
-        self._clocks: dict[Path, faketime.FakedClock] = {}
 
     @abc.abstractmethod
     def start(self) -> None:
@@ -93,32 +89,6 @@ class RedisSetup(abc.ABC):
         """A replica takes the place of a primary."""
         raise NotImplementedError
 
-    def mislead(self, number: int, seconds: float, off: int) -> str:
-        """The clock of a primary is off for a while."""
-        chosen = self.primaries()
-        server = chosen[number % len(chosen)]
-        clock = self._clocks.get(server.directory)
-        if clock is None:
-            return ""
-        clock.set_off(off)
-        try:
-            is_off = _is_off_by(server, off)
-            time.sleep(seconds)
-        finally:
-            clock.set_off(0)
-        is_true = _is_off_by(server, 0)
-        return f"TIME was {off:+d} s off" if is_off and is_true else ""
-
-    def _with_clock(self, directory: Path) -> tuple[str, ...]:
-        """What a server in this folder is started by, so that its clock can be set."""
-        by = faketime.library()
-        if by is None:
-            self.skipped = {FaultKind.REDIS_CLOCK: faketime.MISSING}
-            return ()
-        self.kinds = self.kinds | {FaultKind.REDIS_CLOCK}
-        clock = self._clocks[directory] = faketime.FakedClock(directory / "clock", by)
-        return clock.prefix
-
     def heal(self) -> None:  # noqa: B027 - one server has nothing to heal
         """What a fault left dead is started, and follows."""
 
@@ -134,7 +104,7 @@ class SingleServer(RedisSetup):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         folder.mkdir(parents=True, exist_ok=True)
-        self._server = RedisServer("valkey", folder, *APPENDING, prefix=self._with_clock(folder))
+        self._server = RedisServer("valkey", folder, *APPENDING)
 
     def start(self) -> None:
         self._server.start()
@@ -150,17 +120,6 @@ class SingleServer(RedisSetup):
 
     def primaries(self) -> list[RedisServer]:
         return [self._server]
-
-
-def _is_off_by(server: RedisServer, seconds: int) -> bool:
-    """Whether its TIME says so, before the patience with the library is over."""
-    until = time.monotonic() + faketime.NOTICED_SECONDS
-    while time.monotonic() < until:
-        with connected(server) as client:
-            if abs(client.time()[0] - time.time() - seconds) < 5:
-                return True
-        time.sleep(0.1)
-    return False
 
 
 def cut_file(folder: Path, size: int) -> int:

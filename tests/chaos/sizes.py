@@ -27,12 +27,10 @@ RHYTHMS = {
         costly_every_seconds=1.5,
     ),
     "usual": Rhythm(rounds=5, faults_seconds=45, **_CALM),
-    "night": Rhythm(rounds=120, faults_seconds=45, **_CALM),
 }
 AMOUNTS = {
     "small": Amounts(webhooks=10, streams=8, jobs=1, edited=3, members=5, api_users=1),
     "usual": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40, api_users=2),
-    "night": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40, api_users=2),
 }
 
 
@@ -42,7 +40,6 @@ def wanted(
     kind: str,
     kinds: Collection[FaultKind],
     stopped: dict[FaultKind, int],
-    code: Path | None,
 ) -> Wanted:
     """A run of this size."""
     return Wanted(
@@ -52,7 +49,6 @@ def wanted(
         amounts=AMOUNTS[size],
         kinds=kinds,
         stopped=stopped,
-        code=code,
     )
 
 

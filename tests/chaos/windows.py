@@ -18,7 +18,6 @@ from tests.chaos.plan import FaultKind
 FORGOTTEN_US = 15_000_000
 #: While a clock is wrong, a slot may run so much early: "When a due has come" in semantics.md.
 CLOCK_TOLERANCE_US = 5_000
-_WRONG_CLOCKS = (FaultKind.REDIS_CLOCK, FaultKind.WRONG_CLOCK)
 #: A worker that deletes a Job in favour of another may not get to make that one.
 _HOLDING_UP_JOBS = (
     FaultKind.KILL_WORKER,
@@ -88,7 +87,7 @@ class Disturbances:
     def early_us(self, instant_us: int) -> int:
         """By how much a slot that ran then may have been early."""
         is_wrong = any(
-            one.kind in _WRONG_CLOCKS
+            one.kind == FaultKind.WRONG_CLOCK
             and one.begin_us <= instant_us <= one.end_us + self.recovery_us
             for one in self.faults
         )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import itertools
 import math
 import time
 
 from tests.e2e.test_crashes import LEASE_SECONDS, api_of, in_seconds
 from tests.e2e.test_jobs import (
-    endless,
     runs,
     template,
 )
@@ -81,46 +79,6 @@ async def test_forbidden_slots_are_skipped_and_nothing_that_is_lost_holds_them_u
         client.flushall()
     jobs = await wait_until_over(stack, "alone", 6)
     assert overlaps([job for job in jobs if is_over(job)]) == []
-
-
-async def test_slots_that_wait_start_when_the_job_before_them_ends(stack):
-    await two_workers(stack)
-    spec = {
-        "schedule": "@every 1s",
-        "endTime": (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=20)).isoformat(),
-        "concurrencyPolicy": "Queue",
-        "queueLimit": 20,
-        "jobTemplate": template(seconds=2),
-        "successfulJobsHistoryLimit": 50,
-    }
-    await stack.apply("line", spec)
-    jobs = await wait_until_over(stack, "line", 4)
-    assert overlaps([job for job in jobs if is_over(job)]) == []
-    inorder = sorted(jobs, key=lambda job: seconds(job["metadata"]["creationTimestamp"]))
-    names = [job["metadata"]["name"] for job in inorder]
-    assert names == sorted(names)
-    gaps = [
-        seconds(other["metadata"]["creationTimestamp"]) - seconds(one["status"]["completionTime"])
-        for one, other in itertools.pairwise(inorder)
-        if is_over(one)
-    ]
-    assert max(gaps) < 15  # without being told of the ends they would wait for 30 seconds
-
-
-async def test_a_job_is_replaced_by_that_of_the_next_slot(stack):
-    await two_workers(stack)
-    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Replace", "jobTemplate": endless()}
-    await stack.apply("newest", spec)
-    await stack.wait_for_schedule("newest", lambda f: runs(f).get("started", 0) >= 4, "four starts")
-
-    async def one_is_left() -> bool:
-        return len(await stack.jobs("newest")) == 1
-
-    await stacks.eventually(one_is_left, "one Job of newest")
-    found = await stack.wait_for_schedule(
-        "newest", lambda f: f["status"].get("activeCount") == 1, "one active"
-    )
-    assert runs(found).get("skipped", 0) == 0
 
 
 async def test_a_worker_killed_between_the_entry_and_the_post_blocks_nobody(stack):

@@ -6,13 +6,12 @@ import asyncio
 import datetime as dt
 import itertools
 import signal
-import time
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.e2e.test_firing import slot_us
-from tests.support import proxy, receiver
+from tests.support import proxy
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.waiting import LONGEST_SECONDS, eventually
 
@@ -67,30 +66,6 @@ async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack,
     runs = (await stack.schedule("task"))["status"]["runs"]
     assert runs["started"] == 1
     assert job["metadata"]["name"].startswith("task-")
-
-
-async def test_a_worker_killed_during_a_webhook_is_followed_by_the_same_delivery(stack):
-    operator = stack.operator()
-    await operator.wait_until_ready()
-    doomed = stack.worker("doomed", lease_seconds=str(LEASE_SECONDS))
-    await doomed.wait_until_ready()
-    stack.answer = receiver.in_turn(receiver.hang, receiver.status(204))
-    await stack.apply(
-        "call",
-        {
-            "schedule": in_seconds(2),
-            "startingDeadlineSeconds": 300,
-            "webhook": stack.webhook(),
-        },
-    )
-    await stack.wait_for_deliveries(1, "call")
-    await doomed.kill()
-    heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
-    await heir.wait_until_ready()
-    ready = time.time()
-    first, second = await stack.wait_for_deliveries(2, "call")
-    assert first.webhook_id == second.webhook_id
-    assert second.arrived_us / 1_000_000 - ready < LEASE_SECONDS + 10
 
 
 async def test_a_drained_worker_loses_nothing_and_ends_by_itself(stack):

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.support import argocd, flux
 from tests.support.stack import Stack
 
 KUBECTL = str(Path(sys.executable).with_name("kubectl"))
@@ -140,43 +139,3 @@ async def test_the_operator_owns_status_and_nothing_else(stack: Stack, way: str)
         else:
             assert "f:status" not in fields
             assert OURS not in entry["manager"]
-
-
-async def test_the_dashboards_of_argo_cd_and_flux_follow_a_real_schedule(stack: Stack) -> None:
-    async def seen(name: str) -> tuple[str, str]:
-        found = await stack.schedule(name)
-        return argocd.health(found)["status"], flux.status(found)
-
-    await stack.apply("calm", SPEC | {"suspend": False})
-    assert await seen("calm") == ("Progressing", "inProgress")  # no operator has run yet
-    await stack.running()
-    await stack.wait_until_ready("calm")
-    assert await seen("calm") == ("Healthy", "current")
-
-    await stack.apply("calm", SPEC | {"suspend": True})
-    await stack.wait_until_ready("calm", generation=2)
-    assert await seen("calm") == ("Suspended", "current")
-
-    await stack.apply("never", SPEC | {"schedule": "0 0 31 2 *", "suspend": False})
-    await stack.wait_for_condition("never", "Stalled")
-    assert await seen("never") == ("Degraded", "failed")
-
-    await stack.apply("over", SPEC | {"endTime": "2026-01-02T00:00:00Z", "suspend": False})
-    await stack.wait_until_ready("over")
-    assert await seen("over") == ("Healthy", "current")
-
-
-async def test_what_argo_cd_does_with_a_schedule_is_accepted(stack: Stack) -> None:
-    await stack.apply("nightly", SPEC | {"suspend": False})
-    found = await stack.schedule("nightly")
-    ((made),) = argocd.act("trigger", found)
-    out = await kubectl(stack, "create", "-f", "-", "-o", "json", given=made["resource"])
-    run = json.loads(out)
-    assert run["spec"]["scheduleName"] == "nightly"
-    changed = argocd.act("suspend", found)
-    patch = {"spec": {"suspend": changed["spec"]["suspend"]}}
-    await kubectl(
-        stack, "patch", "schedule", "nightly", "-n", stack.namespace, "--type=merge",
-        "-p", json.dumps(patch),
-    )  # fmt: skip
-    assert (await stack.schedule("nightly"))["spec"]["suspend"] is True

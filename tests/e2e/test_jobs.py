@@ -119,24 +119,6 @@ async def test_a_job_that_ends_while_the_operator_is_down_is_told_by_the_next_on
     assert condition(found, "Ready")["reason"] == "Completed"
 
 
-async def test_a_failed_job_is_told_by_condition_and_event_and_does_not_touch_ready(stack):
-    await stack.running()
-    spec = {"schedule": in_seconds(2), "jobTemplate": template(outcome="fail")}
-    await stack.apply("broken", spec)
-    found = await stack.wait_for_schedule(
-        "broken", lambda found: runs(found).get("failed") == 1, "failed"
-    )
-    assert condition(found, "LastRunSucceeded")["status"] == "False"
-    assert condition(found, "Ready")["status"] == "True"
-    assert found["status"]["lastFailureTime"]
-    event = await wait_for_event(stack, "broken", "RunFailed")
-    assert event["type"] == "Warning"
-    assert event["regarding"]["uid"] == found["metadata"]["uid"]
-    assert event["related"]["name"] == found["status"]["lastRun"]["jobName"]
-    (job,) = await stack.jobs("broken")
-    assert event["related"]["uid"] == job["metadata"]["uid"]
-
-
 # -- names -------------------------------------------------------------------------------------
 
 
@@ -272,62 +254,3 @@ async def _refuse_what_is_too_large(stack):
     found = await stack.wait_for_condition("deep", "Stalled")
     assert condition(found, "Stalled")["reason"] == "InvalidSchedule"
     assert condition(found, "Stalled")["message"].startswith("spec.jobTemplate")
-
-
-async def test_a_job_carries_its_slots_facts_and_nothing_that_its_author_made_up(stack):
-    await stack.running()
-    await _what_an_author_writes_into_the_metadata_is_ignored(stack)
-    await _the_pod_knows_its_times_and_its_payload(stack)
-
-
-async def _what_an_author_writes_into_the_metadata_is_ignored(stack):
-    """As CronJob does: name, namespace, owners and finalizers of the template mean nothing."""
-    odd = template()
-    odd["metadata"] = {
-        "name": "mine",
-        "generateName": "mine-",
-        "namespace": "kube-system",
-        "creationTimestamp": None,
-        "finalizers": ["example.com/never"],
-        "ownerReferences": [
-            {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": True}
-        ],
-        "annotations": {"duepoint.dev/scheduled-time": "junk", "own": "kept"},
-        "labels": {"duepoint.dev/schedule": "another", "own": "kept"},
-    }
-    await stack.apply("odd", {"schedule": in_seconds(2), "jobTemplate": odd})
-    (job,) = await stack.wait_for_job("odd", 1)
-    metadata = job["metadata"]
-    assert metadata["name"].startswith("odd-")
-    assert metadata["namespace"] == stack.namespace
-    assert [one["kind"] for one in metadata["ownerReferences"]] == ["Schedule"]
-    assert "example.com/never" not in metadata.get("finalizers", ())
-    assert metadata["annotations"]["own"] == "kept"
-    assert metadata["annotations"]["duepoint.dev/scheduled-time"] != "junk"
-    assert metadata["labels"]["own"] == "kept"
-
-
-async def _the_pod_knows_its_times_and_its_payload(stack):
-    spec = {
-        "schedule": "@every 2s",
-        "timeZone": "Europe/Rome",
-        "payload": {"report": "$(HOME) daily"},
-        "jobTemplate": template(ttlSecondsAfterFinished=0),
-    }
-    await stack.apply("told", spec)
-    _, second, *_ = sorted(
-        await stack.wait_for_job("told", 2), key=lambda one: one["metadata"]["name"]
-    )
-    annotations = second["spec"]["template"]["metadata"]["annotations"]
-    slot = seconds_of(annotations["duepoint.dev/scheduled-time"])
-    assert second["metadata"]["name"] == f"told-{slot}"
-    assert seconds_of(annotations["duepoint.dev/previous-time"]) == slot - 2
-    assert annotations["duepoint.dev/trigger"] == "Schedule"
-    assert json.loads(annotations["duepoint.dev/payload"]) == {"report": "$(HOME) daily"}
-    assert second["spec"]["ttlSecondsAfterFinished"] == 600
-    zoned = second["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
-    assert zoned.endswith(("+01:00", "+02:00"))
-    env = {e["name"]: e for e in second["spec"]["template"]["spec"]["containers"][0]["env"]}
-    paths = {name: one["valueFrom"]["fieldRef"]["fieldPath"] for name, one in env.items()}
-    assert paths["DUEPOINT_PAYLOAD"] == "metadata.annotations['duepoint.dev/payload']"
-    assert len(paths) == 4

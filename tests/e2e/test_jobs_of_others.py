@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import datetime as dt
 import json
 
 from duepoint.kube import jobbuilder, port
 from tests.e2e.test_firing import slot_us
-from tests.e2e.test_jobs import condition, endless, runs, wait_for_event
+from tests.e2e.test_jobs import condition, endless, runs
 from tests.support import stack as stacks
 from tests.support.builders import JOB_TEMPLATE
 
@@ -106,22 +105,6 @@ async def test_whoever_knows_a_uid_forges_no_run_and_holds_no_slot_up(stack):
         stack.plane.discard_namespace(other)
 
 
-async def test_a_job_made_by_hand_is_no_run_and_holds_no_slot_up(stack):
-    await stack.running()
-    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Forbid", "jobTemplate": endless()}
-    await stack.apply("plain", {**spec, "suspend": True, "successfulJobsHistoryLimit": 0})
-    schedule = await stack.wait_until_ready("plain")
-    path = await forge(stack, stack.namespace, "by-hand", schedule, slot="")
-    event = await wait_for_event(stack, "plain", "JobWithoutSlot")
-    assert (event["type"], event["related"]["name"]) == ("Warning", "by-hand")
-    await stacks.eventually(lambda: is_over(stack, path), "it ended")
-    await stack.apply("plain", {**spec, "successfulJobsHistoryLimit": 0})
-    found = await stack.wait_for_schedule("plain", lambda f: runs(f).get("started") == 1, "a run")
-    assert found["status"].get("activeCount", 1) == 1
-    assert runs(found)["succeeded"] == 0
-    await stack.api.request("GET", path)
-
-
 async def test_a_job_of_ours_that_lost_its_slot_is_not_called_another_s(stack):
     await stack.running()
     spec = {"schedule": "@every 4s", "jobTemplate": endless()}
@@ -139,47 +122,3 @@ async def test_a_job_of_ours_that_lost_its_slot_is_not_called_another_s(stack):
     said = condition(found, "NameConflict")["message"]
     assert "controlled by" not in said
     assert f"its annotation {jobbuilder.SCHEDULED_TIME} is missing" in said
-
-
-async def test_jobs_that_wait_under_the_names_of_slots_are_no_runs_whatever_their_state(stack):
-    """Somebody who may create Jobs knows the names of the coming ones.
-
-    They are suspended or have ended; nothing, or a Schedule of another uid, controls them.
-    """
-    await stack.running()
-    spec = {"schedule": "@every 4s", "jobTemplate": JOB_TEMPLATE, "maxRuns": 7}
-    await stack.apply("early", {**spec, "suspend": True})
-    schedule = await stack.wait_until_ready("early")
-    await stack.apply("early", spec)
-    found = await stack.wait_until_ready("early", 2)
-    # The next slots may be too near for their Jobs to be there before them; the sixth is not.
-    first_us = slot_us(found["status"]["nextScheduleTime"]) + 20_000_000
-    stranger = copy.deepcopy(schedule)
-    stranger["metadata"]["uid"] = "00000000-0000-4000-8000-000000000000"
-    kinds = [
-        {"schedule": schedule, "owned": False, "suspended": True},
-        {"schedule": schedule, "owned": False},
-        {"schedule": stranger, "held": True},
-    ]
-    made = {}
-    for number, kind in enumerate(kinds):
-        at_us = first_us + number * 4_000_000
-        slot = dt.datetime.fromtimestamp(at_us // 1_000_000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        name = jobbuilder.name_of("early", at_us)
-        path = await forge(stack, stack.namespace, name, slot=slot, **kind)
-        made[path] = json.loads(await stack.api.request("GET", path))["metadata"]["uid"]
-
-    found = await stack.wait_for_schedule(
-        "early", lambda f: bool(condition(f, "NameConflict")), "the conflict"
-    )
-    assert "is not this slot's" in condition(found, "NameConflict")["message"]
-    found = await stack.wait_for_schedule(
-        "early", lambda f: runs(f).get("succeeded") == 7, "all of its own runs have ended"
-    )
-    assert (runs(found)["started"], runs(found)["missed"]) == (7, 3)
-    for path, uid in made.items():  # they are their makers'
-        job = json.loads(await stack.api.request("GET", path))
-        assert job["metadata"]["uid"] == uid
-    path = next(reversed(made))
-    patch = {"metadata": {"finalizers": None}}
-    await stack.api.request("PATCH", path, patch, content_type=port.MERGE_PATCH)

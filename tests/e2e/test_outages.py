@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import socket
 from urllib.parse import urlsplit
 
 from tests.support import proxy
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.stack import eventually
-
-
-async def test_redis_away_at_start_is_waited_for_and_said(stack):
-    stack.redis.kill()
-    operator, worker = stack.operator(), stack.worker()
-
-    async def both_say_so() -> bool:
-        try:
-            return "queue" in await operator.troubles() and "queue" in await worker.troubles()
-        except OSError:
-            return False
-
-    await eventually(both_say_so, "both say that the queue is away")
-    await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook()})
-    stack.redis.start()
-    await operator.wait_until_ready()
-    await worker.wait_until_ready()
-    await stack.wait_until_ready("call")
-    await stack.wait_for_deliveries(1, "call")
 
 
 async def test_an_edit_during_an_outage_of_redis_is_reconciling_and_then_ready(stack):
@@ -91,47 +71,6 @@ async def test_the_api_server_away_does_not_stop_webhooks_and_delays_jobs(stack)
         await eventually(four_came_and_none_is_left_out, "every slot has its Job")
 
 
-async def test_a_webhook_reaches_a_service_of_its_own_namespace(stack):
-    """A headless Service whose endpoint is this machine: the simulated node has no kube-proxy."""
-    # The controller of slices did not write this one, so its address needs the allow-list.
-    worker = stack.worker(egress_allowed_cidrs=f"{_own_address()}/32")
-    await stack.operator().wait_until_ready()
-    await worker.wait_until_ready()
-    admin = stack.plane.admin()
-    space = f"/api/v1/namespaces/{stack.namespace}"
-    ports = [{"name": "http", "port": stack.receiver_port, "protocol": "TCP"}]
-    admin.post(
-        f"{space}/services",
-        {
-            "metadata": {"name": "billing"},
-            "spec": {"clusterIP": "None", "selector": {"app": "billing"}, "ports": ports},
-        },
-    )
-    admin.post(
-        f"/apis/discovery.k8s.io/v1/namespaces/{stack.namespace}/endpointslices",
-        {
-            "metadata": {
-                "name": "billing-1",
-                "labels": {"kubernetes.io/service-name": "billing"},
-            },
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [_own_address()], "conditions": {"ready": True}}],
-            "ports": ports,
-        },
-    )
-    service = {"name": "billing", "port": stack.receiver_port, "path": "/hooks/nightly"}
-    await stack.apply("call", {"schedule": "@every 1s", "webhook": {"service": service}})
-    (first, *_) = await stack.wait_for_deliveries(1, "call")
-    assert first.path == "/hooks/nightly"
-
-
 def _is_reconciling(found) -> bool:
     conditions = found.get("status", {}).get("conditions", ())
     return any(one["type"] == "Reconciling" and one["status"] == "True" for one in conditions)
-
-
-def _own_address() -> str:
-    """An address of this machine that is not loopback, which an EndpointSlice may not hold."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # documentation range; nothing is sent
-        return str(probe.getsockname()[0])

@@ -13,7 +13,7 @@ import msgspec
 
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
-from tests.e2e.test_jobs import template, wait_for_event
+from tests.e2e.test_jobs import template
 from tests.support import receiver
 from tests.support import stack as stacks
 from tests.support.waiting import LONGEST_SECONDS
@@ -134,32 +134,6 @@ async def test_a_run_by_hand_has_a_policy_of_its_own(stack):
         return bool(left) and not left & former
 
     await stacks.eventually(is_replaced, "both Jobs were deleted for the newer one")
-
-
-async def test_a_suspended_job_runs_once_by_hand_and_the_object_goes_when_its_time_is_over(stack):
-    await stack.running()
-    await stack.apply("held", {**HOURLY, "payload": {"day": 1}, "jobTemplate": template()})
-    await stack.wait_until_ready("held")
-    await run(
-        *(stack, "again", "held"),
-        trigger={"payload": {"day": 2}},
-        ttlSecondsAfterFinished=1,
-        metadata={"annotations": {"argocd.argoproj.io/tracking-id": "x"}},
-    )
-    (job,) = await stack.wait_for_job("held")
-    pod = job["spec"]["template"]["metadata"]["annotations"]
-    assert json.loads(pod["duepoint.dev/payload"]) == {"day": 2}
-    assert job["metadata"]["annotations"]["duepoint.dev/trigger"] == "Manual"
-
-    async def is_gone() -> bool:
-        return await gone(stack, "again")
-
-    await stacks.eventually(is_gone, "the end of its time to live")
-    assert len(await stack.jobs("held")) == 1
-    found = await stack.wait_for_schedule("held", lambda one: "lastRun" in one["status"], "told")
-    assert found["status"]["lastRun"]["trigger"] == "Manual"
-    told = await wait_for_event(stack, "again", "TrackedInGit")
-    assert (told["type"], told["regarding"]["kind"]) == ("Warning", "ScheduleRun")
 
 
 async def test_a_schedule_that_never_runs_by_itself_is_ready_and_runs_when_it_is_triggered(stack):
@@ -298,37 +272,3 @@ async def so_many(seen: set[str], count: int) -> bool:
 
     await stacks.eventually(heard, f"the watch tells of {count} Jobs")
     return len(seen) == count
-
-
-async def test_an_emptied_redis_loses_no_job_of_a_backfill(stack):
-    await stack.running()
-    spec = {**HOURLY, "jobTemplate": template(seconds=0.5), "successfulJobsHistoryLimit": 50}
-    await stack.apply("task", spec)
-    await stack.wait_until_ready("task")
-    await run(stack, "all", "task", backfill={**DAY, "maxParallel": 4})
-    await wait_for(stack, "all", lambda one: counts(one)[2] >= 4, "4 ends")
-    with stack.redis.client() as client:
-        client.flushall()
-    found = await wait_until_complete(stack, "all")
-    assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
-    made = slots_of(await stack.jobs("task"))
-    assert (len(made), set(made.values())) == (SLOTS, {1})
-
-
-async def test_a_deleted_backfill_starts_no_further_slot_and_leaves_its_jobs(stack):
-    await stack.running()
-    spec = {**HOURLY, "jobTemplate": template(seconds=1), "successfulJobsHistoryLimit": 50}
-    await stack.apply("task", spec)
-    await stack.wait_until_ready("task")
-    await run(stack, "all", "task", backfill={**DAY, "maxParallel": 2})
-    await stack.wait_for_job("task", 2)
-    await stack.api.request("DELETE", runs_path(stack, "all"))
-    before = len(await stack.jobs("task"))
-
-    def ended(found: dict) -> bool:
-        return found["status"].get("runs", {}).get("succeeded", 0) >= before
-
-    await stack.wait_for_schedule("task", ended, "ended")
-    await run(stack, "after", "task", trigger={})  # handed over later than any slot before it
-    await wait_until_complete(stack, "after")
-    assert len(await stack.jobs("task")) <= before + 3

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -247,45 +246,3 @@ async def test_the_shop_reminds_who_has_not_paid_and_nobody_else(place, tmp_path
             return list(reminders.iterate())
 
     assert await asyncio.to_thread(rest) == []
-
-
-async def test_a_consumer_group_shares_the_events_of_a_set(place, monkeypatch):
-    consumers = loaded("13-set-stream", "consumer.py")
-    await place.apply("checks", stream={"name": "checks", "maxLength": 1000})
-    handled = []
-    monkeypatch.setattr(consumers, "handle", lambda event: handled.append(event["id"]))
-    key = f"dp:stream:{place.namespace}:checks"
-
-    def fill():
-        with place.client("checks") as checks:
-            rows = (MemberRow(id=f"d{n}", schedule="@every 1s", payload=n) for n in range(10))
-            assert all(not answer.is_refused for answer in checks.upsert(rows))
-
-    await asyncio.to_thread(fill)
-    stop = threading.Event()
-
-    def consume(name):
-        import redis
-
-        with redis.Redis.from_url(
-            place.stack.redis.url, decode_responses=True, protocol=2
-        ) as server:
-            consumer = consumers.Consumer(server, key, "group", name)
-            consumer.join()
-            while not stop.is_set():
-                consumer.turn(idle_seconds=30.0, wait_seconds=0.2)
-
-    threads = [threading.Thread(target=consume, args=(name,)) for name in ("one", "two")]
-    for thread in threads:
-        thread.start()
-    try:
-
-        async def has_enough():
-            return len(handled) >= 30
-
-        await eventually(has_enough, "thirty events")
-    finally:
-        stop.set()
-        for thread in threads:
-            await asyncio.to_thread(thread.join, 5)
-    assert len(handled) == len(set(handled))

@@ -5,10 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 
-import pytest
-
 from tests.e2e.test_secrets import admin, because, run_line, told, write_secret
-from tests.support.redisserver import RedisServer
 from tests.support.stack import eventually
 
 __all__ = ["admin"]
@@ -18,15 +15,6 @@ A_RECORD = {
     "schedule": "@every 1h",
     "kafka": {"topic": "records", "connectionSecretRef": {"name": "k"}},
 }
-
-
-@pytest.fixture
-def other_redis(tmp_path):
-    (tmp_path / "other").mkdir()
-    server = RedisServer("valkey", tmp_path / "other")
-    server.start()
-    yield server
-    server.stop()
 
 
 def entries(server, key):
@@ -66,26 +54,6 @@ async def test_a_stream_of_ours_has_each_slot_once_while_workers_are_killed(stac
     )
     assert shown["status"]["target"] == "Stream ticks"
     assert shown["status"]["lastRun"]["message"] == "added to stream ticks"
-
-
-async def test_another_redis_is_waited_for_and_then_gets_the_entries(stack, admin, other_redis):
-    spec = {
-        "schedule": "@every 1s",
-        "stream": {"name": "orders", "connectionSecretRef": {"name": "other"}},
-    }
-    await stack.running()
-    await stack.apply("orders", spec)
-    forbidden = await stack.wait_for_schedule("orders", because("SecretForbidden"), "be forbidden")
-    await run_line(admin, stack, told(forbidden).partition("allow it with: ")[2])
-    await write_secret(admin, stack, "other", url=other_redis.url)
-    await stack.apply("orders", {**spec, "suspendReason": "an edit is checked at once"})
-    shown = await stack.wait_until_ready("orders", generation=2)
-    assert shown["status"]["target"] == "Stream orders"
-
-    async def arrived():
-        return len(entries(other_redis, "orders")) >= 3
-
-    await eventually(arrived, "entries arrive in the other Redis")
 
 
 async def test_a_kafka_target_without_its_secret_says_what_to_do(stack, admin):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.support.controlplane import DURATION, OUTCOME, ControlPlane
+from tests.support.controlplane import DURATION
 from tests.support.waiting import wait_until
 from tools.devcluster import apiserver, cluster, processes
 from tools.devcluster.state import State
@@ -41,39 +40,6 @@ def test_a_job_completes_on_the_simulated_node(control_plane, kube_namespace):
 
     path = f"{jobs(kube_namespace)}/job"
     wait_until(lambda: "Complete" in conditions(admin, path), "the Job is complete")
-
-
-def test_a_job_fails_when_its_annotation_says_so(control_plane, kube_namespace):
-    admin = control_plane.admin()
-    admin.post(jobs(kube_namespace), a_job(**{OUTCOME: "fail", DURATION: "50ms"}))
-
-    path = f"{jobs(kube_namespace)}/job"
-    wait_until(lambda: "Failed" in conditions(admin, path), "the Job has failed")
-
-
-def test_a_hanging_job_runs_until_its_deadline_and_leaves_no_pod(control_plane, kube_namespace):
-    admin = control_plane.admin()
-    job = a_job(**{OUTCOME: "hang"})
-    job["spec"]["activeDeadlineSeconds"] = 1
-    admin.post(jobs(kube_namespace), job)
-
-    path = f"{jobs(kube_namespace)}/job"
-    wait_until(lambda: "Failed" in conditions(admin, path), "the deadline has ended the Job")
-    pods = f"/api/v1/namespaces/{kube_namespace}/pods"
-    wait_until(lambda: not admin.get(pods)["items"], "its Pod is gone")
-
-
-def test_the_kubeconfig_of_an_account_logs_in_as_that_account(
-    control_plane: ControlPlane, kube_namespace: str, tmp_path: Path
-):
-    path = control_plane.service_account_kubeconfig(kube_namespace, "somebody", tmp_path)
-
-    token = json.loads(path.read_text())["users"][0]["user"]["token"]
-    somebody = apiserver.Client(control_plane.server, control_plane.ca_file, token)
-    review = somebody.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
-
-    expected = f"system:serviceaccount:{kube_namespace}:somebody"
-    assert review["status"]["userInfo"]["username"] == expected
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -92,19 +91,6 @@ def test_another_run_elsewhere_gives_the_same_bytes(
     )  # fmt: skip
 
     assert building.sums(tmp_path) == building.sums(release)
-
-
-def test_chart_and_manifests_name_the_image(release: Path) -> None:
-    version = versions.version()
-    chart = release / f"duepoint-{version}.tgz"
-    options = ("--set=redis.url=redis://r/0", "--set=blobKey.existingSecret=key")
-    text = helm.template(chart, release="duepoint", namespace="duepoint-system", options=options)
-
-    assert f"image: {IMAGE}:{version}" in text
-    assert f"image: {IMAGE}:{version}" in (release / "install.yaml").read_text()
-    with tarfile.open(chart) as archive:
-        readme = archive.extractfile("duepoint/README.md")
-        assert readme is not None
 
 
 def test_manifests_differ_from_the_base_in_the_image_only(release: Path, commit: str) -> None:

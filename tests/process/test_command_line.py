@@ -41,19 +41,6 @@ def test_a_reader_that_leaves_ends_it_quietly():
         assert process.wait(30) == 0
 
 
-def test_control_characters_of_the_input_stay_harmless():
-    done = run("next", "\x1b[31m* * * * *\nsecond line")
-    assert done.returncode == 2
-    assert b"\x1b" not in done.stderr
-    assert done.stderr.count(b"\n") == 1
-
-
-def test_a_wrong_setting_of_a_process_is_still_one_line():
-    done = run("worker", "--batch", "many")
-    assert done.returncode == 2
-    assert done.stderr.count(b"\n") == 1
-
-
 @pytest.mark.parametrize("command", ["operator", "worker"])
 def test_the_command_ends_with_code_2_and_one_line(command, tmp_path):
     key = tmp_path / "key"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 
@@ -27,16 +26,6 @@ def a_sleeper(state: State, script: str = "exec sleep 60") -> Running:
     return processes.start(program, state.logs / "sleeper.log", state.folder)
 
 
-def test_a_later_process_with_the_same_pid_is_not_taken_for_the_former(state):
-    running = a_sleeper(state)
-    former = Running(name="former", pid=running.pid, started="12")
-
-    processes.end([former])
-
-    assert not processes.is_alive(former)
-    assert processes.is_alive(running)
-
-
 def test_children_end_with_their_parent(state):
     running = a_sleeper(state, "sleep 60 & echo $!; wait")
     log = state.logs / "sleeper.log"
@@ -46,16 +35,6 @@ def test_children_end_with_their_parent(state):
     processes.end([running])
 
     wait_until(lambda: processes.started_at(child) is None, "the child is gone")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="environments are read from /proc")
-def test_a_process_started_and_never_recorded_is_found_and_ended(state):
-    running = a_sleeper(state)
-    wait_until(lambda: processes.marked(state.folder) != [], "the program has replaced our fork")
-
-    assert cluster.end(state) is True
-
-    assert not processes.is_alive(running)
 
 
 def test_the_cluster_of_a_killed_session_is_swept_away(tmp_path):

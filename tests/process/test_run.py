@@ -197,20 +197,6 @@ def test_a_webhook_is_received_and_a_stream_entry_appended(tmp_path, received):
     assert not valkey_runs(port_of(ready))
 
 
-def test_the_receiver_takes_what_is_for_a_service(tmp_path):
-    write(
-        tmp_path / "all.json",
-        a_schedule("number", webhook={"service": {"name": "billing", "port": 80}}),
-        a_schedule("named", webhook={"service": {"name": "shop", "port": "web"}}),
-    )
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with running("-f", tmp_path, "--receive", str(port)) as command:
-        for name in ("number", "named"):
-            command.wait_for_run(name, "Succeeded")
-        assert command.end() == 0
-
-
 def test_the_exit_code_of_a_command_is_the_result_of_its_job(tmp_path):
     well = a_job("well", 'test "$0" = "$DUEPOINT_SCHEDULED_TIME" && echo "slot $GREETING"')
     container = well["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
@@ -362,15 +348,6 @@ def test_a_command_is_ended_with_its_children_when_the_command_line_ends(tmp_pat
         assert command.end() == 0
     # A child of a child is the init process's to bury, which takes its time.
     eventually(lambda: not any(map(lives, pids.read_text().split())), "its processes are over")
-
-
-def test_a_killed_command_leaves_no_server_behind(tmp_path):
-    write(tmp_path / "one.json", a_schedule("one", stream={"name": "one"}))
-    with running("-f", tmp_path) as command:
-        port = port_of(command.wait_for("ready"))
-        assert valkey_runs(port)
-        command.end(signal.SIGKILL)
-        eventually(lambda: not valkey_runs(port), "Valkey ends")
 
 
 def test_a_time_limit_ends_it_and_a_failed_run_is_its_exit_code(tmp_path):

@@ -96,18 +96,6 @@ async def test_a_new_leader_calls_what_waits_for_a_job_that_ended_while_nobody_l
         assert jobs_there(world) == [name(0), name(300)]
 
 
-async def test_a_skipped_slot_is_counted_and_told_of():
-    async with World().leader() as world, workers(world, "a"):
-        await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy="Forbid")
-        await _until(world, 310)
-        assert jobs_there(world) == [name(0)]
-        assert world.status()["runs"]["skipped"] == 1
-        assert world.status()["activeCount"] == 1
-        told = [news for news in world.news if news.reason == "RunSkipped"]
-        assert "ConcurrencyForbidden" in told[0].note
-        assert world.ready() == ("True", "Armed")
-
-
 @pytest.mark.parametrize("policy", ["Forbid", "Queue", "Replace"])
 async def test_no_slot_stays_open_behind_a_policy(policy):
     async with World().leader() as world, workers(world, "a", "b"):

@@ -4,6 +4,6 @@
 ``servers`` and ``tests.support.virtualvalkey`` give each process the real Lua on a real server,
 ``cluster`` plays the API server with its Job controller, ``receiver`` the servers that webhooks go
 to, ``faults`` says what may happen to each message and process, ``history`` runs one whole story,
-``oracle`` judges it by what the documentation promises, and ``shrinking`` makes a failing story
-short. How to repeat a seed: docs/reference/results.md.
+and ``oracle`` judges it by what the documentation promises. How to repeat a seed:
+docs/reference/results.md.
 """

@@ -7,14 +7,13 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
-import math
 import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
 from multiprocessing import queues
 
-from tests.simulation import oracle, playing, scopes, shrinking, stories
+from tests.simulation import oracle, playing, scopes, stories
 from tests.simulation.faults import Kind
 
 #: What each seed is a story of.
@@ -24,27 +23,19 @@ _OF_SEEDS = {
     "crowds": stories.of_crowd,
     "replacing": stories.of_replacing,
 }
-_SCOPES = (*_OF_SEEDS, "singles", "pairs", "kinds")
+_SCOPES = (*_OF_SEEDS, "singles")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default="1:300", help="FIRST:LAST, or one seed (default 1:300)")
     parser.add_argument("--scope", choices=_SCOPES, default="random")
-    parser.add_argument(
-        "--story", choices=tuple(scopes.STORIES), help="of singles, pairs and kinds; unset: all"
-    )
-    parser.add_argument("--part", default="1/1", help="K/N: every Nth history, from the Kth on")
-    parser.add_argument("--minutes", type=float, help="begin no history later than this")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument(
         "--show",
         metavar="SEED",
         type=int,
         help="play one seed of storms, crowds, replacing or (usual) random, and print its trace",
-    )
-    parser.add_argument(
-        "--keep", action="store_true", help="shrink failures and keep them in found/"
     )
     chosen = parser.parse_args()
     playing.begin()
@@ -59,11 +50,7 @@ def _run(chosen: argparse.Namespace) -> int:
         return _show(chosen.show, chosen.scope)
     first, _, last = chosen.seeds.partition(":")
     numbers = range(int(first), int(last or first) + 1)
-    names = (chosen.story,) if chosen.story else tuple(scopes.STORIES)
-    part, _, parts = chosen.part.partition("/")
-    tasks = itertools.islice(_tasks(chosen.scope, numbers, names), int(part) - 1, None, int(parts))
-    until = time.monotonic() + 60 * chosen.minutes if chosen.minutes else math.inf
-    return 1 if _play_all(tasks, chosen.jobs, until=until, keeps=chosen.keep) else 0
+    return 1 if _play_all(_tasks(chosen.scope, numbers), chosen.jobs) else 0
 
 
 def _say(text: object) -> None:
@@ -71,26 +58,21 @@ def _say(text: object) -> None:
     sys.stdout.flush()
 
 
-def _tasks(scope: str, seeds: range, names: tuple[str, ...]) -> Iterator[playing.Task]:
+def _tasks(scope: str, seeds: range) -> Iterator[playing.Task]:
     if scope in _OF_SEEDS:
         for seed in seeds:
             yield seed, _OF_SEEDS[scope](seed)
         return
-    for name in names:
+    for name in scopes.STORIES:
         story = scopes.STORIES[name]()
         seed = seeds[0]
         quiet = playing.play((seed, story))
-        if scope == "singles":
-            numbers = [*scopes.of_applying(quiet), *scopes.of_slot(quiet)]
-            for event in scopes.singles(numbers, list(Kind)):
-                yield seed, scopes.with_events(story, event)
-        else:
-            of_scope = scopes.pairs if scope == "pairs" else scopes.kinds
-            for pair in of_scope(scopes.of_firing(quiet)):
-                yield seed, scopes.with_events(story, *pair)
+        numbers = [*scopes.of_applying(quiet), *scopes.of_slot(quiet)]
+        for event in scopes.singles(numbers, list(Kind)):
+            yield seed, scopes.with_events(story, event)
 
 
-def _play_all(tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: bool) -> int:
+def _play_all(tasks: Iterator[playing.Task], jobs: int) -> int:
     """Play them and return how many failed."""
     began = time.monotonic()
     histories = failed = points = faults = changes = 0
@@ -104,12 +86,12 @@ def _play_all(tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: 
                 jobs, context, initializer=playing.begin_in_pool, initargs=(places,)
             )
         )
-        for task, verdict in _played(pool, tasks, jobs, until):
+        for task, verdict in _played(pool, tasks, jobs):
             histories, points = histories + 1, points + verdict.points
             faults, changes = faults + verdict.faults, changes + verdict.changes
             if verdict.problems:
                 failed += 1
-                _report(task, verdict.problems, keeps=keeps)
+                _report(task, verdict.problems)
     seconds = time.monotonic() - began
     _say(
         f"{histories} histories, {failed} failed; {points} points,"
@@ -120,14 +102,13 @@ def _play_all(tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: 
 
 
 def _played(
-    pool: concurrent.futures.Executor, tasks: Iterator[playing.Task], jobs: int, until: float
+    pool: concurrent.futures.Executor, tasks: Iterator[playing.Task], jobs: int
 ) -> Iterator[tuple[playing.Task, playing.Verdict]]:
     """In the order in which they end; a few are under way at a time."""
     waiting: dict[concurrent.futures.Future[playing.Verdict], playing.Task] = {}
     while True:
         for task in itertools.islice(tasks, 3 * jobs - len(waiting)):
-            if time.monotonic() < until:
-                waiting[pool.submit(playing.verdict_on, task)] = task
+            waiting[pool.submit(playing.verdict_on, task)] = task
         if not waiting:
             return
         done, _ = concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED")
@@ -135,17 +116,12 @@ def _played(
             yield waiting.pop(each), each.result()
 
 
-def _report(task: playing.Task, problems: list[str], *, keeps: bool) -> None:
+def _report(task: playing.Task, problems: list[str]) -> None:
     seed, story = task
     events = ", ".join(map(str, story.events))
     _say(f"seed {seed}: {story.schedules[0].target}: {events or 'no event'}")
     for problem in problems[:5]:
         _say(f"  {problem}")
-    if keeps:
-        short = shrinking.shrunk(story, lambda fewer: bool(playing.problems_of((seed, fewer))))
-        left = playing.problems_of((seed, short))
-        found = shrinking.Found(what=left[0], seed=seed, story=short, problems=left)
-        _say(f"  kept as {shrinking.keep(found)}")
 
 
 def _show(seed: int, scope: str) -> int:

@@ -8,7 +8,6 @@ outside a process changes, so killing it before and after each of them is killin
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -97,9 +96,6 @@ class Event:
     def __str__(self) -> str:
         amount = f" {self.amount:g}" if self.amount else ""
         return f"{self.kind}@{self.at}{amount}{f' {self.name}' if self.name else ''}"
-
-    def as_json(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
 
 
 #: A lease is 10 s, a Redis command is given up after 5 s, a request to the API server after 15 s.

@@ -100,7 +100,3 @@ def verdict_on(task: Task) -> Verdict:
     points = len(effects.all_of(effects.effects_of(record)))
     changes = sum(event.kind in faults.OF_USERS for _, event in record.events)
     return Verdict(oracle.judge(record), points, len(record.events) - changes, changes)
-
-
-def problems_of(task: Task) -> list[str]:
-    return verdict_on(task).problems

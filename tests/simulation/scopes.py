@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tests.simulation import chance, faults
@@ -96,40 +95,3 @@ def of_firing(record: Record) -> list[int]:
         for number in points(record, SLOT_SECONDS - 0.1, SLOT_SECONDS + 0.3)
         if record.messages[number].process.name.startswith("worker")
     ]
-
-
-#: What is tried in pairs: each kind once that leaves something else behind.
-IN_PAIRS = (
-    Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.LOSE_REPLY, Kind.LATE_REQUEST, Kind.PAUSE_BEFORE,
-    Kind.FLUSH, Kind.FALL_BACK, Kind.OUTAGE, Kind.RETIME, Kind.SUSPEND,
-)  # fmt: skip
-
-
-def pairs(numbers: Sequence[int]) -> Iterator[tuple[Event, Event]]:
-    """Each ordered pair of events at messages of the slot; the second may meet another message.
-
-    After the first event the history is another one, so the second is put at the same distance.
-    """
-    for place, first in enumerate(numbers):
-        for second in numbers[place + 1 :]:
-            for one in IN_PAIRS:
-                for other in IN_PAIRS:
-                    yield faults.usual(one, first), faults.usual(other, second)
-
-
-#: Those that leave a second clock wrong: with both, nothing is promised.
-_OF_SERVER_CLOCK = frozenset({Kind.SERVER_AHEAD, Kind.SERVER_BEHIND})
-
-
-def kinds(numbers: Sequence[int]) -> Iterator[tuple[Event, Event]]:
-    """Each ordered pair of all kinds of events, at two messages of the slot each time.
-
-    Which two they are goes round, so that every two have a share of the pairs.
-    """
-    places = itertools.cycle(itertools.combinations(numbers, 2))
-    for one, other in itertools.product(Kind, repeat=2):
-        clocks = {one, other} & faults.OF_CLOCKS
-        if clocks & _OF_SERVER_CLOCK and clocks - _OF_SERVER_CLOCK:
-            continue
-        first, second = next(places)
-        yield faults.usual(one, first), faults.usual(other, second)

@@ -149,29 +149,6 @@ def test_a_slot_may_be_open_in_the_end_only_after_a_refusal(answers, is_open):
     assert oracle.may_be_open(found, 159 * S) is is_open
 
 
-@pytest.mark.parametrize(
-    ("left_after", "of_another", "is_allowed"),
-    [(25.2, False, True), (24.0, False, False), (40.0, False, False), (25.2, True, False)],
-    ids=["as it wakes up", "while it stands still", "long after", "another process"],
-)
-def test_a_process_may_leave_when_it_wakes_up_and_at_no_other_time(
-    quiet, left_after, of_another, is_allowed
-):
-    """An operator that stood still while its term was to stop ends itself, by design."""
-    record = quiet("webhook")
-    message = next(each for each in record.messages if each.process.name == "operator0")
-    begin_us = record.begin_us + 10 * S
-    pause = faults.usual(Kind.PAUSE_AFTER, message.number)
-    leaver = "operator1" if of_another else "operator0"
-    doctored = dataclasses.replace(
-        record,
-        events=[(begin_us, pause)],
-        exits=[(begin_us + round(left_after * S), leaver)],
-    )
-    said = [text for text in oracle.judge(doctored) if "ended itself" in text]
-    assert said == [] if is_allowed else len(said) == 1
-
-
 @pytest.mark.parametrize("is_killed", [False, True], ids=["worker lives", "worker dies"])
 @pytest.mark.parametrize("is_edited", [False, True], ids=["no edit", "edit"])
 def test_a_slot_that_an_edit_ended_is_uncounted_only_where_its_worker_could_not_say_that_it_ran(

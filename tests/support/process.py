@@ -87,21 +87,17 @@ class Process:
         self.log = log
         self._environment = {**os.environ, **environment}
         self.http = f"http://127.0.0.1:{environment['DUEPOINT_HTTP_PORT']}"
-        self.code: Path | None = None
         self._child: Child | None = None
 
     def start(self) -> None:
         self.log.touch()
-        if self._is_prepared and self.code is None:
+        if self._is_prepared:
             self._child = _Prepared(self._module, self._arguments, self._environment, self.log)
             return
-        environment = dict(self._environment)
-        if self.code is not None:
-            environment["PYTHONPATH"] = str(self.code)
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
                 [*self._prefix, sys.executable, "-m", self._module, *self._arguments],
-                env=environment,
+                env=self._environment,
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,

@@ -35,10 +35,8 @@ class RedisCluster:
         *,
         replicas: bool = False,
         options: Callable[[], tuple[str, ...]] = tuple,
-        prefix: Callable[[Path], tuple[str, ...]] = lambda _: (),
     ) -> None:
         self.kind = kind
-        self._prefix = prefix
         self._options = options
         self.nodes = [
             self._node(directory / f"node{number}")
@@ -51,7 +49,7 @@ class RedisCluster:
             self.kind, directory, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500",
             "--cluster-replica-validity-factor", "0", "--cluster-port", str(free_port()),
             "--cluster-config-file", str(directory / "nodes.conf"),
-            "--repl-diskless-sync-delay", "0", *self._options(), prefix=self._prefix(directory),
+            "--repl-diskless-sync-delay", "0", *self._options(),
         )  # fmt: skip
 
     @property

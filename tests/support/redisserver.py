@@ -58,13 +58,9 @@ class RedisServer:
     """One server process on a port of its own.
 
     Args:
-        prefix: a command that becomes the one behind it, such as ``env``.
     """
 
-    def __init__(
-        self, kind: str, directory: Path, *options: str, prefix: tuple[str, ...] = ()
-    ) -> None:
-        self._prefix = prefix
+    def __init__(self, kind: str, directory: Path, *options: str) -> None:
         self.kind = kind
         self._directory = directory
         self._options = options
@@ -102,7 +98,7 @@ class RedisServer:
         users = self._directory / "users.acl"
         users.write_text(redisusers.acl_file())
         command = [
-            *self._prefix, binary_of(self.kind), "--port", str(self.port), "--bind", "127.0.0.1",
+            binary_of(self.kind), "--port", str(self.port), "--bind", "127.0.0.1",
             "--dir", str(self._directory), "--save", "", "--daemonize", "no",
             "--aclfile", str(users), "--hash-max-listpack-value", "512",
             *self._options,

@@ -7,7 +7,6 @@ Valkey's as well as Redis's.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import redis
@@ -34,10 +33,8 @@ class Watched:
         kind: str,
         folder: Path,
         *options: str,
-        prefix: Callable[[Path], tuple[str, ...]] = lambda _: (),
     ) -> None:
         self._kind = kind
-        self._prefix = prefix
         self._options = options
         self._folder = folder
         self.servers = [self._server(folder / name) for name in ("one", "two")]
@@ -53,7 +50,6 @@ class Watched:
             "0",
             *self._options,
             *options,
-            prefix=self._prefix(folder),
         )
 
     def port_of(self, server: RedisServer) -> int:

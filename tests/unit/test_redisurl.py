@@ -8,14 +8,6 @@ from duepoint import redisurl
 from duepoint.redisurl import ServerKind
 
 
-def test_one_server():
-    found = redisurl.parse(" redis://us%40er:p%3Ass@redis.example.com:6380/3 ")
-    assert found.kind is ServerKind.SERVER
-    assert found.hosts == (("redis.example.com", 6380),)
-    assert (found.username, found.password, found.database) == ("us@er", "p:ss", 3)
-    assert not found.tls
-
-
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
@@ -40,12 +32,6 @@ def test_the_primary_that_sentinel_knows():
 def test_what_the_servers_are_called_and_who_asks_the_sentinels():
     found = redisurl.parse("rediss+sentinel://a/main?server_name=x.example&sentinel_username=me")
     assert (found.server_name, found.sentinel_username) == ("x.example", "me")
-
-
-def test_a_socket():
-    found = redisurl.parse("unix://user:pw@/run/redis.sock?db=1")
-    assert (found.path, found.database, found.password) == ("/run/redis.sock", 1, "pw")
-    assert found.hosts == ()
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,3 @@ async def test_a_service_that_fails_ends_what_waits_for_it():
         async with services.beside(fail()):
             await asyncio.Event().wait()
     assert asyncio.current_task().cancelling() == 0
-
-
-async def test_what_the_body_raises_is_raised_as_it_is():
-    with pytest.raises(KeyError):
-        async with services.beside(asyncio.Event().wait()):
-            raise KeyError("body")

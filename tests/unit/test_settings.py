@@ -18,15 +18,6 @@ def read(environ, kind=settings.WorkerSettings, **flags):
     return settings.read(kind, environ, flags)
 
 
-def test_unset_settings_have_their_defaults(environ):
-    worker = read(environ)
-    assert (worker.lease_seconds, worker.egress_mode) == (10.0, "same-namespace")
-
-
-def test_a_flag_wins_over_the_environment(environ):
-    assert read({**environ, "DUEPOINT_SHARDS": "2"}, shards="8").shards == 8
-
-
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -89,12 +80,6 @@ def test_variables_that_the_kubelet_makes_for_services_are_left_alone(environ):
         "DUEPOINT_VALKEY_PORT_6379_TCP_ADDR": "10.0.0.1",
     }
     assert read({**environ, **linked})
-
-
-def test_one_environment_serves_both_processes(environ):
-    shared = {**environ, "DUEPOINT_CONCURRENCY": "7", "DUEPOINT_SHARDS": "128"}
-    assert read(shared).concurrency == 7
-    assert read(shared, settings.OperatorSettings).shards == 128
 
 
 def test_a_required_setting_says_how_to_give_it(environ):

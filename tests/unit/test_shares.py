@@ -10,14 +10,6 @@ from duepoint import shares
 from tests.support.taking import take_all
 
 
-@pytest.mark.parametrize(("places", "alone"), [(1, 1), (2, 2), (4, 3), (32, 24), (256, 192)])
-def test_alone_an_owner_gets_three_quarters(places, alone):
-    given_out = shares.Shares(places)
-    assert given_out.most("greedy") == alone
-    assert take_all(given_out, "greedy") == alone
-    assert given_out.held("greedy") == alone
-
-
 def test_two_greedy_owners_leave_enough_for_a_newcomer_to_begin_at_once():
     given_out = shares.Shares(256)
     take_all(given_out, "first")

@@ -31,19 +31,6 @@ def test_the_first_namespaces_are_labels_and_the_others_share_one():
     ]
 
 
-def test_no_namespace_is_a_label_where_none_may_be():
-    namespaces = telemetry.Namespaces()
-    namespaces.most = 0
-    assert namespaces.label("a") == telemetry.OTHER_NAMESPACES
-
-
-def test_every_metric_is_served_by_a_process():
-    served = {
-        family.name for registry in telemetry.processes.values() for family in registry.collect()
-    }
-    assert served == {family.name for family in telemetry.registry.collect()}
-
-
 @pytest.mark.parametrize(
     ("process", "of_its_own", "of_others"),
     [

@@ -18,16 +18,9 @@ from duepoint import tlsrules
 from duepoint.controller.watching import kopfsetup
 from duepoint.delayqueue.wire import connecting
 from duepoint.kube import api, credentials, port
-from duepoint.runs import outcome
-from duepoint.schedules import actions
 from tests.support import (
     certificates,
-    firings,
-    listeners,
-    othertargets,
     receiver,
-    vaults,
-    webhooktargets,
 )
 
 OLD = certificates.Authority("old", is_old=True)
@@ -172,48 +165,3 @@ async def test_a_redis_of_an_old_authority_is_believed(tmp_path):
 
 
 # -- receivers -------------------------------------------------------------------------------------
-
-
-async def test_a_webhook_reaches_a_receiver_of_an_old_authority(tmp_path):
-    source = vaults.a_vault(await vaults.api_with(vaults.a_secret("ca", ca__crt=OLD.pem)))
-    async with (
-        a_server(tmp_path) as hears,
-        webhooktargets.a_target(source=source) as (target, _),
-    ):
-        trust = actions.Tls(ca=actions.CaRef(kind="Secret", name="ca", key="ca.crt"))
-        action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/", tls=trust)
-        assert isinstance(await target.fire(firings.a_firing(action)), outcome.Delivered)
-
-
-@pytest.mark.parametrize("kind", ["stream", "kafka"])
-async def test_a_stream_and_a_broker_of_an_old_authority_are_believed(tmp_path, kind):
-    """They are seen to send what comes after the handshake."""
-    heard = asyncio.Event()
-
-    async def answer(reader, _):
-        if await reader.read(1):
-            heard.set()
-
-    serving = OLD.signs("127.0.0.1").serving(tmp_path)
-    async with listeners.listening(answer, tls=serving) as number:
-        target, action = await _elsewhere(kind, number)
-        asked = asyncio.create_task(target.fire(firings.a_firing(action, seconds_left=60.0)))
-        async with asyncio.timeout(30):
-            await heard.wait()
-        asked.cancel()
-        await asyncio.gather(asked, return_exceptions=True)
-        await target.close()
-
-
-async def _elsewhere(kind, number):
-    ca = OLD.pem.decode()
-    if kind == "stream":
-        secret = vaults.a_secret("there", url=f"rediss://127.0.0.1:{number}", ca__crt=ca)
-        source = await vaults.api_with(secret)
-        action = actions.StreamAction(name="ticks", connection="there")
-        return othertargets.a_stream_target(source, othertargets.a_dialler()), action
-    pytest.importorskip("aiokafka")
-    values = {"bootstrap__servers": f"127.0.0.1:{number}", "security__protocol": "SSL"}
-    source = await vaults.api_with(vaults.a_secret("there", ca__crt=ca, **values))
-    action = actions.KafkaAction(topic="ticks", connection="there")
-    return othertargets.a_kafka_target(source, othertargets.a_dialler()), action

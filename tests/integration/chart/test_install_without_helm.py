@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.chart.helm import CHART, objects, of_kind
-from tests.integration.chart.test_on_a_cluster import assert_accepted
+from tests.integration.chart.helm import CHART, objects
 from tests.integration.crds import kubeapi
 from tests.support import pageblocks
 from tests.support.controlplane import ControlPlane, wait_until
@@ -48,18 +47,6 @@ def test_the_base_is_what_the_chart_renders() -> None:
     assert manifests.BASE.read_text() == manifests.install_text(), (
         "python -m tools.release.manifests"
     )
-
-
-@pytest.mark.parametrize("folder", ["base", "example"])
-def test_every_object_is_accepted_in_a_restricted_namespace(
-    api: kubeapi.KubeApi, restricted_namespace: str, folder: str
-) -> None:
-    things = built(folder)
-    assert of_kind(things, "Deployment")
-    for thing in things:
-        if "namespace" in thing["metadata"]:
-            thing["metadata"]["namespace"] = restricted_namespace
-        assert_accepted(api, thing)
 
 
 def _older(folder: Path) -> str:

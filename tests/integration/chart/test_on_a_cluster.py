@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.chart.helm import CHART, VARIANTS, Helm, values
+from tests.integration.chart.helm import CHART, Helm, values
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import wait_until
 
@@ -62,18 +62,6 @@ def assert_accepted(api: kubeapi.KubeApi, thing: dict[str, Any]) -> None:
         wait_until(lambda: apply().ok, "the account of the Pod is known")
         return
     assert answer.ok, f"{thing['kind']} {thing['metadata']['name']}: {answer.body}"
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_object_is_accepted_in_a_restricted_namespace(
-    helm: Helm, api: kubeapi.KubeApi, restricted_namespace: str, variant: str
-) -> None:
-    watch = f"--set=watchNamespaces={{{restricted_namespace}}}"
-    extra = [watch] if variant == "namespaced" else []
-    things = helm.rendered(variant, *extra, namespace=restricted_namespace)
-    assert things
-    for thing in things:
-        assert_accepted(api, thing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -71,16 +70,3 @@ def test_the_chart_takes_the_values_of_the_application(helm: Helm) -> None:
     text = rendered(helm, [], yaml.safe_dump(source["helm"]["valuesObject"]))
     assert "registry.example.com/duepoint" in text
     assert "kind: CustomResourceDefinition" not in text
-
-
-def test_the_kustomizations_name_folders_of_the_repository() -> None:
-    page = (ROOT / "docs/howto/install-with-gitops.md").read_text()
-    paths = [
-        Path(document["spec"]["path"])
-        for block in YAML.findall(page)
-        for document in yaml.safe_load_all(block)
-        if document["kind"] == "Kustomization"
-    ]
-    assert paths == [Path("crds"), Path("deploy/kustomize/example")]
-    for path in paths:
-        assert list((ROOT / path).glob("*.yaml"))

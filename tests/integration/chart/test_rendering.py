@@ -196,17 +196,6 @@ def test_the_processes_understand_every_setting(helm: Helm, variant: str, tmp_pa
     assert settings.read(settings.WorkerSettings, worker, {}).grace_seconds > 0
 
 
-def test_the_values_for_production_switch_nothing_dangerous_on(helm: Helm, tmp_path: Path) -> None:
-    things = helm.rendered("production")
-    worker = settings.read(
-        settings.WorkerSettings, _environment(_deployment(things, "worker"), tmp_path), {}
-    )
-    assert worker.webhook_insecure == ()
-    assert worker.egress_mode != "open"
-    bindings = [one for one in things if one["kind"] == "ClusterRoleBinding"]
-    assert not [one for one in bindings if "secret-reader" in one["roleRef"]["name"]]
-
-
 @pytest.mark.parametrize("name", ["schedules", "scheduleruns", "schedulesets"])
 def test_the_chart_carries_the_crds_as_they_are(helm: Helm, name: str) -> None:
     path = ROOT / "crds" / f"duepoint.dev_{name}.yaml"

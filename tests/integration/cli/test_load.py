@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import http.client
 import json
@@ -11,7 +10,6 @@ import time
 
 import pytest
 
-from duepoint.cli import receiver
 from tests.support.redisserver import free_port
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -79,46 +77,4 @@ def test_what_is_lost_doubled_and_early_is_found_and_what_is_left_is_removed(due
     assert not left & {"000003", "000004"}
 
 
-def test_refused_ones_are_no_lost_ones(duepoint, api, port):
-    api.faults.append(None)
-    answer = duepoint(*arguments(port, count=2), "-n", "nowhere")
-    assert answer.code == 2
-    assert "NotFound" in answer.err
-
-
-def test_where_nothing_arrives_it_says_what_to_look_at(duepoint, api, port):
-    answer = duepoint(*arguments(port, wait="100ms"))
-
-    assert answer.code == 1
-    assert f"no event arrived at 127.0.0.1:{port}" in answer.err
-    assert api.members == {}
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"count": 0}, "--count"),
-        ({"within": "2d"}, "--within: is more than a day"),
-    ],
-)
-def test_a_wrong_option_submits_nothing(refused, api, port, given, said):
-    assert said in refused(*arguments(port, **given))
-    assert api.requests == []
-
-
 # -- the receiver --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("body", "schedule"),
-    [
-        (b'{"type": "schedule.fired", "data": {"schedule": {"name": "a"}}}', "a"),
-        (b'{"schedule": {"name": "b"}, "payload": 1}', "b"),
-        (b"no JSON", ""),
-    ],
-)
-async def test_events_of_all_formats_are_understood_and_others_answered(port, body, schedule):
-    heard = []
-    async with receiver.receiving("127.0.0.1", port, heard.append):
-        assert await asyncio.to_thread(post, port, body) == 204
-    assert [each["schedule"] for each in heard] == [schedule]

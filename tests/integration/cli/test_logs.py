@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from duepoint.kube import jobbuilder
-from tests.support import background, pagereader, runlogs, scriptedapi
+from tests.support import background, pagereader, runlogs
 from tests.support.runlogs import running, waiting
 from tests.unit.cli.test_words import write_kubeconfig
 
@@ -75,16 +75,6 @@ def test_the_pods_of_the_newest_job_are_asked_of_kubectl(cluster):
     ]]  # fmt: skip
 
 
-def test_options_and_the_place_are_handed_on(cluster):
-    cluster.server.set_pod(running("main"))
-    place = ("--kubeconfig", str(cluster.config), "--context", "here")
-    assert shown(cluster.logs("-p", "--tail=5", "--since", "1m", "-c", "main", "-f", *place))
-    [asked] = cluster.kubectl.asked()
-    assert asked[-6:] == ["-p", "--tail=5", "--since", "1m", "-c", "main"]
-    assert {"--follow", "--context=here", f"--kubeconfig={cluster.config}"} < set(asked)
-    assert "--all-containers" not in asked
-
-
 @pytest.mark.parametrize("follow", [(), ("-f",)])
 def test_a_pod_that_is_being_created_is_waited_for(cluster, follow):
     cluster.server.set_pod(waiting("main"), phase="Pending")
@@ -125,12 +115,6 @@ def test_without_a_kubectl_it_is_named(cluster, tmp_path):
         assert answer.returncode == 2
     else:
         assert "kubectl: is not on the PATH" in answer.stderr
-
-
-def test_who_may_not_list_gets_the_servers_own_words(cluster):
-    message = 'pods is forbidden: User "ann" cannot list resource "pods"'
-    cluster.server.refusals[runlogs.PODS] = scriptedapi.answers(403, {"message": message})
-    assert message in cluster.logs().stderr
 
 
 def test_a_run_that_is_over_without_a_pod_leads_to_why(cluster):
@@ -208,18 +192,3 @@ def test_a_trigger_that_ends_without_a_job_is_said(cluster):
     assert answer.returncode == 2
     said = "ScheduleRun r ended without a Job: kubectl describe schedulerun r -n shop\n"
     assert answer.stderr.endswith(said)
-
-
-def test_a_trigger_whose_job_does_not_come_is_waited_for_a_little(cluster):
-    cluster.server.set_run("r", LATER, trigger={})
-    answer = cluster.logs()
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert answer.stderr.endswith("ScheduleRun r has no Job yet; write --follow to wait for it\n")
-
-
-def test_who_may_not_list_runs_reads_the_newest_job(cluster):
-    server = cluster.server
-    server.set_run("r", LATER, trigger={})
-    server.refusals[RUNS] = scriptedapi.answers(403, {"message": "scheduleruns is forbidden"})
-    server.set_pod(running("main"))
-    assert shown(cluster.logs("-f")) == ["[pod/p/main] said"]

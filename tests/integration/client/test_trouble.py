@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from aiohttp import web
 
@@ -65,14 +63,6 @@ def test_a_one_off_whose_answer_was_lost_is_made_once(reminders, api):
     assert list(api.members) == [made.id]
 
 
-def test_it_waits_as_long_as_the_api_asks(reminders, api):
-    api.faults.append(memoryapi.busy(429, retry_after="1"))
-    began = time.monotonic()
-    reminders.put("a", SPEC)
-
-    assert time.monotonic() - began >= 1.0
-
-
 def test_it_gives_up_after_its_attempts(reminders, api):
     api.faults.extend([memoryapi.busy()] * 10)
 
@@ -126,14 +116,6 @@ def test_a_server_that_says_nothing_is_left_in_time(connect, api):
 
 
 # -- tokens --------------------------------------------------------------------------------------
-
-
-def test_an_unknown_token_is_said_so_once(connect, api):
-    with pytest.raises(client.AccessDenied) as caught:
-        connect(token="bad").schedule_set("shop", "reminders").get("a")
-    assert caught.value.status == 401
-    assert "bad" not in str(caught.value)
-    assert len(api.requests) == 1
 
 
 def test_a_token_that_was_replaced_is_read_again(connect, api, tmp_path):
@@ -198,14 +180,6 @@ def test_rows_whose_answer_was_cut_off_are_sent_again(reminders, api):
     assert [answer.id for answer in answers] == [f"m{n}" for n in range(10)]
     assert len(api.members) == 10
     assert len(api.requests) == 3
-
-
-def test_rows_that_it_never_takes_keep_their_refusal(reminders, api):
-    api.refused = {"m1": [(429, "TooManyChanges")] * 50}
-    answers = list(reminders.upsert(rows(3)))
-
-    assert [answer.is_refused for answer in answers] == [False, True, False]
-    assert answers[1].error.code == "TooManyChanges"
 
 
 # -- waits ---------------------------------------------------------------------------------------

@@ -22,28 +22,6 @@ def shard_slot(harness, shard):
     return clusters.slot_of(harness.server.shard(messages.ShardId(shard)).meta)
 
 
-async def test_shards_live_on_every_node_and_are_claimed_in_one_go(clustered, shared_cluster):
-    for number in range(40):
-        await clustered.arm(name=f"n{number}", namespace=f"ns{number}")
-    claims = await clustered.claim_all()
-    assert sum(len(claim.points) for claim in claims) == 40
-    owners = {shared_cluster.owner(shard_slot(clustered, claim.shard)).port for claim in claims}
-    assert len(owners) == 3
-
-
-async def test_a_map_that_is_out_of_date_is_mended_by_the_first_answer(clustered):
-    await clustered.arm()
-    servers = clustered.servers.of_role("worker")
-    good = servers._owners
-    (one, two, *_) = servers.hosts()
-    swap = {one: two, two: one}
-    servers._owners = [swap.get(owner, owner) for owner in good]
-    assert len(await clustered.claim_all()) == 1
-    async with asyncio.timeout(LONGEST_SECONDS):
-        while servers._owners != good:
-            await clustered.look()
-
-
 async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster):
     await clustered.arm(name="moving")
     (claim,) = await clustered.claim_all()

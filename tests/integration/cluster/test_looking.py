@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import errors
 from duepoint.delayqueue import delayqueue
 from tests.support import queueing, redisusers
 
@@ -36,14 +35,3 @@ async def test_counts_points_and_memory_are_those_of_all_nodes(clustered, lookin
     names = [sight.known.name for sight in await looking.upcoming.next_points(40)]
     assert names == [f"n{number}" for number in range(40)]
     assert (await looking.counts.index_view()).memory_used > 3_000_000, "three nodes' together"
-
-
-async def test_a_node_that_is_asked_as_if_it_stood_alone_says_what_to_write(shared_cluster):
-    said = []
-    for node in shared_cluster.nodes:
-        queue = delayqueue.connect(f"redis://127.0.0.1:{node.port}", blob_key=queueing.BLOB_KEY)
-        with pytest.raises(errors.TryLater) as trouble:
-            await queue.layouts.read()
-        said.append("write redis+cluster:// instead" in str(trouble.value))
-        await queue.close()
-    assert sorted(said) == [False, True, True], "one has the slot, and no index in it"

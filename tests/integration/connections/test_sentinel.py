@@ -145,19 +145,6 @@ async def test_what_ran_unheard_of_by_a_replica_waits_there_and_later_slots_do_n
     await queue.close()
 
 
-async def test_sentinels_that_do_not_know_the_name_are_one_clear_line(
-    watched, tls, secret, key_prefix
-):
-    queue = _queue(watched, key_prefix, secret, name="nobody", tls=tls)
-    with pytest.raises(errors.QueueUnavailable, match="No master found for 'nobody'"):
-        await queue.start()
-    await queue.close()
-    queue = _queue(watched, key_prefix, tls=tls)
-    with pytest.raises(errors.QueueUnavailable, match=r"No master found.*:\d+ - Auth.* required"):
-        await queue.start()
-    await queue.close()
-
-
 @pytest.mark.parametrize("tls", ["tls"], indirect=True)
 async def test_sentinels_and_servers_prove_who_they_are(watched, tls, secret, key_prefix, tmp_path):
     others = Authority(tmp_path / "others")

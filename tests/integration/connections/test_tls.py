@@ -59,23 +59,6 @@ async def test_a_server_of_our_own_ca_is_used_under_its_name(server, authority, 
     await queue.close()
 
 
-async def test_a_server_with_another_name_is_refused_with_both_names(server, authority, key_prefix):
-    text = await _trouble(_queue(server, key_prefix, ca_file=authority.file))
-    assert "127.0.0.1" in text
-    assert "certificate" in text.lower()
-
-
-async def test_a_server_of_an_unknown_ca_is_refused(server, tmp_path, key_prefix):
-    other = Authority(tmp_path / "other")
-    text = await _trouble(
-        _queue(server, key_prefix, ca_file=other.file, server_name="redis.example.com")
-    )
-    assert "certificate verify failed" in text
-    assert "certificate verify failed" in await _trouble(
-        _queue(server, key_prefix, server_name="redis.example.com")
-    )
-
-
 async def test_an_expired_certificate_is_refused_until_it_is_replaced(
     server, authority, issued, key_prefix
 ):

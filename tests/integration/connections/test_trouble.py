@@ -7,10 +7,9 @@ import contextlib
 
 import pytest
 
-from duepoint import errors, faults
-from duepoint.delayqueue import delayqueue, messages
+from duepoint import errors
+from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.wire import connecting, nodes
-from duepoint.faults import FaultPoint
 from tests.support import listeners, queueing, redisusers
 from tests.support.redisserver import RedisServer
 from tests.support.waiting import LONGEST_SECONDS
@@ -48,28 +47,6 @@ async def test_what_is_armed_is_not_sent_to_a_server_that_took_over(own_server, 
     (answer,) = await node.exchange([("PING",)], confirmed=True)
     assert isinstance(answer, connecting.ServerChanged)
     assert await node.exchange([("PING",)], confirmed=True) == [True]
-    await harness.close()
-
-
-async def test_what_is_armed_is_not_repeated_at_a_server_that_went_back_and_has_no_scripts(
-    own_server, key_prefix
-):
-    harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
-    await harness.arm(name="one")
-    with own_server.client() as client:
-        client.script_flush()
-
-    async def go_back(point):
-        if point is FaultPoint.BEFORE_SCRIPTS_LOADED:
-            harness.servers.changes.note_upheaval()
-
-    faults.install(go_back)
-    try:
-        with pytest.raises(errors.QueueUnavailable, match="ask again"):
-            await harness.arm(name="two")
-    finally:
-        faults.install(None)
-    assert await harness.arm(name="two") is messages.Armed.APPLIED
     await harness.close()
 
 
@@ -152,23 +129,6 @@ async def test_a_server_below_7_is_one_clear_line_and_used_once_it_was_upgraded(
         server.version = "7.0.0"
         await queue.start()
         await queue.close()
-
-
-async def test_a_server_that_stands_alone_is_no_cluster_and_says_what_to_write(
-    own_server, key_prefix
-):
-    url = f"redis+cluster://127.0.0.1:{own_server.port}"
-    queue = delayqueue.connect(url, prefix=key_prefix, blob_key=bytes(32))
-    with pytest.raises(errors.QueueUnavailable, match=r"is no cluster; write redis:// instead"):
-        await queue.start()
-    await queue.close()
-
-
-async def test_a_cluster_whose_nodes_do_not_answer_is_named(key_prefix):
-    queue = delayqueue.connect("redis+cluster://127.0.0.1:1", prefix=key_prefix, blob_key=bytes(32))
-    with pytest.raises(errors.QueueUnavailable, match=r"127\.0\.0\.1:1"):
-        await queue.start()
-    await queue.close()
 
 
 async def test_a_password_file_is_read_again_at_each_connection(

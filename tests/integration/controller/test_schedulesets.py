@@ -11,116 +11,14 @@ import pytest
 
 from duepoint import errors
 from duepoint.controller.leadership import Timings
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
-from duepoint.schedules.sets.setrecord import SetState
 from tests.integration.controller.conftest import Installation, condition
-from tests.integration.controller.setscene import NAME, YEARLY, SetScene
-from tests.support.builders import JOB_TEMPLATE
+from tests.integration.controller.setscene import YEARLY, SetScene
 
 
 @pytest.fixture
 def scene(installation: Installation) -> SetScene:
     return SetScene(installation)
-
-
-async def test_an_edit_suspends_and_resumes_and_a_wrong_one_holds_the_members(
-    installation: Installation, scene: SetScene
-):
-    async with installation.leading():
-        await scene.create()
-        await scene.until_ready(1)
-        await scene.edit(suspend=True, suspendReason="INC-42")
-        status = await scene.until_ready(2)
-        assert condition(status, "Suspended")["message"] == "spec.suspend is true: INC-42"
-        assert (await scene.record()).state is SetState.SUSPENDED
-        await scene.put(3)
-        await scene.edit(suspend=False, limits={"members": 9})
-        await scene.until_ready(3)
-        record = await scene.record()
-        assert (record.state, record.settings.limits.members) == (SetState.READY, 9)
-        # what the CRD lets through and the operator does not
-        await scene.edit(payload="x" * 5_000)
-        status = await scene.until(lambda status: condition(status, "Stalled") is not None)
-        assert condition(status, "Stalled")["reason"] == "PayloadTooLarge"
-        assert (await scene.record()).state is SetState.STALLED
-        event = await installation.until_told("InvalidSchedule")
-        assert event["regarding"]["kind"] == "ScheduleSet"
-        assert await scene.counted() == 3
-
-
-async def test_a_set_of_jobs_is_asked_about_by_a_dry_run(
-    installation: Installation, scene: SetScene
-):
-    async with installation.leading():
-        job = {**JOB_TEMPLATE["spec"], "ttlSecondsAfterFinished": 600}
-        await scene.create(jobTemplate={"spec": job})
-        await scene.until_ready(1)
-        path = f"/apis/batch/v1/namespaces/{scene.namespace}/jobs"
-        assert json.loads(await scene.user.request("GET", path))["items"] == []
-        await scene.edit(jobTemplate={"spec": {**job, "backoffLimti": 1}})
-        status = await scene.until(lambda status: condition(status, "Stalled") is not None)
-        assert condition(status, "Stalled")["reason"] == "InvalidJobTemplate"
-        assert "backoffLimti" in condition(status, "Stalled")["message"]
-
-
-async def test_a_deleted_set_of_ten_thousand_members_goes_in_steps_and_leaves_nothing(
-    installation: Installation, scene: SetScene
-):
-    async with installation.leading():
-        await scene.create()
-        await scene.until_ready(1)
-        await scene.put(10_000)
-        record = await scene.record()
-        await scene.delete()
-        seen = await scene.until_gone()
-        assert any("deletion" in status for status in seen)
-        assert await scene.record() is None
-        counts = await scene.queue.members.counting.counts(record)
-        assert (counts.members, counts.armed) == (0, 0)
-        answers = await scene.queue.members.put(
-            record, [values.MemberWrite(id="late", rule=YEARLY)]
-        )
-        assert answers[0].outcome in (values.Outcome.GONE, values.Outcome.DELETING)
-
-
-async def test_after_a_loss_nothing_is_said_not_to_exist_until_every_set_is_stored_again(
-    installation: Installation, scene: SetScene
-):
-    find = installation.queue.sets.find
-    async with installation.leading():
-        await scene.create()
-        await scene.until_ready(1)
-        assert await find(installation.namespace, "unknown") is None
-    installation.empty_redis()
-    with pytest.raises(queue_errors.Uninitialised, match="every ScheduleSet"):
-        await find(installation.namespace, NAME)
-    async with installation.leading():
-        await scene.made_again()
-        while True:
-            with contextlib.suppress(queue_errors.Uninitialised):
-                assert await find(installation.namespace, "unknown") is None
-                break
-            await asyncio.sleep(0.02)
-
-
-async def test_what_happens_to_sets_between_two_terms_is_put_right(
-    installation: Installation, scene: SetScene
-):
-    async with installation.leading():
-        for name in ("stays", "changes"):
-            await scene.create(name)
-            await scene.until_ready(1, name)
-        await scene.put(5, "stays")
-        await scene.until(lambda status: status.get("members") == 5, "stays")
-    await scene.edit("changes", suspend=True)
-    await scene.create("comes")
-    stays = await scene.object("stays")
-    async with installation.leading():
-        await scene.until_ready(2, "changes")
-        await scene.until_ready(1, "comes")
-        assert (await scene.object("stays"))["metadata"] == stays["metadata"]
-        assert await scene.counted("stays") == 5
 
 
 async def test_rows_of_a_config_map_are_followed_and_come_back_after_a_loss(

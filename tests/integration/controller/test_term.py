@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 
 from duepoint.delayqueue import layouts, messages
@@ -41,26 +40,6 @@ async def test_an_emptied_redis_is_cut_as_it_was_though_the_settings_say_otherwi
     async with installation.leading(shards=16):
         await installation.until_held("nightly")
         assert (await installation.queue.layouts.read()).shards == 4
-
-
-async def test_the_watch_comes_back_when_its_rights_do(installation: Installation):
-    role = (
-        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{installation.namespace}"
-        "/rolebindings/operator"
-    )
-    binding = json.loads(await installation.user.request("GET", role))
-    async with installation.leading() as work:
-        await installation.create()
-        await installation.until_ready(1)
-        await installation.user.request("DELETE", role)
-        await installation.create("unseen")
-        for name in ("resourceVersion", "uid", "creationTimestamp"):
-            binding["metadata"].pop(name)
-        await asyncio.sleep(0)
-        await installation.user.request("POST", role.rpartition("/")[0], binding)
-        await installation.until_ready(1, "unseen")
-        assert not work.done()
-        await installation.until_held("nightly", "unseen")
 
 
 async def test_two_installations_over_the_same_schedules_are_told(

@@ -118,13 +118,6 @@ def test_an_expression_is_accepted_alone_and_in_a_list(
         assert answer.ok, answer.body["message"]
 
 
-@pytest.mark.parametrize(
-    "zone", ["Europe/Rome", "America/Argentina/Buenos_Aires", "Etc/GMT+12", "EST5EDT", "UTC"]
-)
-def test_a_zone_is_accepted(api: kubeapi.KubeApi, zone: str) -> None:
-    assert api.create(a_schedule("good", timeZone=zone), dry_run=True).ok
-
-
 @pytest.mark.parametrize("manifest", [CRONJOB, CRONJOB_WITH_NULLS], ids=["new", "with nulls"])
 def test_a_cronjob_becomes_a_schedule_by_its_kind_alone(
     api: kubeapi.KubeApi, manifest: str
@@ -220,14 +213,6 @@ def test_a_template_of_a_newer_kubernetes_keeps_the_fields_we_do_not_know(
     for answer in (api.create(thing, dry_run=True), api.apply(thing, dry_run=True)):
         assert answer.ok, answer.body["message"]
         assert answer.body["spec"]["jobTemplate"] == template
-
-
-@pytest.mark.parametrize(
-    "payload", [None, True, 0, "text", [1, "a", None], {"deep": [{"er": None}]}]
-)
-def test_a_payload_is_any_json_and_kept_as_it_is(api: kubeapi.KubeApi, payload: Any) -> None:
-    created = api.create(a_schedule("good", payload=payload), dry_run=True)
-    assert created.body["spec"].get("payload") == payload
 
 
 def _documents() -> list[Any]:

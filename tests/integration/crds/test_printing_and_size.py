@@ -117,14 +117,6 @@ def test_kubectl_get_tells_how_a_run_stands(
     }
 
 
-def test_kubectl_explain_tells_what_unset_means(api: kubeapi.KubeApi, kubeconfig: Path) -> None:
-    assert api is not None, "the CRDs are installed"
-    told = _kubectl(
-        kubeconfig, "explain", "schedules.spec.jitter", "--api-version=duepoint.dev/v1alpha1"
-    )
-    assert "unset = 0" in told
-
-
 def test_client_side_apply_takes_the_crds_within_the_cost_budget(
     api: kubeapi.KubeApi, kubeconfig: Path
 ) -> None:

@@ -25,11 +25,6 @@ KUBECTL = str(Path(sys.executable).with_name("kubectl"))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_create_refuses(api: kubeapi.KubeApi, case: Rejected) -> None:
-    _assert_refused(api.create(case.thing, dry_run=True), case)
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_server_side_apply_refuses(api: kubeapi.KubeApi, case: Rejected) -> None:
     answer = api.apply(case.thing, dry_run=True)
     message = answer.body.get("message", "")
@@ -74,11 +69,6 @@ def test_client_side_apply_refuses_them_all(
     told = _by_name(applied.stderr)
     silent = [case.id for case in ALL if case.says not in told.get(_told_as(case), "")]
     assert silent == []
-
-
-def test_the_table_has_at_least_a_hundred_different_mistakes() -> None:
-    assert len({case.id for case in ALL}) == len(ALL) >= 100
-    assert len({case.thing["metadata"]["name"] for case in ALL}) == len(ALL)
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,3 @@ def stored(api: kubeapi.KubeApi, kube_namespace: str) -> dict[str, Any]:
     created = api.create(a_schedule_set("customers", namespace=kube_namespace))
     assert created.ok, created.body
     return created.body
-
-
-def test_a_set_that_no_operator_has_seen_says_so(stored: dict[str, Any]) -> None:
-    assert stored["status"] == {"observedGeneration": -1}

@@ -30,10 +30,6 @@ def _write(api: kubeapi.KubeApi, thing: dict[str, Any], **status: Any) -> kubeap
     return api.request("PATCH", path, patch, content_type="application/json-patch+json")
 
 
-def test_an_object_nobody_has_looked_at_says_so(schedule: dict[str, Any]) -> None:
-    assert schedule["status"] == {"observedGeneration": -1}
-
-
 def test_a_scheduled_run_does_not_change_the_schedule_that_it_belongs_to(
     api: kubeapi.KubeApi, kube_namespace: str
 ) -> None:

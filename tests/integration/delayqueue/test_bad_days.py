@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 
 import pytest
@@ -12,44 +11,9 @@ from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import signedblobs
-from duepoint.delayqueue.wire import nodes
 from duepoint.schedules import points
-from tests.support import queueing, shardstats
+from tests.support import queueing
 from tests.support.queueing import BLOB, EPOCH, moved
-from tests.support.waiting import LONGEST_SECONDS
-
-
-async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_server):
-    await lonely.arm()
-    (claim,) = await lonely.claim_all()
-    before = await lonely.queue.membership.beat("w")
-    with own_server.client() as client:
-        client.flushall()
-    with pytest.raises(queue_errors.Uninitialised):
-        await lonely.arm(name="another")
-    with pytest.raises(queue_errors.Uninitialised):
-        await lonely.look()
-    with pytest.raises(queue_errors.Uninitialised):
-        await lonely.queue.settlements.settle(claim, messages.Settlement(outcomes=b"late"))
-    beat = await lonely.queue.membership.beat("w")
-    assert (beat.layout, beat.incarnation) == (None, "")
-    with own_server.client() as client:
-        assert client.keys("*{g1*") == []  # nothing but the operator makes a shard
-    await lonely.queue.membership.open(4, EPOCH)
-    assert (await lonely.queue.membership.beat("w")).incarnation not in ("", before.incarnation)
-
-
-async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harness):
-    for number in range(12):
-        await harness.arm(name=f"s{number}", due_in=60.0)
-    counts = {stats.shard: stats.points for stats in await shardstats.read(harness.queue)}
-    lost = max(counts, key=counts.get)
-    names = harness.server.shard(lost)
-    client = harness.server.redis
-    await client.delete(*await client.keys(_escaped(names.tag) + "*"))
-    await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
-    after = {stats.shard: stats.points for stats in await shardstats.read(harness.queue)}
-    assert after == {**counts, lost: 0}
 
 
 async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely, own_server):
@@ -108,21 +72,6 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
     await successor.close()
 
 
-async def test_a_silent_server_is_given_up_after_the_time_limit(lonely, own_server, monkeypatch):
-    monkeypatch.setattr(nodes, "COMMAND_TIMEOUT_SECONDS", 0.2)
-    own_server.pause()
-    with pytest.raises(errors.QueueUnavailable):
-        await lonely.look()
-    own_server.resume()
-    monkeypatch.undo()
-    async with asyncio.timeout(LONGEST_SECONDS):
-        while True:
-            with contextlib.suppress(errors.QueueUnavailable):
-                assert len(await lonely.look()) == 4
-                break
-            await asyncio.sleep(0.05)
-
-
 async def test_a_cancelled_command_leaves_no_reply_for_the_next_one(redis_server, key_prefix):
     # Cancelled after every number of turns of the event loop that a look takes.
     made = await queueing.redis_harness(redis_server.url, key_prefix, users=False, connections=1)
@@ -169,7 +118,3 @@ async def test_a_forged_blob_is_refused(harness):
     await harness.server.redis.hset(names.blobs, stored.target, forged)
     with pytest.raises(queue_errors.BlobForged):
         await harness.queue.definitions.blob("default", stored.target, shard)
-
-
-def _escaped(tag):
-    return tag.replace("{", "\\{")

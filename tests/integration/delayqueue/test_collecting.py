@@ -29,13 +29,6 @@ async def has(harness, blob):
     return await harness.server.redis.hexists(harness.server.shard(shard).blobs, target)
 
 
-async def test_a_blob_that_is_used_stays_for_ever(harness):
-    await harness.arm()
-    assert await collect(harness, patience_seconds=0) == (0, 0)
-    assert await collect(harness, patience_seconds=0) == (0, 0)
-    assert await has(harness, queueing.BLOB)
-
-
 async def test_an_unused_blob_is_marked_and_removed_after_a_day_only(harness):
     await harness.arm()
     await edit(harness, 2, OTHER)
@@ -46,15 +39,6 @@ async def test_an_unused_blob_is_marked_and_removed_after_a_day_only(harness):
     assert not await has(harness, queueing.BLOB)
     assert await has(harness, OTHER)
     assert await collect(harness, patience_seconds=0) == (0, 0)
-
-
-async def test_a_blob_that_came_back_into_use_loses_its_mark(harness):
-    await harness.arm()
-    await edit(harness, 2, OTHER)
-    await collect(harness)
-    await edit(harness, 3, queueing.BLOB)
-    assert await collect(harness, patience_seconds=0) == (1, 0), "the other one is marked now"
-    assert await has(harness, queueing.BLOB)
 
 
 async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harness):

@@ -11,10 +11,9 @@ from click.testing import CliRunner
 from duepoint import cli
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import deadletters, keys, messages
-from duepoint.delayqueue.definitions import records
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
-from duepoint.schedules import actions, points
+from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.worker import firing
 from tests.fakes.nojobs import no_jobs
@@ -118,18 +117,6 @@ async def test_a_replayed_slot_is_tried_once_more_as_the_same_slot(scene):
     assert (total.points, total.dead) == (1, 0)  # the chain
 
 
-async def test_what_fails_again_is_a_letter_again(scene):
-    await scene.give_up("report")
-    for _ in range(2):
-        (letter,) = await scene.letters()
-        await scene.command("replay", "--all", "--yes")
-        scene.target.reply(REFUSED)
-        await scene.work()
-        (again,) = await scene.letters()
-        assert again.entry["slot_us"] == letter.entry["slot_us"]
-        assert again.id != letter.id
-
-
 async def test_one_letter_replayed_by_many_at_a_time_is_tried_once(scene):
     await scene.give_up("report")
     (letter,) = await scene.letters()
@@ -146,15 +133,6 @@ async def test_one_letter_replayed_by_many_at_a_time_is_tried_once(scene):
     assert set(answers) == {deadletters.Replayed.APPLIED, deadletters.Replayed.UNKNOWN}
     await scene.work()
     assert len(scene.target.fired) == 2
-
-
-async def test_a_schedule_that_is_gone_keeps_its_letter(scene):
-    (known,) = await scene.give_up("report")
-    await scene.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
-    (row,) = await scene.rows("replay", "--all", "--yes", code=1)
-    assert row["result"] == "not replayed"
-    assert "the Schedule was deleted" in row["why"]
-    assert len(await scene.letters()) == 1
 
 
 @pytest.mark.parametrize(
@@ -174,39 +152,6 @@ async def test_a_letter_that_does_not_say_which_slot_it_is_of_is_refused(scene, 
     assert "could not be read" in row["why"]
     assert len(await scene.letters()) == 1
     assert (await scene.harness.total()).points == 0
-
-
-async def test_a_manual_run_keeps_its_own_payload_and_id(scene):
-    known = await scene.arm("report")
-    wanted = messages.OccurrenceRecord(
-        attempt=3, first_try_us=5, trigger="Manual", run_uid="run-1", payload=b"[1]", signature="s"
-    )
-    point = points.DuePoint(
-        schedule_id=known.id, timing_version=known.timing_version, kind=points.PointKind.MANUAL,
-        due_us=1, slot_us=1_000_000, run_tag=points.run_tag("run-1"),
-    )  # fmt: skip
-    entry = {
-        "namespace": "default", "name": "report", "uid": known.uid, "slot_us": "1000000",
-        **records.for_letter(wanted),
-    }  # fmt: skip
-    letter = deadletters.DeadEntry(
-        shard=messages.ShardId(0), id="1-0", member=point.member, entry=entry
-    )
-    slot = deadletters.slot_of(letter)
-    assert (slot.kind, slot.run_tag) == (points.PointKind.MANUAL, point.run_tag)
-    assert (slot.record.payload, slot.record.signature) == (b"[1]", "s")
-    assert (slot.record.run_uid, slot.record.trigger, slot.record.attempt) == (
-        "run-1", "Manual", 0,
-    )  # fmt: skip
-
-
-async def test_a_dry_run_changes_nothing(scene):
-    await scene.give_up("a", "b")
-    for verb in ("replay", "purge"):
-        rows = await scene.rows(verb, "--all", "--dry-run")
-        assert {row["result"] for row in rows} == {f"would be {verb}d".replace("yd", "yed")}
-    assert len(await scene.letters()) == 2
-    assert (await scene.harness.total()).points == 2
 
 
 async def test_letters_are_chosen_by_what_they_say(scene):

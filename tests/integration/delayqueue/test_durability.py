@@ -48,10 +48,3 @@ async def test_each_kind_of_persistence_is_told_from_the_others(
     assert (found.persistence, found.replicas) == (persistence, 0)
     assert says in found.loss_window
     assert "there is no replica" in found.loss_window
-
-
-def test_replicas_are_counted_in_the_sentence():
-    alone = ServerDurability(persistence="aof", replicas=1)
-    assert "a failover to one of 1 replica loses" in alone.loss_window
-    several = ServerDurability(persistence="aof", replicas=2)
-    assert "2 replicas" in several.loss_window

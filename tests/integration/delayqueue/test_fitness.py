@@ -79,15 +79,6 @@ async def test_no_configuration_is_read_because_that_reads_passwords(server, rol
     assert after == before
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-async def test_an_evicting_server_is_named_with_what_to_write(server, policy):
-    server[1].config_set("maxmemory-policy", policy)
-    (line,) = await problems_for(server[0].url, "dp:", "worker")
-    assert line.startswith(f"maxmemory-policy is {policy}")
-    assert line.endswith("write maxmemory-policy noeviction")
-    assert is_told("eviction") == 1
-
-
 @pytest.mark.parametrize("role", ["operator", "worker"])
 async def test_rights_that_are_missing_are_named_together(server, role):
     server[1].execute_command("ACL", "SETUSER", redisusers.name(role), "-zadd", "-spublish")

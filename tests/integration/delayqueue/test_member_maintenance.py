@@ -103,23 +103,3 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
     assert (waiting.id, waiting.attempt) == ("due", 3)
     (answer,) = await queue.members.put(stored_set, [values.MemberWrite(id="m1", rule=DAILY)])
     assert answer.outcome is values.Outcome.REPLACED
-
-
-async def test_a_member_is_written_where_it_is_while_others_move(harness, stored_set):
-    queue = harness.queue
-    former = sharding.own_shards(await queue.layouts.read())
-    await queue.resharding.announce(8, queueing.EPOCH)
-    await queue.sets.store(stored_set, BLOB, queueing.EPOCH)
-    async for _ in queue.mover.passing(former[0], queueing.EPOCH):
-        pass
-    writes = [values.MemberWrite(id=f"m{n}", rule=DAILY, payload=b"2") for n in range(70)]
-    answers = await queue.members.put(stored_set, writes)
-    kinds = [one.outcome for one in answers]
-    assert kinds == [values.Outcome.REPLACED] * 60 + [values.Outcome.CREATED] * 10
-    found = await queue.members.lookups.get(stored_set, [write.id for write in writes])
-    assert {one.payload for one in found} == {b"2"}
-    removed = await queue.members.remove(
-        stored_set, [values.MemberRemoval(id=write.id) for write in writes]
-    )
-    assert {one.outcome for one in removed} == {values.Outcome.REMOVED}
-    assert (await queue.members.counting.counts(stored_set)).members == 1

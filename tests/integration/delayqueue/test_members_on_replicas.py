@@ -114,20 +114,6 @@ async def test_a_replica_that_does_not_answer_makes_a_change_that_is_stored_and_
     assert again.outcome is Outcome.UNCHANGED
 
 
-async def test_a_change_that_is_not_safe_in_time_is_stored_all_the_same(servers, population):
-    set_, members = population
-    await members.put(set_, _writes("a"), safety=IN_MEMORY)
-    servers[1].pause()
-    hourly = rules.Rule(timing=rules.Timing(schedules=("0 * * * *",)))
-    with pytest.raises(queue_errors.NotDurable):
-        await members.put(set_, [values.MemberWrite(id="a", rule=hourly)], safety=SOON)
-    (stored,) = await members.lookups.get(set_, ["a"])
-    assert stored.rule == hourly
-    with pytest.raises(queue_errors.NotDurable):
-        await members.remove(set_, [values.MemberRemoval(id="a")], safety=SOON)
-    assert await members.lookups.get(set_, ["a"]) == [None]
-
-
 async def test_a_server_without_a_file_makes_nothing_safe_on_disk(servers, population):
     set_, members = population
     with servers[0].client() as client:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 
 import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.delayqueue import keys, messages, quotas
-from duepoint.delayqueue.inspection import counts
-from duepoint.schedules.sets import setrecord
+from duepoint.delayqueue import keys, messages
 from tests.support import fullindex, queueing, redisusers
 
 #: Three Schedules, and the members that have not ended.
 ARMED = 3 + len(fullindex.MEMBERS) - 1
-REPORT = fullindex.DEFINITIONS["report"]["uid"]
 
 
 class Command:
@@ -59,14 +55,6 @@ def change(own_server):
     return lambda do: asyncio.run(_with_queue(own_server.url, do))
 
 
-@pytest.mark.parametrize("command", [("queue", "stats"), ("queue", "peek"), ("dlq", "list")])
-def test_a_server_that_says_nothing_is_waited_for_as_long_as_asked(command):
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
-        said = Command(url)(*command, "--timeout", "100ms", code=2)
-    assert "--timeout: it was not done within 100ms; write a longer one" in said
-
-
 # -- stats ---------------------------------------------------------------------------------------
 
 
@@ -87,36 +75,6 @@ def test_stats_counts_everything_once(duepoint, change):
     assert told["lagSeconds"] > 86_400
 
 
-def test_stats_by_shard_and_by_namespace_add_up_to_the_total(duepoint):
-    (total,) = duepoint.rows("queue", "stats")
-    shards = duepoint.rows("queue", "stats", "--by", "shard")
-    for name in ("definitions", "armed", "due", "claimed", "deadLetters", "runsBacklog"):
-        assert sum(row[name] for row in shards) == total[name], name
-    namespaces = {
-        row["namespace"]: row for row in duepoint.rows("queue", "stats", "--by", "namespace")
-    }
-    assert namespaces["default"]["due"] == total["due"]
-
-
-def test_members_count_with_the_namespace_of_their_set(duepoint, change, monkeypatch):
-    async def open_set(harness):
-        ready = fullindex.set_of(harness.queue, setrecord.SetState.READY)
-        await harness.queue.sets.store(ready, queueing.BLOB, queueing.EPOCH)
-
-    (before,) = duepoint.rows("queue", "stats")
-    change(open_set)
-    (total,) = duepoint.rows("queue", "stats")
-    assert total["due"] > before["due"]
-    assert total["armed"] == before["armed"]
-    assert total["lagSeconds"] > 86_400
-    rows = {row["namespace"]: row for row in duepoint.rows("queue", "stats", "--by", "namespace")}
-    assert sum(row["due"] for row in rows.values()) == total["due"]
-    assert rows.keys() <= {"default", "team-b", "shop"}
-    assert rows["shop"]["due"] == total["due"] - before["due"]
-    monkeypatch.setattr(counts, "_TEXTS_WALKED", 1)
-    assert duepoint.rows("queue", "stats")[0]["due"] == total["due"]
-
-
 # -- peek ----------------------------------------------------------------------------------------
 
 
@@ -134,30 +92,6 @@ def test_peek_shows_the_next_points_over_all_lanes_in_order(duepoint, change):
     assert [row["state"] for row in rows] == ["due"] * 7 + ["waiting"] * 23
     assert [row["schedule"] for row in rows[7:]] == [f"n{number}" for number in range(23)]
     assert 0 < rows[7]["inSeconds"] < 31
-
-
-def test_peek_names_slot_due_and_attempt(duepoint):
-    by_kind = {row["kind"]: row for row in duepoint.rows("queue", "peek")}
-    chain = by_kind["chain"]
-    assert (chain["namespace"], chain["schedule"], chain["uid"]) == ("default", "report", REPORT)
-    assert chain["due"] == "2026-01-01T01:00:01Z"
-    assert chain["scheduledTime"] == "2025-12-31T17:30:00Z", "18:30 in Berlin"
-    assert by_kind["manual"]["attempt"] == fullindex.RECORD.attempt + 1
-    assert by_kind["manual"]["lastError"] == "Timeout"
-
-
-@pytest.mark.parametrize("schedule", ["report", REPORT], ids=["name", "uid"])
-def test_peek_shows_all_points_of_one_schedule(duepoint, schedule):
-    rows = duepoint.rows("queue", "peek", "-n", "default", "-s", schedule)
-    assert {row["kind"] for row in rows} == {
-        kind.name.lower() for kind in fullindex.points.PointKind if kind.name != "EXPIRY"
-    }
-    assert {row["uid"] for row in rows} == {REPORT}
-
-
-def test_a_held_point_is_shown_as_held(duepoint):
-    (row,) = duepoint.rows("queue", "peek", "-n", "team-b", "-s", "plain")
-    assert (row["state"], row["due"], row["inSeconds"]) == ("held", None, None)
 
 
 @pytest.mark.parametrize(
@@ -218,19 +152,6 @@ def test_dead_letters_are_listed_newest_first_and_by_schedule(duepoint, change):
     assert "there are more" not in duepoint("dlq", "list", "-n", "buried", "--count", "2")
 
 
-def test_letters_that_had_to_go_are_told_with_the_list(own_server, duepoint, change):
-    async def bury(harness):
-        harness.queue.settlements.quotas = quotas.Quotas(letters=8)  # four in each of two shards
-        await _bury(harness, *(f"n{number}" for number in range(7)))
-
-    change(bury)
-    given = {"DUEPOINT_REDIS_URL": redisusers.url_for(own_server.url, "viewer")}
-    for asked, is_told in (("buried", True), ("default", False)):
-        listed = CliRunner().invoke(cli.commands, ["dlq", "list", "-n", asked], env=given)
-        assert listed.exit_code == 0
-        assert ("3 older letters of namespace buried are gone" in listed.stderr) == is_told
-
-
 # -- what goes wrong -----------------------------------------------------------------------------
 
 
@@ -254,15 +175,6 @@ def test_letters_that_had_to_go_are_told_with_the_list(own_server, duepoint, cha
 )  # fmt: skip
 def test_a_wrong_wish_is_one_line_and_exit_code_2(duepoint, arguments, message):
     assert message in duepoint(*arguments, code=2)
-
-
-def test_a_setting_that_is_missing_is_named():
-    refused = Command("")("queue", "stats", code=2, DUEPOINT_REDIS_URL=None)
-    assert "DUEPOINT_REDIS_URL" in refused
-
-
-def test_an_index_that_does_not_exist_is_nothing_to_show(own_server):
-    assert "there is no index yet" in Command(own_server.url)("queue", "stats", code=2)
 
 
 def test_a_wrong_password_is_told_without_repeating_it(own_server):

@@ -44,15 +44,6 @@ async def claimed(harness):
     return [point.schedule_id for claim in await harness.claim_all() for point in claim.points]
 
 
-@pytest.mark.parametrize("head", [b"abc", b"\xff\x00", b"-5", b"1.5"])
-async def test_a_head_that_is_no_lane_is_removed(harness, head):
-    await harness.arm()
-    known, _, names = place(harness)
-    await harness.server.redis.zadd(names.heads, {head: 1})
-    assert await claimed(harness) == [known.id]
-    assert await harness.server.redis.zscore(names.heads, head) is None
-
-
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
 async def test_a_claim_whose_record_says_nonsense_holds_up_nobody(harness, record):
     await harness.arm()

@@ -59,13 +59,6 @@ async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, 
     assert letter.entry["message"].startswith("the definition of its schedule cannot be read")
 
 
-async def test_the_objects_truth_replaces_it_at_the_same_generation(harness, broken):
-    assert await harness.arm(due_in=-2.0) is messages.Armed.APPLIED
-    assert (await harness.queue.definitions.definition(broken.id)).name == "report"
-    (claim,) = await harness.claim_all()
-    assert len(claim.points) == 1
-
-
 async def test_an_occurrence_whose_record_cannot_be_read_is_a_dead_letter_once(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()

@@ -45,21 +45,6 @@ async def test_an_insert_while_the_subscriber_reconnects_is_not_missed(lonely, o
     await wakeups.close()
 
 
-async def test_a_restarted_server_is_subscribed_again(lonely, own_server):
-    wakeups = await _asleep(lonely)
-    own_server.kill()
-    own_server.start()
-    with contextlib.suppress(errors.QueueUnavailable):  # the connection in hand is dead
-        await lonely.queue.layouts.read()
-    await lonely.queue.membership.open(4, queueing.EPOCH)  # and the idle ones went with it
-    await lonely.arm()
-    async with asyncio.timeout(60):
-        while not (claims := await _claims_of(lonely, await wakeups.wait_until_due(60))):
-            pass
-    assert len(claims) == 1
-    await wakeups.close()
-
-
 async def test_a_server_with_an_older_state_is_looked_at_as_soon_as_anybody_meets_it(
     lonely, own_server, monkeypatch
 ):
@@ -82,27 +67,6 @@ def _go_back(server):
         client.save()
     server.kill()
     server.start()
-
-
-async def test_a_worker_whose_clock_is_ahead_claims_nothing_early(redis_server, key_prefix):
-    true = await queueing.redis_harness(redis_server.url, key_prefix)
-    ahead = await _with_clock(redis_server, key_prefix, HOUR_US)
-    await true.arm(due_in=600.0)
-    assert await ahead.claim_all() == []
-    await true.close()
-    await ahead.queue.close()
-
-
-async def test_a_worker_whose_clock_is_behind_claims_late_and_others_cover(
-    redis_server, key_prefix
-):
-    true = await queueing.redis_harness(redis_server.url, key_prefix)
-    behind = await _with_clock(redis_server, key_prefix, -HOUR_US)
-    await true.arm()
-    assert await behind.claim_all() == []
-    assert len(await true.claim_all()) == 1
-    await true.close()
-    await behind.queue.close()
 
 
 async def test_a_step_of_the_servers_clock_makes_everything_be_looked_at(harness):

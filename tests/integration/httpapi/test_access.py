@@ -244,17 +244,6 @@ async def test_no_caller_chooses_where_a_member_fires(scene):
     assert await scene.members() == {}
 
 
-async def test_a_role_for_one_set_gives_no_other(scene):
-    scene.tokens["clerk"] = scene.plane.service_account_token(scene.namespace, "clerk")
-    scene.roles.grant(scene.namespace, "clerk", VERBS, scene.record.name)
-    former = scene.base
-    assert (await scene.ask("PUT", scene.member("a"), AT, as_="clerk")).status == 201
-    await scene.store(name="others", uid="5a0c3a1e-0000-4000-8000-000000000000")
-    assert (await scene.ask("GET", scene.base, as_="clerk")).code == "NotFound"
-    assert (await scene.ask("GET", scene.base)).status == 200
-    assert (await scene.ask("GET", former, as_="clerk")).status == 200
-
-
 async def test_rights_and_tokens_that_are_withdrawn_end_within_seconds(scene):
     await add(scene, "leaving", VERBS)
     await add(scene, "deleted", VERBS)

@@ -272,16 +272,6 @@ async def test_clients_that_dawdle_are_cut(scene):
     assert await scene.members() == {}
 
 
-async def test_a_body_that_never_ends_is_cut_at_its_bound(scene):
-    kind = "Content-Type: application/json"
-    head = scene.head("PUT", scene.member("a"), kind, "Transfer-Encoding: chunked")
-    said = await asyncio.to_thread(scene.raw, head + b"1000\r\n" + b" " * 4096 + b"\r\n" * 1)
-    assert said.startswith(b"HTTP/1.1 408 ")
-    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
-    said = await asyncio.to_thread(scene.raw, head + chunk * 8)
-    assert said.startswith(b"HTTP/1.1 413 ")
-
-
 async def test_ten_times_the_rate_is_refused_with_the_time_to_wait(
     control_plane, kube_namespace, own_server, tmp_path
 ):

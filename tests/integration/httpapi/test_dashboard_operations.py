@@ -6,7 +6,6 @@ import datetime as dt
 
 import pytest
 
-from duepoint.delayqueue import sharding
 from duepoint.httpapi import operations
 from duepoint.httpapi.dashboard import files, objects
 from tests.support import dashboardscene, givenup
@@ -94,20 +93,6 @@ async def test_what_is_of_all_namespaces_is_for_those_who_may_list_them_there(sc
     assert (await scene.ask("GET", "/v1/whoami")).json["mayListAll"] is False
 
 
-async def test_a_token_that_the_api_server_does_not_take_is_refused(scene):
-    accounts = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts/editor/token"
-    wish = {"spec": {"audiences": ["another"], "expirationSeconds": 600}}
-    other = scene.plane.admin().post(accounts, wish)["status"]["token"]
-    for token in (other, "made-up"):
-        headers = {"Authorization": f"Bearer {token}"}
-        for path in ("/v1/whoami", f"/v1/schedules?namespace={scene.namespace}"):
-            answer = await scene.ask("GET", path, as_="", headers=headers)
-            assert (answer.status, answer.code) == (401, "Unauthenticated"), path
-    log = scene.process.log.read_text()
-    assert other not in log
-    assert scene.tokens["editor"] not in log
-
-
 async def test_a_page_of_another_site_changes_nothing(scene):
     make(scene, a_schedule("report"))
     for origin, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200)):
@@ -134,26 +119,6 @@ async def test_no_answer_is_given_to_a_page_of_another_site(scene):
 
 
 # -- reading -------------------------------------------------------------------------------------
-
-
-async def test_schedules_come_page_by_page_each_once_and_in_order(scene):
-    names = [f"job-{number}" for number in range(7)]
-    make(scene, *(a_schedule(name) for name in reversed(names)))
-    seen, cursor, pages = [], "", 0
-    while True:
-        query = f"?namespace={scene.namespace}&limit=3&cursor={cursor}"
-        page = (await scene.ask("GET", f"/v1/schedules{query}")).json
-        seen += [row["name"] for row in page["items"]]
-        pages, cursor = pages + 1, page["next"]
-        if not cursor:
-            break
-    assert (seen, pages) == (names, 3)
-    bad = await scene.ask("GET", f"/v1/schedules?namespace={scene.namespace}&cursor=nonsense")
-    assert 400 <= bad.status < 500
-    long = await scene.ask("GET", f"/v1/schedules?cursor={'x' * 3000}")
-    assert long.code == "InvalidParameter"
-    wrong = await scene.ask("GET", "/v1/schedules?namespace=..")
-    assert (wrong.code, wrong.json["field"]) == ("InvalidParameter", "namespace")
 
 
 async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
@@ -279,33 +244,6 @@ async def test_dead_letters_are_listed_and_replayed_by_those_who_may_run(scene):
     assert {each["id"] for each in left} == set(ids[3:])
     assert (await scene.ask("GET", f"{path}?cursor=abc")).code == "InvalidParameter"
     assert (await scene.ask("POST", f"{path}:replay", {"ids": []})).code == "InvalidField"
-
-
-async def test_who_may_list_everywhere_sees_the_dead_letters_of_all_namespaces(scene, everywhere):
-    uids = make(scene, a_schedule("report"))
-    await givenup.give_up(scene.harness, scene.namespace, uids)
-    await givenup.give_up(
-        scene.harness, "elsewhere", {"other": "6f1c9a34-0000-4000-8000-3" + "0" * 11}
-    )
-    found = (await scene.ask("GET", "/v1/deadletters", as_=everywhere)).json["items"]
-    assert {(each["namespace"], each["schedule"]) for each in found} == {
-        (scene.namespace, "report"), ("elsewhere", "other"),
-    }  # fmt: skip
-    newest = (await scene.ask("GET", "/v1/deadletters?limit=1", as_=everywhere)).json["items"]
-    assert newest == found[:1]
-    refused = await scene.ask("GET", "/v1/deadletters", as_="editor")
-    assert (refused.status, refused.code) == (403, "Forbidden")
-
-
-async def test_a_letter_of_another_namespace_is_not_replayed_from_here(scene):
-    uid = "6f1c9a34-0000-4000-8000-2" + "0" * 11
-    await givenup.give_up(scene.harness, "elsewhere", {"other": uid})
-    (letter,) = [each async for each in scene.harness.queue.dead_letters.all()]
-    layout, shard = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
-    wanted = {"ids": [f"{layout}.{shard}.{letter.id}"]}
-    answer = await scene.ask("POST", here(scene, "/deadletters:replay"), wanted)
-    assert answer.json["results"] == {wanted["ids"][0]: "gone"}
-    assert len([each async for each in scene.harness.queue.dead_letters.all()]) == 1
 
 
 # -- the files -----------------------------------------------------------------------------------

@@ -73,24 +73,6 @@ def rows_shown():
     return "[...document.querySelectorAll('.rows .row .name a')].map((each) => each.innerText)"
 
 
-async def test_the_list_is_there_after_signing_in_and_gone_after_signing_out(page, scene):
-    await page.open(address(scene))
-    await page.until("document.querySelector('#token')")
-    await page.run("document.querySelector('#token').focus()")
-    await page.type("made-up")
-    await page.press("Enter")
-    await page.until("document.querySelector('.trouble')?.innerText.includes('not valid')")
-    await enter(page, scene)
-    await page.until(f"{rows_shown()}.length === 3")
-    assert await page.run(rows_shown()) == ["report", "fresh", "held"]
-    assert await page.run("document.cookie") == ""
-    assert await page.run("JSON.stringify(localStorage)") == "{}"
-    await page.click("Sign out")
-    await page.until("document.querySelector('#token')")
-    assert await page.run("sessionStorage.length") == 0
-    assert await page.run("document.querySelectorAll('.rows .row').length") == 0
-
-
 async def test_a_token_behind_the_number_sign_signs_in_and_leaves_the_address(page, scene):
     await page.open(address(scene, f"#token={scene.tokens['editor']}"))
     await page.until("document.querySelector('nav a')")
@@ -221,17 +203,6 @@ async def test_the_queue_and_the_forecast_are_drawn(page, scene):
         await page.until("document.querySelectorAll('.heat .heat-5').length >= 7")
         legend = await page.run("document.querySelector('.legend').innerText.split('\\n')")
         assert legend == ["none", "more than 1"]
-
-
-async def test_a_set_shows_its_members(page, scene):
-    for name in ("anna", "berta"):
-        at = {"at": "2090-12-24T18:00:00Z"}
-        assert (await scene.ask("PUT", scene.member(name), at)).status == 201
-    await enter(page, scene, f"#/set/{scene.namespace}/{scene.record.name}")
-    await page.until("document.querySelectorAll('table.slots tbody tr').length === 2")
-    await page.run("document.querySelector('main input[type=search]').focus()")
-    await page.type("an")
-    await page.until("document.querySelectorAll('table.slots tbody tr').length === 1")
 
 
 # -- in trouble ----------------------------------------------------------------------------------

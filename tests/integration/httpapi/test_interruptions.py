@@ -11,8 +11,6 @@ import socket
 import threading
 import time
 
-from duepoint.httpapi import access
-
 AT = "2090-12-24T18:00:00Z"
 JSON = "Content-Type: application/json"
 CHUNKED = ("Transfer-Encoding: chunked", "Content-Type: application/x-ndjson")
@@ -86,24 +84,6 @@ async def test_what_was_answered_before_a_cut_is_stored_and_little_else(scene):
     assert (await scene.ask("GET", scene.base)).json["members"] == len(stored)
 
 
-async def test_a_row_is_answered_before_the_next_one_is_sent(scene):
-    def talk():
-        said = b""
-        with connected(scene) as connection:
-            connection.sendall(scene.head("POST", f"{scene.base}/schedules:bulkUpsert", *CHUNKED))
-            for number in range(5):
-                connection.sendall(chunk(row(number)))
-                while said.count(b'"outcome"') <= number:
-                    said += connection.recv(65536)
-            connection.sendall(b"0\r\n\r\n")
-        return said
-
-    began = time.monotonic()
-    said = await asyncio.to_thread(talk)
-    assert time.monotonic() - began < 5
-    assert [line["id"] for line in answered(said)] == [f"m{number}" for number in range(5)]
-
-
 @contextlib.contextmanager
 def streaming(scene):
     """A stream of rows that stays open; what it gives writes a row and waits for its answer."""
@@ -120,20 +100,6 @@ def streaming(scene):
     with connected(scene) as connection:
         connection.sendall(scene.head("POST", f"{scene.base}/schedules:bulkUpsert", *CHUNKED))
         yield write
-
-
-async def test_rights_that_are_withdrawn_end_a_stream_within_seconds(scene):
-    with streaming(scene) as write:
-        assert (await asyncio.to_thread(write, 0))["outcome"] == "Created"
-        scene.roles.revoke(scene.namespace, "editor")
-        deadline = time.monotonic() + access.TIMES.granted + 3
-        number = 1
-        while "error" not in (answer := await asyncio.to_thread(write, number)):
-            assert time.monotonic() < deadline
-            number += 1
-            await asyncio.sleep(0.2)
-        assert answer["error"]["code"] == "NotFound"
-        assert len(await scene.members()) == number
 
 
 # -- a process that ends -------------------------------------------------------------------------

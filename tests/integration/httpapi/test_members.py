@@ -13,31 +13,6 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 AT = {"at": "2090-12-24T18:00:00Z", "payload": {"customer": 4711}}
 
 
-async def test_a_member_is_created_read_replaced_and_removed(scene):
-    path = scene.member("customer:4711")
-    made = await scene.ask("PUT", path, AT)
-    assert (made.status, made.json["outcome"]) == (201, "Created"), made
-    assert made.headers["etag"] == f'"{made.json["etag"]}"'
-    read = await scene.ask("GET", path, as_="viewer")
-    assert read.status == 200
-    assert read.json | AT == read.json
-    assert read.json["nextDueTime"] == AT["at"]
-    same = await scene.ask("PUT", path, read.json)
-    assert (same.status, same.json["outcome"], same.json["etag"]) == (
-        200,
-        "Unchanged",
-        made.json["etag"],
-    )
-    assert (same.json["state"], same.json["nextDueTime"]) == ("Active", AT["at"])
-    changed = await scene.ask("PUT", path, {"schedule": "@daily", "timeZone": "Europe/Berlin"})
-    assert (changed.status, changed.json["outcome"]) == (200, "Replaced")
-    assert changed.json["etag"] != made.json["etag"]
-    gone = await scene.ask("DELETE", path)
-    assert (gone.status, gone.body) == (204, b"")
-    assert (await scene.ask("GET", path)).code == "NoSuchMember"
-    assert (await scene.ask("DELETE", path)).code == "NoSuchMember"
-
-
 async def test_conditions_hold_or_refuse(scene):
     path = scene.member("a")
     absent = {"If-None-Match": "*"}
@@ -58,19 +33,6 @@ async def test_conditions_hold_or_refuse(scene):
     assert (await scene.ask("DELETE", path, headers={"If-Match": "*"})).code == (
         "PreconditionFailed"
     )
-
-
-async def test_a_merge_patch_changes_what_it_names(scene):
-    path = scene.member("a")
-    await scene.ask("PUT", path, {**AT, "jitter": "5s"})
-    patched = await scene.ask(
-        "PATCH", path, {"payload": {"vip": True}, "jitter": None, "suspend": True}
-    )
-    assert patched.status == 200
-    read = (await scene.ask("GET", path)).json
-    assert read["payload"] == {"customer": 4711, "vip": True}
-    assert "jitter" not in read
-    assert (read["suspend"], read["state"], read["nextDueTime"]) == (True, "Suspended", None)
 
 
 async def test_a_header_that_decides_is_taken_or_refused(scene):
@@ -135,27 +97,6 @@ async def test_lists_go_on_by_cursor_prefix_and_due(scene):
     assert sorted(item["id"] for item in due) == ["a-1", "a-2", "b-1", "b-2"]
     foreign = await scene.ask("GET", f"{scene.base}/export?cursor=AAAA")
     assert foreign.code == "InvalidParameter"
-
-
-async def test_what_was_exported_can_be_imported(scene):
-    rows = [
-        {"id": "once", **AT},
-        {"id": "daily", "schedule": "@daily", "timeZone": "Asia/Tokyo", "suspend": True},
-    ]
-    await bulk(scene, "bulkUpsert", rows)
-    exported = (await scene.ask("GET", f"{scene.base}/export")).json["items"]
-    again = await bulk(scene, "bulkUpsert", exported)
-    assert [line["outcome"] for line in again.lines] == ["Unchanged", "Unchanged"]
-
-
-async def test_a_trigger_makes_a_run_that_is_due_now(scene):
-    await scene.ask("PUT", scene.member("a"), AT)
-    key = {"Idempotency-Key": "t1"}
-    run = await scene.ask("POST", scene.member("a") + "/trigger", {"payload": 1}, headers=key)
-    assert run.status == 202
-    again = await scene.ask("POST", scene.member("a") + "/trigger", {"payload": 1}, headers=key)
-    assert again.body == run.body
-    assert (await scene.ask("GET", scene.base)).json["armed"] == 2
 
 
 async def test_a_member_that_never_runs_by_itself_stays_and_is_triggered(scene):

@@ -72,16 +72,3 @@ async def test_a_slow_set_answers_the_first_rows_long_before_the_last_are_stored
     removed = await asyncio.to_thread(lambda: list(Sent(scene, "bulkDelete", removals).lines()))
     assert [one["outcome"] for one in removed] == ["Removed"] * 3
     assert sorted(await scene.members()) == [f"m{number:02}" for number in range(3, 8)]
-
-
-async def test_rows_that_wait_are_read_again_when_their_set_is_edited(scene):
-    rows = [row(number, payload="x" * 500) for number in range(COUNT)]
-    sent = await asyncio.to_thread(Sent, scene, "bulkUpsert", rows)
-    lines = sent.lines()
-    assert "error" not in await asyncio.to_thread(next, lines)
-    small = setspec.SetLimits(changes_per_second=100, payload_bytes=100)
-    await scene.store(settings=setspec.SetSettings(limits=small))
-    answers = await asyncio.to_thread(list, lines)
-    assert answers[-1]["error"]["code"] == "PayloadTooLarge"
-    refused = {one["id"] for one in answers if "error" in one}
-    assert set(await scene.members()) == {f"m{n:02}" for n in range(COUNT)} - refused

@@ -50,15 +50,6 @@ async def test_the_authority_may_stand_in_the_file_or_beside_it(
         assert await is_answered(credentials.of_kubeconfig(path))
 
 
-async def test_a_server_of_another_authority_is_not_talked_to(
-    control_plane: ControlPlane, tmp_path: Path
-):
-    path = a_kubeconfig(tmp_path, control_plane, {}, {"token": control_plane.admin_token})
-    with pytest.raises(errors.Unavailable, match="certificate") as refused:
-        await is_answered(credentials.of_kubeconfig(path))
-    assert not refused.value.sent
-
-
 async def test_a_client_certificate_is_loaded_from_the_file_or_beside_it(
     control_plane: ControlPlane, tmp_path: Path
 ):

@@ -78,11 +78,3 @@ async def test_an_indexed_job_has_less_room_in_its_name(
     )
     assert isinstance(verdict, jobs.InvalidTemplate)
     assert verdict.message.startswith('metadata.name: Invalid value: "<name>-<slot>": ')
-
-
-async def test_a_job_with_everything_in_it_is_accepted(
-    session: api.ApiSession, kube_namespace: str
-):
-    job = a_job(kube_namespace, "dots.are.fine", ttlSecondsAfterFinished=0)
-    made = await jobs.create(session, kube_namespace, job)
-    assert isinstance(made, jobs.Created)

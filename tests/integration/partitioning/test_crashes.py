@@ -100,33 +100,6 @@ async def _is_killed(scene: Scene, mover) -> bool:
     return False
 
 
-@pytest.mark.parametrize("memory", [0, 1], ids=["room", "full"])
-async def test_a_batch_left_behind_is_brought_by_the_next_mover(own_server, key_prefix, memory):
-    """On a full server too: what is on its way is nowhere to be claimed."""
-    scene = await _a_scene(own_server.url, key_prefix)
-    mover, successor = await scene.open(), await scene.open()
-    await mover.resharding.announce(4, queueing.EPOCH)
-    (first,) = sharding.own_shards(mover.layouts.known().former)
-
-    async def dies(*_):
-        raise Killed
-
-    mover.mover.bring = dies
-    with pytest.raises(Killed):
-        await scene.one_pass(mover, first)
-    await successor.layouts.read()
-    with own_server.client() as client:
-        client.config_set("maxmemory", memory)
-    scene.epoch += 1
-    async for _ in successor.mover.passing(first, messages.Epoch(scene.epoch)):
-        break
-    with own_server.client() as client:
-        client.config_set("maxmemory", 0)
-    await scene.finish(successor, 4)
-    await scene.check_index(successor)
-    await scene.close()
-
-
 async def test_what_is_forgotten_was_confirmed_by_a_replica_of_the_shard_it_went_to(
     valkey, key_prefix
 ):

@@ -102,15 +102,6 @@ async def test_nothing_is_lost_doubled_early_or_a_ghost_while_the_index_is_cut_t
     await scene.close()
 
 
-async def test_fewer_shards_are_as_good(valkey, key_prefix):
-    scene = await _scene(valkey.url, key_prefix, shards=8)
-    async with _working(scene):
-        await scene.partition(await scene.open(), 2)
-    scene.check_rows()
-    await scene.check_index(scene.opened[0])
-    await scene.close()
-
-
 async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(
     valkey, key_prefix, monkeypatch
 ):
@@ -137,31 +128,6 @@ async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(
     with pytest.raises(queue_errors.Fenced):
         await sleeper.resharding.announce(16, messages.Epoch(queueing.EPOCH))
     await scene.check_index(scene.opened[0])
-    await scene.close()
-
-
-async def test_a_leader_that_follows_another_at_work_moves_everything_once(
-    valkey, key_prefix, monkeypatch
-):
-    scene = await _scene(valkey.url, key_prefix)
-    first, second = await scene.open(), await scene.open()
-    begun, bring = asyncio.Event(), first.mover.bring
-
-    async def noted(*given):
-        begun.set()
-        return await bring(*given)
-
-    monkeypatch.setattr(first.mover, "bring", noted)
-    async with _working(scene):
-        await first.resharding.ask(16)
-        moving = asyncio.create_task(scene.finish(first, 16))
-        await begun.wait()
-        scene.epoch += 1
-        await scene.finish(second, 16)
-        with contextlib.suppress(queue_errors.Fenced):
-            await moving
-    scene.check_rows()
-    await scene.check_index(first)
     await scene.close()
 
 

@@ -19,7 +19,6 @@ from tests.support import (
     redisserver,
     tlsservers,
     vaults,
-    webhooktargets,
 )
 from tests.support.tlsfiles import Authority
 
@@ -116,22 +115,6 @@ async def test_what_the_server_says_decides_whether_it_is_tried_again(
 
 
 @pytest.mark.parametrize("kind", redisserver.EACH_KIND)
-@pytest.mark.parametrize("trusted", [True, False], ids=["trusted", "not trusted"])
-async def test_tls_is_spoken_to_a_server_of_an_authority_in_the_secret(
-    api, target, tmp_path, kind, trusted
-):
-    authority = Authority(tmp_path / "ca")
-    issued = authority.issue("server", "127.0.0.1")
-    with tlsservers.tls_server(kind, tmp_path / "server", authority, issued) as server:
-        known = authority if trusted else Authority(tmp_path / "another")
-        await put(api, url=f"rediss://127.0.0.1:{server.port}", ca__crt=known.file.read_text())
-        if trusted:
-            assert isinstance(await target.fire(a_firing()), outcome.Delivered)
-        else:
-            assert "certificate" in (await retried(target, Reason.NETWORK)).lower()
-
-
-@pytest.mark.parametrize("kind", redisserver.EACH_KIND)
 async def test_a_server_that_asks_for_a_certificate_gets_that_of_the_secret(
     api, target, tmp_path, kind
 ):
@@ -203,28 +186,6 @@ async def test_an_address_that_is_denied_is_not_connected_to(api, own_server, ho
         before = client.info("stats")["total_connections_received"]
         assert "is not allowed" in await refused(target, Reason.BLOCKED_ADDRESS)
         assert client.info("stats")["total_connections_received"] == before
-
-
-async def test_our_own_redis_is_no_other_redis(api, own_server):
-    port = int(own_server.url.rpartition(":")[2].partition("/")[0])
-    guard = othertargets.a_dialler(own=(("127.0.0.1", port),))
-    target = othertargets.a_stream_target(api, guard)
-    await put(api, url=own_server.url)
-    assert "is not allowed" in await refused(target, Reason.BLOCKED_ADDRESS)
-
-
-async def test_a_service_of_the_namespace_is_asked_for_at_the_api_server(api, own_server):
-    port = int(own_server.url.rpartition(":")[2].partition("/")[0])
-    services = webhooktargets.FixedServices(
-        {("default", "redis"): webhooktargets.a_service(("127.0.0.1", port), name="redis")}
-    )
-    target = othertargets.a_stream_target(api, othertargets.a_dialler(), services)
-    for host in ("redis", "redis.default", "redis.default.svc", "redis.default.svc.cluster.local"):
-        await put(api, url=f"redis://{host}:{port}")
-        target._external._reader.forget("default")
-        given = await target.fire(a_firing())
-        assert isinstance(given, outcome.Delivered), (host, given)
-    await target.close()
 
 
 # -- a server that is none -------------------------------------------------------------------------

@@ -100,16 +100,6 @@ async def test_login_and_tls_are_those_of_the_secret(api, target, broker, tls):
 
 
 @pytest.mark.timeout(300)
-async def test_a_record_that_the_topic_does_not_take_is_given_up(api, target, broker):
-    await plain(api, broker)
-    await broker.make_topic("small", **{"max.message.bytes": "500"})
-    action = actions.KafkaAction(topic="small", connection="brokers")
-    given = await target.fire(a_firing(action, payload="x" * 5_000))
-    assert isinstance(given, outcome.Rejected), given
-    assert given.reason is Reason.REJECTED
-
-
-@pytest.mark.timeout(300)
 async def test_a_broker_that_the_guard_denies_gets_no_connection(api, broker):
     """Neither the one of the Secret nor the one that it advertises."""
     await plain(api, broker)

@@ -12,7 +12,6 @@ import pytest
 from duepoint import services
 from duepoint.delayqueue.members import values
 from duepoint.runs import outcome as outcomes
-from duepoint.runs.run import SetTally
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
@@ -130,29 +129,6 @@ async def streaming(harness):
     return made
 
 
-async def test_a_one_off_is_fired_once_and_leaves_the_queue(shop):
-    at_us = await shop.put_once("a", payload=b'{"customer":7}')
-    async with shop.working():
-        await _until(lambda: shop.target.fired)
-        await _until_async(shop.members, 0)
-    (fired,) = shop.target.fired
-    assert (fired.name, fired.schedule_id, fired.slot_us) == ("a", "a", at_us)
-    assert (fired.namespace, fired.owner.name) == ("shop", "reminders")
-    assert bytes(fired.action.payload) == b'{"customer":7}'
-    assert await shop.ended() == SetTally(succeeded=1, newest_slot_us=at_us)
-    assert (await shop.queue.members.counting.counts(shop.set)).armed == 0
-
-
-async def test_a_failed_one_off_is_tried_again_and_kept_until_then(shop):
-    shop.target.reply(outcomes.Retry(reason=Reason.TIMEOUT, message="500"))
-    await shop.put_once("a", payload=b"7")
-    async with shop.working():
-        await _until(lambda: len(shop.target.fired) >= 2)
-        await _until_async(shop.members, 0)
-    assert {bytes(one.action.payload) for one in shop.target.fired} == {b"7"}
-    assert [one.attempt for one in shop.target.fired] == [1, 2]
-
-
 async def test_a_one_off_that_is_given_up_stays_with_its_dead_letter(shop):
     shop.target.reply(outcomes.Rejected(reason=Reason.REJECTED, message="410"))
     await shop.put_once("a", payload=b"7")
@@ -172,17 +148,6 @@ async def test_a_one_off_that_is_given_up_stays_with_its_dead_letter(shop):
         await _until(lambda: len(shop.target.fired) >= 2)
     assert bytes(shop.target.fired[-1].action.payload) == b"7"
     assert (await shop.queue.members.given_up.page(shop.set, limit=10)).letters == []
-
-
-async def test_an_ended_one_off_stays_as_long_as_its_set_says(harness):
-    settings = setspec.SetSettings(retention_seconds=5)
-    shop = Shop(harness, WEBHOOK, settings=settings)
-    await shop.store()
-    await shop.put_once("a")
-    async with shop.working():
-        await _until_async(lambda: _has_ended(shop, "a"), wanted=True)
-        await _until_async(shop.members, 0)
-    assert len(shop.target.fired) == 1
 
 
 async def test_a_one_off_that_is_kept_is_not_fired_again_by_a_repeated_write(harness):
@@ -223,38 +188,6 @@ async def test_a_one_off_that_has_left_is_not_made_again_by_a_repeated_write(har
     assert fired == 2
 
 
-async def test_a_recurring_member_goes_on(shop):
-    await shop.put(values.MemberWrite(id="a", rule=EVERY))
-    async with shop.working():
-        await _until(lambda: len(shop.target.fired) >= 2)
-    first, second = shop.target.fired[:2]
-    assert second.slot_us - first.slot_us == 1_000_000
-    assert second.previous_us == first.slot_us
-    assert await shop.members() == 1
-
-
-async def test_nothing_of_a_suspended_set_fires_until_it_is_resumed(shop):
-    await shop.put_once(*"abc", after=0.2)
-    await shop.store(state=setrecord.SetState.SUSPENDED)
-    async with shop.working():
-        await asyncio.sleep(0.6)
-        assert not shop.target.fired
-        await shop.store(state=setrecord.SetState.READY)
-        await _until(lambda: len(shop.target.fired) >= 3)
-
-
-async def test_an_edited_target_is_used_by_the_next_slot(shop):
-    await shop.put(values.MemberWrite(id="a", rule=EVERY))
-    async with shop.working():
-        await _until(lambda: shop.target.fired)
-        other = msgspec.structs.replace(WEBHOOK, payload=msgspec.Raw(b'"other"'))
-        shop.blob = actions.encode(other)
-        await shop.store(target=shop.queue.signed_blobs.digest("shop", shop.blob))
-        count = len(shop.target.fired)
-        await _until(lambda: len(shop.target.fired) >= count + 2)
-    assert bytes(shop.target.fired[-1].action.payload) == b'"other"'
-
-
 @pytest.mark.parametrize("others", [0, 100])
 async def test_a_payload_that_others_wrote_is_not_appended(streaming, others):
     names = ["a", *(f"m{n}" for n in range(others))]
@@ -269,17 +202,6 @@ async def test_a_payload_that_others_wrote_is_not_appended(streaming, others):
         await asyncio.sleep(0.5)
     assert {entry["payload"] for entry in await streaming.entries()} <= {'{"price":1}'}
     assert "a" not in {entry["schedule_id"] for entry in await streaming.entries()}
-
-
-async def test_a_payload_that_others_wrote_is_not_sent(shop):
-    await shop.put_once("a", after=0.3, payload=b'{"price":1}')
-    redis = shop.harness.server.redis
-    for key in await redis.keys("*defs*"):
-        for id_, record in (await redis.hgetall(key)).items():
-            await redis.hset(key, id_, record.replace(b'"price":1', b'"price":9'))
-    async with shop.working():
-        await asyncio.sleep(0.8)
-    assert not shop.target.fired
 
 
 async def test_a_member_may_be_fired_by_hand_beside_its_slots(shop):

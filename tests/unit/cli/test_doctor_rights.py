@@ -64,11 +64,6 @@ def checks(duepoint):
     return found
 
 
-def test_in_one_namespace_the_rights_there_are_asked_for(rights, checks):
-    rights.granted = {"shop"}
-    assert checks()["your rights"] == ("ok", "in shop: you may do all that this needs")
-
-
 def test_in_every_namespace_rights_for_the_cluster_are_asked_for(rights, checks):
     rights.granted = {EVERYWHERE}
     expected = ("ok", "in every namespace: you may do all that this needs")

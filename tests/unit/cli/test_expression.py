@@ -27,75 +27,12 @@ def test_next_is_strictly_after_and_a_negative_count_strictly_before(duepoint):
     ]
 
 
-@pytest.mark.parametrize(
-    ("overlap", "times"),
-    [
-        ("First", ["2027-10-31T00:30:00Z"]),
-        ("Second", ["2027-10-31T01:30:00Z"]),
-        ("both", ["2027-10-31T00:30:00Z", "2027-10-31T01:30:00Z"]),
-    ],
-)
-def test_the_overlap_is_the_users_choice(duepoint, overlap, times):
-    answer = duepoint(
-        "next", "30 2 31 10 *", "--time-zone", "Europe/Berlin", "--from", NEW_YEAR,
-        "--dst-overlap", overlap, "--count", "3",
-    )  # fmt: skip
-    in_2027 = [time for time in answer.column("scheduledTime") if time.startswith("2027")]
-    assert in_2027 == times
-
-
-def test_every_counts_from_its_anchor(duepoint):
-    asked = ("@every 1h30m", "--from", "2026-01-01T10:10:00Z", "--count", "2")
-    anchored = duepoint("next", *asked, "--anchor", "2026-01-01T00:00:00Z")
-    assert anchored.column("scheduledTime") == ["2026-01-01T10:30:00Z", "2026-01-01T12:00:00Z"]
-    free = duepoint("next", *asked)
-    assert free.column("scheduledTime") == ["2026-01-01T11:40:00Z", "2026-01-01T13:10:00Z"]
-
-
-def test_hashed_fields_need_to_know_the_name(duepoint, refused):
-    assert "--identity namespace/name" in refused("next", "H * * * *")
-    one = duepoint("next", "H * * * *", "--identity", "team/one", "--from", NEW_YEAR)
-    assert (
-        one.rows == duepoint("next", "H * * * *", "--identity", "team/one", "--from", NEW_YEAR).rows
-    )
-    others = {
-        duepoint("next", "H H * * *", "--identity", f"team/{name}", "--from", NEW_YEAR).out
-        for name in ("one", "two", "three")
-    }
-    assert len(others) == 3
-
-
 def test_a_time_without_an_offset_is_in_the_zone(duepoint):
     asked = ("0 * * * *", "--time-zone", "Asia/Tokyo")
     in_the_zone = duepoint("next", *asked, "--from", "2026-01-01 09:00:00")
     assert in_the_zone.rows == duepoint("next", *asked, "--from", "2026-01-01T00:00:00Z").rows
     a_date = duepoint("next", *asked, "--from", "2026-01-01")
     assert a_date.column("local") == ["2026-01-01T01:00:00+09:00"]
-
-
-def test_an_expression_may_come_from_standard_input(duepoint):
-    asked = ("next", "-", "--from", NEW_YEAR)
-    assert duepoint(*asked, given="  */5 * * * *\n").column("scheduledTime") == [
-        "2026-01-01T00:05:00Z"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        ("1", "0 0 31 2 *"),
-        ("1", "0 0 0 29 2 * 2027"),
-        ("1", "0 0 0 1 1 * 1999"),
-        ("1", "@at 2020-01-01T00:00:00Z"),
-        ("-1", "@at 2030-01-01T00:00:00Z"),
-        ("-1", "@every 1h"),
-    ],
-)
-def test_nothing_to_show_is_success_and_said(duepoint, count, text):
-    answer = duepoint("next", text, "--from", NEW_YEAR, "--count", count)
-    assert (answer.code, answer.out) == (0, "")
-    assert "has no slot" in answer.err
-    assert answer.err.count("\n") == 1
 
 
 BAD_QUESTIONS = [
@@ -128,28 +65,12 @@ BAD_QUESTIONS = [
     ((), "the expression is missing"),
     (("@daily", "--form", "now"), "--form"),
 ]
-BAD_COUNTS = [
-    ("0", "--count: 0 is no number of slots; write 3, or -3 for the last three"),
-    ("many", '--count: "many" is not a whole number'),
-    ("1.5", "--count"),
-    ("9" * 5000, "--count"),
-]
 
 
 @pytest.mark.parametrize(("arguments", "says"), BAD_QUESTIONS)
 @pytest.mark.parametrize("command", ["next", "explain"])
 def test_a_bad_question_is_one_line_and_exit_code_2(refused, command, arguments, says):
     assert says in refused(command, *arguments)
-
-
-@pytest.mark.parametrize(("count", "says"), BAD_COUNTS)
-def test_a_bad_count_is_one_line_and_exit_code_2(refused, count, says):
-    assert says in refused("next", "@daily", "--count", count)
-
-
-def test_an_unknown_command_is_told_with_the_nearest_one(refused):
-    assert 'did you mean "next"?' in refused("nxt")
-    assert "write one of run, next, explain" in refused("frobnicate")
 
 
 # -- in plain words ------------------------------------------------------------------------------

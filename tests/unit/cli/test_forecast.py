@@ -38,23 +38,6 @@ def busy(known):
     return {minute: count for minute, count in enumerate(known.minutes) if count}
 
 
-@pytest.mark.parametrize(
-    ("schedule", "wanted"),
-    [
-        ("0 9 * * *", {9 * 60: 1}),
-        ("30 * * * *", {hour * 60 + 30: 1 for hour in range(24)}),
-        ("* * * * *", dict.fromkeys(range(DAY), 1)),
-        ("@every 6h", {0: 1, 360: 1, 720: 1, 1080: 1}),
-        ("*/10 * * * * *", dict.fromkeys(range(DAY), 6)),
-        ("@at 2026-03-02T01:02:03Z", {62: 1}),
-        ("0 0 1 1 *", {}),
-    ],
-    ids=["daily", "hourly", "minutely", "every", "seconds", "once", "not now"],
-)
-def test_each_slot_is_in_its_minute(schedule, wanted):
-    assert busy(forecast(a_spec(schedule))) == wanted
-
-
 def test_suspended_ones_have_no_slots_until_they_are_resumed():
     known = forecast(
         a_spec("0 * * * *", suspend=True),
@@ -87,17 +70,6 @@ def test_what_is_proposed_for_an_expression_is_one(text, wanted):
         a_spec(found.to)
 
 
-def test_the_figures_of_a_proposal_are_those_of_schedules_that_follow_it():
-    names = [f"s{number}" for number in range(600)]
-    before = forecast(*(a_spec("0 * * * *", name) for name in names))
-    (proposal,) = suggestions.suggestions(before)
-    assert (proposal.before, proposal.after) == (600, 10)
-    assert (proposal.schedules, proposal.names[0]) == (600, "team-a/s0")
-    followed = forecast(*(a_spec(proposal.change.to, name) for name in names))
-    assert followed.runs == pytest.approx(before.runs)
-    assert max(followed.minutes) < 25
-
-
 # -- the command ---------------------------------------------------------------------------------
 
 
@@ -124,15 +96,6 @@ def run(*arguments, code=0):
     done = CliRunner().invoke(cli.commands, ["forecast", *map(str, arguments)])
     assert done.exit_code == code, done.output
     return done.output
-
-
-def test_the_table_names_the_worst_minute_who_is_in_it_and_what_helps(file):
-    said = run("-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "2")
-    assert "30 Schedules: 1,394 runs from 2026-03-02T00:00:00Z to 2026-03-04T00:00:00Z" in said
-    assert "Mon 2026-03-02  ██ ██" in said
-    assert "2026-03-02T00:00:00+00:00  30, as in 1 other" in said
-    assert "29  0 * * * * (Etc/UTC): team-a/s1, team-a/s2, team-a/s3, ..." in said
-    assert 'write schedule: "H * * * *"' in said
 
 
 def test_json_has_the_hours_the_worst_minutes_and_the_proposals(file):

@@ -8,8 +8,6 @@ import json
 import pytest
 import yaml
 
-from duepoint.cli.check import checks
-from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion
 from duepoint.expressions import compile_expression
 
@@ -102,14 +100,6 @@ def test_labels_and_annotations_come_along_and_what_the_server_wrote_does_not(im
     assert "status" not in schedule
 
 
-def test_what_comes_out_is_a_valid_schedule(imported):
-    (schedule,), _ = imported(CRONJOB)
-    found = Manifest(file="x", document=1, item="", content=schedule)
-    judged = checks.check(found, namespace="default", created_us=NOW_US)
-    assert judged is not None
-    assert judged.problems == ()
-
-
 @pytest.mark.parametrize(
     ("thing", "says"),
     [
@@ -157,13 +147,6 @@ def test_a_zone_inside_the_schedule_becomes_the_time_zone(
     assert made["spec"]["schedule"] == schedule
     assert made["spec"].get("timeZone") == time_zone
     assert "spec.timeZone" in said
-
-
-def test_the_controllers_zone_can_be_given(imported):
-    things = [a_cronjob(timeZone=None), a_cronjob(timeZone="Asia/Tokyo")]
-    made, said = imported(*things, options=("--time-zone", "Europe/Rome"))
-    assert [each["spec"]["timeZone"] for each in made] == ["Europe/Rome", "Asia/Tokyo"]
-    assert "unset: a CronJob takes" not in said
 
 
 @pytest.mark.parametrize(
@@ -237,34 +220,3 @@ def test_a_bad_cronjob_is_named_with_its_document_and_the_good_ones_are_printed(
     assert told
     assert says in told[0]
     assert "1 could not be ported, for the reasons above; 2 printed" in answer.err
-
-
-def test_json_is_one_list(duepoint):
-    text = "\n---\n".join(json.dumps(each) for each in (CRONJOB, CRONJOB))
-    answer = duepoint("import", "cronjob", "-f", "-", "-o", "json", given=text)
-    made = json.loads(answer.out)
-    assert made["kind"] == "List"
-    assert [each["kind"] for each in made["items"]] == ["Schedule", "Schedule"]
-
-
-def test_a_namespace_is_written_into_objects_that_name_none(imported):
-    nameless = a_cronjob()
-    del nameless["metadata"]["namespace"]
-    made, _ = imported(nameless, CRONJOB, options=("-n", "other"))
-    assert [each["metadata"]["namespace"] for each in made] == ["other", "reports"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("-f", "x", "-A"),
-        ("-f", "x", "name"),
-        ("-A", "-n", "x"),
-        ("name", "-l", "a=b"),
-        ("-f", "-", "--time-zone", "Europe/Rom"),
-        ("-f", "-", "-o", "table"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(refused, arguments):
-    assert refused("import", "cronjob", *arguments, given="")

@@ -11,8 +11,3 @@ from duepoint.cli.queue import partition
 def test_a_number_that_is_no_power_of_two_is_refused_with_what_to_write(text):
     with pytest.raises(ValueError, match=r"power of two.*; write \d+"):
         partition._power_of_two(text)
-
-
-@pytest.mark.parametrize("number", [1, 2, 64, 256, 65_536])
-def test_a_power_of_two_is_taken(number):
-    assert partition._power_of_two(str(number)) == number

@@ -21,16 +21,6 @@ def test_namespace_and_token_are_those_of_the_kubeconfig(duepoint, api):
     assert api.requests[0][1] == "/v1/namespaces/shop/schedulesets/reminders"
 
 
-def test_what_is_given_goes_first(duepoint, api, tmp_path):
-    api.tokens = {"other"}
-    token = tmp_path / "token"
-    token.write_text("other\n")
-
-    given = ("--token-file", str(token))
-    assert duepoint("set", "get", "reminders", *given).code == 0
-    assert "NotFound" in duepoint("set", "get", "reminders", "-n", "x", *given).err
-
-
 def test_a_token_that_expires_meanwhile_is_made_again(duepoint, api, environment):
     changed = {**KUBECONFIG, "users": [{"name": "u", "user": {"token": "new"}}]}
 
@@ -42,12 +32,6 @@ def test_a_token_that_expires_meanwhile_is_made_again(duepoint, api, environment
     api.faults.append(expire)
     assert duepoint("set", "get", "reminders").code == 0
     assert len(api.requests) == 2
-
-
-def test_without_a_kubeconfig_a_token_is_enough(duepoint, environment, monkeypatch):
-    environment.unlink()
-    monkeypatch.setenv("DUEPOINT_API_TOKEN", "good")
-    assert duepoint("set", "get", "reminders", "-n", "shop").code == 0
 
 
 @pytest.mark.parametrize(
@@ -120,18 +104,6 @@ def test_no_token_goes_out_unencrypted(refused, monkeypatch, token):
 # -- looking -------------------------------------------------------------------------------------
 
 
-def test_get_in_every_form(duepoint, api):
-    api.store("order-17", {"schedule": "0 9 * * *", "payload": {"n": 1}, "timeZone": "Europe/Rome"})
-
-    (row,) = duepoint("set", "get", "reminders", "order-17").rows
-    assert (row["id"], row["payload"], row["schedule"]) == ("order-17", {"n": 1}, "0 9 * * *")
-    table = duepoint("set", "get", "reminders", "order-17", "-o", "table").out
-    assert "timeZone  Europe/Rome" in table
-    assert "next      2026-11-27T09:00:00Z, 2026-11-28T09:00:00Z, 2026-11-29T09:00:00Z" in table
-    shown = yaml.safe_load(duepoint("set", "get", "reminders", "order-17", "-o", "yaml").out)
-    assert (shown["payload"], "at" in shown) == ({"n": 1}, False)
-
-
 #: Not drawn, or drawn elsewhere: zero width, soft hyphen, directions, tags, a selector, a filler.
 DECEIVING = [
     *("\u200b", "\u00ad", "\u202e", "\u2066", "\u061c", "\U000e0041", "\ufe0f", "\u3164"),
@@ -155,43 +127,7 @@ def test_no_text_of_a_member_looks_like_another(duepoint, api, form, one):
         assert yaml.safe_load(out)["payload"] == {"n": "".join(texts) + "à"}
 
 
-def test_what_is_due(duepoint, refused, api):
-    api.store("a", {"at": "2090-01-02T00:00:00Z"})
-    api.store("b", {"at": "2080-01-01T00:00:00Z"})
-    api.store("old", {"at": "2020-01-01T00:00:00Z"})
-
-    def due(within):
-        return duepoint("set", "list", "reminders", "--within", within).column("id")
-
-    assert due("0s") == ["old"]
-    assert due("876000h") == ["old", "b", "a"]
-    assert "leave --within out" in refused("set", "list", "x", "--within", "1h", "--prefix", "a")
-
-
-def test_a_set_without_an_id_is_shown_itself(duepoint, api):
-    api.store("a", {"delay": "1h"})
-
-    assert duepoint("set", "get", "reminders").rows[0]["members"] == 1
-    assert "lag          none is overdue" in duepoint("set", "get", "reminders", "-o", "table").out
-
-
 # -- changing ------------------------------------------------------------------------------------
-
-
-def test_put_makes_a_member(duepoint, api, tmp_path):
-    payload = tmp_path / "payload.json"
-    payload.write_text('{"order": 17}')
-    answer = duepoint(
-        "set", "put", "reminders", "order-17", "--at", "2027-01-01T09:00", "--time-zone",
-        "Europe/Rome", "--payload", f"@{payload}", "--starting-deadline", "2h",
-    )  # fmt: skip
-
-    assert answer.code == 0
-    stored = api.members["order-17"]
-    assert (stored["at"], stored["payload"], stored["startingDeadlineSeconds"]) == (
-        "2027-01-01T08:00:00Z", {"order": 17}, 7200,
-    )  # fmt: skip
-    assert answer.rows[0]["etag"] == stored["etag"]
 
 
 @pytest.mark.parametrize(

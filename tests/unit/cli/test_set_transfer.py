@@ -86,17 +86,6 @@ def payloads(api):
     return {id_: member["payload"] for id_, member in api.members.items()}
 
 
-def test_an_import_restores_what_was_exported_and_twice_is_once(duepoint, api, exported):
-    path, wanted = exported
-    first = duepoint("set", "import", "reminders", str(path))
-    assert (first.code, payloads(api)) == (0, wanted)
-    assert "25 rows: 25 created, 0 replaced, 0 unchanged, 0 refused" in first.out
-
-    (second,) = duepoint("set", "import", "reminders", str(path), "-o", "json").rows
-    assert (second["unchanged"], second["created"]) == (25, 0)
-    assert payloads(api) == wanted
-
-
 @pytest.mark.parametrize("requests", [0, 1, 3, 5])
 def test_an_import_that_was_cut_is_repeated(duepoint, api, exported, requests):
     path, wanted = exported

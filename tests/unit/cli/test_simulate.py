@@ -92,19 +92,6 @@ def test_policies_decide_what_an_outage_leaves(simulate, fields, expected):
     assert ends(simulate("--down", window("01:00", "03:20"), **fields))[1:4] == expected
 
 
-def test_a_suspension_skips_its_own_slots_and_no_others(simulate):
-    rows = simulate("--suspend", window("02:00", "04:00"))
-    assert ends(rows) == [
-        "00:00 Started",
-        "01:00 Started",
-        "02:00 Skipped Suspended",
-        "03:00 Skipped Suspended",
-        "04:00 Started",
-        "05:00 Started",
-    ]
-    assert "firedAt" not in rows[2]
-
-
 def test_a_suspension_made_in_an_outage_is_seen_at_its_end_and_fires_nothing_of_the_past(simulate):
     rows = simulate("--down", window("01:00", "03:30"), "--suspend", window("02:30", "04:30"))
     assert ends(rows) == [
@@ -114,19 +101,6 @@ def test_a_suspension_made_in_an_outage_is_seen_at_its_end_and_fires_nothing_of_
         "03:00 Superseded StaleVersion",
         "04:00 Skipped Suspended",
         "05:00 Started",
-    ]
-
-
-def test_daylight_saving_is_the_schedules_own(duepoint):
-    thing = a_schedule("x", schedule="30 2 * * *", timeZone="Europe/Berlin")
-    answer = duepoint(
-        "simulate", "-f", "-", "--from", "2027-03-27T00:00:00", "--to", "2027-03-30T00:00:00",
-        given=json.dumps(thing),
-    )  # fmt: skip
-    assert answer.column("local") == [
-        "2027-03-27T02:30:00+01:00",
-        "2027-03-28T03:00:00+02:00",
-        "2027-03-29T02:30:00+02:00",
     ]
 
 
@@ -146,20 +120,3 @@ def test_daylight_saving_is_the_schedules_own(duepoint):
 def test_bad_input_is_one_line_and_exit_code_2(refused, arguments, says):
     given = json.dumps(a_schedule("x"))
     assert says in refused("simulate", "-f", "-", *arguments, given=given)
-
-
-def test_missed_slots_do_not_count_towards_max_runs(simulate):
-    down = ("--down", window("01:00", "03:30"))
-    assert ends(simulate(*down, maxRuns=3)) == [
-        "00:00 Started",
-        "01:00 Missed CatchUpPolicy",
-        "02:00 Missed CatchUpPolicy",
-        "03:00 Started",
-        "04:00 Started",
-    ]
-    assert ends(simulate(*down, maxRuns=2, catchUpPolicy="All")) == [
-        "00:00 Started",
-        "01:00 Started",
-        "02:00 Skipped MaxRuns",
-        "03:00 Skipped MaxRuns",
-    ]

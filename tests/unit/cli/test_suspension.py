@@ -98,11 +98,6 @@ def test_suspending_all_leaves_the_reason_and_the_end_of_those_suspended_before(
     }
 
 
-def test_a_suspended_schedule_that_is_named_gets_the_new_reason(duepoint, cluster):
-    duepoint("suspend", "dangerous", "--reason", "still: data loss")
-    assert cluster.specs["dangerous"]["suspendReason"] == "still: data loss"
-
-
 def test_resuming_all_of_a_reason_leaves_those_of_another(duepoint, cluster):
     duepoint("suspend", "--all", *INCIDENT)
     answer = duepoint("resume", "--all", "--reason", "INC-42", "-o", "json")

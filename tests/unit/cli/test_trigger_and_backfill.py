@@ -84,47 +84,12 @@ def a_status(state, **runs):
 # -- trigger -----------------------------------------------------------------------------------
 
 
-def test_a_trigger_makes_one_run_and_does_not_wait(cluster, duepoint):
-    answer = duepoint("trigger", "nightly", "-n", "reports")
-    assert answer.code == 0
-    run = cluster.the_run()
-    assert run["spec"] == {
-        "scheduleName": "nightly", "trigger": {}, "ttlSecondsAfterFinished": 3600,
-    }  # fmt: skip
-    assert run["metadata"]["name"].startswith("nightly-")
-    assert run["metadata"]["labels"] == {"duepoint.dev/schedule": "nightly"}
-    assert f"schedulerun.duepoint.dev/{run['metadata']['name']} created" in answer.out
-
-
-def test_slot_and_payload_are_passed_on(cluster, duepoint):
-    cluster.schedule("roman", schedule="0 6 * * *", timeZone="Europe/Rome", webhook=WEBHOOK)
-    duepoint(
-        "trigger", "roman", "--at", "2026-02-01T03:00:00", "--payload", '{"day": 1}'
-    )  # fmt: skip
-    assert cluster.the_run()["spec"] == {
-        "scheduleName": "roman",
-        "trigger": {
-            "scheduledTime": "2026-02-01T02:00:00Z",
-            "payload": {"day": 1},
-        },
-        "ttlSecondsAfterFinished": 3600,
-    }
-
-
 def test_a_payload_beyond_the_limit_is_refused_and_nothing_is_made(cluster, duepoint):
     answer = duepoint("trigger", "nightly", "--payload", json.dumps({"text": "x" * 70_000}))
     assert answer.code == 2
     assert "70012 bytes" in answer.err
     assert "65536" in answer.err
     assert cluster.runs() == []
-
-
-def test_waiting_ends_with_the_run(cluster, duepoint):
-    cluster.statuses = [a_status("", started=1), a_status("Complete", succeeded=4)]
-    answer = duepoint("trigger", "nightly", "--wait", "-o", "json")
-    assert answer.code == 0
-    (row,) = answer.rows
-    assert (row["state"], row["runs"]["succeeded"]) == ("Complete", 4)
 
 
 def test_a_failed_run_is_exit_code_1(cluster, duepoint):
@@ -188,32 +153,10 @@ def test_a_backfill_shows_its_slots_and_makes_one_run(cluster, duepoint):
     }
 
 
-def test_without_a_terminal_to_ask_on_nothing_is_made(cluster, duepoint):
-    answer = duepoint("backfill", "nightly", *RANGE)
-    assert answer.code == 2
-    assert "--yes" in answer.err
-    assert cluster.runs() == []
-
-
-def test_a_dry_run_shows_and_makes_nothing(cluster, duepoint):
-    (row,) = duepoint("backfill", "nightly", *RANGE, "--dry-run", "-o", "json").rows
-    assert row["slots"] == 4
-    assert row["first"][0] == "2026-02-01T00:00:00Z"
-    assert cluster.runs() == []
-
-
 def test_ten_million_slots_are_refused_at_once(cluster, refused):
     cluster.schedule("often", schedule="* * * * * *", webhook=WEBHOOK)
     told = refused("backfill", "often", "--from", "2025-10-01", "--to", "2026-02-01", "--yes")
     assert "10627200 slots, and 10000 may be run at once" in told
-    assert cluster.runs() == []
-
-
-def test_an_empty_range_makes_nothing(cluster, duepoint):
-    answer = duepoint(
-        "backfill", "nightly", "--from", "2026-02-01T00:01", "--to", "2026-02-01T00:02", "--yes"
-    )
-    assert answer.code == 0
     assert cluster.runs() == []
 
 

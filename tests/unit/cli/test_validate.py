@@ -58,37 +58,11 @@ def test_a_set_that_the_api_server_accepts_is_valid(fields):
     assert found.set_spec.name == "good"
 
 
-def test_validate_lists_sets_and_what_is_valid_and_hardly_meant_in_their_target(duepoint):
-    plain = a_schedule_set("plain", webhook={"url": "http://hooks.example.com/"})
-    held = a_schedule_set("held", suspend=True, webhook={"url": "https://hooks.example.com/"})
-    answer = duepoint("validate", "-f", "-", given=yaml.safe_dump_all([plain, held]))
-    assert answer.code == 0, answer.err
-    assert "(ScheduleSet default/plain): valid" in answer.out
-    assert "spec.webhook.url: plain http to hooks.example.com" in answer.out
-    assert "(ScheduleSet default/held): valid, suspended" in answer.out
-
-
 def test_the_examples_of_the_repository_are_valid(duepoint):
     files = sorted((ROOT / "examples").rglob("*.yaml"))
     assert files
     answer = duepoint("validate", *(part for file in files for part in ("-f", str(file))))
     assert answer.code in (0, 1), answer.err
-
-
-def test_several_mistakes_are_told_at_once():
-    thing = a_schedule(
-        "Bad Name", schedule="61 * * * *", timeZone="Europe/Berln", timezone="UTC",
-        startingDeadlineSeconds="600", catchUpLimit=5, jitter="5 minutes",
-    )  # fmt: skip
-    assert {problem.path for problem in problems(thing)} == {
-        "metadata.name",
-        "spec.schedule",
-        "spec.timeZone",
-        "spec.timezone",
-        "spec.startingDeadlineSeconds",
-        "spec.catchUpLimit",
-        "spec.jitter",
-    }
 
 
 LONG = "x" * 64
@@ -367,20 +341,6 @@ BAD = yaml.safe_dump(a_schedule("bad", schedule="61 * * * *"))
 OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n"
 
 
-def test_every_document_is_told_by_file_number_and_name(duepoint, tmp_path):
-    file = tmp_path / "jobs.yaml"
-    file.write_text(f"{GOOD}---\n{BAD}---\n{OTHER}---\n{BAD}")
-    answer = duepoint("validate", "-f", str(file))
-    assert answer.code == 2
-    assert f"{file}: document 1 (Schedule default/good): valid, next " in answer.out
-    lines = answer.err.splitlines()
-    assert [line.split(": ")[1] for line in lines] == [
-        "document 2 (Schedule default/bad)",
-        "document 4 (Schedule default/bad)",
-    ]
-    assert all('spec.schedule: minute, column 1: "61" is outside 0-59' in line for line in lines)
-
-
 def test_a_broken_document_does_not_hide_the_next_one(duepoint):
     answer = duepoint("validate", "-f", "-", given=f"{GOOD}---\nspec: [\n---\n{BAD}")
     assert answer.code == 2
@@ -409,22 +369,6 @@ def test_what_the_operator_would_refuse_of_a_scheduled_run_is_told(duepoint, tri
     assert answer.code == 2
     assert f"{path}" in answer.out + answer.err
     assert says in answer.out + answer.err
-
-
-def test_json_has_one_object_for_each_manifest(duepoint):
-    answer = duepoint("validate", "-f", "-", "-o", "json", given=f"{GOOD}---\n{BAD}")
-    assert answer.code == 2
-    good, bad = answer.rows
-    assert (good["valid"], good["problems"]) == (True, [])
-    assert (bad["valid"], bad["document"], bad["name"]) == (False, 2, "default/bad")
-    assert bad["problems"][0]["field"] == "spec.schedule"
-
-
-@pytest.mark.parametrize("given", ["", "# nothing\n", "---\n---\n", OTHER], ids=repr)
-def test_nothing_to_check_is_success_and_said(duepoint, given):
-    answer = duepoint("validate", "-f", "-", given=given)
-    assert (answer.code, answer.out) == (0, "")
-    assert "there is no Schedule, ScheduleSet, ScheduleRun or CronJob" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -104,15 +104,6 @@ def test_a_receiver_that_says_nothing_is_waited_for_as_long_as_asked(duepoint):
     assert "--timeout: it was not done within 100ms; write a longer one" in answer.err
 
 
-def test_a_dry_run_sends_nothing_and_verifies(duepoint):
-    shown = duepoint("webhook", "test", "-", "--dry-run", "-o", "json", *GIVEN, given=SIGNED)
-    (row,) = shown.rows
-    assert row["accepted"] is None
-    standardwebhooks.Webhook(SECRET).verify(row["body"], row["headers"])
-    verified = duepoint("webhook", "verify", "--secret", SECRET, given=shown.out)
-    assert (verified.code, verified.out[:6]) == (0, "valid:")
-
-
 def test_the_text_of_a_dry_run_is_a_request_that_verifies(duepoint, tmp_path):
     shown = duepoint("webhook", "test", "-f", "-", "--dry-run", *GIVEN, given=SIGNED)
     (tmp_path / "request.txt").write_text(shown.out)
@@ -165,19 +156,6 @@ def test_what_is_missing_or_wrong_is_one_line_and_exit_code_2(refused, text, arg
     assert "canary" not in line
 
 
-def test_of_several_webhooks_one_has_to_be_named(refused, duepoint):
-    documents = [json.loads(manifest()), json.loads(manifest())]
-    documents[1]["metadata"]["name"] = "weekly"
-    text = "---\n".join(json.dumps(one) + "\n" for one in documents)
-    line = refused("webhook", "test", "-f", "-", "--dry-run", given=text)
-    assert "--name" in line
-    assert "nightly, weekly" in line
-    answer = duepoint(
-        "webhook", "test", "-f", "-", "--dry-run", "--name", "weekly", "-o", "json", given=text
-    )
-    assert json.loads(answer.rows[0]["body"])["data"]["schedule"]["name"] == "weekly"
-
-
 # -- verify ---------------------------------------------------------------------------------------
 
 AT = "2026-03-01T12:00:00Z"
@@ -205,27 +183,6 @@ def test_a_captured_request_is_valid(duepoint, ending):
     answer = verify(duepoint, raw(ending=ending))
     assert (answer.code, answer.err) == (0, "")
     assert answer.out == f"valid: msg_1, sent {AT}, signed with secret 1\n"
-
-
-def test_headers_and_body_may_stand_in_files_of_their_own(duepoint, tmp_path):
-    head, _, body = raw().partition(b"\r\n\r\n")
-    (tmp_path / "headers").write_bytes(head)
-    (tmp_path / "body").write_bytes(body)
-    files = ("--headers", str(tmp_path / "headers"), "--body", str(tmp_path / "body"))
-    assert verify(duepoint, None, *files).code == 0
-    as_json = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
-    (tmp_path / "headers").write_text(json.dumps({k: [v] for k, v in as_json.items()}))
-    assert verify(duepoint, None, *files).code == 0
-
-
-def test_one_of_several_secrets_is_enough_and_named(duepoint):
-    answer = duepoint(
-        "webhook", "verify", "--secret", OTHER, "--secret", SECRET, "--at", AT, "-o", "json",
-        given=raw(),
-    )  # fmt: skip
-    assert answer.rows[0] == {
-        "valid": True, "webhookId": "msg_1", "sentAt": AT, "secret": 2, "reason": "",
-    }  # fmt: skip
 
 
 def test_a_public_key_verifies(duepoint, tmp_path):
@@ -271,32 +228,6 @@ def test_an_old_request_is_not_valid_unless_its_time_is_left_alone(duepoint):
     assert verify(duepoint, raw(), *old, "--tolerance", "2h").code == 0
     early = verify(duepoint, raw(), "--at", "2026-03-01T11:00:00Z")
     assert "after" in early.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "--secret"),
-        (("--secret", "canary-secret"), "whsec_"),
-        (("--secret", SECRET, "--request", "/no/such"), "/no/such"),
-        (("--secret", SECRET, "--body", "/no/such"), "--headers"),
-        (("--secret", SECRET, "--request", "-", "--body", "-"), "--request"),
-        (("--secret", SECRET, "--tolerance", "soon"), "--tolerance"),
-        (("--secret", SECRET, "--at", "soon"), "--at"),
-    ],
-)
-def test_a_wrong_option_is_exit_code_2(refused, arguments, words):
-    line = refused("webhook", "verify", *arguments, given="")
-    assert words in line
-    assert "canary" not in line
-
-
-@pytest.mark.parametrize(
-    "given", ['{"header": 1}', '{"a": ' * 20_000 + "1" + "}" * 20_000], ids=["header", "deep"]
-)
-def test_json_of_another_form_is_exit_code_2(refused, given):
-    line = refused("webhook", "verify", "--secret", SECRET, given=given)
-    assert '{"headers"' in line
 
 
 def test_of_noise_little_is_repeated_and_nothing_that_moves_a_terminal(duepoint):

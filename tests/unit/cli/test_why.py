@@ -7,8 +7,6 @@ import pytest
 from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube.installation import InstallationState
-from duepoint.schedules import diagnosis
-from duepoint.schedules.conditions import Reason
 from tests.support.builders import at
 
 NOW = at("2026-03-02 12:00:30")
@@ -278,15 +276,6 @@ def test_a_slot_to_run_by_hand_stands_in_the_command(row):
     assert any(line.endswith(wanted) for line in why.lines(known, answer))
 
 
-def test_a_completed_one_says_what_ended_it():
-    past, _ = NOW_ROWS["the only slot had passed when it was created"]
-    first, second = causes.now(past, NOW).findings
-    assert "2026-03-01T11:59:00Z, lay 30.0s before" in first.text
-    assert second.cause == "Completed"
-    over, _ = NOW_ROWS["its time is over"]
-    assert "spec.endTime was 2026-03-02T10:00:00Z" in causes.now(over, NOW).cause.text
-
-
 def test_who_suspended_it_and_since_when_is_read_off_the_managed_fields():
     known, _, _ = SLOT_ROWS["in a suspension"]
     found = causes.now(known, NOW).cause
@@ -306,29 +295,3 @@ def test_since_when_is_the_oldest_of_the_slots_in_a_row_that_failed_so():
     ]
     found = causes.now(a_schedule(status={"recentRuns": rows}), NOW).cause
     assert (found.cause, found.since_us) == ("Timeout", at("2026-03-02 11:00:00"))
-
-
-def test_each_reason_has_advice_and_each_advice_names_the_schedule_where_it_names_a_command():
-    without = {"StaleVersion", "OtherInstall"}
-    of_runs = {
-        "Retrying",
-        "ScheduleNotFound",
-        "ScheduleNotReady",
-        "InvalidSpec",
-        "TooManySlots",
-        "RunFailed",
-        "ScheduleDeleted",
-    }
-    of_sets = {
-        *("ConfigMapMissing", "Deleting", "FormerSet", "MembersLost", "RowsInvalid", "RowsPending"),
-    }
-    missing = (
-        {reason.value for reason in Reason} - set(diagnosis.ADVICE) - without - of_runs - of_sets
-    )
-    assert missing == set()
-    for cause in diagnosis.ADVICE:
-        for step in diagnosis.steps_for(cause, namespace="team-a", name="report"):
-            assert step
-            assert "{" not in step
-            if "kubectl duepoint" in step:
-                assert "-n team-a" in step

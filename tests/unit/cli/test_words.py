@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.repository import test_surface
 from tests.support import background, pagecommands, runlogs, scriptedapi
 
 ITEM = {
@@ -65,25 +63,6 @@ def write_kubeconfig(path: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("why",), "NAME: is missing; write duepoint why NAME"),
-        (("set", "put"), "SET: is missing; write duepoint set put SET"),
-        (("backfill", "x"), "--from: is missing; write --from TIME (duepoint backfill -h"),
-        (("simulate", "x"), "--from: is missing; write --from TIME (duepoint simulate -h"),
-        (("why", "x", "--at"), "--at: its value is missing; write --at VALUE"),
-        (("explain",), "the expression is missing; put the expression into quotes"),
-        (
-            ("why", "x", "--redis-url", "redis://h:6379"),
-            "--redis-url: is read for a slot only; add",
-        ),
-    ],
-)
-def test_what_is_missing_is_named_with_what_to_write(refused, arguments, said):
-    assert said in refused(*arguments)
-
-
-@pytest.mark.parametrize(
     ("arguments", "hint"),
     [
         (("list", "--al"), "did you mean --all-namespaces?"),
@@ -112,26 +91,6 @@ def test_a_command_without_redis_says_where_there_is_one(refused, monkeypatch, c
 # -- names ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["nightly", "schedule/nightly", "schedules.duepoint.dev/nightly"])
-def test_a_name_may_have_its_kind_as_kubectl_prints_it(duepoint, cluster, name):
-    answer = duepoint("describe", name, "-o", "json")
-    assert answer.column("name") == ["nightly"]
-
-
-@pytest.mark.parametrize("command", ["describe", "why", "logs", "trigger", "suspend"])
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("", 'NAME: "" is no name of an object'),
-        ("..", 'NAME: ".." is no name of an object'),
-        ("a/b/c", 'NAME: "a/b/c" is no name of an object'),
-        ("shop/nightly", "write the name alone, and a namespace with -n: nightly -n shop"),
-    ],
-)
-def test_what_is_no_name_is_refused_before_the_cluster_is_asked(refused, command, name, said):
-    assert said in refused(command, name)
-
-
 @pytest.mark.parametrize("command", ["why", "trigger", "backfill"])
 def test_a_cluster_without_the_crds_is_no_wrong_name(refused, cluster, command):
     cluster.answers[COLLECTION] = (404, {"message": "the server could not find the resource"})
@@ -140,28 +99,6 @@ def test_a_cluster_without_the_crds_is_no_wrong_name(refused, cluster, command):
 
 
 # -- times ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("until", "said"),
-    [
-        ("2020-01-01", '"2020-01-01" is over'),
-        ("now", '"now" is over'),
-        ("someday", "or a duration from now, such as 2h"),
-        ("yesterday 23:59", '"yesterday 23:59" is over'),
-        ("2w", 'did you mean "14d"?'),
-    ],
-)
-def test_a_suspension_ends_in_the_future(refused, until, said):
-    assert said in refused("suspend", "nightly", "--until", until)
-
-
-@pytest.mark.parametrize("command", ["why", "logs", "trigger"])
-@pytest.mark.parametrize("word", ["25:00", "lunchtime", "yesterday noon"])
-def test_what_is_no_time_is_refused_before_a_cluster_is_asked(refused, command, word):
-    message = refused(command, "nightly", "--at", word, "--kubeconfig", "/nonexistent")
-    assert f'--at: "{word}" is no time; write RFC 3339' in message
-    assert "HH:MM for the last one, or yesterday HH:MM" in message
 
 
 # -- the cluster ---------------------------------------------------------------------------------
@@ -242,30 +179,3 @@ def test_the_logs_that_a_page_asks_for_are_asked_of_kubectl(
 
 
 # -- output --------------------------------------------------------------------------------------
-
-
-def test_each_command_that_asks_a_server_can_be_limited(refused, tmp_path, monkeypatch):
-    write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    for name in ("DUEPOINT_API_TOKEN", "DUEPOINT_API_URL"):
-        monkeypatch.delenv(name, raising=False)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        write_kubeconfig(tmp_path / "config", url)
-        for command in (
-            ("set", "get", "reminders", "--server", url),
-            ("import", "cronjob", "--all-namespaces"),
-            ("trigger", "nightly"),
-            ("list",),
-        ):
-            assert "--timeout: " in refused(*command, "--timeout", "100ms"), command
-
-
-def test_every_command_has_an_example_with_options_that_it_has():
-    for command in test_surface.every_command():
-        example = (command.help or "").rpartition("Example: duepoint ")[2].split("\n")[0]
-        assert example, command.name
-        known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
-        given = {word.partition("=")[0] for word in shlex.split(example) if word[0] == "-"}
-        if "ignore_unknown_options" not in command.context_settings:
-            assert given - known == set(), example

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 from prometheus_client import REGISTRY
 
-from duepoint import probes, telemetry
+from duepoint import probes
 from duepoint.controller.maintenance.indexwatch import LEAST_SECONDS, QueueGauges
 from tests.fakes import fakeclock
 from tests.support import queueing, virtualqueue
@@ -67,17 +67,3 @@ async def test_however_many_scrape_the_queue_is_asked_once_in_ten_seconds(term):
     await harness.pass_time(LEAST_SECONDS)
     await scrape()
     assert len(asked) == 2
-
-
-async def test_at_the_end_of_a_term_the_gauges_are_zero_and_nobody_asks_any_more(term):
-    harness, asked, task = term
-    await harness.arm(due_in=600)
-    await scrape()
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    assert gauges() == [0, 0, 0]
-    await harness.pass_time(60)
-    await scrape()
-    assert len(asked) == 1
-    assert telemetry.before_scrape == set()

@@ -32,20 +32,6 @@ def ran(made, slot_us, *, trigger="Schedule", completed=False, name="", run_uid=
 SLOTS = [at(f"2026-03-01 12:{minute:02}:00") for minute in range(5, 60, 5)]
 
 
-async def test_the_last_run_completes_the_schedule_and_says_so():
-    async with World().leader() as world:
-        made = await world.apply(maxRuns=2)
-        told = [ran(made, SLOTS[0]), ran(made, SLOTS[1], completed=True)]
-        await world.clock.advance(600)
-        await world.tell(made["metadata"]["uid"], *told)
-        await world.clock.advance(5)
-        ready = world.condition("Ready")
-        assert (ready["status"], ready["reason"]) == ("True", "Completed")
-        assert ready["message"] == "2 runs have started; spec.maxRuns is 2"
-        assert "nextScheduleTime" not in world.status()
-        assert [one.reason for one in world.news] == ["Completed"]
-
-
 async def test_manual_runs_are_counted_apart_and_take_no_run():
     async with World().leader() as world:
         made = await world.apply(maxRuns=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import msgspec
 import pytest
 
 from duepoint.controller.maintenance import overdue
@@ -14,7 +13,7 @@ from duepoint.delayqueue.repair.fallbacks import Overdue
 from duepoint.kube import jobbuilder
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.points import DuePoint, PointKind
-from tests.support.builders import a_definition, a_rule, at
+from tests.support.builders import a_definition, at
 
 NOON = at("2026-03-01 12:00:00")
 MINUTE = 60_000_000
@@ -73,41 +72,6 @@ def a_chain(due_us: int = NOON, *slots: StoredOccurrence, known=KNOWN) -> Overdu
 
 
 @pytest.mark.parametrize(
-    ("through_us", "due_us"),
-    [
-        (NOON - 5 * MINUTE, NOON),
-        (NOON + 5 * MINUTE, NOON + 10 * MINUTE),
-        (NOON - 60 * MINUTE, NOON),
-        (BACK, NOON + 15 * MINUTE),
-    ],
-    ids=["nothing-ran", "some-ran", "the-status-is-older", "all-ran"],
-)
-def test_a_chain_goes_on_behind_the_watermark_and_never_before_where_it_stands(through_us, due_us):
-    found = again(a_chain(), Known(Watermark(through_us)))
-    assert found.due_us == due_us
-    assert found.changes is (due_us != NOON)
-
-
-def test_slots_behind_the_watermark_have_ended_as_long_as_each_has_its_job():
-    known = a_definition("*/5 * * * *", rule=a_rule("*/5 * * * *", whole_seconds=True))
-    made = (NOON, NOON + 5 * MINUTE, NOON + 15 * MINUTE)
-    found = again(a_chain(known=known), Known(Watermark(NOON - 5 * MINUTE), made))
-    assert found.due_us == NOON + 10 * MINUTE
-
-
-def test_a_schedule_without_a_slot_left_has_come_to_its_end():
-    once = a_definition("@at 2026-03-01T12:00:00Z")
-    assert again(a_chain(known=once), Known(Watermark(NOON - MINUTE))).due_us == NOON
-    assert again(a_chain(known=once), Known(Watermark(NOON))).due_us is None
-
-
-def test_of_a_schedule_that_is_gone_nothing_runs_that_was_due():
-    found = again(a_chain(NOON, a_slot(PointKind.RETRY, NOON - MINUTE)), Known(None))
-    assert found.due_us == NOON + 15 * MINUTE
-    assert len(found.gone) == 1
-
-
-@pytest.mark.parametrize(
     ("kind", "record", "is_gone"),
     [
         (PointKind.RETRY, {}, True),
@@ -155,21 +119,3 @@ def test_a_slot_of_a_schedulerun_ends_by_that(ended):
         assert found is None
     else:
         assert list(found.gone) == ([slot.member] if ended else [])
-
-
-def test_runs_are_counted_on():
-    known = a_definition("*/5 * * * *")
-    timing = msgspec.structs.replace(known.rule.timing, max_runs=3)
-    rule = msgspec.structs.replace(known.rule, timing=timing)
-    limited = msgspec.structs.replace(known, rule=rule, started=1)
-    assert again(a_chain(known=limited), Known(Watermark(NOON), runs_started=2)).started == 2
-    full = msgspec.structs.replace(limited, started=3)
-    # The worker that claims it completes the Schedule.
-    assert again(a_chain(known=full), Known(Watermark(NOON), runs_started=3)).due_us == NOON
-
-
-def test_what_an_edit_has_ended_is_left_to_a_worker():
-    edited = msgspec.structs.replace(KNOWN, timing_generation=KNOWN.timing_generation + 1)
-    slot = a_slot(PointKind.PLANNED, NOON)
-    one = Overdue(lane=1, definition=edited, chain_due_us=None, occurrences=(slot,))
-    assert not again(one, Known(Watermark(BACK))).changes

@@ -32,22 +32,6 @@ def held(**fields):
     return decide(a_spec(**fields)).definition
 
 
-def test_a_new_schedule_starts_from_its_creation():
-    made = decide(a_spec(schedule="*/5 * * * *"))
-    assert made.definition.not_before_us == CREATED_US
-    assert made.arming.due_us == at("2026-03-01 12:00:00")
-    assert made.definition.timing_generation == 1
-
-
-def test_the_same_generation_needs_no_arming():
-    assert decide(a_spec(), held()).arming is None
-
-
-def test_an_older_generation_than_the_stored_one_decides_nothing():
-    stored = msgspec.structs.replace(held(), generation=3)
-    assert decide(edited(2), stored) is None
-
-
 def test_a_lost_index_is_rebuilt_from_the_watermark_of_the_status():
     made = decide(a_spec(schedule="*/5 * * * *"), None, ACCEPTED)
     assert made.definition.not_before_us == ACCEPTED.settled_us
@@ -188,12 +172,6 @@ def test_a_change_of_target_that_changes_what_a_slot_is_counts_as_timing():
     assert not made.arming.keep_chain
 
 
-def test_a_suspended_schedule_has_no_chain():
-    made = decide(a_spec(suspend=True))
-    assert made.definition.state is State.SUSPENDED
-    assert made.arming.due_us is None
-
-
 def test_suspend_until_puts_the_chain_at_the_first_slot_from_then_on():
     made = decide(a_spec(schedule="*/5 * * * *", suspend=True, suspendUntil="2026-03-02T00:00:00Z"))
     assert made.definition.state is State.ARMED
@@ -214,13 +192,6 @@ def test_slots_after_the_end_of_a_suspension_are_not_counted_as_skipped():
     assert decide(edited(2, schedule="*/5 * * * *"), stored, said).skipped == 3
     counted = plan.PublishedStatus(observed_generation=1, accepted=True)
     assert decide(edited(2, schedule="*/5 * * * *"), stored, counted).skipped == 0
-
-
-def test_a_schedule_without_a_slot_left_is_completed():
-    made = decide(a_spec(schedule="*/5 * * * *", endTime="2026-03-01T11:59:59Z"))
-    assert made.definition.state is State.COMPLETED
-    assert made.arming.due_us is None
-    assert made.missed == 0
 
 
 def test_a_new_one_shot_in_the_past_is_missed_and_completed():
@@ -292,10 +263,6 @@ ARMED = PublishedStatus(
     settled_us=at("2026-03-01 14:55:00"),
     timing_hash=rules.timing_hash(a_spec().rule),
 )
-
-
-def test_a_rebuilt_chain_that_goes_on_from_the_watermark_needs_no_word():
-    assert plan.is_published(ARMED, decide(a_spec(), None, ARMED))
 
 
 @pytest.mark.parametrize(

@@ -7,26 +7,11 @@ import itertools
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages, quotas
+from duepoint.delayqueue import quotas
 from duepoint.kube import errors as kube_errors
 from duepoint.schedules import ownstreams, points
-from duepoint.schedules.definition import State
 from tests.support.builders import at
 from tests.unit.controller.world import World
-
-
-async def test_an_applied_schedule_is_armed_and_ready():
-    async with World().leader() as world:
-        made = await world.apply()
-        assert world.chain_due_us(made["metadata"]["uid"]) == at("2026-03-01 12:05:00")
-        assert world.ready() == ("True", "Armed")
-        assert world.status()["observedGeneration"] == 1
-        assert world.status()["nextScheduleTime"] == "2026-03-01T12:05:00Z"
-        assert len(world.status()["upcomingTimes"]) == 5
-        assert world.status()["settledThrough"] == "2026-03-01T12:00:00Z"
-        assert world.status()["target"] == "Webhook https://hooks.example.com"
-        assert world.condition("Reconciling") is None
 
 
 async def test_ready_is_written_only_after_the_queue_holds_the_generation():
@@ -44,31 +29,6 @@ async def test_ready_is_written_only_after_the_queue_holds_the_generation():
         await world.apply(schedule="@every 7m")
         assert seen == [-1, 1]
         assert world.status()["observedGeneration"] == 2
-
-
-async def test_a_suspended_schedule_is_ready_and_resuming_counts_what_it_skipped():
-    async with World().leader() as world:
-        uid = (await world.apply())["metadata"]["uid"]
-        await world.apply(suspend=True)
-        assert world.ready() == ("True", "Suspended")
-        assert world.chain_due_us(uid) is None
-        assert "nextScheduleTime" not in world.status()
-        await world.clock.advance(3600)
-        await world.apply(suspend=False)
-        assert world.ready() == ("True", "Armed")
-        assert world.status()["runs"]["skipped"] == 12
-        assert world.chain_due_us(uid) == at("2026-03-01 13:05:00")
-
-
-async def test_a_new_schedule_under_an_old_name_is_another_one():
-    async with World().leader() as world:
-        first = (await world.apply())["metadata"]["uid"]
-        await world.clock.advance(600)
-        await world.delete()
-        second = (await world.apply())["metadata"]["uid"]
-        assert world.definition(first) is None
-        assert world.definition(second).not_before_us == at("2026-03-01 12:10:00")
-        assert world.status()["runs"]["started"] == 0
 
 
 async def test_an_invalid_spec_is_stalled_with_every_error_and_nothing_old_runs_on():
@@ -115,24 +75,6 @@ async def test_whatever_stalls_an_armed_schedule_nothing_of_it_stays_in_the_queu
 
 
 # -- trouble -----------------------------------------------------------------------------------
-
-
-async def test_without_redis_an_edit_is_told_to_wait_and_applied_when_it_is_back():
-    async with World().leader() as world:
-        uid = (await world.apply())["metadata"]["uid"]
-        world.queue.available = False
-        await world.apply(schedule="@every 7m")
-        await world.clock.advance(30)
-        assert world.ready() == ("Unknown", "QueueUnavailable")
-        assert world.condition("Reconciling")["reason"] == "QueueUnavailable"
-        assert world.status()["observedGeneration"] == 2
-        assert "queue" in world.health.troubles()
-        world.queue.available = True
-        await world.clock.advance(10)
-        assert world.ready() == ("True", "Armed")
-        assert world.status()["observedGeneration"] == 2
-        assert world.definition(uid).not_before_us == at("2026-03-01 12:00:00")
-        assert world.health.troubles() == {}
 
 
 async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
@@ -206,17 +148,6 @@ async def test_two_schedules_of_one_id_both_run(monkeypatch):
         assert world.definitions() == []
 
 
-async def test_a_newer_leader_ends_the_term():
-    world = World()
-    async with world.leader(epoch=1):
-        await world.queue.membership.open(world.shards, messages.Epoch(2))
-        await world.apply()
-        await world.clock.settle()
-        assert world.definitions() == []
-        assert world.running[0].done()
-        assert world.running[0].exception().subgroup(queue_errors.Fenced) is not None
-
-
 # -- job templates -----------------------------------------------------------------------------
 
 
@@ -253,18 +184,6 @@ async def test_without_a_verdict_the_schedule_is_armed_and_asked_about_again(tro
         await world.clock.advance(5)
         assert world.ready() == ("True", "Armed")
         assert world.status()["observedGeneration"] == 1
-
-
-async def test_a_completed_schedule_stays_completed_through_a_restart():
-    world = World()
-    async with world.leader():
-        uid = (await world.apply(schedule="@at 2026-03-01T11:00:00Z"))["metadata"]["uid"]
-        writes = world.status_writes()
-    async with world.leader(epoch=2):
-        await world.clock.advance(10)
-        assert world.definition(uid).state is State.COMPLETED
-        assert world.ready() == ("True", "Completed")
-        assert world.status_writes() == writes
 
 
 async def test_an_edit_seen_while_redis_was_away_counts_from_the_edit_although_nothing_was_armed():

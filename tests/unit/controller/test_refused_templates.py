@@ -49,12 +49,3 @@ async def test_it_stays_refused_after_a_resync_and_under_a_new_leader():
         assert world.definition(uid) is None
         assert world.ready() == ("False", "InvalidJobTemplate")
         assert world.status_writes() == written
-
-
-async def test_an_edit_gives_it_another_chance():
-    async with World().leader() as world:
-        uid = await stalled_world(world)
-        await world.apply_job(payload={"a": 1})
-        await world.clock.advance(1)
-        assert world.ready() == ("True", "Armed")
-        assert world.chain_due_us(uid) > world.clock.now_us()

@@ -103,23 +103,6 @@ async def test_what_is_deleted_during_the_list_is_not_brought_back(monkeypatch):
         assert [one.name for one in world.definitions()] == ["two"]
 
 
-async def test_what_is_created_during_the_comparison_is_not_taken_for_a_ghost(monkeypatch):
-    world = World()
-    async with world.leader():
-        await world.apply("one")
-        pages = world.api.list_pages
-
-        async def late(_, path, item_type, **options):
-            async for one in pages(path, item_type):
-                await world.apply("two")
-                yield one
-
-        monkeypatch.setattr(type(world.api), "list_pages", late)
-        await world.resync.run()
-        await world.clock.settle()
-        assert {one.name for one in world.definitions()} == {"one", "two"}
-
-
 async def test_a_schedule_of_a_namespace_that_is_not_watched_any_more_fires_no_more():
     world = World()
     async with world.leader():

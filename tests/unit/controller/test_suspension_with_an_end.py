@@ -44,12 +44,3 @@ async def test_an_end_that_passed_while_nobody_led_is_told_and_counted_once():
         await world.clock.advance(5)
         assert world.status()["runs"]["skipped"] == 3
         assert world.status_writes() == writes
-
-
-async def test_an_edit_before_the_end_counts_what_was_skipped_until_then():
-    async with World().leader() as world:
-        await suspended(world)
-        await world.clock.advance(610)
-        await world.apply(suspend=False)
-        await world.clock.advance(900)
-        assert world.status()["runs"]["skipped"] == 2

@@ -31,12 +31,6 @@ def a_job(name="one"):
     return {"metadata": {"name": name, "namespace": "team"}, "spec": JOB_TEMPLATE["spec"]}
 
 
-async def test_a_term_that_lasts_writes(term_api):
-    await term_api.request("POST", COLLECTION, a_job())
-    found = await port.listed(term_api, COLLECTION, jobs.Job)
-    assert [one.metadata.name for one in found] == ["one"]
-
-
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_after_the_term_nothing_is_sent_and_everything_can_be_read(api, term_api, held, verb):
     await api.request("POST", COLLECTION, a_job())

@@ -46,27 +46,12 @@ async def test_the_sleeper_wakes_exactly_at_the_earliest_due(quiet, clock):
     assert clock.monotonic() - begin == pytest.approx(12.5)
 
 
-async def test_a_wake_up_shortens_the_sleep(quiet, clock):
-    quiet.note(_answer(0, 3600.0))
-    sleeping = await _asleep(clock, quiet.wait_until_due(7200))
-    quiet.wake(messages.ShardId(2), 1.0)
-    await clock.advance(1.0)
-    assert await sleeping == (2,)
-
-
 async def test_a_wake_up_that_overtakes_an_answer_is_not_lost(quiet, clock):
     quiet.wake(messages.ShardId(0), 0.5)  # an insert after the claim, before its answer
     quiet.note(_answer(0, 3600.0))
     sleeping = await _asleep(clock, quiet.wait_until_due(60))
     await clock.advance(0.5)
     assert await sleeping == (0,)
-
-
-async def test_an_empty_shard_sets_no_alarm(quiet, clock):
-    quiet.note(_answer(0, None))
-    sleeping = await _asleep(clock, quiet.wait_until_due(60))
-    await clock.advance(60)
-    assert await sleeping == ()
 
 
 async def test_a_standby_shard_is_woken_after_the_preferred_worker(quiet, clock):

@@ -32,21 +32,6 @@ KIND = codec.kind_bytes(300, 300, 70_000)
 RULE = rules.Rule(timing=rules.Timing(schedules=("0 9 * * *",)))
 
 
-def test_a_plain_member_is_a_usual_record():
-    record = codec.member_draft(**FACTS).record(KIND)
-    assert record == bytes.fromhex(
-        "010000766572730102030400000000000000000000000000000009"
-        "01010080f2d6ca0601ac02ac02f0a2040a637573746f6d65722d37"
-    )
-
-
-def test_a_once_rule_gets_its_instant_back():
-    once = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
-    resolved = rules.at_instant(once, 1_795_695_000_250_000)
-    assert resolved.timing.schedules == ("@at 2026-11-26T12:10:00.25Z",)
-    assert rules.at_instant(once, 0).timing.schedules == ("@at 1970-01-01T00:00:00Z",)
-
-
 @pytest.mark.parametrize("shards", [1, 2, 16, 64, 256, 4096])
 @pytest.mark.parametrize("spread", [0, 1, 5, 10])
 def test_every_member_lies_in_a_population_of_its_shard(shards, spread):

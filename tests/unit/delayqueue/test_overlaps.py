@@ -262,15 +262,6 @@ def test_what_an_older_look_found_over_is_not_taken_from_a_newer_run():
     assert overlaps.admit(there, request) == overlaps.Answer(verdict=Verdict.CHECK, runs=(other,))
 
 
-def test_of_more_jobs_than_are_kept_the_next_slot_lists_them_again():
-    many = tuple(range(10, 10 + overlaps.MOST_RUNS + 5))
-    case = Case("Forbid", "", "", mark="", listed=True, seen=many, verified=many)
-    answer = ask(case)
-    assert answer.change is not None
-    assert answer.verdict is Verdict.FORBIDDEN
-    assert (len(answer.change.runs), answer.change.mark) == (overlaps.MOST_RUNS, "")
-
-
 @pytest.mark.parametrize("kind", [PointKind.RETRY, PointKind.QUEUED])
 def test_what_stands_in_the_queue_is_known_again_after_a_loss(kind):
     there = known("", jobs=False, mark="")
@@ -310,21 +301,3 @@ ENDS = {
     "those of an older timing end": ("A1 Q2~old Q3~", {"jobs": ["job-1"]}, "Q3", [2, 3], 1),
     "an end of some Job": ("A1", {"jobs": [""]}, "A1", [], 0),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(("before", "ended", "after", "due", "removed"), ENDS.values(), ids=ENDS)
-def test_runs_that_end(before, ended, after, due, removed):
-    finished = overlaps.finish(known(before), version=VERSION, **ended)
-    assert (shown(finished.change.runs), due_slots(finished.change)) == (after, due)
-    assert (finished.removed, finished.called) == (removed, len(due))
-
-
-def test_an_end_of_some_job_ends_no_delivery():
-    finished = overlaps.finish(known("A1~", jobs=False), version=VERSION, jobs=[""])
-    assert shown(finished.change.runs) == "A1"
-
-
-@pytest.mark.parametrize(("slot", "state"), [(1, "R"), (2, "A"), (3, "")])
-def test_who_asks_learns_how_its_run_stands(slot, state):
-    finished = overlaps.finish(known("R1! A2!"), version=VERSION, look=name(slot))
-    assert finished.state == state

@@ -8,11 +8,6 @@ from duepoint.delayqueue.definitions import records
 from duepoint.schedules import points
 
 
-def test_the_stored_form_stays_as_it_was():
-    packed = records.pack(messages.OccurrenceRecord(attempt=2, first_try_us=300, last_error="X"))
-    assert packed.hex() == "960102cd012ca85363686564756c65a0a158"
-
-
 def test_a_record_of_another_format_is_no_record():
     packed = records.pack(messages.OccurrenceRecord(attempt=2))
     with pytest.raises(records.UnknownFormat):
@@ -23,11 +18,6 @@ def test_a_record_of_another_format_is_no_record():
 def test_a_due_that_could_be_taken_for_a_claim_is_never_stored(due):
     with pytest.raises(errors.Bug):
         records.checked_due(due)
-
-
-@pytest.mark.parametrize("due", [0, points.DUE_LIMIT_US - 1])
-def test_the_dues_at_the_borders_are_stored(due):
-    assert records.checked_due(due) == due
 
 
 def test_a_request_without_an_answer_is_remembered_beside_everything_else():

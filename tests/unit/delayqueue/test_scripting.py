@@ -56,13 +56,6 @@ def test_a_refusal_is_named_by_its_code_though_the_library_cuts_it_off():
     assert "NOAUTH Authentication required." in str(scripting.translated(error, "claim"))
 
 
-def test_includes_are_put_in_place():
-    text = scripting.source("claim")
-    assert "-- include" not in text
-    assert text.startswith("#!lua flags=allow-oom\n")
-    assert "UNINIT" in text
-
-
 def test_every_script_fits_its_neighbours_limits():
     sizes = {name: len(scripting.source(name)) for name in scripting.names()}
     assert sizes

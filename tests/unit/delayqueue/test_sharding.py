@@ -15,10 +15,6 @@ def test_the_schedules_of_a_namespace_use_four_of_64_shards():
     assert len(shards) == 4
 
 
-def test_one_worker_is_preferred_everywhere():
-    assert sharding.standby_shards(SHARDS, ("w1",), "w1") == frozenset()
-
-
 def test_each_shard_has_one_preferred_worker_and_the_load_is_spread():
     counts = dict.fromkeys(WORKERS, 0)
     for shard in SHARDS:
@@ -33,7 +29,3 @@ def test_when_a_worker_dies_only_its_shards_move():
     after = {shard: sharding.preferred_worker(shard, ("w1", "w2")) for shard in SHARDS}
     moved = {shard for shard in SHARDS if after[shard] != before[shard]}
     assert moved == {shard for shard in SHARDS if before[shard] == "w3"} != set()
-
-
-def test_nobody_alive_leaves_no_shard_to_others():
-    assert sharding.standby_shards(SHARDS, (), "w1") == frozenset()

@@ -13,12 +13,6 @@ KEY = b"k" * 32
 CONTENT = b'{"webhook":{"url":"https://hooks.example.com/"}}'
 
 
-def test_what_was_packed_is_unpacked():
-    sealed = signedblobs.SignedBlobs(KEY)
-    value = sealed.pack(CONTENT)
-    assert sealed.unpack("default", sealed.digest("default", CONTENT), value) == CONTENT
-
-
 def test_equal_contents_have_equal_digests_only_in_one_namespace():
     sealed = signedblobs.SignedBlobs(KEY)
     assert sealed.digest("a", CONTENT) == signedblobs.SignedBlobs(KEY).digest("a", CONTENT)

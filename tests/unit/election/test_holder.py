@@ -29,12 +29,6 @@ class Process:
         self._child.communicate()
 
 
-def test_two_processes_of_one_name_are_not_one_holder():
-    one, other = elector.unique("host"), elector.unique("host")
-    assert one != other
-    assert one.startswith("host_")
-
-
 def test_the_name_of_a_living_process_is_never_taken_over(tmp_path):
     first = Process("pod", tmp_path / "identity")
     second = Process("pod", tmp_path / "identity")

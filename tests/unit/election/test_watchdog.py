@@ -24,15 +24,6 @@ class Exit:
         self.happened.set()
 
 
-def test_a_deadline_that_passes_ends_the_process():
-    leave = Exit()
-    dog = terms.Watchdog(leave)
-    dog.guard(SystemClock().monotonic() + 0.02)
-    assert leave.happened.wait(60)
-    dog.close()
-    assert len(leave.reasons) == 1
-
-
 def test_a_deadline_moved_on_or_lifted_ends_nothing():
     now = 0.0
     leave = Exit()

@@ -26,13 +26,6 @@ def test_the_previous_slot_is_the_nearest_of_all():
     )
 
 
-def test_one_alone_is_itself_and_none_is_an_error():
-    only = compile_expression("0 * * * *")
-    assert merged([only, only]) is only
-    with pytest.raises(ValueError, match="no expression"):
-        merged([])
-
-
 def some_members(rng, zone):
     """Two to six texts of all forms, in one zone, with coinciding times."""
     gap, overlap = rng.choice(list(Gap)), rng.choice(list(Overlap))
@@ -88,20 +81,3 @@ def test_a_window_includes_its_start_and_excludes_its_end():
     assert expression.previous_before(start) is None
     assert expression.next_after(end) is None
     assert expression.next_after(moments.us("2026-05-05T14:00:00Z")) is None
-
-
-def test_a_window_that_is_empty_or_over_has_no_slot():
-    hourly = compile_expression("0 * * * *")
-    empty = windowed(hourly, start_us=10**15, end_us=10**15)
-    assert empty.next_after(0) is None
-    assert empty.previous_before(1 << 52) is None
-    assert empty.count_between(0, 1 << 52) == 0
-
-
-def test_open_ends_do_not_wrap_anything():
-    hourly = compile_expression("0 * * * *")
-    assert windowed(hourly, start_us=None, end_us=None) is hourly
-    from_then_on = windowed(hourly, start_us=10**15, end_us=None)
-    assert from_then_on.next_after(0) >= 10**15
-    until_then = windowed(hourly, start_us=None, end_us=10**15)
-    assert until_then.previous_before(1 << 52) < 10**15

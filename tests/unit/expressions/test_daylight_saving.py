@@ -333,18 +333,3 @@ def test_only_fixed_times_look_at_the_daylight_saving_choices(text, moved):
 
     assert (count(gap=Gap.RUN_ONCE) != count(gap=Gap.SKIP)) is moved
     assert (count(overlap=Overlap.FIRST) != count(overlap=Overlap.BOTH)) is moved
-
-
-def test_choices_may_be_given_as_the_words_of_the_spec():
-    by_word = compile_expression("30 2 * * *", time_zone=LONDON, gap="RunOnce", overlap="Second")
-    by_name = compile_expression("30 2 * * *", time_zone=LONDON, overlap=Overlap.SECOND)
-    assert by_word is by_name
-    with pytest.raises(ValueError, match="Sometimes"):
-        compile_expression("30 2 * * *", gap="Sometimes")
-
-
-def test_periods_and_instants_do_not_know_daylight_saving():
-    day = 86_400_000_000
-    anchor = moments.us("2026-03-01T02:30:00Z")
-    expression = compile_expression("@every 24h", time_zone=NEW_YORK, anchor_us=anchor)
-    assert expression.next_after(anchor + 9 * day) == anchor + 10 * day

@@ -74,8 +74,3 @@ def test_a_text_that_is_no_duration_is_told_why(text, told):
 )
 def test_a_duration_is_shown_in_its_largest_units(us, text):
     assert durations.format_duration(us) == text
-
-
-def test_there_are_no_negative_durations_to_show():
-    with pytest.raises(ValueError, match="never negative"):
-        durations.format_duration(-1)

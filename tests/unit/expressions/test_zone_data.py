@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import errors
 from duepoint.expressions import timezones
 from duepoint.expressions.timezones import Zone
 
@@ -72,12 +71,6 @@ def test_other_data_count_from_2025_on_and_our_own_before():
     assert other.starts == (*before, IN_2025)
     assert other.offsets[-1] == 10_800
     assert other.offsets[:-1] == own.offsets[: len(before)]
-
-
-def test_a_name_alone_has_to_be_known():
-    assert timezones.located("Europe/Rome") is timezones.load("Europe/Rome")
-    with pytest.raises(errors.InvalidExpression):
-        timezones.located("Mars/Olympus")
 
 
 def test_a_zone_that_only_another_version_knows_is_read_from_its_data():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,14 +23,6 @@ UNSAFE = re.compile(
 NAMESPACES = ("http://www.w3.org/2000/svg",)
 
 
-def test_every_file_is_packed_into_the_wheel():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    patterns = settings["tool"]["setuptools"]["package-data"]["duepoint.httpapi.dashboard"]
-    for path in FOLDER.iterdir():
-        name = path.relative_to(FOLDER.parent).as_posix()
-        assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), name
-
-
 def test_the_policy_allows_what_the_files_need_and_nothing_else():
     directives = dict(
         part.strip().partition(" ")[::2] for part in files.POLICY.split(";") if part.strip()
@@ -44,15 +34,6 @@ def test_the_policy_allows_what_the_files_need_and_nothing_else():
         assert directives[name] == "'self'"
     assert "unsafe" not in files.POLICY
     assert "*" not in files.POLICY
-
-
-def test_every_file_is_served_with_the_policy_and_a_tag_of_its_own():
-    served = files.WebFiles().by_name
-    for name, file in served.items():
-        headers = dict(file.headers)
-        assert headers["Content-Security-Policy"] == files.POLICY, name
-        assert headers["X-Content-Type-Options"] == "nosniff"
-    assert len({file.tag for file in served.values()}) == len(served)
 
 
 def test_the_page_holds_no_script_or_style_of_its_own():

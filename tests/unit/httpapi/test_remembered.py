@@ -36,19 +36,6 @@ class Server:
         return found, round(asyncio.get_running_loop().time() - began, 3)
 
 
-def test_a_yes_is_renewed_before_it_ends_and_no_request_waits_for_that():
-    async def main():
-        server = Server()
-        await server.find()
-        for _ in range(100):  # of which the first renewal is slower than the yes lasts
-            await asyncio.sleep(0.3)
-            server.seconds = 7.0 if server.asked == 1 else 0.1
-            assert await server.find() == (True, 0.0)
-        assert 4 <= server.asked <= 6
-
-    virtualtime.run(main())
-
-
 def test_a_no_that_a_renewal_brings_ends_the_yes_at_once():
     async def main():
         server = Server()

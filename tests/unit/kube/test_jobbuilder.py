@@ -88,12 +88,6 @@ def test_one_frame_serves_all_slots():
         assert frame.body(jobbuilder.words_of(facts)) == wanted
 
 
-@pytest.mark.parametrize("size", [200_000, 300_000], ids=["might be too long", "too long"])
-def test_what_may_be_too_long_is_left_to_the_builder(size: int):
-    payload = "x" * size
-    assert jobbuilder.frame_of({}, payload=payload, has_previous=True) is None
-
-
 def containers_of(job: dict[str, Any]) -> list[dict[str, Any]]:
     return job["spec"]["template"]["spec"]["containers"]
 
@@ -108,12 +102,3 @@ def test_a_traced_job_hands_the_context_on_to_its_containers():
         [variable] = [one for one in container["env"] if one["name"] == "TRACEPARENT"]
         path = variable["valueFrom"]["fieldRef"]["fieldPath"]
         assert path == "metadata.annotations['duepoint.dev/traceparent']"
-
-
-def test_a_job_without_a_trace_has_no_context_not_even_a_forged_one():
-    forged = {"metadata": {"annotations": {jobbuilder.TRACEPARENT: "forged"}}, **TEMPLATES["usual"]}
-    job = jobbuilder.job_for(forged, FACTS)
-    assert jobbuilder.TRACEPARENT not in job["metadata"]["annotations"]
-    assert "TRACEPARENT" not in {
-        one["name"] for container in containers_of(job) for one in container["env"]
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -44,16 +43,6 @@ def a_template(**changes: Any) -> dict[str, Any]:
 
 def containers_of(job: dict[str, Any], field: str = "containers") -> list[dict[str, Any]]:
     return job["spec"]["template"]["spec"][field]
-
-
-def test_the_name_is_the_schedules_and_the_slot_in_unix_seconds():
-    assert jobbuilder.job_name(FACTS) == "nightly-report-1795311000"
-
-
-def test_a_manual_run_has_a_name_of_its_own_for_the_same_slot():
-    name = jobbuilder.job_name(replace(FACTS, run_uid="run-1"))
-    digest = hashlib.sha256(b"run-1").hexdigest()[:10]
-    assert name == f"nightly-report-1795311000-{digest}"
 
 
 def test_the_job_belongs_to_the_schedule_and_tells_its_slot():
@@ -143,13 +132,6 @@ def test_a_variable_that_the_container_defines_itself_is_left_alone():
     assert env[3] == own[0]
 
 
-def test_what_is_unknown_is_not_annotated():
-    job = jobbuilder.job_for(a_template(), replace(FACTS, previous_us=None, payload=None))
-    annotations = job["spec"]["template"]["metadata"]["annotations"]
-    assert "duepoint.dev/previous-time" not in annotations
-    assert "duepoint.dev/payload" not in annotations
-
-
 def test_what_an_author_writes_under_our_keys_is_not_handed_on():
     junk = dict.fromkeys(
         ("scheduled-time", "previous-time", "trigger", "payload"), "junk"
@@ -203,27 +185,12 @@ def test_annotations_beyond_what_an_object_may_carry_are_refused_with_their_size
 JOB = jobbuilder.job_for(a_template(), FACTS)
 
 
-async def test_a_creation_whose_answer_was_lost_is_found_to_be_ours():
-    kubernetes = FakeKubernetes()
-    kubernetes.fail_next(errors.Unavailable("reset", sent=True), verb="POST", applied=True)
-    with pytest.raises(errors.Unavailable):
-        await jobs.create(kubernetes, "reports", JOB)
-    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.AlreadyOurs)
-    assert len(kubernetes.all_stored("jobs")) == 1
-
-
 async def test_endless_conflicts_are_an_outage_not_a_verdict():
     kubernetes = FakeKubernetes()
     for _ in range(3):
         kubernetes.fail_next(errors.Conflict("quota moved", status=409, reason="Conflict"))
     with pytest.raises(errors.Unavailable):
         await jobs.create(kubernetes, "reports", JOB)
-
-
-async def test_a_job_that_went_away_while_it_was_looked_at_is_created_anew():
-    kubernetes = FakeKubernetes()
-    kubernetes.fail_next(errors.Conflict("exists", status=409, reason="AlreadyExists"))
-    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.Created)
 
 
 @pytest.mark.parametrize(
@@ -334,20 +301,3 @@ def owned(
 def test_a_job_is_a_run_of_the_schedule_of_its_namespace_with_its_owners_name_and_uid(forged: Any):
     assert jobs.is_run_of(owned(), OWNER)
     assert not jobs.is_run_of(owned(**forged), OWNER)
-
-
-async def test_the_job_of_an_earlier_schedule_of_that_name_does_not_stand_for_the_slot():
-    api = FakeKubernetes()
-    wanted = jobbuilder.job_for(a_template(), replace(FACTS, namespace="reports"))
-    former = jobbuilder.job_for(
-        a_template(), replace(FACTS, namespace="reports", schedule_uid="uid-of-a-former-one")
-    )
-    name = wanted["metadata"]["name"]
-    await api.request(
-        "POST",
-        jobs.collection("reports"),
-        {**former, "metadata": {**former["metadata"], "name": name}},
-    )
-    found = await jobs.create(api, "reports", wanted)
-    assert isinstance(found, jobs.NameConflict)
-    assert "uid-of-a-former-one" in found.message

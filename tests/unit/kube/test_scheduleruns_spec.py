@@ -8,7 +8,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.kube import schedules
-from duepoint.schedules.manualruns import Backfill, Trigger
+from duepoint.schedules.manualruns import Backfill
 from tests.support.builders import at
 
 CREATED = at("2026-03-01 12:00:00")
@@ -18,27 +18,6 @@ SPAN = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00+01:00"}
 def read(**spec):
     raw = json.dumps({"scheduleName": "nightly", **spec}).encode()
     return schedules.wanted(raw, created_us=CREATED)
-
-
-def test_a_trigger_without_a_time_carries_its_creation():
-    wanted = read(trigger={})
-    assert wanted.slots == Trigger(slot_us=CREATED)
-    assert (wanted.trigger, wanted.schedule, wanted.ttl_seconds) == ("Manual", "nightly", None)
-
-
-def test_nulls_are_unset():
-    wanted = read(
-        trigger={"scheduledTime": None, "payload": None, "concurrencyPolicy": None},
-        backfill=None,
-        ttlSecondsAfterFinished=None,
-    )
-    assert wanted.slots == Trigger(slot_us=CREATED)
-
-
-def test_what_a_trigger_overrides_is_kept_as_it_was_written():
-    wanted = read(trigger={"payload": {"b": 1, "a": [2]}, "concurrencyPolicy": "Allow"})
-    assert wanted.slots.payload == b'{"b": 1, "a": [2]}'
-    assert wanted.slots.concurrency == "Allow"
 
 
 def test_a_range_has_the_defaults_of_the_api():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duepoint.kube import errors, services
+from duepoint.kube import services
 from tests.fakes.fakekubernetes import FakeKubernetes
 
 PORTS = [
@@ -43,17 +43,6 @@ async def a_slice(
         "ports": [{"name": "http", "port": port}],
     }
     await kubernetes.apply("endpointslices", manifest)
-
-
-@pytest.mark.parametrize("wanted", [80, "80", "http", None])
-async def test_a_service_with_a_cluster_ip_is_dialled_there(wanted: Any):
-    kubernetes = await a_cluster(selector={"app": "billing"})
-    found = await services.resolve(kubernetes, "team", "billing", wanted)
-    assert found == services.ServiceResolved(
-        addresses=(services.ServiceAddress(host="10.0.0.7", port=80),),
-        server_name="billing.team.svc",
-        vouched=True,
-    )
 
 
 @pytest.mark.parametrize("wanted", [53, "dns", 8080, "https", 0])
@@ -104,10 +93,3 @@ async def test_a_service_with_slices_of_the_controller_alone_is_vouched_for():
     found = await services.resolve(kubernetes, "team", "billing", 80)
     assert isinstance(found, services.ServiceResolved)
     assert found.vouched
-
-
-async def test_an_outage_is_an_outage_and_not_a_missing_service():
-    kubernetes = await a_cluster()
-    kubernetes.fail_next(errors.Unavailable("503"))
-    with pytest.raises(errors.Unavailable):
-        await services.resolve(kubernetes, "team", "billing", 80)

@@ -7,13 +7,6 @@ import pytest
 from duepoint.kube import port
 
 
-def test_small_objects_come_in_whole_pages():
-    pages = port.PageSize(500)
-    for _ in range(5):
-        pages.record(500 * 3_000)
-        assert pages.limit == 500
-
-
 def test_large_objects_come_in_small_pages():
     pages = port.PageSize(500)
     while pages.limit * 2**20 > port.MOST_BYTES:
@@ -21,14 +14,6 @@ def test_large_objects_come_in_small_pages():
     assert pages.limit > 1
     pages.record(pages.limit * 2**20)
     assert pages.limit * 2**20 <= port.MOST_BYTES
-
-
-def test_a_page_of_one_object_is_read_however_large():
-    pages = port.PageSize(500)
-    for _ in range(10):
-        pages.shrink()
-    assert pages.limit == 1
-    assert pages.most_bytes is None
 
 
 # -- lines ------------------------------------------------------------------------------------

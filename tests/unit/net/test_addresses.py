@@ -103,16 +103,3 @@ def test_wrapped_addresses_are_unwrapped(text, reached):
 )  # fmt: skip
 def test_numbers_in_disguise_are_seen(host):
     assert addresses.is_odd_number(host)
-
-
-@pytest.mark.parametrize(
-    "host",
-    ["127.0.0.1", "::1", "example.com", "example.com.", "0x7f.example", "1.2.3.4a", "fe80--1"],
-)
-def test_plain_addresses_and_names_are_not_odd(host):
-    assert not addresses.is_odd_number(host)
-
-
-@pytest.mark.parametrize("text", ["fe80::1%eth0", "127.1", "", "localhost", "1.2.3.4/32", " ::1"])
-def test_what_is_no_plain_address_is_none(text):
-    assert addresses.parse(text) is None

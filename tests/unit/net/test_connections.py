@@ -60,22 +60,6 @@ async def read_request(reader: asyncio.StreamReader) -> None:
     await reader.readuntil(b"\r\n\r\n")
 
 
-async def test_a_connection_serves_one_after_the_other():
-    begun = 0
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal begun
-        begun += 1
-        while True:
-            await read_request(reader)
-            writer.write(OK)
-
-    async with a_server(talk) as lines:
-        for _ in range(5):
-            assert (await ask(lines)).body == b"ok"
-        assert begun == 1
-
-
 async def test_no_more_connections_than_allowed_and_nobody_is_forgotten():
     under_way, most = 0, 0
 

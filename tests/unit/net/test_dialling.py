@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import socket
 
 import aiokafka
@@ -60,19 +59,6 @@ async def test_without_a_dialler_every_way_to_a_network_is_closed(thread, called
     with pytest.raises(dialling.Blocked):
         await thread.call(way(port))
     assert seen == []
-
-
-async def test_what_asyncio_could_connect_by_is_known():
-    """Another way in a later Python is to be closed, too."""
-    ways = {
-        name
-        for name in vars(asyncio.AbstractEventLoop)
-        if any(word in name for word in ("connect", "endpoint", "sock_"))
-        and not name.startswith(("sock_recv", "sock_send", "sock_accept", "connect_accepted"))
-        and inspect.iscoroutinefunction(getattr(asyncio.AbstractEventLoop, name))
-    }
-    pipes = {"connect_read_pipe", "connect_write_pipe"}
-    assert ways - pipes == set(vars(dialling.GuardedLoop)) & ways
 
 
 async def _started(dial):

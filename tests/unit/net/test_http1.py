@@ -41,29 +41,11 @@ def test_an_answer_may_come_in_any_pieces(content: bytes, status: int, body: byt
     assert (found.status, found.body, found.keep_alive) == (status, body, True)
 
 
-@pytest.mark.parametrize(
-    "head", ["HTTP/1.1 200 OK\r\nConnection: close", "HTTP/1.0 200 OK"], ids=["close", "1.0"]
-)
-def test_a_connection_that_ends_is_not_kept(head: str):
-    found = read(f"{head}\r\nContent-Length: 1\r\n\r\na".encode(), 10_000)
-    assert found is not None
-    assert not found.keep_alive
-
-
 @pytest.mark.parametrize("content", [SIZED, CHUNKED], ids=["with a length", "in chunks"])
 def test_a_connection_that_says_more_than_asked_is_not_kept(content: bytes):
     found = read(content + b"H", 10_000)
     assert found is not None
     assert not found.keep_alive
-
-
-def test_a_body_without_a_length_lasts_until_the_end():
-    reading = http1.ResponseParser()
-    assert reading.feed(b"HTTP/1.1 200 OK\r\n\r\nab") is None
-    assert reading.feed(b"cd") is None
-    found = reading.end()
-    assert found is not None
-    assert (found.body, found.keep_alive) == (b"abcd", False)
 
 
 def test_a_body_that_was_compressed_unasked_is_no_answer():

@@ -12,7 +12,6 @@ import pytest
 
 from duepoint.net import admission, httpserver
 from duepoint.net.requests import BodyCut, HttpRequest, HttpResponse, ServerLimits
-from tests.support.tlsfiles import Authority
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -78,14 +77,6 @@ def serve() -> Serve:
     return serving
 
 
-async def test_a_trailer_is_no_header(serve):
-    async with serve() as served:
-        trailer = b"Authorization: Bearer x\r\nSec-Fetch-Site: none\r\n"
-        said = await served.ask(CHUNKED + b"2\r\nok\r\n0\r\n" + trailer + b"\r\n")
-        assert said.endswith(b"\r\n\r\nok")
-        assert served.headers.keys() == {"host", "transfer-encoding", "connection"}
-
-
 @pytest.mark.parametrize(
     "endless",
     [b"2\r\nok\r\n0\r\nX: ", b"2\r\nok\r\n2;", b"2\r\nok\r\n"],
@@ -97,15 +88,6 @@ async def test_what_frames_a_body_does_not_go_on_for_ever(serve, endless):
         filler = b"0" if endless.endswith(b"\r\n") else b"x"
         said = await served.ask(CHUNKED + endless, filler * 300_000, filler * 300_000)
         assert said.startswith(b"HTTP/1.1 431 ")
-        assert served.targets == []
-
-
-@pytest.mark.parametrize("version", ["0.9", "2.0"])
-async def test_other_versions_are_refused(serve, version):
-    async with serve() as served:
-        said = await served.ask(f"GET / HTTP/{version}\r\nHost: x\r\n\r\n".encode())
-        assert said.startswith(b"HTTP/1.1 400 ")
-        assert f"HTTP/{version} is not spoken here; send HTTP/1.1".encode() in said
         assert served.targets == []
 
 
@@ -169,36 +151,6 @@ async def test_idle_connections_of_few_addresses_keep_no_other_address_out(serve
         assert len(served.targets) == 10
         for _, each in held:
             each.close()
-
-
-async def test_unfinished_handshakes_are_few_and_keep_no_other_address_out(serve, tmp_path):
-    files = Authority(tmp_path).issue("server", "127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.certificate, files.key)
-    client = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-    async with serve(tls=context, handshakes=4) as served:
-        began = [
-            await asyncio.open_connection(
-                "127.0.0.1", served.port, local_addr=(f"127.0.0.{last}", 0)
-            )
-            for last in (2, 3)
-            for _ in range(10)
-        ]
-        # Two addresses have two places each at the end: all others are closed.
-        ends = [asyncio.create_task(reader.read()) for reader, _ in began]
-        async with asyncio.timeout(20):
-            while sum(end.done() for end in ends) < len(ends) - 4:
-                await asyncio.wait([e for e in ends if not e.done()], return_when="FIRST_COMPLETED")
-            reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=client)
-            writer.write(b"GET /secret HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
-            assert served.targets == ["/secret"]
-            for _, each in [*began, (reader, writer)]:
-                each.close()
-            await asyncio.gather(*ends, return_exceptions=True)
-            while served.server.connections:
-                served.server.on_closed.clear()
-                await served.server.on_closed.wait()
 
 
 def test_the_addresses_of_an_ipv6_network_have_one_share():

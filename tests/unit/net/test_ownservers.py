@@ -10,10 +10,6 @@ import pytest
 from duepoint.net import ownservers
 
 
-def test_outside_a_pod_no_network_is_taken_for_the_clusters():
-    assert ownservers.pod_networks({}) == ()
-
-
 def test_in_a_pod_its_own_network_is_the_clusters():
     assert (
         ownservers.pod_networks({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) == ownservers.networks()

@@ -18,15 +18,6 @@ def test_the_ceiling_doubles_until_the_most():
     assert waits[-1] <= LIMITS.most_us
 
 
-def test_the_last_attempt_is_the_last():
-    assert outcome.next_try(LIMITS, attempts_made=20, now_us=0, fraction=0.5) is None
-
-
-def test_nothing_starts_after_the_age_limit():
-    late = LIMITS.give_up_us - 1_000
-    assert outcome.next_try(LIMITS, attempts_made=1, now_us=late, fraction=0.9) is None
-
-
 def test_a_huge_number_of_attempts_does_not_overflow():
     wide = outcome.RetryLimits(
         first_us=1_000_000, most_us=60_000_000, max_attempts=10**6, give_up_us=2**52

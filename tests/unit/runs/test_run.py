@@ -54,14 +54,3 @@ def test_news_of_both_kinds_share_an_entry():
 def test_an_entry_that_cannot_be_read_is_said_to_be_so(entry):
     with pytest.raises(msgspec.DecodeError):
         run.unpack(entry)
-
-
-@pytest.mark.parametrize("run_uid", ["", UIDS[1]])
-def test_an_entry_keeps_whose_run_it_was(run_uid):
-    event = msgspec.structs.replace(_alone(0), run_uid=run_uid)
-    assert run.unpack(run.pack([event])) == [event]
-
-
-def test_an_instant_for_people_is_never_before_the_instant():
-    assert run.instant_text(1_772_366_400_000_000) == "2026-03-01T12:00:00Z"
-    assert run.instant_text(1_772_366_400_000_001) == "2026-03-01T12:00:01Z"

@@ -114,10 +114,6 @@ def test_the_watermark_never_falls():
     assert summaries.settled(after, 50 * S).settled_us == 200 * S
 
 
-def test_the_last_slot_completes_the_schedule():
-    assert folded(event(completed=True)).completed
-
-
 def test_a_completion_from_before_an_edit_of_the_timing_does_not_count():
     after = folded(event(completed=True, generation=3), timing_generation=4)
     assert not after.completed

@@ -114,25 +114,10 @@ def test_the_watermark_stays_at_its_ceiling():
     assert later.settled_us == 250 * S
 
 
-def test_the_watermark_moves_on_at_once_when_all_open_slots_can_be_listed():
-    after = folded(event(200, settled_us=200 * S), ceiling_us=100 * S)
-    assert folded(event(100, settled_us=100 * S), into=after).settled_us == 200 * S
-
-
 def test_the_watermark_does_not_fall_with_its_ceiling():
     after = folded(event(200, settled_us=200 * S))
     later = folded(event(300, settled_us=300 * S), into=after, ceiling_us=50 * S)
     assert later.settled_us == 200 * S
-
-
-def test_a_slot_that_ended_is_known_to_have_ended_in_any_way():
-    after = folded(event(100), event(200, RunState.MISSED), event(300, trigger="Manual"))
-    assert [summaries.has_ended(after, slot * S) for slot in (100, 200, 300)] == [True, True, False]
-
-
-def test_a_restart_begins_where_the_watermark_was():
-    after = folded(event(200, settled_us=200 * S), ceiling_us=100 * S)
-    assert restarted(after).settled_us == 100 * S
 
 
 # -- what was counted ---------------------------------------------------------------------------

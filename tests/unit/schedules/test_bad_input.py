@@ -40,25 +40,6 @@ ZONES = [
 ]
 
 
-@pytest.mark.parametrize("text", ["@every 100ms", "@every 1500ms", "@at 2026-12-24T18:00:00.5Z"])
-def test_30_a_job_needs_whole_seconds(text):
-    a_spec(schedule=text)
-    assert refused(schedule=text, **JOB).reason == "InvalidSchedule"
-
-
-@pytest.mark.parametrize(("zone", "told"), [pytest.param(*case, id=name) for name, *case in ZONES])
-@pytest.mark.parametrize("text", ["0 0 * * *", "@every 5m", "@at 2026-12-24T18:00:00Z"])
-def test_zones_that_are_none(zone, told, text):
-    error = refused(schedule=text, timeZone=zone)
-    assert (error.reason, error.path) == ("UnknownTimeZone", "spec.timeZone")
-    assert told in error.message
-
-
-@pytest.mark.parametrize("zone", ["EST5EDT", "Etc/GMT-14", "America/Argentina/ComodRivadavia"])
-def test_42_the_list_of_the_database_decides(zone):
-    assert a_spec(timeZone=zone).rule.timing.time_zone == zone
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -72,40 +53,6 @@ def test_42_the_list_of_the_database_decides(zone):
 )
 def test_unusual_texts_that_are_right(text):
     a_spec(schedule=text)
-
-
-WINDOWS_AND_NUMBERS = [
-    ("52-jitter", {"jitter": "-5s"}, "spec.jitter", "has a sign; write it without"),
-    ("52-jitter-in-words", {"jitter": "soon"}, "spec.jitter", "not a duration"),
-    ("52-jitter-without-unit", {"jitter": "30"}, "spec.jitter", 'did you mean "30s" or "30m"?'),
-    ("57-fraction", {"catchUpLimit": 1.5}, "spec.catchUpLimit", "a whole number"),
-    (
-        "57-text-for-a-number",
-        {"startingDeadlineSeconds": "5"},
-        "spec.startingDeadlineSeconds",
-        "a whole number",
-    ),
-    ("57-truth-for-a-number", {"catchUpLimit": True}, "spec.catchUpLimit", "a whole number"),
-    ("57-text-for-truth", {"suspend": "yes"}, "spec.suspend", "true or false"),
-    ("57-number-for-text", {"schedule": 5}, "spec.schedule", "a text"),
-    (
-        "27-too-many",
-        {"schedules": ["* * * * *"] * 33},
-        "spec.schedules",
-        "has 33 entries; at most 32",
-    ),
-    ("policy", {"catchUpPolicy": "latest"}, "spec.catchUpPolicy", "Latest, All or None"),
-]
-
-
-@pytest.mark.parametrize(
-    ("fields", "path", "told"),
-    [pytest.param(*case, id=name) for name, *case in WINDOWS_AND_NUMBERS],
-)
-def test_windows_and_numbers_that_cannot_be(fields, path, told):
-    error = refused(**fields)
-    assert (error.reason, error.path) == ("InvalidSchedule", path)
-    assert told in error.message
 
 
 @pytest.mark.parametrize("field", ["startTime", "suspendUntil"])

@@ -91,30 +91,6 @@ def test_resuming_to_the_second_of_a_slot_leaves_that_slot_to_the_suspension():
     assert (made.skipped, made.arming.due_us) == (4, at("2026-03-01 16:00"))
 
 
-def test_without_a_zone_it_is_utc_and_never_the_machines(monkeypatch):
-    # CronJob takes the zone of its controller.
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
-    made = planned(a_spec(schedule="0 9 * * *"), now="2026-03-01 12:00")
-    assert made.arming.due_us == at("2026-03-02 09:00")
-
-
-def test_a_fixed_time_runs_once_in_the_hour_that_comes_twice():
-    # k/k#121594: CronJob runs it twice in autumn and not at all in spring.
-    timing = {"time_zone": "America/New_York"}
-    timeline = slots.for_rule(a_rule("30 1 * * *", **timing), identity="a/b", created_us=0)
-    assert timeline.count(at("2026-10-31 12:00"), at("2026-11-01 12:00")) == 1
-    timeline = slots.for_rule(a_rule("30 2 * * *", **timing), identity="a/b", created_us=0)
-    assert timeline.count(at("2026-03-07 12:00"), at("2026-03-08 12:00")) == 1
-
-
-def test_periods_below_a_minute_are_slots_of_their_own():
-    # CronJob names Jobs by the minute, and every second one is swallowed as a duplicate.
-    timeline = slots.for_rule(
-        a_rule("@every 30s", whole_seconds=True), identity="a/b", created_us=CREATED_US
-    )
-    assert timeline.count(CREATED_US, CREATED_US + HOUR_US) == 120
-
-
 @pytest.mark.parametrize(
     ("fields", "state", "missed"),
     [
@@ -146,27 +122,3 @@ def test_periods_below_a_minute_are_slots_of_their_own():
 def test_one_shots_in_the_past(fields, state, missed):
     made = planned(a_spec(**fields))
     assert (made.definition.state, made.missed) == (state, missed)
-
-
-def test_start_is_included_and_end_is_not():
-    window = {"start_us": at("2026-03-01 12:00"), "end_us": at("2026-03-01 14:00")}
-    timeline = slots.for_rule(a_rule("0 * * * *", **window), identity="a/b", created_us=0)
-    assert timeline.upcoming(0, 10) == [at("2026-03-01 12:00"), at("2026-03-01 13:00")]
-    every = slots.for_rule(a_rule("@every 45m", **window), identity="a/b", created_us=0)
-    assert [slot - window["start_us"] for slot in every.upcoming(0, 9)] == [
-        minutes * 60_000_000 for minutes in (0, 45, 90)
-    ]
-
-
-@pytest.mark.parametrize("schedule", ["@every 2s", "* * * * *", "0 9,10 * * *"])
-def test_jitter_is_the_same_everywhere_never_early_and_never_at_the_next_slot(schedule):
-    rule = a_rule(schedule, jitter_ms=3_600_000)
-    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
-    again = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
-    upcoming = timeline.upcoming(CREATED_US, 300)
-    assert len(upcoming) == 300
-    for slot_us in upcoming:
-        due = timeline.due_slot(slot_us)
-        assert slot_us <= due.due_us < timeline.next_after(slot_us).slot_us
-        assert again.due_slot(slot_us) == due
-        assert timeline.at_or_before(due.due_us) == slot_us  # a chain knows its slot by its due

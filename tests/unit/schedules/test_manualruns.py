@@ -26,12 +26,6 @@ def all_of(wanted, timeline, cursor=None):
     return list(manualruns.following(wanted, timeline, cursor, whole_seconds=True))
 
 
-def test_the_begin_belongs_to_a_range_and_the_end_does_not():
-    wanted = a_backfill(NOW - 3 * HOUR, NOW)
-    assert all_of(wanted, line()) == [NOW - 3 * HOUR, NOW - 2 * HOUR, NOW - HOUR]
-    assert manualruns.left(wanted, line()) == 3
-
-
 def test_a_slot_after_the_asking_does_not_belong_to_a_range():
     wanted = a_backfill(NOW - HOUR, NOW + 5 * HOUR)
     assert all_of(wanted, line()) == [NOW - HOUR, NOW]

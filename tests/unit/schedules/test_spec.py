@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-import msgspec
 import pytest
 
 from duepoint import errors
 from duepoint.expressions.expression import LAST_US
 from duepoint.schedules import actions
-from tests.support.builders import JOB_TEMPLATE, a_spec, at
+from tests.support.builders import JOB_TEMPLATE, a_spec
 
 JOB = {"jobTemplate": JOB_TEMPLATE}
 
@@ -30,11 +29,6 @@ def test_unset_fields_have_the_documented_values():
     webhook = spec.action.target
     assert (webhook.method, webhook.timeout_seconds, webhook.success) == ("POST", 30, ("2xx",))
     assert webhook.retry == actions.RetryRule()
-
-
-@pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace", "Queue"])
-def test_a_concurrency_policy_is_taken_over(policy):
-    assert a_spec(concurrencyPolicy=policy).rule.policy.concurrency == policy
 
 
 def test_an_empty_concurrency_policy_is_the_default_as_for_a_cronjob():
@@ -76,12 +70,6 @@ def test_a_selector_of_ones_own_is_refused_though_an_api_server_takes_one_that_m
     assert {reason for reason, _, _ in found} == {"InvalidJobTemplate"}
 
 
-def test_what_a_policy_is_given_is_taken_over_and_is_no_timing():
-    queued = a_spec(concurrencyPolicy="Queue", maxConcurrency=3, queueLimit=7).rule
-    assert (queued.policy.max_concurrency, queued.policy.queue_limit) == (3, 7)
-    assert queued.timing == a_spec().rule.timing
-
-
 def test_null_means_absent_everywhere():
     explicit = a_spec(
         timeZone=None,
@@ -100,17 +88,6 @@ def test_null_means_absent_everywhere():
     )
     assert explicit.rule == a_spec().rule
     assert explicit.action.target == a_spec().action.target
-
-
-def test_every_error_is_told_at_once_with_its_field():
-    found = refused(
-        schedule="61 * * * *", jitter="soon", catchUpPolicy="Some", webhook={"url": "ftp://x"}
-    )
-    assert sorted(path for _, path, _ in found) == [
-        "spec.catchUpPolicy",
-        "spec.jitter",
-        "spec.webhook.url",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -155,26 +132,9 @@ def test_a_wrong_field_is_named_with_what_to_write(fields, reason, path, words):
     assert words in found[0][2]
 
 
-def test_neither_schedule_nor_target_is_two_errors():
-    with pytest.raises(errors.InvalidSpec) as caught:
-        a_spec(schedule=None, webhook=None)
-    assert len(caught.value.errors) == 2
-
-
 def test_a_one_shot_in_the_past_is_accepted_because_it_is_complete_not_wrong():
     spec = a_spec(schedule="@at 2020-01-01T00:00:00Z")
     assert spec.rule.timing.schedules == ("@at 2020-01-01T00:00:00Z",)
-
-
-def test_times_become_microseconds_utc():
-    spec = a_spec(startTime="2026-03-02T01:00:00+01:00")
-    assert spec.rule.timing.start_us == at("2026-03-02 00:00:00")
-
-
-def test_the_job_template_is_kept_as_it_was_written():
-    spec = a_spec(**JOB)
-    assert spec.action.target == actions.JobAction(template=JOB_TEMPLATE)
-    assert spec.rule.whole_seconds
 
 
 def test_an_action_comes_back_from_its_blob_with_the_payload_byte_for_byte():
@@ -183,18 +143,6 @@ def test_an_action_comes_back_from_its_blob_with_the_payload_byte_for_byte():
     assert again.target == spec.action.target
     assert json.loads(bytes(again.payload)) == {"b": 1.0, "a": [None, "é"]}
     assert actions.encode(again) == actions.encode(spec.action)
-
-
-@pytest.mark.parametrize(
-    "target",
-    [JOB, {"webhook": {"url": "https://a.example.com"}}, {"stream": {"name": "ticks"}}],
-    ids=["job", "webhook", "stream"],
-)
-def test_an_action_without_payload_comes_back_from_its_blob(target):
-    action = a_spec(**target).action
-    assert actions.decode(actions.encode(action)) == action
-    apart = actions.Action(target=action.target, payload=msgspec.Raw(b""))
-    assert actions.encode(apart) == actions.encode(action)
 
 
 def test_the_target_is_described_by_scheme_and_host_alone():

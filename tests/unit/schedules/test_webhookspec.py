@@ -61,34 +61,6 @@ def test_everything_that_may_be_named_is_kept_by_name():
 
 
 @pytest.mark.parametrize(
-    ("auth", "wanted"),
-    [
-        ({"basic": {"secretRef": {"name": "login"}}}, actions.Basic(secret_name="login")),
-        (
-            {"serviceAccountToken": {"serviceAccountName": "me", "audience": "billing"}},
-            actions.AccountToken(account="me", audience="billing"),
-        ),
-    ],
-)
-def test_the_other_ways_to_say_who_we_are(auth, wanted):
-    assert parsed(auth=auth).auth == wanted
-
-
-@pytest.mark.parametrize("field", ["signing", "auth", "tls", "headers"])
-def test_null_is_absent(field):
-    assert parsed(**{field: None}).is_plain
-
-
-def test_a_plain_webhook_is_stored_as_it_always_was():
-    """Byte for byte: another text would be another blob for every stored schedule."""
-    plain = actions.encode(actions.Action(target=parsed(headers=[{"name": "X-A", "value": "b"}])))
-    assert plain == (
-        b'{"target":{"kind":"webhook","url":"https://a.example/",'
-        b'"headers":[{"name":"X-A","value":"b"}],"success":["2xx"],"retry":{}}}'
-    )
-
-
-@pytest.mark.parametrize(
     ("webhook", "path", "words"),
     [
         (

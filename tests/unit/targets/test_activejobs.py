@@ -41,23 +41,6 @@ async def test_a_job_s_state_is_active_over_or_absent(api):
     }
 
 
-async def test_many_jobs_are_looked_at_in_one_list(api):
-    names = [await make(api, "report", slot) for slot in range(12)]
-    api.requests.clear()
-    states = await ActiveJobs(api).states(NAMESPACE, "report", "uid-of-report", [*names, "gone"])
-    assert [states[name] for name in names] == [JobState.ACTIVE] * 12
-    assert states["gone"] is JobState.ABSENT
-    assert len(api.requests) == 1
-
-
-async def test_a_schedule_s_jobs_are_told_with_their_slots(api):
-    name = await make(api, "report", 7)
-    await make(api, "other")
-    (job,) = await ActiveJobs(api).of_schedule(NAMESPACE, "report", "uid-of-report")
-    assert (job.name, job.slot_us, job.state) == (name, SLOT_US + 7_000_000, JobState.ACTIVE)
-    assert await ActiveJobs(api).of_schedule(NAMESPACE, "report", "another uid") == ()
-
-
 async def test_only_a_running_job_of_the_schedule_is_deleted(api):
     running, ended = await make(api, "report"), await make(api, "report", 1)
     foreign = await make(api, "other")

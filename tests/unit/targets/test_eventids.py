@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 
 import msgspec
 import pytest
@@ -41,19 +40,6 @@ def test_webhook_ids_differ_by_schedule_slot_and_run():
 def test_parts_of_an_id_cannot_be_shifted_into_one_another():
     assert target.webhook_id("a", 11) != target.webhook_id("a\n1", 1)
     assert target.webhook_id("a1", 1) != target.webhook_id("a", 11)
-
-
-def test_the_event_id_is_the_uid_and_the_slot_in_seconds():
-    assert target.event_id("uid", 1_772_366_400_000_000) == "uid-1772366400"
-
-
-def test_a_slot_off_the_second_shows_its_milliseconds():
-    assert target.event_id("uid", 1_772_366_400_050_000) == "uid-1772366400.050"
-
-
-def test_a_manual_run_carries_its_mark():
-    mark = hashlib.sha256(b"run").hexdigest()[:10]
-    assert target.event_id("uid", 1_000_000, "run") == f"uid-1-{mark}"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import jobtarget
 from tests.fakes import fakekubernetes
-from tests.support import builders, firings
+from tests.support import firings
 
 NAME = f"report-{firings.SLOT_US // 1_000_000}"
 SET = points.SetIdentity(uid="0000-set", namespace="default", name="reminders")
@@ -26,33 +26,6 @@ def server():
 async def fire(server, action=None, **changes):
     target = jobtarget.JobTarget(server, clock.SystemClock())
     return await target.fire(firings.a_firing(action or firings.a_job(), **changes))
-
-
-async def test_a_slot_makes_its_job(server):
-    given = await fire(server, payload={"a": 1}, time_zone="Europe/Berlin", trigger="CatchUp")
-
-    assert isinstance(given, outcome.Delivered)
-    assert given.running
-    assert given.job_name == NAME
-    made = server.stored("jobs", "default", NAME)
-    assert made["metadata"]["ownerReferences"][0]["uid"] == builders.UID
-    pod = made["spec"]["template"]["metadata"]["annotations"]
-    assert pod["duepoint.dev/payload"] == '{"a":1}'
-    assert pod["duepoint.dev/trigger"] == "CatchUp"
-    assert pod["duepoint.dev/previous-time"] == "2026-03-01T11:59:00Z"
-
-
-async def test_fired_twice_a_slot_has_one_job_and_both_were_delivered(server):
-    first, second = await fire(server), await fire(server, attempt=2)
-    assert first.job_name == second.job_name == NAME
-    assert isinstance(second, outcome.Delivered)
-    assert len(server.all_stored("jobs")) == 1
-
-
-async def test_a_manual_run_has_a_job_of_its_own(server):
-    regular, manual = await fire(server), await fire(server, run_uid="run")
-    assert regular.job_name != manual.job_name
-    assert len(server.all_stored("jobs")) == 2
 
 
 @pytest.mark.parametrize("owner", [None, SET], ids=["of a Schedule", "of a member"])
@@ -89,31 +62,6 @@ async def test_a_request_without_an_answer_may_come_later(server, error, unanswe
     assert made.may_come_again == unanswered
 
 
-async def test_a_name_taken_by_another_schedule_is_a_conflict_and_left_alone(server):
-    await fire(server, uid="another-uid")
-    given = await fire(server)
-    assert isinstance(given, outcome.Rejected)
-    assert given.reason is Reason.NAME_CONFLICT
-    assert not given.started
-    kept = server.stored("jobs", "default", NAME)
-    assert kept["metadata"]["ownerReferences"][0]["uid"] == "another-uid"
-
-
-async def test_a_full_quota_may_empty(server):
-    server.job_quota["default"] = 0
-    given = await fire(server)
-    assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.QUOTA_EXCEEDED
-    assert not given.started
-
-
-async def test_a_terminating_namespace_is_the_end(server):
-    server.terminating.add("default")
-    given = await fire(server)
-    assert isinstance(given, outcome.Rejected)
-    assert given.reason is Reason.NAMESPACE_TERMINATING
-
-
 @pytest.mark.parametrize(
     "template",
     [
@@ -134,10 +82,4 @@ async def test_a_payload_that_no_job_can_carry_is_not_repeated(server):
     given = await fire(server, payload="x" * 300_000)
     assert isinstance(given, outcome.Rejected)
     assert given.reason is Reason.INVALID_JOB_TEMPLATE
-    assert server.requests == []
-
-
-async def test_nothing_is_sent_after_the_claims_end(server):
-    given = await fire(server, seconds_left=-1)
-    assert isinstance(given, outcome.Retry)
     assert server.requests == []

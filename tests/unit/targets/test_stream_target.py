@@ -50,20 +50,6 @@ def test_an_entry_holds_exactly_these_fields():
     }
 
 
-def test_an_entry_for_another_redis_has_the_same_fields():
-    one = firings.a_firing(firings.a_stream(), run_uid="run")
-    assert streamtarget.entry(one, 0).keys() == fields(entries(run_uid="run")).keys()
-    assert streamtarget.entry(one, 0)["id"] == fields(entries(run_uid="run"))["id"]
-
-
-def test_a_run_has_an_id_of_its_own():
-    assert fields(entries())["id"] != fields(entries(run_uid="run"))["id"]
-
-
-def test_without_a_payload_the_field_is_empty():
-    assert fields(entries())["payload"] == b""
-
-
 @pytest.mark.parametrize(
     ("asked", "kept"),
     [(None, 10_000), (7, 7), (1_000_000, 1_000_000), (1_000_001, 1_000_000)],
@@ -85,9 +71,3 @@ def test_the_queue_appends_nothing_where_streams_of_our_own_are_off():
     action = firings.a_firing(firings.a_stream()).action
     assert a_target().appends(action)
     assert not a_target(ownstreams.OwnStreams(enabled=False)).appends(action)
-
-
-async def test_nothing_is_fired_after_the_claims_end():
-    given = await a_target().fire(firings.a_firing(firings.a_stream(), seconds_left=-1))
-    assert isinstance(given, outcome.Retry)
-    assert not given.started

@@ -32,20 +32,6 @@ def test_an_attempt_has_a_limit_of_its_own(action, seconds):
     assert target.attempt_limit_seconds(actions.Action(target=action)) == seconds
 
 
-def test_a_claim_that_is_kept_alive_leaves_the_attempt_its_own_limit():
-    clock = fakeclock.FakeClock()
-    firing = a_firing(clock, seconds_left=8.0, ends_by_monotonic=clock.monotonic() + 60)
-    assert target.seconds_left(firing, clock) == pytest.approx(30.0)
-
-
-@pytest.mark.parametrize("seconds_left", [0.0, -1.0])
-def test_nothing_starts_after_the_claim_though_the_attempt_might_go_on(seconds_left):
-    clock = fakeclock.FakeClock()
-    later = clock.monotonic() + 60
-    firing = a_firing(clock, seconds_left=seconds_left, ends_by_monotonic=later)
-    assert target.seconds_left(firing, clock) == 0.0
-
-
 def limits(action, *, deadline_us=None):
     firing = firings.a_firing(action, due_us=firings.SLOT_US + 5)
     return target.retry_limits(firing, deadline_us)

@@ -162,22 +162,6 @@ async def test_one_slow_delivery_does_not_take_the_room_of_its_whole_batch(place
     assert len(place.target.fired) == 40
 
 
-async def test_a_slot_that_too_many_retries_crowd_out_is_told_as_failed(place, monkeypatch):
-    monkeypatch.setattr(messages, "OPEN_RETRIES", 2)
-    retry = actions.RetryRule(initial_backoff_us=3_600 * SECOND, max_backoff_us=3_600 * SECOND)
-    webhook = actions.WebhookAction(url="https://hooks.example.com/x", retry=retry)
-    known = await place.arm(every("10s"), actions.Action(target=webhook))
-    place.target.always_reply(UNREACHABLE)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(41)
-    failed = [event for event in await place.events() if event.state is RunState.FAILED]
-    assert [event.slot_us for event in failed] == [NOON + 10 * SECOND, NOON + 20 * SECOND]
-    assert {event.settled_us for event in failed} == {event.slot_us for event in failed}
-    letters = [one for shard in place.queue.shards.values() for one in shard.dead]
-    assert [letter.entry["uid"] for letter in letters] == [known.uid] * 2
-    assert {letter.entry["reason"] for letter in letters} == {Reason.NETWORK}
-
-
 # -- clocks and logs -------------------------------------------------------------------------------
 
 
@@ -194,26 +178,6 @@ def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
 
 
 # -- judged as of the first claim ------------------------------------------------------------------
-
-
-async def test_a_rolling_restart_misses_no_slot_that_was_claimed_on_time(place):
-    """Under catchUpPolicy None, thirty seconds in the queue of a worker that then has to go."""
-    strict = a_rule("@every 10m", policy={"catch_up": "None", "deadline_seconds": 20})
-    for name in ("tried", "waits"):
-        await place.arm(every("10m", rule=strict, uid=name, name=name), SLOW)
-    place.target.hold()
-    leaving = place.a_worker("leaving", concurrency=1)
-    async with place.working(leaving):
-        await place.clock.advance(600 + 30)
-        assert len(place.target.fired) == 1
-        async with place.working(place.a_worker("staying")):
-            leaving.drain()
-            await place.clock.advance(1.0)
-            assert {firing.name for firing in place.target.fired} == {"tried", "waits"}
-            place.target.let_go()
-            await place.clock.advance(1.0)
-    ended = {event.state for event in await place.events()} - {RunState.RUNNING, RunState.PENDING}
-    assert ended == {RunState.SUCCEEDED}
 
 
 async def test_workers_that_die_in_recovery_run_no_slot_that_the_policy_refuses(place):

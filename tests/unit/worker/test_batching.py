@@ -145,28 +145,6 @@ def test_overdue_slots_that_are_appended_together_are_those_that_would_be_alone(
         assert (first.slot_us, first.following.due_us) == (due_us, batch.following[0])
 
 
-def _row_of(number, policy, schedule="@every 1s"):
-    return a_definition(
-        schedule, created_us=CREATED + number, name=f"s-{number}", generation=number + 1,
-        uid=f"6f1c9a34-0000-4000-8000-{number:012}", rule=a_rule(schedule, policy=policy),
-    )  # fmt: skip
-
-
-def test_a_claim_becomes_a_bounded_number_of_slots():
-    known = [_row_of(number, {"catch_up": "All", "catch_up_limit": 1_000}) for number in range(500)]
-    chains = [points.chain(one.id, one.timing_version, NOON + n) for n, one in enumerate(known)]
-    (batch,) = _batches(known, chains, NOON + 900 * SECOND, limit_us=0)
-    assert (len(batch.members), batch.points) == (2_000, 500)
-    assert batch.slots_us[:4] == [NOON + n * SECOND for n in range(4)]
-    assert batch.following[3] == NOON + 4 * SECOND  # it is due again at once
-
-
-def test_a_slot_that_is_on_time_is_fired_together():
-    known = _known("* * * * *", {})
-    chain = points.chain(known.id, known.timing_version, NOON)
-    assert _together(known, chain, NOON + 1000)
-
-
 @pytest.mark.parametrize(
     "rule",
     [

@@ -40,15 +40,6 @@ async def told(place):
     return [(one.state, one.reason, one.message) for one in await place.events()]
 
 
-async def test_a_check_that_finds_everything_is_told_once_and_fires_nothing(place):
-    await armed(place)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(100)
-    assert await told(place) == [(RunState.CHECKED, "", "")]
-    assert place.target.fired == []
-    assert len(place.target.checked) == 1
-
-
 async def test_what_is_missing_is_looked_for_every_30_seconds_until_it_appears(place):
     await armed(place)
     place.target.found = MISSING
@@ -86,18 +77,3 @@ async def test_a_check_of_an_older_generation_says_nothing(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(100)
     assert [one.generation for one in await place.events()] == [2]
-
-
-async def test_a_worker_killed_in_a_check_leaves_it_to_others(place):
-    await armed(place)
-
-    async def hang(_firing):
-        await place.clock.sleep(1000)
-
-    usual, place.target.check = place.target.check, hang
-    async with place.working(place.a_worker("first")):
-        await place.clock.advance(1)
-    place.target.check = usual
-    async with place.working(place.a_worker("second")):
-        await place.clock.advance(12)
-    assert await told(place) == [(RunState.CHECKED, "", "")]

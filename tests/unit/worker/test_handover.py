@@ -8,12 +8,11 @@ import pytest
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
 from duepoint.runs.run import RunState
-from duepoint.schedules import actions, points
+from duepoint.schedules import actions
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
-from tests.support import virtualqueue
 from tests.support.builders import a_definition, a_rule, at
-from tests.support.workplace import EPOCH, a_workplace
+from tests.support.workplace import a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -43,22 +42,6 @@ async def _place(count, action):
 def _entries(place):
     (entries,) = place.queue.stream_entries.values()
     return entries
-
-
-async def test_each_slot_of_a_burst_has_one_entry_and_one_event(place):
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(125)
-    wanted = sorted(
-        f"6f1c9a34-0000-4000-8000-{number:012}-{(NOON // SECOND) + minute * 60}"
-        for number in range(COUNT)
-        for minute in (1, 2)
-    )
-    assert sorted(entry["id"] for entry in _entries(place)) == wanted
-    events = await place.events()
-    assert len(events) == 2 * COUNT
-    assert {event.state for event in events} == {RunState.SUCCEEDED}
-    assert all(event.message == "added to stream ticks" for event in events)
-    assert {event.settled_us for event in events} == {NOON + 60 * SECOND, NOON + 120 * SECOND}
 
 
 async def test_the_entry_of_a_batch_says_what_the_entry_of_one_says(place):
@@ -104,17 +87,6 @@ async def test_on_a_cluster_entries_go_in_before_their_points_are_settled(place,
     assert {event.message.partition(" ")[0] for event in events} == {"entry"}
 
 
-async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):
-    (shard, *_) = place.queue.shards.values()
-    gone, deleted = shard.definitions.popitem()
-    names = place.queue.index.shard(shard.number)
-    virtualqueue.look("HDEL", names.bucket_of(gone, place.queue.index.buckets), gone)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(61)
-    assert len(_entries(place)) == COUNT - 1
-    assert deleted.uid not in {entry["schedule_id"] for entry in _entries(place)}
-
-
 FEW = 100
 
 
@@ -135,52 +107,6 @@ async def _behind(monkeypatch, *, count=FEW, payload=b"null", **policy):
         await place.arm(known, action)
     await place.clock.advance(BEHIND + 0.5)
     return place
-
-
-async def _check_caught_up(place, *, count=FEW, number=BEHIND):
-    """Each chain has its entries in their order, once each, and as many events."""
-    found = {}
-    for entry in _entries(place):
-        found.setdefault(entry["schedule_id"], []).append(int(entry["slot"]))
-    first = NOON // SECOND + 1
-    assert len(found) == count
-    assert all(slots == list(range(first, first + number)) for slots in found.values())
-    assert {entry["attempt"] for entry in _entries(place)} == {"1"}
-    events = [event for event in await place.events() if event.state is RunState.SUCCEEDED]
-    assert sorted((event.uid, event.slot_us) for event in events) == sorted(
-        (uid, slot * SECOND) for uid, slots in found.items() for slot in slots
-    )
-
-
-async def _counted(place, monkeypatch):
-    """The entries of each script, and how often a chain was split."""
-    scripts, deliver = [], place.queue.settlements.deliver
-    splits, split = [], place.queue.settlements.split
-
-    async def counted(claim, settlement, *entries):
-        scripts.append([len(group.members) for group in entries])
-        return await deliver(claim, settlement, *entries)
-
-    async def counted_split(claim, wanted):
-        splits.append(len(wanted))
-        return await split(claim, wanted)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
-    monkeypatch.setattr(place.queue.settlements, "split", counted_split)
-    return scripts, splits
-
-
-async def test_overdue_slots_of_a_chain_go_in_together(monkeypatch):
-    place = await _behind(monkeypatch)
-    scripts, splits = await _counted(place, monkeypatch)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(0.3)
-    await _check_caught_up(place)
-    assert {entry["trigger"] for entry in _entries(place)} == {"CatchUp"}
-    assert splits == []
-    assert sum(map(sum, scripts)) == FEW * BEHIND
-    assert len(scripts) <= FEW * BEHIND // 300 + 2 * len(place.queue.shards)
-    assert max(map(sum, scripts)) <= 300
 
 
 async def test_overdue_slots_that_a_stream_refuses_are_tried_again_one_by_one(monkeypatch):
@@ -208,25 +134,6 @@ async def test_overdue_slots_that_a_stream_refuses_are_tried_again_one_by_one(mo
         for number in range(FEW)
         for slot in range(BEHIND + 59)
     }
-
-
-async def test_overdue_slots_of_a_deleted_schedule_do_not_fire(monkeypatch):
-    place = await _behind(monkeypatch)
-    deliver, gone = place.queue.settlements.deliver, []
-
-    async def after_a_deletion(claim, settlement, *entries):
-        if not gone:
-            shard = place.queue.shards[claim.shard]
-            schedule_id = points.ScheduleId(entries[0].members[0][:8])
-            gone.append(shard.definitions[schedule_id])
-            await place.queue.writer.remove(schedule_id, gone[0].uid, gone[0].namespace, EPOCH)
-        return await deliver(claim, settlement, *entries)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", after_a_deletion)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(0.3)
-    assert gone[0].uid not in {entry["schedule_id"] for entry in _entries(place)}
-    await _check_caught_up(place, count=FEW - 1)
 
 
 async def test_once_a_claim_is_lost_no_other_script_of_it_is_sent(monkeypatch):

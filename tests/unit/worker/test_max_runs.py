@@ -10,7 +10,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import State
 from tests.support.builders import JOB_TEMPLATE, a_definition, a_rule, at
-from tests.support.workplace import LEASE_SECONDS, WEBHOOK, a_workplace
+from tests.support.workplace import WEBHOOK, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -53,16 +53,6 @@ async def test_a_slot_whose_job_was_refused_takes_no_run(place):
     assert (await place.definition(known)).started == 2
 
 
-async def test_a_failed_delivery_is_a_run_however_often_it_is_tried(place):
-    known = await limited(place, 2, jobs=False)
-    place.target.reply(UNREACHABLE, UNREACHABLE)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(100)
-    first, second = NOON + 10 * SECOND, NOON + 20 * SECOND
-    assert sorted(place.slots_fired()) == [first, first, first, second]
-    assert (await place.definition(known)).started == 2
-
-
 async def test_of_overdue_slots_no_more_are_caught_up_than_runs_are_left(place):
     known = await limited(place, 3, policy={"catch_up": "All"})
     await place.clock.advance(100)
@@ -73,18 +63,6 @@ async def test_of_overdue_slots_no_more_are_caught_up_than_runs_are_left(place):
     skipped = [event for event in events if event.state is RunState.SKIPPED]
     assert [(event.count, event.reason) for event in skipped] == [(7, Reason.MAX_RUNS)]
     assert (await place.definition(known)).state is State.COMPLETED
-
-
-async def test_a_worker_that_dies_between_job_and_settlement_costs_no_run(place):
-    known = await limited(place, 2)
-    place.target.hold()
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-    place.target.let_go()
-    async with place.working(place.a_worker("worker-b")):
-        await place.clock.advance(LEASE_SECONDS + 50)
-    assert len(set(place.slots_fired())) == 2
-    assert (await place.definition(known)).started == 2
 
 
 async def test_a_slow_target_does_not_make_further_slots_start(place):

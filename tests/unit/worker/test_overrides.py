@@ -40,36 +40,11 @@ async def wanted(place, *, payload=PAYLOAD, signature=None, state=definition.Sta
     return known
 
 
-async def test_a_run_by_hand_fires_a_suspended_schedule_with_its_own_payload(place):
-    await wanted(place)
-    async with place.working(place.a_worker()):
-        (firing,) = await place.target.wait_until_fired(1)
-    assert bytes(firing.action.payload) == PAYLOAD
-    assert (firing.slot_us, firing.trigger, firing.run_uid) == (SLOT, "Manual", "run")
-
-
-async def test_without_a_payload_of_its_own_it_is_given_the_schedules(place):
-    await wanted(place, payload=b"", signature="")
-    async with place.working(place.a_worker()):
-        (firing,) = await place.target.wait_until_fired(1)
-    assert bytes(firing.action.payload) == b""
-
-
 async def test_a_payload_that_no_operator_of_ours_wrote_is_never_handed_on(place):
     await wanted(place, signature="forged")
     async with place.working(place.a_worker()):
         await place.clock.advance(100)
     assert place.target.fired == []
-
-
-async def test_what_became_of_it_is_told_with_its_scheduled_run(place):
-    await wanted(place)
-    async with place.working(place.a_worker()):
-        await place.target.wait_until_fired(1)
-        await place.clock.advance(1)
-    (event,) = await place.events()
-    assert (event.state, event.trigger, event.run_uid) == (RunState.SUCCEEDED, "Manual", "run")
-    assert event.settled_us == 0
 
 
 async def test_an_entry_whose_slot_was_withdrawn_is_not_added_and_its_scheduled_run_is_told(

@@ -11,7 +11,7 @@ from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker import planning, runlimits
+from duepoint.worker import planning
 from tests.support.builders import UID, a_definition, a_rule, at
 
 NOON = at("2026-03-01 12:00:00")
@@ -51,17 +51,6 @@ def assign(claim, *known) -> planning.Plan:
     return planning.plan(claim, {one.id: one for one in known}, attempt_limit_us=lambda _: LIMIT_US)
 
 
-def test_a_slot_on_time_is_tried_and_its_chain_knows_where_to_go():
-    known = a_definition("*/5 * * * *")
-    work = assign(a_claim(chain_of(known)), known)
-    ((attempt,),) = work.attempts
-    assert (attempt.slot_us, attempt.number, attempt.trigger) == (NOON, 1, "Schedule")
-    assert attempt.following.slot_us == at("2026-03-01 12:05")
-    assert attempt.previous_us == at("2026-03-01 11:55")
-    assert not work.splits
-    assert not work.settlement.finished
-
-
 def test_a_chain_whose_next_slot_comes_before_a_slow_target_answers_moves_on_first():
     known = a_definition("* * * * * *")
     chain = chain_of(known)
@@ -74,53 +63,6 @@ def test_a_chain_whose_next_slot_comes_before_a_slow_target_answers_moves_on_fir
     assert attempt.point == planning.slots[0].point
 
 
-def test_several_overdue_slots_are_planned_oldest_first_and_made_in_order():
-    known = a_definition(rule=a_rule("*/5 * * * *", policy={"catch_up": "All"}))
-    work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:12")), known)
-    (group,) = work.attempts
-    assert [attempt.slot_us for attempt in group] == [
-        at("2026-03-01 12:00"),
-        at("2026-03-01 12:05"),
-        at("2026-03-01 12:10"),
-    ]
-    assert {attempt.trigger for attempt in group} == {"CatchUp"}
-    assert work.splits[0].next_due_us == at("2026-03-01 12:15")
-    (opened,) = work.opened
-    assert (opened.state, opened.slot_us, opened.more_us) == (
-        RunState.PENDING,
-        at("2026-03-01 12:00"),
-        (at("2026-03-01 12:05"), at("2026-03-01 12:10")),
-    )
-
-
-def test_slots_that_are_not_chosen_are_told_and_counted():
-    known = a_definition("*/5 * * * *")
-    work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:12")), known)
-    (event,) = work.settlement.events
-    assert (event.state, event.reason, event.count) == (
-        RunState.MISSED,
-        Reason.CATCH_UP_POLICY,
-        2,
-    )
-    assert event.settled_us == at("2026-03-01 12:05")
-    assert event.since_us == at("2026-03-01 12:00")
-
-
-def test_a_chain_without_a_slot_to_run_goes_on():
-    known = a_definition(rule=a_rule("*/5 * * * *", policy={"catch_up": "None"}))
-    work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:02")), known)
-    assert not work.attempts
-    assert [due_us for _, due_us in work.settlement.chains] == [at("2026-03-01 12:05")]
-
-
-def test_a_missed_one_shot_ends_its_schedule_with_a_word():
-    known = a_definition(rule=a_rule("@at 2026-03-01T12:00:00Z", policy={"deadline_seconds": 5}))
-    work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:01")), known)
-    assert work.settlement.ended == [chain_of(known).member]
-    assert [event.state for event in work.settlement.events] == [RunState.MISSED, RunState.MISSED]
-    assert work.settlement.events[-1].completed
-
-
 def test_what_a_schedulerun_wanted_of_a_deleted_schedule_is_reported_as_not_run():
     """It saw its slot in a worker's hand, and waits for the worker's word."""
     known = a_definition("*/5 * * * *")
@@ -131,16 +73,6 @@ def test_what_a_schedulerun_wanted_of_a_deleted_schedule_is_reported_as_not_run(
     (news,) = work.settlement.events
     assert (news.run_uid, news.slot_us, news.attempts) == ("run-uid", NOON, 2)
     assert (news.state, news.reason) == (RunState.PENDING, Reason.DELETED)
-
-
-def test_a_deleted_schedule_never_fires_its_claimed_point():
-    known = a_definition("*/5 * * * *")
-    chain = chain_of(known)
-    work = assign(a_claim(chain, occurrence_of(known, PointKind.RETRY)))
-    assert not work.attempts
-    assert chain.member in work.settlement.finished
-    assert len(work.settlement.finished) == 2
-    assert not work.settlement.chains
 
 
 @pytest.mark.parametrize(
@@ -165,13 +97,6 @@ def test_an_edit_of_the_timing_supersedes_regular_slots_but_not_their_retries(ki
         assert work.attempts[0][0].definition.generation == 2
     else:
         assert work.settlement.events[0].state is RunState.SUPERSEDED
-
-
-def test_a_suspended_schedule_fires_no_chain_point():
-    known = a_definition("*/5 * * * *", state=definition.State.SUSPENDED)
-    work = assign(a_claim(chain_of(known)), known)
-    assert not work.attempts
-    assert work.settlement.finished
 
 
 def test_a_slot_claimed_on_time_runs_again_after_a_death_however_late_it_is_by_then():
@@ -221,33 +146,6 @@ def test_what_fell_due_since_the_first_claim_is_left_to_the_next_one():
     assert work.splits[0].next_due_us == NOON + 1_000_000
 
 
-def test_a_retry_goes_on_with_its_number_and_its_first_time():
-    known = a_definition("*/5 * * * *")
-    point = occurrence_of(known, PointKind.RETRY, slot_us=at("2026-03-01 11:00"))
-    record = messages.OccurrenceRecord(attempt=3, first_try_us=77, trigger="CatchUp")
-    work = assign(a_claim(point, records={point.member: record}), known)
-    ((attempt,),) = work.attempts
-    assert (attempt.number, attempt.first_try_us, attempt.trigger) == (4, 77, "CatchUp")
-    assert attempt.slot_us == at("2026-03-01 11:00")
-
-
-def test_a_retry_and_the_next_slot_of_one_schedule_do_not_wait_for_one_another():
-    known = a_definition("*/5 * * * *")
-    retry = occurrence_of(known, PointKind.RETRY, slot_us=at("2026-03-01 11:00"))
-    work = assign(a_claim(retry, chain_of(known)), known)
-    assert [len(group) for group in work.attempts] == [1, 1]
-
-
-def test_a_poisonous_slot_is_buried_and_its_schedule_goes_on():
-    known = a_definition("*/5 * * * *")
-    work = assign(a_claim(chain_of(known), reclaimed=4, alone=3), known)
-    (letter,) = work.settlement.dead
-    assert letter.entry["reason"] == Reason.POISON
-    assert letter.member == b""
-    assert [due_us for _, due_us in work.settlement.chains] == [at("2026-03-01 12:05")]
-    assert not work.attempts
-
-
 @pytest.mark.parametrize("kind", [PointKind.CHAIN, PointKind.RETRY], ids=["chain", "retry"])
 def test_a_one_off_whose_slot_is_poisonous_stays_with_its_dead_letter(kind):
     known = a_definition(
@@ -262,29 +160,6 @@ def test_a_one_off_whose_slot_is_poisonous_stays_with_its_dead_letter(kind):
     (letter,) = work.settlement.dead
     assert letter.entry["reason"] == Reason.POISON
     assert work.settlement.leaving == [(known.id, messages.Leaving.DEAD)]
-
-
-def test_members_of_no_known_format_go_to_the_dead_letters():
-    work = assign(a_claim(unknown_members=((b"junk", 5.0),)))
-    assert [letter.member for letter in work.settlement.dead] == [b"junk"]
-
-
-def test_a_slot_that_waited_is_tried_for_the_first_time_however_often_it_was_put_off():
-    known = a_definition("*/5 * * * *")
-    point = occurrence_of(known, PointKind.QUEUED)
-    record = messages.OccurrenceRecord(attempt=7, trigger="CatchUp")
-    (group,) = assign(a_claim(point, records={point.member: record}), known).attempts
-    assert (group[0].number, group[0].trigger, group[0].is_retry) == (1, "CatchUp", False)
-
-
-@pytest.mark.parametrize("policy", ["Forbid", "Replace", "Queue"])
-def test_a_chain_whose_slots_a_policy_judges_moves_on_before_anything_is_tried(policy):
-    known = a_definition("*/5 * * * *", rule=a_rule("*/5 * * * *", policy={"concurrency": policy}))
-    work = assign(a_claim(chain_of(known)), known)
-    (group,) = work.attempts
-    assert [one.point.kind for one in group] == [PointKind.PLANNED]
-    assert not group[0].begins_first
-    assert work.opened[0] is not None
 
 
 @pytest.mark.parametrize("kind", [PointKind.MANUAL, PointKind.BACKFILL])
@@ -326,15 +201,6 @@ def everything():
     )
 
 
-def test_a_chain_far_behind_runs_a_part_and_stays_due(everything):
-    work = assign(_overdue(everything, 2_000), everything)
-    (split,) = work.splits
-    assert len(split.slots) == runlimits.MOST_PLANNED
-    last = split.slots[-1].point.slot_us
-    assert split.next_due_us == last + MINUTE_US
-    assert [event for event in work.settlement.events if event.state is RunState.MISSED] == []
-
-
 def test_look_by_look_every_slot_is_run_once(everything):
     chain = chain_of(everything)
     now = chain.due_us + 1_699 * MINUTE_US
@@ -363,9 +229,3 @@ def test_what_the_limit_leaves_out_is_told_of_once():
         ran += len(split.slots)
         chain = points.chain(chain.schedule_id, chain.timing_version, split.next_due_us)
     assert (ran, missed) == (600, 400)
-
-
-def test_many_chains_share_what_a_claim_may_become(everything):
-    work = assign(_overdue(everything, 100, count=50), everything)
-    assert sum(len(one.slots) for one in work.splits) == runlimits.MOST_PLANNED
-    assert {len(one.slots) for one in work.splits} == {10}

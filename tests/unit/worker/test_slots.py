@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -102,70 +101,3 @@ async def enter(given, namespace, times=1):
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits is put off soon; for tests in which it does not matter how soon."""
     monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.01)
-
-
-@pytest.fixture
-def in_a_lull(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests on the real clock, which begin at any time of a second."""
-    monkeypatch.setattr(slots.clocks, "seconds_to_lull", lambda _now_us, **_: 0.0)
-
-
-async def test_two_namespaces_that_hang_leave_a_third_one_its_places(
-    little_patience, in_a_lull, monkeypatch
-):
-    given = places()
-    for namespace in ("hostile", "worse"):
-        got = await enter(given, namespace, 256)
-        assert any(got)
-    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 60.0)
-    begun = time.monotonic()
-    assert await enter(given, "quiet", 8) == [0.0] * 8
-    assert time.monotonic() - begun < pace.PATIENCE_SECONDS / 2
-
-
-class Requesting:
-    """Requests that stay open until they are answered."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
-        self.places = slots.ReceiverSlots(clock, 256)
-        self.begun: list[tuple[str, float]] = []
-        self.answer = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def begin(self, namespace: str, count: int) -> None:
-        self._tasks += [asyncio.create_task(self._one(namespace)) for _ in range(count)]
-        await self.clock.advance(0)
-
-    async def _one(self, namespace: str) -> None:
-        async with self.places.turn(namespace) as seconds:
-            if not seconds:
-                self.begun.append((namespace, self.clock.now_us() % 1_000_000 / 1e6))
-                await self.answer.wait()
-
-    def count(self, namespace: str) -> int:
-        return sum(each == namespace for each, _ in self.begun)
-
-    async def end(self) -> None:
-        self.answer.set()
-        await asyncio.gather(*self._tasks)
-        assert not self.places._begun
-
-
-@pytest.mark.parametrize(
-    ("is_open", "seconds", "waits"), [(32, 1.0, True), (32, 0.0, False), (31, 1.0, False)]
-)
-async def test_a_namespace_whose_receivers_hang_begins_after_the_others(is_open, seconds, waits):
-    clock = FakeClock(DEFAULT_START_US)
-    asking = Requesting(clock)
-    await asking.begin("hostile", is_open)
-    await clock.advance(seconds)
-    await asking.begin("hostile", 3)
-    await asking.begin("quiet", 1)
-    assert asking.count("quiet") == 1
-    assert asking.count("hostile") - is_open == (0 if waits else 3)
-    await clock.advance(0.15)
-    assert asking.count("hostile") - is_open == 3
-    await asking.begin("hostile", 2)  # a later part of the second is anybody's
-    assert asking.count("hostile") - is_open == 5
-    await asking.end()

@@ -63,43 +63,6 @@ async def test_a_slot_that_ends_workers_takes_no_slow_neighbour_along(workers):
     assert _buried(place) == {"poison"}
 
 
-@pytest.mark.parametrize("is_busy", [False, True], ids=["otherwise idle", "busy all the time"])
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_delivery_that_takes_a_minute_is_not_buried_beside_what_ends_workers(
-    workers, is_busy
-):
-    """Each alone in its claim, and both lost together again and again."""
-    place = await a_workplace()
-    for name in ("poison", "minute"):
-        known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON, uid=name, name=name)
-        await place.arm(known, SLOW)
-    await place.clock.advance(3590)
-    if is_busy:
-        for number in range(5):
-            name = f"often-{number}"
-            now_us = place.clock.now_us() + number * 300_000
-            await place.arm(
-                a_definition(
-                    "@every 2s", created_us=now_us, not_before_us=now_us, uid=name, name=name
-                )
-            )
-    await place.clock.advance(10)
-    delivered, staff, deaths = set(), {}, 0
-    while "minute" not in delivered or not _buried(place):
-        while len(staff) < workers:
-            place.target = Deadly(place.clock, delivered, {"minute": 60.0})
-            worker = place.a_worker(f"w{deaths}-{len(staff)}", concurrency=100)
-            staff[asyncio.create_task(worker.run())] = place.target
-        await place.clock.advance(0.1)
-        for task in [task for task, one in staff.items() if one.died]:
-            del staff[task]
-            await _kill(place, [task])
-            deaths += 1
-            assert deaths < 20
-    await _kill(place, staff)
-    assert _buried(place) == {"poison"}
-
-
 async def test_fresh_points_do_not_wait_for_those_in_doubt(place_of_dead):
     place = place_of_dead
     place.target.hold()

@@ -58,23 +58,6 @@ async def test_each_attempt_is_a_span_below_that_of_its_slot(place, kept):
     assert slot.attributes["duepoint.schedule.name"] == known.name
 
 
-async def test_what_is_handed_on_names_the_span_of_the_attempt(place, kept):
-    await place.arm(every())
-    place.target.reply(UNREACHABLE)
-    async with place.working(place.a_worker(traces=AttemptTraces(kept.append))):
-        await place.clock.advance(19)
-    handed = [spans.span_id_of(firing.traceparent) for firing in place.target.fired]
-    assert handed == [span.span_id for span in kept[:2]]
-    assert all(firing.traceparent.endswith("-01") for firing in place.target.fired)
-
-
-async def test_without_traces_nothing_is_handed_on(place):
-    await place.arm(every())
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-    assert [firing.traceparent for firing in place.target.fired] == [""]
-
-
 def end(traces, firing, answer=GONE, **changes) -> None:
     values = {"started_us": SLOT, "ended_us": SLOT + 5, "first_try_us": 0, "is_over": True}
     traces.end(firing, answer, **{**values, **changes})

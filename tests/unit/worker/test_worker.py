@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from duepoint import telemetry
-from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, definition
 from duepoint.schedules.conditions import Reason
-from tests.support.builders import a_definition, a_rule, at
-from tests.support.workplace import EPOCH, LEASE_SECONDS, a_workplace
+from tests.support.builders import a_definition, at
+from tests.support.workplace import LEASE_SECONDS, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -29,24 +25,6 @@ def every(period: str = "10s", **changes) -> definition.Definition:
 @pytest.fixture
 async def place():
     return await a_workplace()
-
-
-async def test_each_slot_fires_once_and_at_its_time(place):
-    await place.arm(every("10s"))
-    async with place.working(place.a_worker()):
-        await place.clock.advance(35)
-    assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (1, 2, 3)]
-    events = await place.events()
-    assert [event.state for event in events] == [RunState.SUCCEEDED] * 3
-    assert [event.started_us for event in events] == place.slots_fired()
-
-
-async def test_a_schedule_armed_while_all_sleep_wakes_them(place):
-    async with place.working(place.a_worker()):
-        await place.clock.advance(5)
-        await place.arm(every("10s"))
-        await place.clock.advance(5.001)
-    assert place.slots_fired() == [NOON + 10 * SECOND]
 
 
 async def test_a_worker_that_rests_for_hours_fires_what_comes_then(place):
@@ -71,17 +49,6 @@ async def test_a_slow_delivery_delays_no_later_slot(place):
     events = await place.events()
     ended = [event.slot_us for event in events if event.state is RunState.SUCCEEDED]
     assert ended == [NOON + n * SECOND for n in (1, 2, 3, 4)]
-
-
-async def test_a_failed_delivery_is_tried_again_while_the_chain_goes_on(place):
-    await place.arm(every("10s"))
-    place.target.reply(UNREACHABLE)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(21)
-    first, second = NOON + 10 * SECOND, NOON + 20 * SECOND
-    assert place.slots_fired() == [first, first, second]
-    attempts = [firing.attempt for firing in place.target.fired]
-    assert attempts == [1, 2, 1]
 
 
 def results_of(known, result):
@@ -131,23 +98,6 @@ async def test_a_bug_in_a_target_is_one_slots_trouble(place):
     }
 
 
-async def test_a_killed_worker_loses_nothing_and_its_slot_is_taken_over_at_lease_end(place):
-    await place.arm(every("60s"))
-    place.target.hold()
-    async with place.working(place.a_worker("doomed")) as (task,):
-        await place.clock.advance(60)
-        assert len(place.target.fired) == 1
-        place.queue.available = False  # killed: not even a goodbye reaches Redis
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        place.queue.available = True
-    place.target.let_go()
-    async with place.working(place.a_worker("heir")):
-        await place.clock.advance(LEASE_SECONDS + 0.5)
-    assert place.slots_fired() == [NOON + 60 * SECOND] * 2
-    assert [event.state for event in await place.events()] == [RunState.SUCCEEDED]
-
-
 async def test_a_long_delivery_keeps_its_claim(place):
     webhook = actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=60)
     await place.arm(every("120s"), actions.Action(target=webhook))
@@ -192,53 +142,3 @@ async def test_what_cannot_finish_in_the_grace_period_is_given_back_at_once(plac
     async with place.working(place.a_worker("heir")):
         await place.clock.advance(0.01)
     assert place.slots_fired() == [NOON + 300 * SECOND] * 2
-
-
-async def test_a_delete_between_claim_and_fire_is_obeyed(place):
-    known = await place.arm(every("10s"))
-    async with place.working(place.a_worker()):
-        await place.clock.advance(9)
-        await place.queue.writer.remove(known.id, known.uid, known.namespace, EPOCH)
-        await place.clock.advance(30)
-    assert place.slots_fired() == []
-
-
-async def test_an_edit_is_used_by_the_very_next_attempt(place):
-    known = await place.arm(every("10s"))
-    edited = actions.Action(target=actions.WebhookAction(url="https://new.example.com/"))
-    async with place.working(place.a_worker()):
-        await place.clock.advance(15)
-        blob = actions.encode(edited)
-        newer = msgspec.structs.replace(
-            known, generation=2, target=place.queue.signed_blobs.digest(known.namespace, blob)
-        )
-        arming = messages.Arming(definition=newer, due_us=None, keep_chain=True)
-        await place.queue.writer.upsert([(arming, blob)], EPOCH)
-        await place.clock.advance(6)
-    urls = [firing.action.target.url for firing in place.target.fired]
-    assert urls == ["https://hooks.example.com/x", "https://new.example.com/"]
-    assert [firing.generation for firing in place.target.fired] == [1, 2]
-
-
-async def test_an_outage_of_redis_is_waited_out_and_then_caught_up(place):
-    await place.arm(every("10s", rule=a_rule("@every 10s", policy={"catch_up": "All"})))
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        place.queue.available = False
-        await place.clock.advance(30)
-        assert place.health.troubles()
-        place.queue.available = True
-        await place.clock.advance(5)
-        assert not place.health.troubles()
-    assert sorted(set(place.slots_fired())) == [NOON + n * 10 * SECOND for n in (1, 2, 3, 4)]
-
-
-async def test_a_completed_one_shot_leaves_a_completed_definition_and_no_point(place):
-    known = await place.arm(
-        a_definition("@at 2026-03-01T12:00:10Z", created_us=NOON, not_before_us=NOON)
-    )
-    async with place.working(place.a_worker()):
-        await place.clock.advance(20)
-    assert (await place.definition(known)).state is definition.State.COMPLETED
-    assert all(not shard.members for shard in place.queue.shards.values())
-    assert (await place.events())[0].completed

@@ -28,23 +28,6 @@ async def run_slot(world: World, made, slot_us: int) -> str:
     return name
 
 
-async def test_a_running_job_is_active_and_its_end_is_the_end_of_the_run():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(2)
-        assert world.status()["activeCount"] == 1
-        assert world.status()["active"][0]["name"] == name
-        assert world.status()["lastRun"]["outcome"] == "Running"
-        await world.clock.advance(20)
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(2)
-        assert "activeCount" not in world.status()
-        assert world.status()["lastRun"]["outcome"] == "Succeeded"
-        assert world.status()["lastSuccessfulTime"] == "2026-03-01T12:05:22Z"
-        assert world.status()["runs"]["succeeded"] == 1
-
-
 async def test_a_watch_that_is_too_old_lists_again_and_counts_nothing_twice():
     async with World().leader() as world:
         made = await world.apply_job()
@@ -77,16 +60,6 @@ def test_the_oldest_beyond_each_limit_go():
     listed += [finished(slot, succeeded=False) for slot in (7, 6)]
     policy = Policy(successful_limit=3, failed_limit=1)
     assert [job.slot_us for job in history.excess(listed, policy, ENDED)] == [1, 2, 6]
-
-
-def test_a_limit_of_zero_keeps_none():
-    policy = Policy(successful_limit=0, failed_limit=0)
-    assert len(history.excess([finished(1)], policy, ENDED)) == 1
-
-
-def test_a_job_above_the_watermark_stays():
-    policy = Policy(successful_limit=0)
-    assert history.excess([finished(101)], policy, ENDED) == ()
 
 
 def test_a_job_of_an_open_slot_stays_though_later_ones_go():
@@ -149,16 +122,6 @@ async def test_a_job_stays_until_the_status_tells_how_it_ended():
         await world.clock.advance(300)
         counts = world.status()["runs"]
         assert (counts["started"], counts["succeeded"], counts["failed"]) == (1, 1, 0)
-        assert world.api.all_stored("jobs") == []
-
-
-async def test_a_deletion_that_fails_is_tried_again():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=0)
-        world.api.fail_next(kube_errors.Unavailable("503"), verb="DELETE")
-        name = await run_slot(world, made, FIRST)
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(30)
         assert world.api.all_stored("jobs") == []
 
 

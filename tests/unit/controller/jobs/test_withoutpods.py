@@ -55,16 +55,6 @@ async def test_a_job_whose_pods_are_refused_is_told_with_the_reason_and_what_to_
         assert (news.related.kind, news.related.name, news.related.uid) == ("Job", name, uid)
 
 
-async def test_the_condition_goes_when_the_job_gets_its_pods():
-    async with World().leader() as world:
-        name = await a_job_without_pods(world)
-        await world.clock.advance(45)
-        assert "kubectl describe job" in world.condition("PodsRefused")["message"]
-        world.api.begin_job(NAMESPACE, name, pods=1)
-        await world.clock.advance(15)
-        assert world.condition("PodsRefused") is None
-
-
 async def test_the_next_leader_says_it_still_and_says_when_it_is_over():
     world = World()
     async with world.leader():

@@ -9,27 +9,6 @@ from tests.unit.controller.runworld import RunWorld
 from tests.unit.controller.world import NAMESPACE
 
 
-async def test_a_trigger_runs_a_schedule_once_and_is_complete():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply()
-        await world.run_schedule()
-        await world.clock.advance(2)
-        (firing,) = world.target.fired
-        created = world.run_object()["metadata"]["creationTimestamp"]
-        assert (firing.trigger, firing.run_uid) == (
-            "Manual", world.run_object()["metadata"]["uid"],
-        )  # fmt: skip
-        assert created == "2026-03-01T12:00:00Z"
-        assert firing.slot_us == world.clock.now_us() // 1_000_000 * 1_000_000 - 2_000_000
-        assert world.counts() == (1, 1, 1, 0, 0)
-        assert world.run_condition("Complete")["status"] == "True"
-        assert world.run_condition("Ready")["status"] == "True"
-        assert world.run_condition("Reconciling") is None
-        assert world.run_status()["observedGeneration"] == 1
-        assert {"startTime", "completionTime"} <= world.run_status().keys()
-        assert "active" not in world.run_status()
-
-
 async def test_a_large_payload_is_carried_by_a_leader_that_takes_over():
     world = RunWorld()
     async with world.leader():
@@ -41,56 +20,6 @@ async def test_a_large_payload_is_carried_by_a_leader_that_takes_over():
         (firing,) = world.target.fired
         assert len(firing.action.payload) == 50_002
         assert world.run_condition("Complete")["status"] == "True"
-
-
-async def test_a_failed_job_makes_its_trigger_failed_and_stalled():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job()
-        await world.run_schedule()
-        await world.clock.advance(2)
-        await world.finish_jobs(succeeded=False)
-        await world.clock.advance(2)
-        assert world.counts() == (1, 1, 0, 1, 0)
-        assert world.run_condition("Failed")["status"] == "True"
-        assert world.run_condition("Stalled")["status"] == "True"
-        assert world.run_condition("Ready")["status"] == "False"
-        assert "BackoffLimitExceeded" in world.run_status()["message"]
-
-
-async def test_a_suspended_schedule_is_triggered_and_its_watermark_stays():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply(suspend=True)
-        settled = world.status().get("settledThrough")
-        await world.run_schedule()
-        await world.clock.advance(5)
-        assert world.counts() == (1, 1, 1, 0, 0)
-        assert world.status().get("settledThrough") == settled
-        assert world.status()["lastRun"]["trigger"] == "Manual"
-
-
-async def test_a_backfill_runs_every_slot_of_its_range_once_and_not_its_end():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply(schedule="0 */6 * * *")
-        await world.backfill()
-        await world.clock.advance(5)
-        assert [one.slot_us % 86_400_000_000 // 3_600_000_000 for one in world.target.fired] == [
-            0, 6, 12, 18,
-        ]  # fmt: skip
-        assert {one.trigger for one in world.target.fired} == {"Backfill"}
-        assert world.counts() == (4, 4, 4, 0, 0)
-        assert world.run_condition("Complete")["status"] == "True"
-
-
-@pytest.mark.parametrize(
-    ("order", "hours"), [("OldestFirst", [0, 6, 12, 18]), ("NewestFirst", [18, 12, 6, 0])]
-)
-async def test_one_at_a_time_goes_in_the_order_asked_for(order, hours):
-    async with RunWorld().leader() as world, world.working():
-        await world.apply(schedule="0 */6 * * *")
-        await world.backfill(order=order, maxParallel=1)
-        await world.clock.advance(5)
-        fired = [one.slot_us % 86_400_000_000 // 3_600_000_000 for one in world.target.fired]
-        assert fired == hours
 
 
 async def test_no_more_jobs_run_at_once_than_asked_for():
@@ -128,18 +57,6 @@ async def test_slots_after_the_creation_of_the_backfill_are_left_to_the_schedule
         assert world.counts() == (3, 3, 3, 0, 0)
 
 
-async def test_deleting_a_trigger_that_waits_withdraws_it():
-    async with RunWorld().leader() as world:
-        await world.apply()
-        await world.run_schedule()
-        await world.clock.advance(1)
-        await world.delete_run()
-        await world.clock.advance(1)
-        async with world.working():
-            await world.clock.advance(30)
-        assert world.target.fired == []
-
-
 async def test_a_run_that_waits_says_for_what():
     async with RunWorld().leader() as world, world.working():
         await world.apply_job()
@@ -171,28 +88,6 @@ async def test_a_payload_of_too_many_bytes_is_refused_and_nothing_runs():
         await world.clock.advance(2)
         assert world.run_condition("Stalled")["reason"] == "PayloadTooLarge"
         assert world.target.fired == []
-
-
-async def test_two_triggers_of_one_slot_are_two_runs():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job()
-        at = {"scheduledTime": "2026-01-05T06:07:08Z"}
-        await world.run_schedule("one", trigger=at)
-        await world.run_schedule("two", trigger=at)
-        await world.clock.advance(2)
-        assert len(world.jobs()) == 2
-
-
-async def test_a_trigger_that_the_policy_skips_has_failed_and_says_why():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job(concurrencyPolicy="Forbid")
-        await world.run_schedule("first")
-        await world.clock.advance(2)
-        await world.run_schedule()
-        await world.clock.advance(3)
-        assert world.counts() == (1, 0, 0, 0, 1)
-        assert world.run_condition("Failed")["reason"] == "ConcurrencyForbidden"
-        assert len(world.jobs()) == 1
 
 
 @pytest.mark.parametrize("is_newer", [True, False])

@@ -36,34 +36,6 @@ def stored(world):
     return world.members(uid)
 
 
-async def test_a_set_is_made_equal_to_rows_of_the_object(world):
-    async with world.leader():
-        await world.apply_set(rows={"inline": daily("a", "b")})
-        await world.clock.settle()
-        assert set(stored(world)) == {"a", "b"}
-        assert world.record().is_managed
-        assert world.set_ready() == ("True", "Armed")
-        await world.apply_set(
-            rows={"inline": [*daily("b"), {**daily("c")[0], "payload": {"n": 1}}]}
-        )
-        await world.clock.settle()
-        assert set(stored(world)) == {"b", "c"}
-        assert json.loads(stored(world)["c"].payload) == {"n": 1}
-        rows = world.set_status()["rows"]
-        assert rows == {"desired": 2, "applied": 2, "failed": 0, "source": "inline"}
-
-
-async def test_without_rows_the_members_stay_and_may_be_changed_again(world):
-    async with world.leader():
-        await world.apply_set(rows={"inline": daily("a")})
-        await world.clock.settle()
-        await world.apply_set()
-        await world.clock.settle()
-        assert set(stored(world)) == {"a"}
-        assert not world.record().is_managed
-        assert "rows" not in world.set_status()
-
-
 async def test_a_wrong_row_is_named_and_its_member_stays_as_it_was(world):
     async with world.leader():
         await world.apply_set(rows={"inline": daily("a", "b")})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetState
 from tests.support.builders import JOB_TEMPLATE
-from tests.unit.controller.setworld import FINALIZER, SetWorld
-from tests.unit.controller.world import NAMESPACE
+from tests.unit.controller.setworld import SetWorld
 
 JOBS = {"spec": {**JOB_TEMPLATE["spec"], "ttlSecondsAfterFinished": 600}}
 
@@ -19,25 +17,6 @@ JOBS = {"spec": {**JOB_TEMPLATE["spec"], "ttlSecondsAfterFinished": 600}}
 @pytest.fixture
 def world():
     return SetWorld()
-
-
-async def test_a_set_is_held_by_the_finalizer_stored_and_ready(world):
-    async with world.leader():
-        made = await world.apply_set(limits={"members": 2_000_000}, payload={"n": 1})
-        assert world.finalizers() == [FINALIZER]
-        assert world.set_ready() == ("True", "Armed")
-        record = world.record()
-        assert record.uid == made["metadata"]["uid"]
-        assert (record.state, record.generation, record.spread) == (SetState.READY, 1, 5)
-        assert record.settings.limits.members == 2_000_000
-        assert await world.queue.definitions.blob(NAMESPACE, record.target, messages.ShardId(0))
-        status = world.set_status()
-        assert status["observedGeneration"] == 1
-        assert status["spread"] == 5
-        assert status["members"] == 0
-        assert status["target"] == "Webhook https://hooks.example.com"
-        assert status["durability"]["persistence"] == "none"
-        assert "every member when a server restarts" in status["durability"]["lossWindow"]
 
 
 async def test_a_refused_set_is_stalled_and_its_members_are_held_with_their_old_target(world):
@@ -56,16 +35,6 @@ async def test_a_refused_set_is_stalled_and_its_members_are_held_with_their_old_
         await world.apply_set()
         assert world.set_ready() == ("True", "Armed")
         assert world.set_condition("Stalled") is None
-
-
-async def test_a_template_that_the_api_server_refuses_is_stalled(world):
-    async with world.leader():
-        template = {"spec": {"ttlSecondsAfterFinished": 600, "template": {"spec": {}}}}
-        await world.apply_set(jobTemplate=template)
-        assert world.set_ready() == ("False", "InvalidJobTemplate")
-        await world.apply_set("good", jobTemplate=JOBS)
-        assert world.set_ready("good") == ("True", "Armed")
-        assert world.record("good").settings.whole_seconds
 
 
 async def test_a_set_never_changes_between_jobs_and_other_targets(world):
@@ -110,19 +79,6 @@ async def test_a_bug_with_one_set_leaves_the_others_alone(world, monkeypatch):
 
 
 # -- deletion ----------------------------------------------------------------------------------
-
-
-async def test_a_deletion_waits_for_redis_and_ends(world):
-    async with world.leader():
-        await world.apply_set()
-        await world.put(3_000)
-        world.queue.available = False
-        await world.delete_set()
-        await world.clock.advance(5)
-        assert world.set_object() is not None
-        world.queue.available = True
-        await world.clock.advance(30)
-        assert world.set_object() is None
 
 
 async def test_a_namesake_waits_for_the_members_of_the_former_set(world):

@@ -45,15 +45,6 @@ async def test_a_status_has_the_sum_of_what_the_shards_have_counted(world):
         assert world.set_status()["lastScheduleTime"] == "1970-01-01T00:01:00Z"
 
 
-async def test_what_ended_while_no_operator_ran_is_counted(world):
-    async with world.leader():
-        await world.apply_set()
-    ended(world, succeeded=1_000_000)
-    async with world.leader(epoch=2):
-        await world.clock.advance(SHOWN_SECONDS)
-        assert world.set_status()["runs"]["succeeded"] == 1_000_000
-
-
 async def test_counts_outlive_an_emptied_redis_and_its_leader(world):
     async with world.leader():
         await world.apply_set()

@@ -45,21 +45,6 @@ async def found(world, schedule, reason="", message="", generation=1):
     await world.clock.advance(2)
 
 
-async def test_it_is_armed_at_once_and_ready_after_the_check(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await world.clock.advance(2)
-        assert world.chain_due_us(schedule["metadata"]["uid"]) is not None
-        assert checks(world) == [1]
-        assert world.ready() == ("Unknown", "SecretsPending")
-        assert world.condition("Reconciling")["reason"] == "SecretsPending"
-        assert world.status()["observedGeneration"] == 1
-        await found(world, schedule)
-        assert world.ready() == ("True", "Armed")
-        assert world.condition("Reconciling") is None
-        assert world.status()["observedGeneration"] == 1
-
-
 async def test_what_a_check_misses_is_told_and_heals(world):
     async with world.leader():
         schedule = await world.apply(webhook=SIGNED)

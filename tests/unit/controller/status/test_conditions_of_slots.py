@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from duepoint.runs.run import RunState
 from tests.fakes.recordingtarget import RecordingTarget
-from tests.unit.controller.status.test_openslots import REFUSED, S, a_worker, put_off
+from tests.unit.controller.status.test_openslots import REFUSED, S, a_worker
 from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
-
-
-async def test_a_slot_that_is_held_up_for_a_minute_is_told_with_its_reason_and_removed_in_the_end():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        await world.tell(uid, put_off(made, FIRST))
-        await world.clock.advance(58)
-        assert world.condition("Overdue") is None
-        await world.clock.advance(2)
-        overdue = world.condition("Overdue")
-        assert (overdue["status"], overdue["reason"]) == ("True", "QuotaExceeded")
-        assert "2026-03-01T12:05:00Z" in overdue["message"]
-        assert "exceeded quota" in overdue["message"]
-        assert world.ready() == ("True", "Armed")
-        await world.tell(uid, event(made, FIRST, RunState.RUNNING, reason="Created"))
-        await world.clock.advance(5)
-        assert world.condition("Overdue") is None
 
 
 async def test_a_new_leader_keeps_what_was_said_of_an_overdue_slot():

@@ -67,15 +67,6 @@ async def test_a_slot_that_is_skipped_as_its_spec_asks_is_told_and_is_no_warning
         assert world.news[0].note.endswith(reason)
 
 
-async def test_the_last_slot_is_told():
-    async with World().leader() as world:
-        made = await world.apply(schedule="@at 2026-03-01T12:05:00Z")
-        await world.clock.advance(301)
-        await world.tell(made["metadata"]["uid"], event(made, FIRST, completed=True))
-        await world.tell(made["metadata"]["uid"], event(made, FIRST, completed=True))
-        assert reasons(world) == ["Completed"]
-
-
 async def test_a_refused_spec_is_told_once_for_each_generation():
     world = World()
     async with world.leader():

@@ -111,21 +111,6 @@ async def test_a_run_whose_job_was_seen_before_the_word_of_the_queue_is_counted_
         assert "openSlots" not in world.status()
 
 
-async def test_a_new_leader_learns_from_the_queue_which_slots_are_open():
-    world = World()
-    target = RecordingTarget(world.clock)
-    target.always_reply(lambda firing: REFUSED if firing.slot_us == FIRST else None)
-    async with world.leader():
-        made = await world.apply_job()
-        async with a_worker(world, target):
-            await world.clock.advance(320)
-    async with world.leader(epoch=2):
-        await world.tell(made["metadata"]["uid"], event(made, SECOND_SLOT))
-        await world.clock.advance(5)
-        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
-        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
-
-
 async def test_the_job_of_an_open_slot_is_not_deleted_though_an_edit_has_passed_it():
     async with World().leader() as world:
         made = await world.apply_job(successfulJobsHistoryLimit=0)
@@ -138,18 +123,3 @@ async def test_the_job_of_an_open_slot_is_not_deleted_though_an_edit_has_passed_
         await world.clock.advance(60)
         assert world.status()["settledThrough"] > "2026-03-01T12:05:00Z"
         assert world.api.stored("jobs", "reports", name) is not None
-
-
-async def test_planned_slots_are_listed_until_each_has_ended():
-    async with World().leader() as world:
-        made = await world.apply_job()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(910)
-        opened = put_off(made, FIRST, reason="", message="", more_us=(SECOND_SLOT,))
-        await world.tell(uid, opened, event(made, THIRD_SLOT), event(made, FIRST))
-        await world.clock.advance(5)
-        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:10:00Z"
-        await world.tell(uid, event(made, SECOND_SLOT))
-        await world.clock.advance(5)
-        assert "openSlots" not in world.status()
-        assert world.status()["settledThrough"] == "2026-03-01T12:15:00Z"

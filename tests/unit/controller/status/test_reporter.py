@@ -36,43 +36,6 @@ def event(made, slot_us, state=RunState.SUCCEEDED, **changes) -> RunEvent:
 FIRST = at("2026-03-01 12:05:00")
 
 
-async def test_a_run_shows_in_the_status():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(301)
-        await world.tell(made["metadata"]["uid"], event(made, FIRST, http_status=204, attempts=1))
-        status = world.status()
-        assert status["runs"] == {
-            "started": 1,
-            "succeeded": 1,
-            "failed": 0,
-            "missed": 0,
-            "skipped": 0,
-        }
-        assert status["lastScheduleTime"] == "2026-03-01T12:05:00Z"
-        assert status["lastSuccessfulTime"] == "2026-03-01T12:05:00.500000Z"
-        assert status["settledThrough"] == "2026-03-01T12:05:00Z"
-        assert status["nextScheduleTime"] == "2026-03-01T12:10:00Z"
-        assert status["lastRun"]["outcome"] == "Succeeded"
-        assert status["lastRun"]["httpStatus"] == 204
-        assert world.condition("LastRunSucceeded")["status"] == "True"
-        assert world.ready() == ("True", "Armed")
-
-
-async def test_a_failed_run_does_not_change_ready():
-    async with World().leader() as world:
-        made = await world.apply()
-        ready = world.condition("Ready")
-        await world.clock.advance(301)
-        await world.tell(made["metadata"]["uid"], event(made, FIRST, RunState.FAILED))
-        assert world.condition("LastRunSucceeded")["status"] == "False"
-        assert world.condition("LastRunSucceeded")["reason"] == "Rejected"
-        after = world.condition("Ready")
-        assert after.pop("message") == "the last run failed: Rejected"
-        assert ready.pop("message") == "the next slot is in the queue"
-        assert after == ready
-
-
 async def test_a_run_that_starts_and_ends_within_two_seconds_costs_one_write():
     async with World().leader() as world:
         made = await world.apply()
@@ -129,18 +92,6 @@ async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state()
         assert all(world.status(f"s{n}")["runs"]["started"] == 2 for n in range(30))
 
 
-async def test_nothing_is_written_when_nothing_changed():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(310)
-        await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(10)
-        writes = world.status_writes()
-        await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(10)
-        assert world.status_writes() == writes
-
-
 async def test_throttling_holds_all_writes_for_as_long_as_was_asked():
     async with World().leader() as world:
         world.api.fail_next(
@@ -154,19 +105,6 @@ async def test_throttling_holds_all_writes_for_as_long_as_was_asked():
         assert world.status_writes() == writes
         await world.clock.advance(25)
         assert world.ready("one") == world.ready("two") == ("True", "Armed")
-
-
-async def test_a_namesake_never_gets_the_status_of_its_predecessor():
-    world = World()
-    async with world.leader():
-        made = await world.apply()
-        await world.clock.advance(310)
-        world.watches = False
-        await world.delete()
-        await world.apply()
-        await world.tell(made["metadata"]["uid"], event(made, FIRST))
-        await world.clock.advance(10)
-        assert world.status() == {"observedGeneration": -1}
 
 
 # -- the streams -------------------------------------------------------------------------------
@@ -211,15 +149,6 @@ async def test_an_edit_that_is_seen_before_the_outcomes_of_earlier_slots_hides_n
     async with world.leader(epoch=4):
         await world.clock.advance(5)
         assert world.status()["runs"]["started"] == 1
-
-
-async def test_the_last_slot_completes_the_schedule_in_its_status():
-    async with World().leader() as world:
-        made = await world.apply(schedule="@at 2026-03-01T12:05:00Z")
-        await world.clock.advance(301)
-        await world.tell(made["metadata"]["uid"], event(made, FIRST, completed=True))
-        assert world.ready() == ("True", "Completed")
-        assert "nextScheduleTime" not in world.status()
 
 
 # -- the worst that is true ---------------------------------------------------------------------

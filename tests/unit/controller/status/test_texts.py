@@ -10,7 +10,6 @@ from duepoint.kube.jobs import JobOwner
 from duepoint.runs import run as runs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
-from duepoint.runs.watermark import NOTHING
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
@@ -35,19 +34,6 @@ def test_slots_are_written_as_an_instant_and_distances(slots_us, text):
     assert texts.parse_slots(text) == tuple(slots_us)
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        {},
-        {"openSlots": {"started": "2026-03-01T12:00:00Z"}},
-        {"settledThrough": 7, "openSlots": []},
-    ],
-    ids=["empty", "no-watermark", "other-types"],
-)
-def test_a_status_without_a_watermark_says_nothing(status):
-    assert texts.watermark(status) == NOTHING
-
-
 FIRST = at("2026-03-01 12:05:00")
 #: Names of Schedules whose ends look like a part of a Job's name.
 NAMES = ("nightly", "job-all-0", "job-2026", "a.b-1-0123456789", "x-0123456789", "n" * 41 + ".b-7")
@@ -70,11 +56,6 @@ async def test_a_run_that_a_former_leader_showed_has_ended_when_its_job_has(name
         await world.clock.advance(10)
         assert "activeCount" not in world.status(name)
         assert world.status(name)["runs"]["succeeded"] == 1
-
-
-def test_a_job_of_another_name_is_no_run():
-    status = {"active": [{"kind": "Job", "name": "weekly-1772366700"}], "activeCount": 1}
-    assert texts.running(status, "nightly") == {}
 
 
 def test_many_runs_are_all_known_to_the_next_leader():

@@ -9,7 +9,6 @@ import pytest
 
 from duepoint import errors, services
 from duepoint.controller.maintenance.indexwatch import IndexWatch
-from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
@@ -95,47 +94,6 @@ async def test_a_newer_leader_ends_the_workers():
 # -- resync rhythm -----------------------------------------------------------------------------
 
 
-def a_resync(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
-    times: list[float] = []
-    left = list(troubles)
-
-    async def resync() -> None:
-        times.append(clock.monotonic() - began)
-        if left:
-            raise left.pop(0)
-
-    began = clock.monotonic()
-    health = services.Health()
-    term = a_term(clock, health=health)
-    made = Resync(term, compare=resync, every_seconds=every_seconds, listed=asyncio.Event())
-    return made, times, health
-
-
-async def test_a_resync_is_made_once_the_watch_begins_and_on_its_rhythm():
-    clock = FakeClock()
-    resync, times, _ = a_resync(clock)
-    async with running(clock, resync.run()):
-        await clock.advance(1)
-        resync.request()
-        await clock.advance(1300)
-        assert times == [1, 601, 1201]
-        assert resync.first_done.is_set()
-
-
-async def test_a_resync_that_fails_is_repeated_and_told():
-    clock = FakeClock()
-    resync, times, health = a_resync(clock, [errors.QueueUnavailable("away")] * 3)
-    async with running(clock, resync.run()):
-        resync.request()
-        await clock.settle()
-        assert "resync" in health.troubles()
-        assert not resync.first_done.is_set()
-        assert resync._listed.is_set()
-        await clock.advance(10)
-        assert len(times) == 4
-        assert health.troubles() == {}
-
-
 # -- index watch and sweep ---------------------------------------------------------------------
 
 
@@ -150,19 +108,6 @@ async def an_index_watch(
         layout=await queue.membership.open(4, EPOCH),
         outages=lambda: len(outages or ()),
     )
-
-
-async def test_an_emptied_index_is_made_again_within_ten_seconds():
-    clock = FakeClock()
-    queue, suspicions, losses = VirtualQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, suspicions, losses=losses)
-    async with running(clock, watch.run()):
-        queue.flush()
-        await clock.advance(10)
-        assert len(suspicions) == len(losses) == 1
-        assert (await queue.layouts.read()).shards == 4
-        await clock.advance(60)
-        assert len(suspicions) == 1
 
 
 async def test_shards_that_went_with_their_server_are_made_again_and_filled():

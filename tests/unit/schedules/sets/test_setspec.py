@@ -7,7 +7,6 @@ import json
 import pytest
 
 from duepoint import errors
-from duepoint.schedules import actions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import setspec
 from tests.integration.crds.test_schedule_sets import GOOD
@@ -52,31 +51,6 @@ def test_unset_fields_have_the_documented_values():
 @pytest.mark.parametrize("fields", GOOD.values(), ids=GOOD)
 def test_what_the_api_server_takes_is_taken(fields):
     a_set_spec(**fields)
-
-
-def test_every_default_of_a_member_is_taken_over():
-    defaults = GOOD["every default"]["defaults"]
-    assert a_set_spec(defaults=defaults).settings.defaults == setspec.MemberDefaults(
-        time_zone="Europe/Rome",
-        gap="Skip",
-        overlap="Both",
-        jitter_ms=30_000,
-        policy=rules.Policy(
-            deadline_seconds=600, catch_up="All", catch_up_limit=5, concurrency="Forbid"
-        ),
-    )
-
-
-def test_the_target_of_a_set_is_read_as_a_schedules():
-    spec = a_set_spec(webhook={"service": {"name": "shop"}}, payload={"n": 1})
-    assert isinstance(spec.action.target, actions.WebhookAction)
-    assert actions.decode(spec.blob) == spec.action
-    assert bytes(spec.action.payload) == b'{"n": 1}'
-
-
-def test_a_set_of_jobs_has_slots_of_whole_seconds():
-    assert a_set_spec(jobTemplate=KEPT_JOB).settings.whole_seconds
-    assert not a_set_spec().settings.whole_seconds
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets.webhook import admission, circuitbreaker, response
 from tests.support import firings, receiver, virtualqueue, webhooktargets
-from tests.support.waiting import eventually
 
 RULE = circuits.CircuitRule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
 LONG = circuits.CircuitRule(most_in_a_row=3)
@@ -97,50 +96,6 @@ async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_us
         assert len(hears.requests) == asked
 
 
-async def test_what_one_worker_finds_the_others_know(monkeypatch):
-    monkeypatch.setattr(circuitbreaker, "FRESH_SECONDS", 0.1)
-    async with workers(3, rule=LONG) as (hears, targets, shared):
-        for one in targets:
-            await one.fire(a_firing(hears, path="/warm"))
-        await opened(hears, targets, shared)
-        asked = len(hears.requests)
-        await asyncio.sleep(circuitbreaker.FRESH_SECONDS)
-        # Whoever finds its copy too old has it renewed beside the delivery: one may still go.
-        given = [await one.fire(a_firing(hears)) for one in targets[1:]]
-        await settle(shared)
-        given = [await one.fire(a_firing(hears)) for one in targets[1:]]
-        assert {one.reason for one in given} == {Reason.CIRCUIT_OPEN}
-        assert len(hears.requests) <= asked + 2
-
-
-async def test_one_delivery_of_all_workers_probes():
-    async with workers(3) as (hears, targets, shared):
-        await opened(hears, targets, shared)
-        for one in targets:
-            await one.fire(a_firing(hears, path="/other-host", namespace="warm"))
-        await settle(shared)
-        asked = len(hears.requests)
-        hears.answer = receiver.hang
-        await asyncio.sleep(RULE.first_wait_us / 1e6 + 0.05)
-        fired = [
-            asyncio.create_task(one.fire(a_firing(hears))) for one in targets for _ in range(5)
-        ]
-        await hears.wait_until_asked(asked + 1)
-
-        async def all_but_one_have_ended() -> bool:
-            return sum(one.done() for one in fired) == len(fired) - 1
-
-        await eventually(all_but_one_have_ended, "all but the probe end", pause_seconds=0.01)
-        await asyncio.sleep(0.1)
-        assert len(hears.requests) == asked + 1
-        done = [one for one in fired if one.done()]
-        assert len(done) == len(fired) - 1
-        assert {one.result().reason for one in done} == {Reason.CIRCUIT_OPEN}
-        for one in fired:
-            one.cancel()
-        await asyncio.gather(*fired, return_exceptions=True)
-
-
 async def test_a_probe_that_was_cancelled_is_given_to_another():
     async with workers() as (hears, targets, shared):
         await opened(hears, targets, shared)
@@ -154,23 +109,6 @@ async def test_a_probe_that_was_cancelled_is_given_to_another():
         hears.answer = receiver.status(204)
         async with asyncio.timeout(4):  # less than the probe was held for
             assert isinstance(await when_tried(targets[0], a_firing(hears)), outcome.Delivered)
-
-
-@pytest.mark.parametrize("status", [400, 401, 404, 429, 301])
-async def test_an_answer_that_refuses_is_an_answer(status):
-    async with workers(answer=receiver.status(status)) as (hears, targets, shared):
-        for _ in range(10):
-            await targets[0].fire(a_firing(hears))
-        await settle(shared)
-        assert (await shared.circuits.read()).hosts == {}
-
-
-async def test_a_namespace_is_not_held_back_by_the_failures_of_another():
-    async with workers() as (hears, targets, shared):
-        await opened(hears, targets, shared)
-        hears.answer = receiver.status(204)
-        given = await targets[0].fire(a_firing(hears, namespace="another"))
-        assert isinstance(given, outcome.Delivered)
 
 
 async def test_a_queue_that_cannot_be_asked_holds_nothing_back():

@@ -50,26 +50,6 @@ async def test_a_delivery_carries_its_identity(target, hears):
     assert json.loads(request.body)["data"]["payload"] == {"a": 1}
 
 
-async def test_attempts_share_the_id_and_have_times_of_their_own(target, hears):
-    _, first = await send(target, hears)
-    _, second = await send(target, hears, firing={"attempt": 2})
-
-    assert first.header("webhook-id") == second.header("webhook-id")
-    assert json.loads(second.body)["data"]["attempt"] == 2
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_the_method_is_the_users(target, hears, method):
-    _, request = await send(target, hears, method=method)
-    assert request.method == method
-    assert json.loads(request.body)["type"] == "schedule.fired"
-
-
-async def test_raw_sends_the_payload_and_nothing_else(target, hears):
-    _, request = await send(target, hears, format="Raw", payload={"text": "hé"})
-    assert json.loads(request.body) == {"text": "hé"}
-
-
 async def test_the_users_headers_are_added_and_may_replace_the_usual_ones(target, hears):
     headers = (
         ("X-Team", "a"),
@@ -109,14 +89,6 @@ async def test_the_environments_proxy_is_not_asked(target, hears, monkeypatch):
         given, _ = await send(target, hears)
         assert isinstance(given, outcome.Delivered)
         assert proxy.connections == 0
-
-
-async def test_nothing_is_sent_after_the_claims_end(target, hears):
-    action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
-    given = await target.fire(firings.a_firing(action, seconds_left=-0.001))
-    assert isinstance(given, outcome.Retry)
-    assert not given.started
-    assert hears.connections == 0
 
 
 async def test_a_service_is_dialled_by_its_address_and_called_by_its_name(hears):

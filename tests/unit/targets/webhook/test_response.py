@@ -65,23 +65,6 @@ def test_a_refusal_has_its_reason(status, reason, says):
 
 
 @pytest.mark.parametrize(
-    ("status", "patterns", "expected"),
-    [
-        pytest.param(204, ("204",), True, id="exact"),
-        pytest.param(205, ("204",), False, id="exact, other"),
-        pytest.param(250, ("200-299",), True, id="range"),
-        pytest.param(300, ("200-299",), False, id="above the range"),
-        pytest.param(200, ("200-299",), True, id="first of the range"),
-        pytest.param(302, ("2xx", "3xx"), True, id="second pattern"),
-        pytest.param(500, ("network",), False, id="a word"),
-        pytest.param(500, (), False, id="nothing"),
-    ],
-)
-def test_patterns_match_statuses(status, patterns, expected):
-    assert response.matches(status, patterns) is expected
-
-
-@pytest.mark.parametrize(
     ("text", "expected_us"),
     [
         pytest.param("120", 120 * SECOND_US, id="seconds"),
@@ -123,22 +106,6 @@ def test_a_busy_receiver_is_obeyed_until_the_end_of_max_age(
     rule = actions.RetryRule() if max_age_us is None else actions.RetryRule(max_age_us=max_age_us)
     given = judge(answered(status, retry_after), now_us=DUE_US + late_us, retry=rule)
     assert given.after_us == after_us
-
-
-def test_no_answer_is_tried_again():
-    trouble = target.Trouble(reason=Reason.TIMEOUT, message="late")
-    assert judge(trouble) == outcome.Retry(reason=Reason.TIMEOUT, message="late")
-
-
-def test_no_answer_is_final_where_the_user_does_not_repeat_it():
-    trouble = target.Trouble(reason=Reason.NETWORK, message="cut")
-    given = judge(trouble, retry=actions.RetryRule(retry_on=("5xx",)))
-    assert given == outcome.Rejected(reason=Reason.NETWORK, message="cut")
-
-
-def test_a_blocked_address_is_final_whatever_the_user_repeats():
-    trouble = target.Trouble(reason=Reason.BLOCKED_ADDRESS, message="no", final=True)
-    assert isinstance(judge(trouble), outcome.Rejected)
 
 
 def test_the_excerpt_is_one_bounded_readable_line():
