@@ -216,9 +216,8 @@ async def firing() -> Chain:
 
 async def arming(*, is_edit: bool = False) -> Chain:
     """From kopf's event of a Schedule to the call that stores its definition and due point."""
-    from duepoint.controller.watching import kopfsetup, kopfthread  # noqa: PLC0415
+    from duepoint.controller.watching import kopfthread  # noqa: PLC0415
     from duepoint.kube import schedules  # noqa: PLC0415
-    from duepoint.kube.credentials import Credentials  # noqa: PLC0415
     from tests.unit.controller.world import World  # noqa: PLC0415
 
     world = World()
@@ -227,17 +226,15 @@ async def arming(*, is_edit: bool = False) -> Chain:
             await world.apply()
         world.watches = False
         applied = await world.apply(schedule="@every 7m")
-        watch = kopfthread.KopfThread(world.term, credentials=cast("Credentials", None))
-        life = kopfthread.KopfLife(asyncio.get_running_loop(), watch.take)
+        life = kopfthread.KopfLife(asyncio.get_running_loop(), world.services.observe)
         event = {"type": "MODIFIED" if is_edit else "ADDED", "object": applied}
-        works = "WorkQueue._work" if is_edit else "WorkQueue._work_batches"
         legs = (
             Leg("changed", is_called("BaseEventLoop.call_soon_threadsafe")),
             Leg("KopfLife._hand_over", is_called("WorkQueue._enqueue")),
-            Leg(works, is_called("DefinitionWriter.upsert")),
+            Leg("WorkQueue._work", is_called("DefinitionWriter.upsert")),
         )
         with recording(*legs) as chain:
-            await kopfsetup.changed(
+            await kopfthread.changed(
                 life.deliver, event=cast("kopf.RawEvent", event), param=schedules.PLURAL
             )
             await world.clock.advance(2)

@@ -3,8 +3,8 @@
 Jobs, and streams in Duepoint's own Redis, come exactly once; every other delivery comes at least
 once, with an id that is the same for every attempt. Each arrow names the module that owns it::
 
-    Schedule --watching.kopfsetup, schedules.resync--> schedules.observations
-             --schedules.reconcilequeue, reconcile, plan-->
+    Schedule --watching.kopfthread, schedules.resync--> schedules.store
+             --schedules.reconcile, plan-->
              delayqueue.definitions.upsert --> index in Redis
 
     index --wakeups, claims.claiming--> worker.claimer --> worker.firing
@@ -13,7 +13,7 @@ once, with an id that is the same for every attempt. Each arrow names the module
           --settler, claims.settling--> index: next due, retry, dead letter, outcome
 
     outcomes --status.outcomes--> status.reporter --folding, render, writer--> Schedule's status
-    Jobs --jobs.jobwatch, jobevents--> status.reporter
+    Jobs --jobs.jobwatch, jobstate--> status.reporter
 
 ``schedules``, ``expressions`` and ``runs`` decide and do no I/O; ``net``, ``kube`` and
 ``delayqueue.wire`` do I/O and decide nothing. ``app`` constructs everything.

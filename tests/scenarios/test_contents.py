@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
+from duepoint.controller import plan
 from duepoint.controller.schedules import fingerprints
-from duepoint.controller.schedules.reconcile import Reconcile
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import virtualqueue
 from tests.support.builders import at
@@ -25,7 +24,7 @@ def texts(world: World, name: str = "nightly") -> tuple[str, ...]:
 
 async def compared(world: World) -> None:
     """A complete list was compared with the queue, and what came of it is done."""
-    await world.resync.run()
+    await world.resync.compare()
     await world.clock.advance(3)
 
 
@@ -133,17 +132,13 @@ async def test_no_slot_is_lost_while_its_content_is_replaced_by_a_leader_with_an
     world.queue.change_blob_key(b"another key of more than 32 bytes")
     target = RecordingTarget(world.clock)
     now_us = world.clock.now_us
-    apply = Reconcile.apply
+    decide = plan.decide
 
-    def late(look):
-        return msgspec.structs.replace(look, acts_us=now_us() + ahead)
+    def late(*given, **named):
+        return decide(*given, **{**named, "acts_us": now_us() + ahead})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            Reconcile,
-            "apply",
-            lambda self, looks, **kind: apply(self, [late(look) for look in looks], **kind),
-        )
+        patch.setattr(plan, "decide", late)
         async with a_worker(world, target), world.leader(epoch=2):
             await world.clock.advance(20)
     slots = sorted(firing.slot_us for firing in target.fired)

@@ -59,7 +59,7 @@ async def emptied(world: World, epoch: int = 1) -> None:
     """The leader finds the queue empty and compares everything."""
     world.queue.flush()
     await world.queue.membership.open(world.shards, messages.Epoch(epoch))
-    await world.resync.run()
+    await world.resync.compare()
 
 
 @each_target

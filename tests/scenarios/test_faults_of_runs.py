@@ -104,7 +104,7 @@ async def test_an_emptied_index_loses_no_slot_of_a_backfill():
         await world.clock.advance(2)
         world.queue.flush()
         await world.queue.membership.open(world.shards, messages.Epoch(1))
-        await world.resync.run()
+        await world.resync.compare()
         world.runs.request()
         await world.clock.advance(5)
         async with world.working():

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from duepoint import tlsrules
-from duepoint.controller.watching import kopfsetup
+from duepoint.controller.watching import kopfthread
 from duepoint.delayqueue.wire import connecting
 from duepoint.kube import api, credentials, port
 from tests.support import (
@@ -120,7 +120,7 @@ async def test_a_cluster_of_an_old_authority_is_talked_to(tmp_path, purpose):
 
 async def test_kopf_talks_to_a_cluster_of_an_old_authority(tmp_path):
     async with a_server(tmp_path) as hears:
-        logins = kopfsetup.Logins(a_login(hears).login, listed=print)
+        logins = kopfthread.Logins(a_login(hears).login, listed=print)
         opened = await logins.current()
         async with opened.aiohttp_session.get(f"{opened.server}/version") as answer:
             assert answer.status == 200
@@ -146,7 +146,7 @@ async def test_kopf_shows_a_certificate_that_stands_in_the_kubeconfig(tmp_path):
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         }  # fmt: skip
         (tmp_path / "config").write_text(json.dumps(document))
-        logins = kopfsetup.Logins(
+        logins = kopfthread.Logins(
             credentials.of_kubeconfig(tmp_path / "config").login, listed=print
         )
         opened = await logins.current()

@@ -16,25 +16,21 @@ from typing import Any, Protocol
 
 from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.jobs.completions import Completions
 from duepoint.controller.jobs.jobwatch import JobWatch
-from duepoint.controller.maintenance import fallbacks, installationstate, partitioner
-from duepoint.controller.maintenance.fallbacks import Fallbacks
+from duepoint.controller.maintenance import fallbacks, partitioner
+from duepoint.controller.maintenance.fallbacks import Endings, Fallbacks
 from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch, QueueGauges
-from duepoint.controller.maintenance.otherinstalls import OtherInstalls
-from duepoint.controller.maintenance.overdue import Endings
+from duepoint.controller.maintenance.installation import InstallationReport, OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
 from duepoint.controller.maintenance.sweeper import EVERY_SECONDS, Sweeps
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
-from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
 from duepoint.controller.schedules.dryruns import DryRuns
-from duepoint.controller.schedules.observations import Observations
-from duepoint.controller.schedules.reconcile import Reconcile
-from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
-from duepoint.controller.schedules.resync import Comparison, Resync
-from duepoint.controller.schedulesets import setpublishing
+from duepoint.controller.schedules.reconcile import Reconciler
+from duepoint.controller.schedules.resync import Resync
+from duepoint.controller.schedules.store import Store
+from duepoint.controller.schedulesets import setstate
 from duepoint.controller.schedulesets.schedulesets import ScheduleSets
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
@@ -53,8 +49,6 @@ from duepoint.schedules import ownstreams
 
 #: Of all kinds; a status write costs the API server about as much as a create.
 STATUS_WRITES_PER_SECOND = 50
-#: All objects are compared with the queue so often, for what a watch may have missed.
-_RESYNC_SECONDS = 600.0
 
 #: The life of a service; ends by cancellation or by an error.
 Run = Callable[[], Coroutine[Any, Any, None]]
@@ -81,7 +75,7 @@ PARTS = (
     "outcomes",
     "partition",
     scheduleruns.PART,
-    setpublishing.PART,
+    setstate.PART,
     fallbacks.PART,
 )
 
@@ -159,9 +153,6 @@ class TermServices:
         layout: how the index is cut.
         dry_runs, others: kept from term to term.
         own_streams: what the installation allows of streams in our Redis.
-
-    Attributes:
-        listed: every Schedule has been offered once, or could not be listed.
     """
 
     def __init__(
@@ -176,15 +167,14 @@ class TermServices:
     ) -> None:
         term.services = self
         self.others = others
-        self.listed = asyncio.Event()
-        self.reconcile = Reconcile(term, dry_runs=dry_runs, own_streams=own_streams)
+        self.reconciler = Reconciler(term, dry_runs=dry_runs, own_streams=own_streams)
         self._follow_schedules(term)
         self._follow_runs(term)
         self.sets = ScheduleSets(term, dry_runs=dry_runs, own_streams=own_streams)
         self._maintain(term, layout, timings)
         self._observers = {
-            kube_schedules.PLURAL: self.observations.observe,
-            kube_schedules.RUN_PLURAL: self.run_reads.observe,
+            kube_schedules.PLURAL: self.store.observe,
+            kube_schedules.RUN_PLURAL: self.runs.observe,
             kube_schedules.SET_PLURAL: self.sets.observe,
         }
 
@@ -194,39 +184,23 @@ class TermServices:
 
     def _follow_schedules(self, term: TermContext) -> None:
         """Observations of Schedules go to the queue; reports and outcomes to the statuses."""
-        self.states = states = ScheduleStates(self.reconcile.stored)
-        self.reporter = reporter = Reporter(
-            term, states=states, is_arming=lambda: not self.listed.is_set()
+        self.states = ScheduleStates(self.reconciler.stored)
+        self.reporter = Reporter(
+            term, states=self.states, is_arming=lambda: not self.resync.listed.is_set()
         )
-        self.outcomes = Outcomes(term, reporter=reporter)
-        self.observations = Observations(term, reconcile=self.reconcile, reporter=reporter)
-        self.reconcile_queue = ReconcileQueue(
-            term, observations=self.observations, reconcile=self.reconcile, reporter=reporter
-        )
-        self.comparison = Comparison(
-            term,
-            observations=self.observations,
-            note_collision=self.reconcile.collisions.__setitem__,
-            listed=self.listed,
-        )
+        self.outcomes = Outcomes(term, reporter=self.reporter)
+        self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)
+        self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
 
     def _follow_runs(self, term: TermContext) -> None:
         """ScheduleRuns, the Jobs of all runs, and what a server that went back has lost of them."""
         catch_up = self.outcomes.catch_up
-        self.runs = ScheduleRuns(term, definitions=self.reconcile.stored, catch_up=catch_up)
-        self.run_reads = RunReads(
-            term, is_wanted=self.runs.is_wanted, offer=self.runs.offer, remove=self.runs.remove
-        )
+        self.runs = ScheduleRuns(term, definitions=self.reconciler.stored, catch_up=catch_up)
         self.jobs = JobWatch(
             term,
             reporter=self.reporter,
             keeps=self.runs.states.keeps,
             catch_up=catch_up,
-        )
-        self.completions = Completions(
-            term,
-            definitions=self.states.definition,
-            is_waited_for=self.runs.states.has_waiting,
         )
         self.fallbacks = Fallbacks(
             term,
@@ -239,12 +213,6 @@ class TermServices:
     def _maintain(self, term: TermContext, layout: messages.Layout, timings: Timings) -> None:
         """What compares everything again and again, and keeps the index in order."""
         queue = term.queue
-        self.resync = Resync(
-            term,
-            compare=self.comparison.run,
-            every_seconds=_RESYNC_SECONDS,
-            listed=self.listed,
-        )
         self.sweeper = Sweeps(
             term, watermark_us=self.states.watermark_us, every_seconds=timings.sweep_seconds
         )
@@ -252,9 +220,7 @@ class TermServices:
         self.index = IndexWatch(
             term,
             layout=layout,
-            outages=lambda: (
-                self.reconcile_queue.outages + self.sweeper.outages + queue.health.upheavals
-            ),
+            outages=lambda: self.reconciler.outages + self.sweeper.outages + queue.health.upheavals,
             look_seconds=timings.look_seconds,
         )
         self.gauges = QueueGauges(term)
@@ -262,10 +228,9 @@ class TermServices:
     def from_the_start(self) -> tuple[Run, ...]:
         """What runs as soon as the term begins."""
         return (
-            self.reconcile_queue.run,
-            self.observations.run,
+            self.reconciler.run,
+            self.store.run,
             self.reporter.run,
-            self.run_reads.run,
             self.sets.run,
         )
 
@@ -279,7 +244,6 @@ class TermServices:
             self.outcomes.run,
             self.jobs.run,
             self.runs.run,
-            self.completions.run,
             self.fallbacks.run,
         )
 
@@ -327,13 +291,13 @@ class Leadership:
         self._is_identified = False
         self._dry_runs = DryRuns(api)
         self._others = OtherInstalls(
-            own=f"{settings.namespace}/{lease_name(settings)}", api=api, clock=clock, health=health
+            own=f"{settings.namespace}/{lease_name(settings)}", clock=clock, health=health
         )
 
     async def work(self, term: LeaseTerm) -> None:
         """The work of one term; ends by cancellation, or by an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
-        report = installationstate.InstallationReport(
+        report = InstallationReport(
             queue=self._queue, clock=self._clock, health=self._health, annotate=term.annotate
         )
         reporting = asyncio.create_task(report.run())  # nothing of the term waits for it
@@ -410,7 +374,7 @@ class Leadership:
         watch = self._watch(term)
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run())
-            group.create_task(self._others.run(recorder.note))
+            group.create_task(self._others.run())
             for run in (watch.run, *made.from_the_start(), *made.maintenance()):
                 group.create_task(run())
             for run in (*made.once_resynced(), made.sweeper.run):

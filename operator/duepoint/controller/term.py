@@ -8,14 +8,16 @@ block.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from duepoint import services
+from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
 from duepoint.kube import port
 from duepoint.runs.run import RunEvent
@@ -155,3 +157,24 @@ class TermContext:
     def allowance(self) -> Allowance:
         """What the writers of statuses, one for each kind of object, share."""
         return Allowance(self.writes_per_second, self.clock.monotonic())
+
+    async def until_done(
+        self, part: str, look: Callable[[], Awaitable[None]], trouble: str
+    ) -> None:
+        """Repeat a look at everything until it succeeds; the part of the health says what is amiss.
+
+        Not a key of a work queue: what is asked for meanwhile is met by the next try.
+        """
+        waits = services.backoff(first_seconds=0.2, most_seconds=10.0)
+        while True:
+            try:
+                await look()
+            except (queue_errors.Fenced, queue_errors.LayoutChanged):
+                raise
+            except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as amiss:
+                if self.health.unwell(part, str(amiss)):
+                    telemetry.logger.warning(trouble, error=str(amiss))
+                await self.clock.sleep(next(waits))
+            else:
+                self.health.well(part)
+                return

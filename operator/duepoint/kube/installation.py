@@ -4,7 +4,7 @@ A cluster has no name of its own, but its namespaces have uids. The uid of kube-
 long as the cluster does; where that namespace may not be read (an installation with rights in its
 own namespaces only) the installation's namespace stands for it.
 
-``controller.maintenance.installationstate`` writes the state of the installation; commands of
+``controller.maintenance.installation`` writes the state of the installation; commands of
 people who see no more of the operator's namespace read it.
 """
 

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 from duepoint import errors, services
-from duepoint.controller.maintenance import installationstate
+from duepoint.controller.maintenance.installation import InstallationReport
 from duepoint.kube import installation
 from tests.fakes.fakeclock import FakeClock
 
@@ -41,9 +41,7 @@ def scene():
     clock, notes, counts = FakeClock(), {}, Counts()
     queue = SimpleNamespace(counts=counts, layouts=SimpleNamespace(read=_read))
     health = services.Health()
-    report = installationstate.InstallationReport(
-        queue=queue, clock=clock, health=health, annotate=notes.update
-    )
+    report = InstallationReport(queue=queue, clock=clock, health=health, annotate=notes.update)
     return clock, notes, counts, health, report
 
 

@@ -16,7 +16,7 @@ from duepoint.clock import SystemClock
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.watching import kopfthread
-from duepoint.controller.watching.kopfsetup import PLURALS, ObservedChange
+from duepoint.controller.watching.kopfthread import PLURALS
 from duepoint.kube import schedules
 from duepoint.kube.credentials import LoadedCredentials, Login
 from tests.support import scriptedapi
@@ -26,17 +26,12 @@ from tests.support.waiting import eventually
 VERSION = "41"
 
 
-def change(number: int) -> ObservedChange:
-    seen = observed.of_name("team", f"s{number}", f"uid-{number}")
-    return ObservedChange(schedules.PLURAL, seen)
-
-
 async def test_what_a_life_hands_over_after_its_end_is_dropped():
-    taken: list[ObservedChange] = []
-    life = kopfthread.KopfLife(asyncio.get_running_loop(), taken.append)
-    life.deliver(change(0))
+    taken: list[Observed] = []
+    life = kopfthread.KopfLife(asyncio.get_running_loop(), lambda _plural, seen: taken.append(seen))
+    life.deliver(schedules.PLURAL, observed.of_name("team", "s0", "uid-0"))
     life.is_over = True
-    life.deliver(change(1))
+    life.deliver(schedules.PLURAL, observed.of_name("team", "s1", "uid-1"))
     turn = asyncio.get_running_loop().create_future()
     life.call(turn.set_result, None)  # comes behind what was handed over
     await turn

@@ -1,11 +1,12 @@
-"""Large Schedules: few in hand at a time, bounded bytes while they wait, none forgotten."""
+"""Large Schedules: few in hand at a time, none forgotten, and no other namespace waits for them."""
 
 from __future__ import annotations
 
 import asyncio
 
-from duepoint.controller.schedules import largeobjects
+from duepoint.controller.workqueue import WorkQueue
 from duepoint.schedules.definition import State
+from tests.fakes.fakeclock import FakeClock
 from tests.unit.controller.world import World
 
 
@@ -15,38 +16,48 @@ def a_template(number: int, size: int = 200_000) -> dict:
     return {"spec": {"template": {"metadata": {"annotations": note}, "spec": pod}}}
 
 
-def test_a_namespace_full_of_large_objects_leaves_another_one_its_turn():
-    large = largeobjects.LargeObjects()
-    assert [large.begin("hostile", 0.0) > 0 for _ in range(10)] == [False] * 3 + [True] * 7
-    assert large.begin("quiet", 0.0) == 0.0
-    large.end("hostile", 0, 0.0, 0.0)
-    assert large.begin("hostile", 0.0) == 0.0
-
-
-async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(monkeypatch):
-    monkeypatch.setattr(largeobjects, "_MOST_WAITING_BYTES", 500_000)  # two of them, or three
+async def test_few_large_objects_are_in_hand_at_a_time_and_all_of_them_are_applied(monkeypatch):
     world = World()
     for number in range(12):
         await world.apply_job(f"large-{number}", jobTemplate=a_template(number))
+    await world.apply_job("gone", jobTemplate=a_template(99))
     most = now = 0
     async with world.leader():
-        apply = world.reconcile_queue._apply
+        await world.delete("gone")
+        reconcile = world.reconciler.reconcile
 
-        async def counting(tasks, **kind):
+        async def counting(task):
             nonlocal most, now
-            now += len(tasks)
+            now += 1
             most = max(most, now)
             await asyncio.sleep(0)
             try:
-                return await apply(tasks, **kind)
+                return await reconcile(task)
             finally:
-                now -= len(tasks)
+                now -= 1
 
-        monkeypatch.setattr(world.reconcile_queue, "_apply", counting)
-        for _ in range(100):
-            await world.clock.advance(0.2)
+        monkeypatch.setattr(world.reconciler, "reconcile", counting)
+        for number in range(12):
+            await world.apply_job(f"large-{number}", jobTemplate=a_template(number + 100))
+        await world.clock.advance(1)
         assert {held.state for held in world.definitions()} == {State.ARMED}
         assert len(world.definitions()) == 12
         assert most <= 4
-        assert world.observations.large._waiting_bytes == 0
-        assert not world.observations.large._sizes
+
+
+async def test_lanes_take_turns():
+    clock, seen = FakeClock(), []
+
+    async def handle(item: str) -> None:
+        seen.append(item)
+
+    queue: WorkQueue[str] = WorkQueue(clock, "not done", lane=lambda item: item[0])
+    for number in range(10):
+        queue.put(f"a{number}", f"a{number}")
+    queue.put("b0", "b0")
+    running = asyncio.create_task(queue.run(handle, 1))
+    await clock.settle()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert seen.index("b0") == 1
+    assert len(seen) == 11

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from duepoint.controller.maintenance import overdue
+from duepoint.controller.maintenance import fallbacks
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.delayqueue.repair.fallbacks import Overdue
@@ -44,9 +44,9 @@ class Known:
 
 
 def again(one: Overdue, known: Known, **options):
-    endings = overdue.Endings(states=known, jobs=known, runs=known)
+    endings = fallbacks.Endings(states=known, jobs=known, runs=known)
     settled = endings.settled(one.definition, BACK)
-    return overdue.put_again(one, settled, endings, **options)
+    return fallbacks.put_again(one, settled, endings, **options)
 
 
 def a_slot(kind: PointKind, slot_us: int, **record) -> StoredOccurrence:

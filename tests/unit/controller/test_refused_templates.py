@@ -40,7 +40,7 @@ async def test_it_stays_refused_after_a_resync_and_under_a_new_leader():
     world = World()
     async with world.leader():
         uid = await stalled_world(world)
-        await world.resync.run()
+        await world.resync.compare()
         await world.clock.advance(5)
         assert world.definition(uid) is None
         written = world.status_writes()

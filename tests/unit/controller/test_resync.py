@@ -53,7 +53,7 @@ async def test_a_list_that_fails_removes_nothing(page, monkeypatch):
 
         monkeypatch.setattr(type(world.api), "list_pages", breaking)
         with pytest.raises(kube_errors.Forbidden):
-            await world.resync.run()
+            await world.resync.compare()
         await world.clock.settle()
         assert len(world.definitions()) == 6
 
@@ -73,11 +73,11 @@ async def test_many_missing_objects_are_believed_only_a_minute_later():
         objects = dict(world.api.objects)
         for number in range(5):
             await world.delete(f"s{number}")
-        world.listed.clear()
-        comparing = asyncio.create_task(world.resync.run())
+        world.resync.listed.clear()
+        comparing = asyncio.create_task(world.resync.compare())
         await world.clock.advance(30)
         assert len(world.definitions()) == 6
-        assert world.listed.is_set()  # nobody's status waits for the second look
+        assert world.resync.listed.is_set()  # nobody's status waits for the second look
         world.api.objects["schedules", "reports", "s0"] = objects["schedules", "reports", "s0"]
         await world.clock.advance(31)
         await comparing
@@ -98,7 +98,7 @@ async def test_what_is_deleted_during_the_list_is_not_brought_back(monkeypatch):
                 yield one
 
         monkeypatch.setattr(type(world.api), "list_pages", slow)
-        await world.resync.run()
+        await world.resync.compare()
         await world.clock.settle()
         assert [one.name for one in world.definitions()] == ["two"]
 

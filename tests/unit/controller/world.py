@@ -15,11 +15,11 @@ import msgspec
 from duepoint import errors, services
 from duepoint.controller import observed
 from duepoint.controller.leadership import TermServices
-from duepoint.controller.maintenance.otherinstalls import OtherInstalls
+from duepoint.controller.maintenance.installation import OtherInstalls
 from duepoint.controller.schedules import dryruns
 from duepoint.controller.status import outcomes
 from duepoint.controller.term import TermContext
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobbuilder, jobs, port, schedules
@@ -34,7 +34,7 @@ from tests.support.virtualqueue import VirtualQueue, points_of
 EPOCH = messages.Epoch(1)
 NAMESPACE = "reports"
 #: Names of services in tests, where they differ.
-_SERVICES = {"jobwatch": "jobs", "ends": "completions", "resync": "comparison"}
+_SERVICES = {"jobwatch": "jobs"}
 
 
 class World:
@@ -58,9 +58,7 @@ class World:
         self.writes_per_second = writes_per_second
         self.watches = True
         self.managed_by = managed_by
-        self.others = OtherInstalls(
-            own=managed_by, api=self.api, clock=self.clock, health=self.health
-        )
+        self.others = OtherInstalls(own=managed_by, clock=self.clock, health=self.health)
         self.news: list[events.Event] = []
 
     @contextlib.asynccontextmanager
@@ -85,13 +83,13 @@ class World:
             own_streams=self.own_streams,
             others=self.others,
         )
-        self.services.listed.set()  # statuses are written from the beginning
+        self.resync.listed.set()  # statuses are written from the beginning
         version = str(self.api.version)
         running = self.running = [
             asyncio.create_task(work)
             for work in (
                 *(run() for run in self.services.from_the_start()),
-                self.others.run(self.news.append),
+                self.others.run(),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
                 self._play_kopf_of_sets(version),
@@ -100,7 +98,7 @@ class World:
         try:
             await self.clock.settle()
             with contextlib.suppress(errors.TryLater):
-                await self.services.comparison.run()
+                await self.resync.compare()
             running += [asyncio.create_task(run()) for run in self.services.once_resynced()]
             await self.clock.settle()
             yield self
@@ -121,21 +119,21 @@ class World:
     @property
     def is_arming(self) -> bool:
         """Whether statuses wait for the end of a list."""
-        return not self.listed.is_set()
+        return not self.resync.listed.is_set()
 
     @is_arming.setter
     def is_arming(self, is_arming: bool) -> None:
         if is_arming:
-            self.listed.clear()
+            self.resync.listed.clear()
         else:
-            self.listed.set()
+            self.resync.listed.set()
 
     async def _play_kopf(self, version: str) -> None:
         path = schedules.collection()
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.Schedule, version):
                 if self.watches:
-                    self.observations.observe(_shown(change))
+                    self.store.observe(_shown(change))
 
     async def _play_kopf_of_sets(self, version: str) -> None:
         path = schedules.set_collection()
@@ -149,7 +147,7 @@ class World:
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.ScheduleRun, version):
                 if self.watches:
-                    self.run_reads.observe(_shown(change))
+                    self.runs.observe(_shown(change))
 
     # -- what tests do -----------------------------------------------------------------------
 
@@ -178,7 +176,7 @@ class World:
     async def tell(self, uid: str, *events: runs.RunEvent, read: bool = True) -> None:
         """A worker settles something of this Schedule; time passes until it has been read."""
         held = self.definition(uid)
-        shard = self.reconcile.shard(held.id) if held else messages.ShardId(0)
+        shard = sharding.home(held.id, self.queue.layouts.known()) if held else messages.ShardId(0)
         self.queue.report(shard, runs.pack(events))
         await self.clock.advance(outcomes.GATHER_SECONDS if read else 0)
 

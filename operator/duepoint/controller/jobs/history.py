@@ -1,4 +1,4 @@
-"""Finished Jobs beyond the history limits are deleted, in the background.
+"""Which finished Jobs are deleted: those beyond the history limits, once nothing asks for them.
 
 Successful and failed Jobs have limits of their own, regular, manual and backfilled ones together;
 the oldest go first. A Job is the proof that its slot ran, so it may go only once nothing will ask
@@ -15,19 +15,10 @@ as running, and gone. Nor while a request that may create it once more is under 
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 
-from duepoint import faults
-from duepoint.controller import inventory
-from duepoint.controller.jobs.jobstate import FinishedJob, WatchedJobs
-from duepoint.controller.status.states import ScheduleStates
-from duepoint.controller.term import TermContext
-from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import errors as queue_errors
-from duepoint.faults import FaultPoint
-from duepoint.kube import jobs
+from duepoint.controller.jobs.jobstate import FinishedJob
 from duepoint.runs import outcome
 from duepoint.schedules.rule import Policy
 
@@ -104,13 +95,6 @@ class LateRequests:
             self._gone.popitem(last=False)
 
 
-_CLEANERS = 2
-#: A slot that the queue holds and whose Job has ended is mostly settled within moments.
-_HELD_AGAIN_SECONDS = 30.0
-#: All that a worker had claimed when a Schedule was refused has ended after this.
-_IN_FLIGHT_US = 600_000_000
-
-
 def too_many(finished: Iterable[FinishedJob], policy: Policy) -> tuple[FinishedJob, ...]:
     """The Jobs beyond the limits, oldest first."""
     listed = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
@@ -140,96 +124,3 @@ def excess(
         return job.slot_us not in held_us and (job.is_wanted or has_ended(job.slot_us))
 
     return tuple(job for job in too_many(finished, policy) if is_over(job))
-
-
-class History:
-    """The service; one for each term of a leader.
-
-    Args:
-        keeps: whether a finished Job (namespace, name) must stay for its ScheduleRun.
-
-    Attributes:
-        late: the requests that may create a Job once more.
-    """
-
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        watched: WatchedJobs,
-        states: ScheduleStates,
-        keeps: Callable[[str, str], bool],
-    ) -> None:
-        self._term = term
-        self._watched = watched
-        self._states = states
-        self._keeps = keeps
-        self.late = LateRequests()
-        self._work: WorkQueue[str] = WorkQueue(
-            term.clock, "history not cleaned", ends=(queue_errors.Fenced,)
-        )
-
-    async def run(self) -> None:
-        """Delete until cancelled."""
-        await self._work.run(self._delete_excess, _CLEANERS)
-
-    def look(self, schedule_uid: str) -> None:
-        """There may be Jobs of this Schedule to delete."""
-        if self._finished(schedule_uid):
-            self._work.put(schedule_uid, schedule_uid)
-
-    def _finished(self, schedule_uid: str) -> tuple[FinishedJob, ...]:
-        owner = self._states.owner(schedule_uid)
-        return () if owner is None else self._watched.finished(owner)
-
-    async def _delete_excess(self, schedule_uid: str) -> float | None:
-        """Seconds until the next look, where no event may announce a change before."""
-        finished = self._finished(schedule_uid)
-        if not finished:
-            return None
-        known = await self._states.definition(schedule_uid)
-        if known is None:
-            keeps = self._states.refused_keeps(schedule_uid)
-            return None if keeps is None else await self._delete_of_refused(schedule_uid, keeps)
-        policy = known.rule.policy
-        candidates = too_many(finished, policy)
-        if not candidates:
-            return None
-        held_us = await inventory.held_slots(self._term.queue, known)
-        has_ended = functools.partial(self._states.has_ended, schedule_uid)
-        late = await self._delete(schedule_uid, excess(finished, policy, has_ended, held_us))
-        is_held = any(job.slot_us in held_us for job in candidates)
-        return late if late is not None or not is_held else _HELD_AGAIN_SECONDS
-
-    async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> float | None:
-        """The queue holds nothing of it, so only slots that were claimed before are tried again."""
-        over_us = self._term.clock.now_us() - _IN_FLIGHT_US
-        finished = too_many(self._finished(schedule_uid), keeps)
-        ended = [
-            job
-            for job in finished
-            if job.slot_us <= over_us or self._states.has_ended(schedule_uid, job.slot_us)
-        ]
-        late = await self._delete(schedule_uid, ended)
-        return late if late is not None or len(ended) == len(finished) else _HELD_AGAIN_SECONDS
-
-    async def _delete(self, schedule_uid: str, finished: Iterable[FinishedJob]) -> float | None:
-        """Seconds until the first that has to stay for a late request may go."""
-        shown = self._states.published_jobs(schedule_uid)  # the next status causes another look
-        first_us: int | None = None
-        for job in finished:
-            if job.name in shown or self._keeps(job.namespace, job.name):
-                continue
-            until_us = self.late.stays_until_us(job)
-            if until_us > self._term.clock.now_us():
-                first_us = until_us if first_us is None else min(first_us, until_us)
-                continue
-            await faults.reach(FaultPoint.BEFORE_JOB_DELETED)
-            await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
-            await faults.reach(FaultPoint.AFTER_JOB_DELETED)
-            self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
-            if (owner := self._states.owner(schedule_uid)) is not None:
-                self._watched.record_deletion(owner, job.uid)
-        if first_us is None:
-            return None
-        return min(max((first_us - self._term.clock.now_us()) / 1e6, 0.1), _HELD_AGAIN_SECONDS)

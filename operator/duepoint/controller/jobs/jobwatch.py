@@ -1,10 +1,9 @@
-"""The watch of the Jobs of Schedules: how they end, which are active, and which came back.
+"""The watch of the Jobs of Schedules: how they end, which are active, which came back.
 
 A raw list-and-watch of every Job with our label, for each watched namespace or for the cluster. A
 Job's owner counts only where the Schedule of that uid has that name and is in the Job's namespace.
 The ends of Jobs become run events for the reporter; they are reported again after every list,
-because the fold recognises what it has counted. Jobs that go away before their end is seen are
-passed to ``deletedjobs``, finished Jobs to ``history``.
+because the fold recognises what it has counted. What follows from it all does ``jobsync``.
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
 from duepoint import services, telemetry
-from duepoint.controller.jobs import jobevents
-from duepoint.controller.jobs.deletedjobs import DeletedJobs
-from duepoint.controller.jobs.history import History
+from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
-from duepoint.controller.jobs.withoutpods import JobsWithoutPods
+from duepoint.controller.jobs.jobsync import JobSync
 from duepoint.controller.status import texts
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import RunningJob, TermContext
@@ -39,12 +36,12 @@ class JobWatch:
 
     Args:
         keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
-            show yet how it ended; ``history.look`` is called once it may go.
+            show yet how it ended; ``sync.look`` is called once it may go.
         catch_up: returns once every outcome up to the call was reported; raises TryLater.
 
     Attributes:
         listed: set once every namespace was listed.
-        deleted, history: what becomes of Jobs that went away, and of those that have ended.
+        sync: does what follows.
     """
 
     def __init__(
@@ -65,22 +62,19 @@ class JobWatch:
         self._looks = (0, 0)
         #: How Pods ended, by uids of Jobs that are bound to fail: evicted Pods are gone at its end.
         self._pod_ends: dict[str, str] = {}
-        self.deleted = DeletedJobs(
+        self.sync = JobSync(
             term,
             watched=self._jobs,
             reporter=reporter,
             observe=self._observe_found,
             catch_up=catch_up,
+            keeps=keeps,
         )
-        self._without_pods = JobsWithoutPods(term, watched=self._jobs, reporter=reporter)
-        self.history = History(term, watched=self._jobs, states=reporter.states, keeps=keeps)
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.history.run())
-            group.create_task(self.deleted.run())
-            group.create_task(self._without_pods.run())
+            group.create_task(self.sync.run())
             for namespace in self._term.namespaces or (None,):
                 group.create_task(self._follow(namespace))
 
@@ -92,11 +86,11 @@ class JobWatch:
 
     def run_started(self, run: RunningJob) -> None:
         """A worker has created the Job of a run."""
-        self.history.late.record(
+        self.sync.late.record(
             run.namespace, run.job_name, run.reported_us, may_come=run.may_come_again
         )
         if not self._reporter.states.is_over(run):
-            self.deleted.look_for([run])
+            self.sync.look_for([run])
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -145,12 +139,12 @@ class JobWatch:
         for owner in self._jobs.retain(namespace, uids):
             if self._is_its_own(owner):
                 self._report_active(owner)
-                self._term.services.completions.job_ended(owner.uid, "")
+                self.sync.job_ended(owner.uid, "")
         for schedule_uid, runs in self._reporter.states.running_jobs(namespace):
             if (known := self._reporter.states.owner(schedule_uid)) is not None:
                 self._report_active(known)
-            self.deleted.look_for(runs, patience_seconds=0)
-        self.deleted.look_for_replaced()
+            self.sync.look_for(runs, patience_seconds=0)
+        self.sync.look_for_replaced()
         return version
 
     # -- one Job ---------------------------------------------------------------------------------
@@ -166,7 +160,7 @@ class JobWatch:
         cause = end or jobs.failing(job)
         if cause is None or cause.reason != _OF_PODS or owner is None or slot_us is None:
             return ""
-        if self._reporter.states.is_over(jobevents.run_of(job, owner, slot_us)):
+        if self._reporter.states.is_over(jobstate.run_of(job, owner, slot_us)):
             return ""
         found = known or await self._look(owner.namespace, job.metadata.name)
         if end is None:
@@ -189,14 +183,14 @@ class JobWatch:
         seen = self._jobs.observe(job, self._term.clock.now_us(), pod_end)
         owner, slot_us, known = seen.owner, jobs.slot_us(job), job.metadata
         is_its_own = owner is not None and self._is_its_own(owner)
-        is_back = self.history.late.is_back
+        is_back = self.sync.late.is_back
         if owner is not None and is_its_own and is_back(owner.uid, known.name, known.uid):
             self._reporter.job_made_again(owner.uid, known.name, known.uid)
         self._report(seen, job, replayed=replayed, is_gone=known.deletion_timestamp is not None)
         if owner is None or slot_us is None or not is_its_own:
             return
         if self._jobs.is_active(owner, known.name):
-            self._reporter.job_runs(jobevents.started(job, owner, slot_us, pod_end))
+            self._reporter.job_runs(jobstate.start_of(job, owner, slot_us, pod_end))
 
     def _remove(self, job: jobs.Job) -> None:
         self._pod_ends.pop(job.metadata.uid, None)
@@ -205,7 +199,7 @@ class JobWatch:
         owner = seen.owner
         if owner is not None and self._reporter.states.owner(owner.uid) == owner:
             name, uid = job.metadata.name, job.metadata.uid
-            self.history.late.record_gone(owner.uid, name, uid, now_us)
+            self.sync.late.record_gone(owner.uid, name, uid, now_us)
         self._report(seen, job, replayed=False, is_gone=True)
 
     def _observe_found(self, job: jobs.Job) -> None:
@@ -214,7 +208,7 @@ class JobWatch:
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
         if owner is None or slot_us is None:
             return
-        if (ended := jobevents.ended(job, owner, slot_us, self._term.clock.now_us())) is not None:
+        if (ended := jobstate.end_of(job, owner, slot_us, self._term.clock.now_us())) is not None:
             self._reporter.event(ended, replayed=True)
 
     def _report(self, seen: Observation, job: jobs.Job, *, replayed: bool, is_gone: bool) -> None:
@@ -227,17 +221,17 @@ class JobWatch:
         self._report_active(owner)
         if seen.ended is not None:
             self._reporter.event(seen.ended, replayed=replayed)
-            self.deleted.forget_replacing(owner.uid, seen.ended.job_name)
-            self.history.look(owner.uid)
+            self.sync.forget_replacing(owner.uid, seen.ended.job_name)
+            self.sync.look(owner.uid)
         if seen.gone is not None:
-            self.deleted.record_gone(seen.gone)
+            self.sync.record_gone(seen.gone)
         if seen.ended is not None or seen.gone is not None or is_gone:
-            self._term.services.completions.job_ended(owner.uid, known.name)
+            self.sync.job_ended(owner.uid, known.name)
 
     def _report_active(self, owner: jobs.JobOwner) -> None:
         active = self._jobs.active(owner, texts.MOST_LISTED)
         self._reporter.active_jobs(owner.uid, active)
-        self._without_pods.look(owner.uid)
+        self.sync.look_at_pods(owner.uid)
 
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; a Schedule that is gone is not known."""

@@ -1,27 +1,132 @@
 """Puts Schedules again that were due when a server went back in time.
 
 Workers find out that a shard went back, and hand out nothing of a Schedule there that was due by
-then; all else fires. Each look takes every outcome that was reported so far, puts what is overdue
-again (``overdue``), and ends the doubt about the shard; it looks again until no shard is in doubt.
-It begins with a term, once all statuses and all Jobs are known.
+then; all else fires. Such a server holds a true state, but an older one: every slot before a chain
+was handed over, and what came after is not known. So each look takes every outcome that was
+reported so far and puts what is overdue again as after a loss of the whole index: its chain goes on
+behind the watermark, its open slots get their points again, and what has ended is gone. Only where
+the server knows more (the chain stands later, an occurrence is not in the status) does that stay. A
+stream in our own Redis went back together with its slots: there the queue alone is right. Then the
+doubt about the shard ends; looks are repeated until no shard is in doubt. It begins with a term,
+once all statuses and all Jobs are known.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 
 from duepoint import errors, services, telemetry
-from duepoint.controller.maintenance import overdue
+from duepoint.controller import plan
+from duepoint.controller.jobs.jobwatch import JobWatch
+from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.delayqueue.repair.fallbacks import Doubt, Overdue, PutAgain
-from duepoint.schedules import actions
-from duepoint.schedules.definition import Definition
+from duepoint.kube import jobbuilder, jobs
+from duepoint.runs.watermark import Watermark
+from duepoint.schedules import actions, points
+from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.points import PointKind
+
+#: Slots above the watermark whose Jobs are looked for.
+_MOST_LOOKED_AT = 2_000
+_REGULAR = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endings:
+    """What has become of slots, by all sources but the queue, which may have lost it."""
+
+    states: ScheduleStates
+    jobs: JobWatch
+    runs: ScheduleRunStates
+
+    def settled(self, definition: Definition, back_us: int) -> Watermark:
+        """The slots that have ended; of a Schedule that is gone all that were due."""
+        known = self.states.settled(definition.uid)
+        if known is None:
+            return Watermark(back_us)
+        if not definition.rule.whole_seconds:
+            return known
+        through_us = self._through_jobs(definition, known.through_us)
+        return Watermark(through_us, known.started_us, known.waiting_us)
+
+    def _through_jobs(self, definition: Definition, through_us: int) -> int:
+        """The last slot behind the watermark up to which every slot has its Job."""
+        owner = jobs.JobOwner(definition.namespace, definition.name, definition.uid)
+        timeline = plan.slots_of(definition)
+        following = timeline.next_after(max(through_us, definition.not_before_us))
+        for _ in range(_MOST_LOOKED_AT):
+            if following is None:
+                break
+            if not self.jobs.has(owner, jobbuilder.name_of(definition.name, following.slot_us)):
+                break
+            through_us = following.slot_us
+            following = timeline.next_after(through_us)
+        return through_us
+
+
+def put_again(
+    one: Overdue, settled: Watermark, endings: Endings, *, goes_back: bool = False
+) -> PutAgain | None:
+    """What it becomes; None where the end of one of its slots is not known yet.
+
+    Args:
+        one: as the server holds it.
+        settled: its slots that have ended.
+        goes_back: whether what its target took is lost with the server, too.
+    """
+    definition = one.definition
+    gone = []
+    for slot in one.occurrences:
+        ended: bool | None
+        if slot.kind in points.RUN_KINDS:
+            ended = endings.runs.has_ended(slot.record.run_uid, slot.slot_us)
+        else:
+            ended = not goes_back and _may_have_ended(slot, definition)
+            ended = ended and settled.has_ended(slot.slot_us)
+        if ended is None:
+            return None
+        if ended:
+            gone.append(slot.member)
+    due_us, lost = one.chain_due_us, []
+    if due_us is not None and definition.state is State.ARMED and not goes_back:
+        lost = _lost(one, settled, due_us)
+        following_us = plan.chain_due_us(definition, settled.through_us)
+        if definition.runs_left != 0:  # else the worker that claims it completes the Schedule
+            due_us = None if following_us is None else max(due_us, following_us)
+    started = 0 if definition.runs_left is None else endings.states.started(definition.uid)
+    return PutAgain(overdue=one, due_us=due_us, gone=gone, lost=lost, started=started)
+
+
+def _may_have_ended(slot: StoredOccurrence, definition: Definition) -> bool:
+    """Not where an edit has ended it, or a replay has opened it again, as a worker knows."""
+    is_regular = slot.kind in _REGULAR and not plan.is_superseded(slot, definition)
+    return is_regular and not slot.record.replayed_us
+
+
+def _lost(one: Overdue, settled: Watermark, due_us: int) -> list[messages.Occurrence]:
+    """Open slots that the chain handed over after the state that the server holds."""
+    timeline = plan.slots_of(one.definition)
+    first_us = timeline.at_or_before(due_us) or 0
+    stored_us = {slot.slot_us for slot in one.occurrences if slot.kind in _REGULAR}
+    found = []
+    for slot_us in settled.open_us:
+        if slot_us >= first_us and slot_us not in stored_us:
+            slot_due_us = timeline.due_slot(slot_us).due_us
+            first_try_us = slot_due_us if slot_us in settled.started_us else 0
+            lost = plan.reopened(one.definition, slot_us, slot_due_us, first_us=first_try_us)
+            found.append(lost)
+    return found
+
 
 PART = "fallback"
 #: A worker that was cut off in the middle tells within this what it had done, and it is not done
@@ -42,7 +147,7 @@ class Fallbacks:
         self,
         term: TermContext,
         *,
-        endings: overdue.Endings,
+        endings: Endings,
         reporter: Reporter,
         catch_up: Callable[[], Awaitable[None]],
         ready: Callable[[], Awaitable[object]],
@@ -92,7 +197,7 @@ class Fallbacks:
         doubts = await self._term.queue.fallbacks.doubts()
         if doubts:
             back_us = max(doubt.back_us for doubt in doubts)
-            self._term.services.jobs.history.late.record_lost_claims(back_us)
+            self._term.services.jobs.sync.late.record_lost_claims(back_us)
             grace = GRACE_SECONDS - (self._term.clock.now_us() - back_us) / 1e6
             if grace > 0:
                 await self._term.clock.sleep(min(grace, GRACE_SECONDS))
@@ -132,7 +237,7 @@ class Fallbacks:
         definition = one.definition
         settled = self._endings.settled(definition, doubt.back_us)
         goes_back = await self._goes_back(definition, doubt.shard)
-        wanted = overdue.put_again(one, settled, self._endings, goes_back=goes_back)
+        wanted = put_again(one, settled, self._endings, goes_back=goes_back)
         if wanted is not None and wanted.due_us != one.chain_due_us:
             # What ended is told by no event: those are lost with the server.
             is_last = wanted.due_us is None

@@ -65,9 +65,7 @@ class IndexWatch:
             try:
                 if await self._is_lost():
                     is_suspect = True
-                    self._term.services.jobs.history.late.record_lost_claims(
-                        self._term.clock.now_us()
-                    )
+                    self._term.services.jobs.sync.late.record_lost_claims(self._term.clock.now_us())
                 is_suspect = is_suspect or self._outages() != known_outages
                 known_outages = self._outages()
                 if is_suspect:

@@ -1,8 +1,4 @@
-"""ScheduleRuns as a list or the watch showed them; those with a change are read.
-
-The watch brings metadata only. A deletion needs no more; a run that is followed already changes by
-our own status writes and is not read again. Every other one is read, as it is at least as new as
-the change, by a few workers; one that cannot be read is tried again with backoff.
+"""ScheduleRuns as they were listed or read.
 
 A payload has up to 64 KiB, and thousands of ScheduleRuns may wait: a large one is read along with
 its object, judged and dropped, and read again when the run is enqueued (``payload_of``).
@@ -10,20 +6,17 @@ its object, judged and dropped, and read again when the run is enqueued (``paylo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from duepoint import errors as base
-from duepoint import telemetry
 from duepoint.clock import Clock
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
-from duepoint.controller.term import TermContext
-from duepoint.controller.workqueue import WorkQueue
-from duepoint.kube import errors, port, schedules
+from duepoint.kube import port, schedules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.manualruns import Trigger, Wanted
 
@@ -116,54 +109,3 @@ def mark_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     if _INSTANCE in labels and labels.get(_MANAGER, "") != "Helm":
         return f"label {_INSTANCE}"
     return ""
-
-
-_READERS = 8
-
-
-class RunReads:
-    """The service; one for each term of a leader.
-
-    Args:
-        is_wanted: whether a change, which is no deletion, is to be read.
-        offer: takes what was read.
-        remove: takes the uid of what is gone.
-    """
-
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        is_wanted: Callable[[Observed], bool],
-        offer: Callable[[ReadRun], None],
-        remove: Callable[[str], None],
-    ) -> None:
-        self._api = term.api
-        self._is_wanted = is_wanted
-        self._offer = offer
-        self._remove = remove
-        self._reads: WorkQueue[Observed] = WorkQueue(term.clock, "scheduleRun not read")
-
-    async def run(self) -> None:
-        """Read until cancelled."""
-        await self._reads.run(self._read, _READERS)
-
-    def observe(self, seen: Observed) -> None:
-        """The watch shows this version of a ScheduleRun, without its texts."""
-        if seen.deleted:
-            self._remove(seen.uid)
-        elif self._is_wanted(seen):
-            self._reads.put(seen.uid, seen)
-
-    async def _read(self, seen: Observed) -> None:
-        if not self._is_wanted(seen):
-            return
-        try:
-            run = await schedules.read_run(
-                self._api, seen.namespace, seen.name, not_before=seen.version
-            )
-        except errors.ApiError as trouble:
-            telemetry.logger.warning("scheduleRun not read", run=seen.identity, error=str(trouble))
-            raise
-        if run is not None and run.metadata.uid == seen.uid:
-            self._offer(of_object(run))

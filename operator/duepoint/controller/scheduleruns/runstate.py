@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller.jobs import jobevents
+from duepoint.controller.jobs import jobstate
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.runreads import ReadRun
@@ -363,27 +363,27 @@ def _resolve(run: ScheduleRunState, slot_us: int, job: jobs.Job | None, *, is_he
     elif not slot.job_name:
         slot.standing = Standing.WANTED
     elif slot.is_replaced:
-        _end(run, slot_us, RunState.REPLACED, jobevents.EndReason(Reason.REPLACED, ""))
+        _end(run, slot_us, RunState.REPLACED, jobstate.EndReason(Reason.REPLACED, ""))
     else:
-        _end(run, slot_us, RunState.FAILED, jobevents.LOST)
+        _end(run, slot_us, RunState.FAILED, jobstate.LOST)
 
 
 def apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
     """A Job exists: its run has started, and perhaps ended."""
     owner = run.owner()
-    courses.applied(run.course, jobevents.started(job, owner, slot_us))
-    ended = jobevents.ended(job, owner, slot_us, jobevents.created_us(job))
+    courses.applied(run.course, jobstate.start_of(job, owner, slot_us))
+    ended = jobstate.end_of(job, owner, slot_us, jobstate.created_us(job))
     if ended is not None:
         courses.applied(run.course, ended)
 
 
 def fail(run: ScheduleRunState, slot_us: int, message: str, now_us: int) -> None:
     """The slot has failed now, without an event."""
-    _end(run, slot_us, RunState.FAILED, jobevents.EndReason(Reason.DELETED, message), now_us)
+    _end(run, slot_us, RunState.FAILED, jobstate.EndReason(Reason.DELETED, message), now_us)
 
 
 def _end(
-    run: ScheduleRunState, slot_us: int, state: RunState, why: jobevents.EndReason, now_us: int = 0
+    run: ScheduleRunState, slot_us: int, state: RunState, why: jobstate.EndReason, now_us: int = 0
 ) -> None:
     event = RunEvent(
         uid=run.schedule_uid,

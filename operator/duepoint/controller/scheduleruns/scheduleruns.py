@@ -20,25 +20,25 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
 
-from duepoint import errors, services, telemetry
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import (
     occurrences,
     orphaned,
-    publishing,
     runreads,
     runstate,
+    runstates,
     runstatus,
 )
 from duepoint.controller.scheduleruns.occurrences import Definitions, LeavingSchedules
-from duepoint.controller.scheduleruns.publishing import RunPublisher
 from duepoint.controller.scheduleruns.runreads import ReadRun
 from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
-from duepoint.controller.scheduleruns.runstates import ScheduleRunStates, is_job_of_a_run
+from duepoint.controller.scheduleruns.runstates import (
+    RunPublisher,
+    ScheduleRunStates,
+    is_job_of_a_run,
+)
 from duepoint.controller.term import Acknowledgement, TermContext, settle_all
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import errors as queue_errors
-from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunEvent
 from duepoint.schedules.conditions import Reason
@@ -80,46 +80,65 @@ class ScheduleRuns:
         )
         self._tasks: WorkQueue[str] = WorkQueue(term.clock, "schedulerun not looked at")
         self._withdrawing: dict[str, ScheduleRunState] = {}
-        self._early_seen: dict[str, ReadRun] = {}
+        #: Shown by the watch, and not read yet.
+        self._unread: dict[str, Observed] = {}
         self._early_events: list[tuple[RunEvent, Acknowledgement | None]] = []
         self._requested = asyncio.Event()
+        self._inventoried = asyncio.Event()
 
     async def run(self) -> None:
         """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tasks.run(self._handle, _WORKERS))
+            group.create_task(self._work())
             group.create_task(self._publisher.writer.run())
             self.request()
             while True:
                 await self._requested.wait()
-                await self._until_inventoried()
+                await self._term.until_done(
+                    PART, self._take_inventory, "no inventory of scheduleruns"
+                )
+
+    async def _work(self) -> None:
+        await self._inventoried.wait()
+        await self._tasks.run(self._handle, _WORKERS)
 
     # -- what other services say -----------------------------------------------------------------
 
-    def is_wanted(self, seen: Observed) -> bool:
-        """Whether a change of a ScheduleRun is to be read: it is unknown, or changed by others."""
-        run = self.states.get(seen.uid)
-        return not self.states.was_deleted(seen.uid) and (run is None or run.is_outdated)
+    def observe(self, seen: Observed) -> None:
+        """The watch shows this version of a ScheduleRun, without its texts.
 
-    def offer(self, read: ReadRun) -> None:
-        """This state of an object was read."""
-        uid = read.seen.uid
-        if self.states.was_deleted(uid):
+        A deletion needs no more; a run that is followed already changes by our own status writes
+        and is not read again. Every other one is read when it is its turn.
+        """
+        if self.states.was_deleted(seen.uid):
             return
+        if seen.deleted:
+            self._remove(seen.uid)
+        elif self._is_news(seen.uid):
+            self._unread[seen.uid] = seen
+            self._look_soon(seen.uid)
+
+    def _is_news(self, uid: str) -> bool:
+        """Whether a ScheduleRun is unknown, or was changed by others."""
+        run = self.states.get(uid)
+        return run is None or run.is_outdated
+
+    async def _read(self, seen: Observed) -> None:
+        """Follow the object as it is now; raises ApiError."""
+        uid = seen.uid
+        item = await schedules.read_run(
+            self._term.api, seen.namespace, seen.name, not_before=seen.version
+        )
+        if item is None or item.metadata.uid != uid or self.states.was_deleted(uid):
+            return
+        read, run = runreads.of_object(item), self.states.get(uid)
         if read.seen.deleted:
             self._remove(uid)
-        elif not self.states.is_complete:
-            self._early_seen[uid] = read
-        elif (run := self.states.get(uid)) is None:
+        elif run is None:
             self._add(read)
         elif run.is_outdated:
             self._adopt(run, read)
             self.request()
-
-    def remove(self, uid: str) -> None:
-        """The object is gone, or on its way."""
-        if not self.states.was_deleted(uid):
-            self._remove(uid)
 
     def event(self, event: RunEvent, ack: Acknowledgement | None) -> None:
         """Something happened to a slot; settle ``ack`` once the status shows it."""
@@ -172,25 +191,8 @@ class ScheduleRuns:
 
     # -- the inventory ---------------------------------------------------------------------------
 
-    async def _until_inventoried(self) -> None:
-        # Not a key of a work queue: a request meanwhile is met by the next try, and the health of
-        # the process says what is amiss.
-        waits = services.backoff(first_seconds=0.2, most_seconds=10.0)
-        while True:
-            self._requested.clear()
-            try:
-                await self._take_inventory()
-            except (queue_errors.Fenced, queue_errors.LayoutChanged):
-                raise
-            except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
-                if self._term.health.unwell(PART, str(trouble)):
-                    telemetry.logger.warning("no inventory of scheduleruns", error=str(trouble))
-                await self._term.clock.sleep(next(waits))
-            else:
-                self._term.health.well(PART)
-                return
-
     async def _take_inventory(self) -> None:
+        self._requested.clear()
         known = {
             run.seen.uid: frozenset(run.course.open)
             for run in self.states
@@ -209,6 +211,7 @@ class ScheduleRuns:
                 held = frozenset(occurrence.slot_us for occurrence in found.get(uid, ()))
                 self._apply(run, runstate.InventoryFacts(held=held, about=known.get(uid)))
         self.states.is_complete = True
+        self._inventoried.set()
         early, self._early_events = self._early_events, []
         for event, ack in early:
             self.event(event, ack)
@@ -228,8 +231,7 @@ class ScheduleRuns:
     def _compare(self, listed: Mapping[str, ReadRun], before: frozenset[str]) -> None:
         for uid in before - listed.keys():
             self._remove(uid)
-        early, self._early_seen = self._early_seen, {}
-        for uid, read in {**early, **listed}.items():
+        for uid, read in listed.items():
             run = self.states.get(uid)
             if read.seen.deleted:
                 self._remove(uid)
@@ -271,6 +273,11 @@ class ScheduleRuns:
         self._tasks.put(uid, uid)
 
     async def _handle(self, uid: str) -> float | None:
+        if (seen := self._unread.get(uid)) is not None:
+            if self._is_news(uid):
+                await self._read(seen)
+            if self._unread.get(uid) is seen:
+                del self._unread[uid]
         run = self.states.get(uid)
         return await (self._withdraw(uid) if run is None else self._look(run))
 
@@ -411,7 +418,7 @@ class ScheduleRuns:
             return
         run.is_warned = True
         if run.seen.kept_in_git and run.wanted is not None and run.wanted.ttl_seconds is not None:
-            self._term.record(publishing.kept_in_git(run.seen))
+            self._term.record(runstates.kept_in_git(run.seen))
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """It has ended: delete it when its time to live is over."""

@@ -25,8 +25,6 @@ _Key = tuple[str, bytes, int]
 
 #: Verdicts kept; the least recently used go first.
 _REMEMBERED = 16_384
-#: In a Job of this size there is room for the longest names and times in its annotations.
-_ROOMY_BYTES = 128 * 1024
 
 
 class DryRuns:
@@ -35,8 +33,6 @@ class DryRuns:
     def __init__(self, api: port.Api) -> None:
         self._api = api
         self._verdicts: OrderedDict[_Key, Verdict] = OrderedDict()
-        #: Namespace and digest of actions of which all Schedules' Jobs are known to be valid.
-        self._valid: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._asking: dict[_Key, asyncio.Future[Verdict]] = {}
 
     async def verdict(
@@ -52,9 +48,6 @@ class DryRuns:
         Args:
             asks: whether the API server may be asked; else None where the verdict is not known yet.
         """
-        action = wanted.namespace, wanted.target
-        if action in self._valid:
-            return jobs.Valid()
         try:
             job = jobbuilder.job_for(target.template, _facts(wanted, payload))
         except errors.InvalidSpec as error:
@@ -70,12 +63,6 @@ class DryRuns:
             self._verdicts.move_to_end(key)
         elif asks:
             verdict = await self._shared(key, wanted.namespace, job)
-        # Whose Job it is says nothing about it: neither length of name nor annotations.
-        is_alike_for_all = not is_indexed and len(msgspec.json.encode(job)) < _ROOMY_BYTES
-        if isinstance(verdict, jobs.Valid) and is_alike_for_all:
-            self._valid[action] = None
-            if len(self._valid) > _REMEMBERED:
-                self._valid.popitem(last=False)
         return verdict
 
     async def _shared(self, key: _Key, namespace: str, job: dict[str, object]) -> Verdict:

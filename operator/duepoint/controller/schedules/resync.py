@@ -1,14 +1,13 @@
 """All objects compared with all definitions: at once, on a rhythm, and where a change may be lost.
 
 A watch says nothing of what happened while there was none. So each time the watch begins, this
-reads both sides itself (``Comparison``); what changes later is in the watch.
+reads both sides itself; what changes later is in the watch.
 
 Definitions first, objects after: a definition was made from an object, so one whose object is
-missing from a *later, complete* list is a ghost. Objects go through the reconcile queue's one
-ordered path, where what was deleted meanwhile is not undone. A list that failed or broke off shows
-nothing and removes nothing; one that misses more than 30 % of the definitions, and more than 100,
-is believed only when a second complete list a minute later says the same (a restored backup, a CRD
-deleted and made again).
+missing from a *later, complete* list is a ghost. A list that failed or broke off shows nothing and
+removes nothing; one that misses more than 30 % of the definitions, and more than 100, is believed
+only when a second complete list a minute later says the same (a restored backup, a CRD deleted and
+made again).
 
 The same order proves a restore of etcd: a list that is consistent (its first page carries no
 resource version) and began after a generation was read from the queue cannot show an older one,
@@ -23,12 +22,13 @@ minute to take the setting back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from duepoint import clock as clocks
 from duepoint import errors, faults, services, telemetry
 from duepoint.controller import observed
-from duepoint.controller.schedules.observations import Observations
+from duepoint.controller.schedules.reconcile import Reconciler
+from duepoint.controller.schedules.store import Store
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import sharding
 from duepoint.delayqueue.definitions import codec
@@ -41,39 +41,27 @@ _MANY_SHARE = 0.30
 _MANY = 100
 _NAMESPACES_NAMED = 5
 
+#: From one comparison to the next.
+_EVERY_SECONDS = 600.0
 #: The watch begins within a part of a second. Where it cannot, Schedules are armed all the same.
 _WATCH_SECONDS = 5.0
 
-#: Takes (uid, collision) of a definition that does not stand under its first id.
-NoteCollision = Callable[[str, int], None]
-
 
 class Resync:
-    """The service.
-
-    Args:
-        compare: makes one comparison.
-        every_seconds: the rhythm.
-        listed: set once the first was complete, or has failed, unless it was set by the list.
+    """The service; one for each term of a leader.
 
     Attributes:
-        first_done: set once the first has been complete.
+        listed: set once every object has been offered, or could not be.
+        first_done: set once the first comparison has been complete.
         done: number of complete ones.
     """
 
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        compare: Callable[[], Awaitable[None]],
-        every_seconds: float,
-        listed: asyncio.Event,
-    ) -> None:
-        self._compare = compare
-        self._every_seconds = every_seconds
+    def __init__(self, term: TermContext, *, store: Store, reconciler: Reconciler) -> None:
         self._term = term
+        self._store = store
+        self._reconciler = reconciler
         self._asked = asyncio.Event()
-        self._listed = listed
+        self.listed = asyncio.Event()
         self.first_done = asyncio.Event()
         self.done = 0
 
@@ -87,23 +75,22 @@ class Resync:
         while True:
             self._asked.clear()
             await self._until_complete()
-            await clocks.wait_for(self._asked, self._every_seconds, self._term.clock)
+            await clocks.wait_for(self._asked, _EVERY_SECONDS, self._term.clock)
 
     async def _until_complete(self) -> None:
         # Not a key of a work queue: those who wait for the list learn of each try that failed.
         pauses = services.backoff(first_seconds=0.5, most_seconds=15.0)
         while True:
             try:
-                await self._compare()
+                await self.compare()
             except (errors.TryLater, kube_errors.ApiError) as trouble:
-                self._listed.set()
+                self.listed.set()
                 if self._term.health.unwell("resync", str(trouble)):
                     telemetry.logger.warning("objects cannot be compared", error=str(trouble))
                 await self._term.clock.sleep(next(pauses))
                 continue
             self._term.health.well("resync")
             self.done += 1
-            self._listed.set()
             self.first_done.set()
             others = self._term.services
             others.sets.request()
@@ -111,28 +98,7 @@ class Resync:
             others.runs.request()
             return
 
-
-class Comparison:
-    """Performs comparisons for the leader of one term.
-
-    Args:
-        listed: set once every object has been offered.
-    """
-
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        observations: Observations,
-        note_collision: NoteCollision,
-        listed: asyncio.Event,
-    ) -> None:
-        self._term = term
-        self._observations = observations
-        self._note_collision = note_collision
-        self._listed = listed
-
-    async def run(self) -> None:
+    async def compare(self) -> None:
         """Compare once.
 
         Raises ApiError or QueueUnavailable where one side could not be read to its end; what
@@ -140,9 +106,9 @@ class Comparison:
         """
         unwatched: list[codec.StoredIdentity] = []
         held = await self._definitions(unwatched)
-        listed = await self._list(held, self._observations.deletions)
+        listed = await self._list(held, self._store.deletions)
         await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
-        self._listed.set()
+        self.listed.set()
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):
             telemetry.logger.warning(
@@ -152,9 +118,9 @@ class Comparison:
                 seconds=SECOND_LOOK_SECONDS,
             )
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
-            absent -= await self._list({}, 0)
+            absent -= await self._list(held, self._store.deletions)
         for uid in absent:
-            self._observations.offer_absent(held[uid].namespace, held[uid].name, uid)
+            self._remove(held[uid])
         if unwatched:
             await self._remove_unwatched(unwatched, len(held) + len(unwatched))
         telemetry.logger.info(
@@ -172,9 +138,11 @@ class Comparison:
         if is_suspicious:
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
         for known in unwatched:
-            if known.collision:
-                self._note_collision(known.uid, known.collision)
-            self._observations.offer_absent(known.namespace, known.name, known.uid)
+            self._remove(known)
+
+    def _remove(self, known: codec.StoredIdentity) -> None:
+        """The queue has a Schedule that has no object."""
+        self._store.bury(observed.of_name(known.namespace, known.name, known.uid, deleted=True))
 
     async def _definitions(
         self, unwatched: list[codec.StoredIdentity]
@@ -184,12 +152,12 @@ class Comparison:
         for shard in sharding.all_shards(self._term.queue.layouts.known()):
             async for chunk in self._term.queue.definitions.known(shard):
                 for known in chunk:
+                    if known.collision:
+                        self._reconciler.collisions[known.uid] = known.collision
                     if self._term.namespaces and known.namespace not in self._term.namespaces:
                         unwatched.append(known)
-                        continue
-                    held[known.uid] = known
-                    if known.collision:
-                        self._note_collision(known.uid, known.collision)
+                    else:
+                        held[known.uid] = known
                 await self._term.clock.sleep(0)  # let firing and statuses in between chunks
         return held
 
@@ -199,11 +167,13 @@ class Comparison:
         for namespace in self._term.namespaces or (None,):
             pages = self._term.api.list_pages(schedules.collection(namespace), schedules.Schedule)
             async for page in pages:
-                for item in page.items:
-                    seen = observed.of_object(item)
-                    listed.add(seen.uid)
-                    known = held.get(seen.uid)
-                    self._observations.offer_known(seen, known, deletions=deletions)
+                shown = [observed.of_object(item) for item in page.items]
+                listed.update(seen.uid for seen in shown)
+                absent = [seen for seen in shown if seen.uid not in held]
+                stored = await self._reconciler.store_absent(absent) if absent else frozenset()
+                for seen in shown:
+                    if seen.uid not in stored:
+                        self._store.offer_known(seen, held.get(seen.uid), deletions=deletions)
                 await self._term.clock.sleep(0)  # let firing and statuses in between pages
         return listed
 

@@ -15,26 +15,28 @@ server or a wrong list must not cost them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import structlog
 
 from duepoint import clock as clocks
-from duepoint import errors, services, telemetry
+from duepoint import errors, telemetry
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
-from duepoint.controller.schedulesets import setevents, setreports
-from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
+from duepoint.controller.schedulesets import setstate, setstatus
 from duepoint.controller.schedulesets.setcounts import SetCounts
 from duepoint.controller.schedulesets.setdeletions import SetDeletions
-from duepoint.controller.schedulesets.setpublishing import PART, SetPublisher
 from duepoint.controller.schedulesets.setreconcile import SetReconcile
-from duepoint.controller.schedulesets.setreports import SetReport
 from duepoint.controller.schedulesets.setrows import SetRows
-from duepoint.controller.schedulesets.setstatus import DeletionProgress, SetNumbers
+from duepoint.controller.schedulesets.setstate import PART, FollowedSets, SetPublisher
+from duepoint.controller.schedulesets.setstatus import (
+    DeletionProgress,
+    FollowedSet,
+    SetNumbers,
+    SetReport,
+)
 from duepoint.controller.term import TermContext
-from duepoint.controller.workqueue import WorkQueue
+from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
@@ -47,8 +49,7 @@ _WORKERS = 8
 #: A set without an object is held, and removed after this.
 ORPHAN_SECONDS = 600.0
 _ORPHANS_LOOK_SECONDS = 60.0
-#: Waits of a set that is not settled: the first, and the most.
-_FIRST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 1.0, 60.0
+_MOST_WAIT_SECONDS = 60.0
 _STALE_SECONDS = 0.1
 #: Stands among the sets that are not stored while they are still listed.
 _LIST = "list"
@@ -81,9 +82,8 @@ class ScheduleSets:
             missing=lambda state: self._look_again(state.seen.uid),
         )
         self._tasks: WorkQueue[Observed] = WorkQueue(
-            term.clock, "scheduleset not applied", ends=_ENDS
+            term.clock, "scheduleset not applied", ends=_ENDS, most_seconds=_MOST_WAIT_SECONDS
         )
-        self._waits: dict[str, Iterator[float]] = {}
         self._requested = asyncio.Event()
         self._absent_since: dict[str, float] = {}
         self._unstored: set[str] = set()
@@ -100,7 +100,7 @@ class ScheduleSets:
             while True:
                 wait = _ORPHANS_LOOK_SECONDS if self._absent_since else None
                 await clocks.wait_for(self._requested, wait, self._term.clock)
-                await self._until_compared()
+                await self._term.until_done(PART, self._compare, "schedulesets not compared")
 
     # -- what other services say -----------------------------------------------------------------
 
@@ -128,25 +128,9 @@ class ScheduleSets:
 
     # -- all objects -----------------------------------------------------------------------------
 
-    async def _until_compared(self) -> None:
-        # Not a key of a work queue: the health of the process says what is amiss.
-        waits = services.backoff(first_seconds=0.2, most_seconds=10.0)
-        while True:
-            self._requested.clear()
-            try:
-                await self._compare()
-            except (queue_errors.Fenced, queue_errors.LayoutChanged):
-                raise
-            except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
-                if self._term.health.unwell(PART, str(trouble)):
-                    telemetry.logger.warning("schedulesets not compared", error=str(trouble))
-                await self._term.clock.sleep(next(waits))
-            else:
-                self._term.health.well(PART)
-                return
-
     async def _compare(self) -> None:
         """Offer every object; sets of the queue that have none are held."""
+        self._requested.clear()
         self._unstored = {_LIST}
         held = await self._term.queue.sets.all()
         listed: set[str] = set()
@@ -272,7 +256,7 @@ class ScheduleSets:
             if not self._deletions.is_deleting(applied.former.uid):
                 await self._remove(applied.former)
             self._report(state, applied.report)
-            return _FIRST_WAIT_SECONDS
+            return AGAIN
         if state.lost is not None and state.lost.generation != seen.generation:
             state.lost = None
         if applied.was_absent and state.members:
@@ -290,23 +274,19 @@ class ScheduleSets:
             self._report(state, _with_rows(state, applied.spec, applied.report))
         else:
             self._report(state, applied.report)
-        if applied.report.is_settled:
-            self._waits.pop(seen.uid, None)
-            return None
-        waits = self._waits.setdefault(seen.uid, _backoff())
-        return next(waits)
+        return None if applied.report.is_settled else AGAIN
 
     def _rows_done(self, state: FollowedSet) -> None:
         """The set follows its rows now, or cannot."""
         if state.spec is None or state.spread is None or state.is_deleting:
             return
-        self._report(state, setreports.ready(state.spec, spread=state.spread))
+        self._report(state, setstatus.ready(state.spec, spread=state.spread))
         self._publisher.publish(state, urgent=True)
 
     def _report(self, state: FollowedSet, report: SetReport) -> None:
         is_new = state.report != report
         if is_new:
-            for event in setevents.of_report(state, report):
+            for event in setstate.of_report(state, report):
                 self._term.record(event)
         state.report = report
         self._publisher.publish(state, urgent=is_new)
@@ -322,10 +302,10 @@ class ScheduleSets:
         )
         if is_answered or state.accepted == state.seen.generation:
             return
-        self._report(state, setreports.waiting(state.seen.generation, reason, message))
+        self._report(state, setstatus.waiting(state.seen.generation, reason, message))
 
     def _members_lost(self, state: FollowedSet) -> None:
-        self._term.record(setevents.of_loss(state))
+        self._term.record(setstate.of_loss(state))
         if state.report is not None:
             self._publisher.publish(state, urgent=True)
 
@@ -356,7 +336,7 @@ class ScheduleSets:
             state.members = progress.left
             state.numbers = SetNumbers(members=progress.left)
         state.rows = None
-        state.report = setreports.deleting(state.seen.generation, progress.left)
+        state.report = setstatus.deleting(state.seen.generation, progress.left)
         self._publisher.publish(state, urgent=is_new)
 
     async def _release(self, record: SetRecord) -> float | None:
@@ -378,15 +358,10 @@ class ScheduleSets:
         self._publisher.writer.forget(uid)
         self._counts.forget(uid)
         self._rows.forget(uid)
-        self._waits.pop(uid, None)
 
 
 def _with_rows(state: FollowedSet, spec: SetSpec, report: SetReport) -> SetReport:
     """The same, where rows are to come."""
     if not spec.is_managed or state.spread is None:
         return report
-    return setreports.rows_pending(spec, spread=state.spread)
-
-
-def _backoff() -> Iterator[float]:
-    return services.backoff(first_seconds=_FIRST_WAIT_SECONDS, most_seconds=_MOST_WAIT_SECONDS)
+    return setstatus.rows_pending(spec, spread=state.spread)

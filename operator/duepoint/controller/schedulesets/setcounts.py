@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from duepoint import errors, telemetry
-from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
-from duepoint.controller.schedulesets.setpublishing import INTERVAL_SECONDS, SetPublisher
-from duepoint.controller.schedulesets.setstatus import Lost, SetNumbers
+from duepoint.controller.schedulesets.setstate import INTERVAL_SECONDS, FollowedSets, SetPublisher
+from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, SetNumbers
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 

@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from duepoint import faults
-from duepoint.controller.schedulesets.followed import FollowedSet
-from duepoint.controller.schedulesets.setstatus import DeletionProgress
+from duepoint.controller.schedulesets.setstatus import DeletionProgress, FollowedSet
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors

@@ -19,8 +19,8 @@ from duepoint import errors, faults
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
-from duepoint.controller.schedulesets import setreports
-from duepoint.controller.schedulesets.setreports import SetReport
+from duepoint.controller.schedulesets import setstatus
+from duepoint.controller.schedulesets.setstatus import SetReport
 from duepoint.controller.term import TermContext
 from duepoint.faults import FaultPoint
 from duepoint.kube import jobs
@@ -75,20 +75,20 @@ class SetReconcile:
         """
         stored = await self._term.queue.sets.read(seen.namespace, seen.name)
         if stored is not None and stored.uid != seen.uid:
-            return AppliedSet(report=setreports.former_set(seen.generation), former=stored)
+            return AppliedSet(report=setstatus.former_set(seen.generation), former=stored)
         if spread is None:
             spread = _spread(seen, stored)
         try:
             spec = self._parsed(seen, stored)
         except errors.InvalidSpec as error:
-            report = setreports.invalid(seen.generation, error, spread=spread)
+            report = setstatus.invalid(seen.generation, error, spread=spread)
             return await self._refuse(seen, stored, report, spread)
         refusal = await self._refusal(spec, is_accepted=is_accepted)
         verdict = None if refusal else await self._verdict(spec, is_accepted=is_accepted)
         if isinstance(verdict, jobs.InvalidTemplate):
             refusal = (Reason.INVALID_JOB_TEMPLATE, verdict.message)
         if refusal:
-            report = setreports.stalled(seen.generation, *refusal, spread=spread)
+            report = setstatus.stalled(seen.generation, *refusal, spread=spread)
             return await self._refuse(seen, stored, report, spread)
         record = SetRecord(
             namespace=spec.namespace,
@@ -105,9 +105,9 @@ class SetReconcile:
         await self._term.queue.sets.store(record, spec.blob, self._term.epoch)
         await faults.reach(FaultPoint.AFTER_SET_STORED)
         if isinstance(verdict, jobs.NotNow):
-            report = setreports.dry_run_pending(spec, verdict.message, spread=spread)
+            report = setstatus.dry_run_pending(spec, verdict.message, spread=spread)
         else:
-            report = setreports.ready(spec, spread=spread)
+            report = setstatus.ready(spec, spread=spread)
         return AppliedSet(report=report, record=record, spec=spec, was_absent=stored is None)
 
     async def hold(self, record: SetRecord) -> SetRecord:

@@ -1,24 +1,25 @@
 """Sets that are kept equal to rows: what a row adds, changes or leaves out, the set follows.
 
-Rows stand in the object or in a ConfigMap. A ConfigMap is read again every few seconds, because a
-watch of all ConfigMaps would cost more than all else that the operator keeps; its version says
-whether there is anything to do. Namespaces take turns, a set at a time: reading and writing 10,000
-rows takes seconds, and a namespace may have many sets. Members are written and removed some hundred
-at a time, the same again is no change. A one-off whose time has passed is not added: it has run,
-and a row must not run it again. A set whose rows cannot be read keeps its members.
+Rows stand in the object or in a ConfigMap; a row is the JSON of a member. A ConfigMap is read again
+every few seconds, because a watch of all ConfigMaps would cost more than all else that the operator
+keeps; its version says whether there is anything to do. Namespaces take turns, a set at a time:
+reading and writing 10,000 rows takes seconds, and a namespace may have many sets. Members are
+written and removed some hundred at a time, the same again is no change. Wrong rows are found all at
+once and named by their place; the others are used, and of two rows with one id neither is. A
+one-off whose time has passed is not added: it has run, and a row must not run it again. A set whose
+rows cannot be read keeps its members.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from duepoint.controller.schedulesets import rowtexts, setevents, setreports
-from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
-from duepoint.controller.schedulesets.rowtexts import ReadRows
-from duepoint.controller.schedulesets.setstatus import RowsProgress
+from duepoint.controller.schedulesets import setstate, setstatus
+from duepoint.controller.schedulesets.setstate import FollowedSets
+from duepoint.controller.schedulesets.setstatus import FollowedSet, RowsProgress
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
@@ -30,6 +31,81 @@ from duepoint.model import scheduleset as model
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import members, setspec
 from duepoint.schedules.sets.setrecord import SetRecord
+
+#: What a message says of one row, in characters.
+_MOST_TEXT = 200
+
+
+@dataclass(slots=True)
+class ReadRows:
+    """What rows say.
+
+    Attributes:
+        rows: by id.
+        wrong: what is wrong, each with the place of its row.
+        kept: ids of wrong rows: a member that has one stays as it is.
+    """
+
+    rows: dict[str, members.ReadMember] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    kept: set[str] = field(default_factory=set)
+
+
+def of_inline(rows: setspec.InlineRows) -> Iterator[tuple[str, bytes]]:
+    """The place and the text of each row of the object."""
+    for index, row in enumerate(rows.rows):
+        yield f"spec.rows.inline[{index}]", bytes(row)
+
+
+def of_data(data: Mapping[str, bytes], key: str) -> Iterator[tuple[str, bytes]]:
+    """The place and the text of each line of a ConfigMap; empty lines are none.
+
+    Args:
+        key: the only one that is read; empty = all, in the order of their names.
+    """
+    for name in [key] if key else sorted(data):
+        for number, line in enumerate(data[name].split(b"\n"), start=1):
+            if text := line.strip():
+                yield f"{name}: line {number}", text
+
+
+class RowsReading:
+    """Rows being read, some at a time: ten thousand of them take seconds."""
+
+    def __init__(self, reader: members.RowReader, *, now_us: int) -> None:
+        self._reader = reader
+        self._now_us = now_us
+        self._places: dict[str, str] = {}
+        self._found = ReadRows()
+
+    def read(self, texts: Iterable[tuple[str, bytes]]) -> None:
+        """Read these places and texts."""
+        found = self._found
+        for place, text in texts:
+            if len(text) > members.MOST_ROW_BYTES:
+                most = members.MOST_ROW_BYTES
+                found.wrong.append(f"{place}: has {len(text)} bytes; write at most {most}")
+                continue
+            row = self._reader.row(text, now_us=self._now_us)
+            if isinstance(row, members.RowError):
+                where = f"{place}: {row.field}" if row.field else place
+                found.wrong.append(f"{where}: {row.detail}"[:_MOST_TEXT])
+                if row.id:
+                    found.kept.add(row.id)
+            elif row.id in self._places:
+                message = f"{place}: the id {row.id} stands at {self._places[row.id]}, too"
+                found.wrong.append(message[:_MOST_TEXT])
+                found.kept.add(row.id)
+            else:
+                self._places[row.id] = place
+                found.rows[row.id] = row
+
+    def ended(self) -> ReadRows:
+        """What all of them say."""
+        for name in self._found.kept:
+            self._found.rows.pop(name, None)
+        return self._found
+
 
 #: From one look at a ConfigMap to the next.
 LOOK_SECONDS = 10.0
@@ -92,15 +168,15 @@ class SetRows:
         self._states = states
         self._done = done
         self._missing = missing
-        #: By namespace; what is to be looked at there, and when, stands in ``_lines``.
-        self._tasks: WorkQueue[str] = WorkQueue(term.clock, "rows not applied", ends=_ENDS)
-        self._lines: dict[str, dict[str, float]] = {}
+        self._tasks: WorkQueue[FollowedSet] = WorkQueue(
+            term.clock, "rows not applied", lane=lambda state: state.seen.namespace, ends=_ENDS
+        )
         #: By uid, what the set was made equal to last.
         self._applied: dict[str, tuple[int, bytes]] = {}
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        await self._tasks.run(self._turn, _WORKERS)
+        await self._tasks.run(self._look, _WORKERS)
 
     def follow(self, state: FollowedSet, *, anew: bool) -> None:
         """The set was applied; ``anew``: it may have lost members."""
@@ -108,9 +184,7 @@ class SetRows:
         if anew:
             self._applied.pop(uid, None)
         if state.spec is not None and state.spec.is_managed:
-            namespace = state.seen.namespace
-            self._lines.setdefault(namespace, {})[uid] = self._term.clock.monotonic()
-            self._tasks.put(namespace, namespace)
+            self._tasks.put(uid, state)
         else:
             self._applied.pop(uid, None)
             if state.spec is not None:
@@ -125,28 +199,10 @@ class SetRows:
         """The set is gone, or going."""
         self._applied.pop(uid, None)
 
-    async def _turn(self, namespace: str) -> float | None:
-        """Look at the set of this namespace that is next; seconds until the next turn, if any."""
-        clock, line = self._term.clock, self._lines.setdefault(namespace, {})
-        now = clock.monotonic()
-        uid = next((each for each, at in line.items() if at <= now), None)
-        if uid is not None:
-            del line[uid]
-            wait: float | None = 0.0  # also where it raises: the others come first
-            try:
-                wait = await self._look(uid)
-            finally:
-                if wait is not None:
-                    line.setdefault(uid, clock.monotonic() + wait)
-        if not line:
-            del self._lines[namespace]
-            return None
-        return max(0.0, min(line.values()) - clock.monotonic())
-
-    async def _look(self, uid: str) -> float | None:
+    async def _look(self, state: FollowedSet) -> float | None:
         """Seconds until the next look, None = after the next edit."""
-        state = self._states.get(uid)
-        if state is None or state.is_deleting or state.record is None:
+        uid = state.seen.uid
+        if self._states.get(uid) is not state or state.is_deleting or state.record is None:
             return None
         spec = state.spec
         is_inline = spec is not None and isinstance(spec.rows, setspec.InlineRows)
@@ -161,7 +217,7 @@ class SetRows:
                 if not await self._apply(state, state.record, source, found):
                     return _AGAIN_SECONDS
         except _Unusable as trouble:
-            unusable = setreports.rows_unusable(trouble.reason, trouble.message)
+            unusable = setstatus.rows_unusable(trouble.reason, trouble.message)
             former = state.rows or RowsProgress()
             self._applied[uid] = (spec.generation, b"")
             self._report(state, replace(former, condition=unusable))
@@ -195,7 +251,7 @@ class SetRows:
             applied=len(found.rows) - len(wrong),
             failed=len(named),
             source=source.name,
-            condition=setreports.rows_invalid(named, len(named)) if named else None,
+            condition=setstatus.rows_invalid(named, len(named)) if named else None,
         )
         self._report(state, progress)
         return True
@@ -203,7 +259,7 @@ class SetRows:
     def _report(self, state: FollowedSet, progress: RowsProgress) -> None:
         before = None if state.rows is None else state.rows.condition
         if progress.condition is not None and progress.condition != before:
-            self._term.record(setevents.of_rows(state, progress.condition))
+            self._term.record(setstate.of_rows(state, progress.condition))
         state.rows = progress
         self._done(state)
 
@@ -224,11 +280,11 @@ class SetRows:
                 spec.generation,
             ):
                 return None
-            texts = tuple(rowtexts.of_inline(setspec.inline_rows(bytes(item.spec))))
+            texts = tuple(of_inline(setspec.inline_rows(bytes(item.spec))))
             return _Source(name="inline", texts=texts, version=_version(texts))
         assert isinstance(rows, setspec.ConfigMapRows)  # noqa: S101 - a managed set has rows
         data = await self._data(spec.namespace, rows)
-        texts = tuple(rowtexts.of_data(data, rows.key))
+        texts = tuple(of_data(data, rows.key))
         name = f"ConfigMap {rows.name}" + (f", key {rows.key}" if rows.key else "")
         return _Source(name=name, texts=texts, version=_version(texts))
 
@@ -256,7 +312,7 @@ class SetRows:
             )
             raise _Unusable(Reason.ROWS_INVALID, message)
         clock = self._term.clock
-        reading = rowtexts.RowsReading(members.RowReader(spec.settings), now_us=clock.now_us())
+        reading = RowsReading(members.RowReader(spec.settings), now_us=clock.now_us())
         for some in members.row_turns([len(text) for _, text in source.texts]):
             reading.read(source.texts[some])
             await clock.sleep(0)  # the Lease is renewed in between

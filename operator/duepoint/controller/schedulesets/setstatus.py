@@ -1,25 +1,170 @@
-"""The status of a ScheduleSet: rendered from what is known of it, and read back by the next leader.
+"""The status of a ScheduleSet: what is said of a spec, and the whole, rendered and read back.
 
-The spread, what was lost and how far a deletion has come survive a change of leaders through the
-status alone, and so do counts of how members ended where Redis has lost them; the rest is found
-anew. Pure.
+A ``SetReport`` is the answer to a spec: accepted, refused, or waiting for something that may pass.
+Texts are stable from one look to the next, so that an unchanged object is not written again. The
+spread, what was lost and how far a deletion has come survive a change of leaders through the status
+alone, and so do counts of how members ended where Redis has lost them; the rest is found anew.
+Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from duepoint.controller.schedulesets import setreports
-from duepoint.controller.schedulesets.setreports import SetReport
+from duepoint import errors
+from duepoint.controller.observed import Observed
 from duepoint.delayqueue.serverhealth import ServerDurability
 from duepoint.kube import times
 from duepoint.runs.run import NONE_ENDED, SetTally
-from duepoint.schedules import conditions
-from duepoint.schedules.conditions import Condition, ConditionType
+from duepoint.schedules import actions, conditions
+from duepoint.schedules.conditions import Condition, ConditionType, Reason
+from duepoint.schedules.sets import setspec
+from duepoint.schedules.sets.setrecord import SetRecord
+from duepoint.schedules.sets.setspec import SetSpec
+
+#: Conditions name so many wrong rows.
+_ROWS_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetReport:
+    """One generation, looked at.
+
+    Attributes:
+        is_settled: accepted or refused, so that nothing has to be tried again.
+        target: the target in one line; empty where the spec does not say.
+        spread: as the queue has it; None where it holds nothing of the set.
+    """
+
+    generation: int
+    conditions: tuple[Condition, ...]
+    is_settled: bool
+    target: str = ""
+    spread: int | None = None
+
+
+def ready(spec: SetSpec, *, spread: int) -> SetReport:
+    """The queue holds this generation."""
+    listed = conditions.ready(*_standing(spec))
+    if spec.suspend:
+        reason, message = _standing(spec)
+        listed += (_true(ConditionType.SUSPENDED, reason, message),)
+    return _accepted(spec, listed, spread=spread)
+
+
+def _standing(spec: SetSpec) -> tuple[Reason, str]:
+    if not spec.suspend:
+        return Reason.ARMED, "the set takes members, and they fire"
+    held = "spec.suspend is true"
+    why = f"{held}: {spec.suspend_reason}" if spec.suspend_reason else held
+    return Reason.SUSPENDED, why
+
+
+def dry_run_pending(spec: SetSpec, message: str, *, spread: int) -> SetReport:
+    """The queue holds this generation, and it is unknown yet whether its Jobs can be created."""
+    listed = conditions.reconciling(
+        Reason.DRY_RUN_PENDING, f"the API server gave no verdict on spec.jobTemplate: {message}"
+    )
+    return _accepted(spec, listed, spread=spread, is_settled=False)
+
+
+def rows_pending(spec: SetSpec, *, spread: int) -> SetReport:
+    """The queue holds this generation, and its members are not equal to the rows yet."""
+    listed = conditions.reconciling(Reason.ROWS_PENDING, "the members follow spec.rows")
+    return _accepted(spec, listed, spread=spread)
+
+
+def _accepted(
+    spec: SetSpec, listed: tuple[Condition, ...], *, spread: int, is_settled: bool = True
+) -> SetReport:
+    return SetReport(
+        generation=spec.generation,
+        conditions=listed,
+        is_settled=is_settled,
+        target=actions.describe(spec.action),
+        spread=spread,
+    )
+
+
+def invalid(generation: int, error: errors.InvalidSpec, *, spread: int) -> SetReport:
+    """Only an edit can mend the spec; its members are held."""
+    reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SCHEDULE
+    return stalled(generation, reason, str(error), spread=spread)
+
+
+def stalled(generation: int, reason: Reason, message: str, *, spread: int) -> SetReport:
+    """This generation is refused, for a reason that only an edit can mend."""
+    return SetReport(
+        generation=generation,
+        conditions=conditions.stalled(reason, message),
+        is_settled=True,
+        spread=spread,
+    )
+
+
+def waiting(generation: int, reason: Reason, message: str) -> SetReport:
+    """This generation is not in the queue yet, for a reason that may pass."""
+    return SetReport(
+        generation=generation, conditions=conditions.reconciling(reason, message), is_settled=False
+    )
+
+
+def former_set(generation: int) -> SetReport:
+    """A set of the same name was deleted without its members."""
+    return waiting(
+        generation,
+        Reason.FORMER_SET,
+        "members of a former ScheduleSet of this name are removed first",
+    )
+
+
+def deleting(generation: int, left: int | None) -> SetReport:
+    """The object is on its way, and goes once its members are gone."""
+    count = "members are being removed" if left is None else f"{left} members are left"
+    message = f"the set is being deleted: {count}"
+    return SetReport(
+        generation=generation,
+        conditions=(
+            Condition(
+                type=ConditionType.READY, status="False", reason=Reason.DELETING, message=message
+            ),
+            _true(ConditionType.DELETING, Reason.DELETING, message),
+        ),
+        is_settled=True,
+    )
+
+
+def data_lost(members: int, left: int, when: str) -> Condition:
+    """Redis lost members; nothing in Duepoint can bring them back."""
+    return _true(
+        ConditionType.DATA_LOST,
+        Reason.MEMBERS_LOST,
+        f"Redis lost members: there were {members}, noticed at {when}, and {left} are there; write"
+        " the others again. An edit of the set ends this condition",
+    )
+
+
+def rows_invalid(wrong: tuple[str, ...], count: int) -> Condition:
+    """Rows are wrong and left out."""
+    named = "; ".join(wrong[:_ROWS_NAMED])
+    more = f"; and {count - _ROWS_NAMED} more" if count > _ROWS_NAMED else ""
+    rows = "1 row is" if count == 1 else f"{count} rows are"
+    message = f"{rows} wrong and left out: {named}{more}"
+    return _true(ConditionType.ROWS_INVALID, Reason.ROWS_INVALID, message)
+
+
+def rows_unusable(reason: Reason, message: str) -> Condition:
+    """None of the rows is used, and the members stay as they are."""
+    return _true(ConditionType.ROWS_INVALID, reason, message)
+
+
+def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
+    return Condition(type=type_, status="True", reason=reason, message=message)
+
 
 #: A member that is this late is being claimed: nothing lags.
 _NO_LAG_US = 1_000_000
@@ -74,62 +219,89 @@ class RowsProgress:
     condition: Condition | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetFacts:
-    """Everything that a status is made from."""
+@dataclass(slots=True, kw_only=True)
+class FollowedSet:
+    """One set.
 
-    report: SetReport
-    tally: SetTally
-    counted_since_us: int = 0
+    Attributes:
+        seen: the newest state of the object that was read, without its texts: with them, two
+            hundred sets of one author would fill the operator's memory.
+        published: the status that the API server has, as far as is known.
+        report: the answer to the newest generation that was applied; None = none was yet.
+        record: what the queue holds.
+        spec: what is kept of the accepted spec; None where it is refused or was not looked at.
+        members: when they were counted last, in this term or before; None = never.
+        tally: how slots of its members have ended, the newest reading of counters that never fall.
+        counted_since_us: when counting that began; 0 = it has not.
+        spread, accepted: as the newest answer has them; from the status at first.
+        written_at: when the status was written last, on the monotonic clock.
+    """
+
+    seen: Observed
+    published: dict[str, Any] = field(default_factory=dict)
+    report: SetReport | None = None
+    record: SetRecord | None = None
+    spec: setspec.SetSpec | None = None
     numbers: SetNumbers | None = None
-    durability: ServerDurability | None = None
+    members: int | None = None
+    tally: SetTally = NONE_ENDED
+    counted_since_us: int = 0
     lost: Lost | None = None
     deletion: DeletionProgress | None = None
     rows: RowsProgress | None = None
-    managed_by: str = ""
+    spread: int | None = None
+    accepted: int = -1
+    written_at: float | None = None
+
+    @property
+    def is_deleting(self) -> bool:
+        return self.deletion is not None
+
+    def adopt_published(self, status: bytes) -> None:
+        """A newer writer may have published this status."""
+        self.published = _decoded(status)
+        self.tally = self.tally.newest(_tally(_read(self.published)))
 
 
-def rendered(facts: SetFacts, *, now_us: int, previous: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole status.
-
-    Args:
-        now_us: time of this write.
-        previous: the published status; what it says is kept where nothing else is known.
-    """
-    report, numbers = facts.report, facts.numbers
+def rendered(
+    state: FollowedSet, *, durability: ServerDurability | None, managed_by: str, now_us: int
+) -> dict[str, Any]:
+    """The whole status; what was published before is kept where nothing else is known."""
+    report, numbers, previous = state.report, state.numbers, state.published
+    assert report is not None  # noqa: S101 - a set is published once it was looked at
     fields: dict[str, Any] = {
         "observedGeneration": report.generation,
         "conditions": conditions.rendered(
-            _conditions(facts),
+            _conditions(state, report),
             generation=report.generation,
             now=times.time_text(now_us),
             previous=previous.get("conditions") or (),
         ),
         "target": report.target or previous.get("target"),
-        "managedBy": facts.managed_by,
+        "managedBy": managed_by,
         "spread": previous.get("spread") if report.spread is None else report.spread,
-        "runs": _runs(facts.tally, facts.counted_since_us),
-        "lastScheduleTime": _time(facts.tally.newest_slot_us),
+        "runs": _runs(state.tally, state.counted_since_us),
+        "lastScheduleTime": _time(state.tally.newest_slot_us),
     }
     if numbers is not None:
         fields |= _numbers(numbers)
     else:
         fields |= {name: previous.get(name) for name in _NUMBER_FIELDS}
-    if facts.durability is not None:
-        fields["durability"] = _durability(facts.durability)
+    if durability is not None:
+        fields["durability"] = _durability(durability)
     else:
         fields["durability"] = previous.get("durability")
-    if facts.lost is not None:
-        lost = facts.lost
+    if state.lost is not None:
+        lost = state.lost
         fields["lost"] = {
             "time": times.time_text(lost.at_us),
             "members": lost.members,
             "generation": lost.generation,
         }
-    if facts.deletion is not None:
-        fields["deletion"] = _deletion(facts.deletion)
-    if facts.rows is not None:
-        rows = facts.rows
+    if state.deletion is not None:
+        fields["deletion"] = _deletion(state.deletion)
+    if state.rows is not None:
+        rows = state.rows
         fields["rows"] = {
             "desired": rows.desired,
             "applied": rows.applied,
@@ -181,14 +353,14 @@ def _runs(tally: SetTally, since_us: int) -> dict[str, Any]:
     return counts
 
 
-def _conditions(facts: SetFacts) -> tuple[Condition, ...]:
-    listed = list(facts.report.conditions)
-    if facts.rows is not None and facts.rows.condition is not None:
-        listed.append(facts.rows.condition)
-    if facts.lost is not None:
-        left = 0 if facts.numbers is None else facts.numbers.members
-        when = times.time_text(facts.lost.at_us)
-        listed.append(setreports.data_lost(facts.lost.members, left, when))
+def _conditions(state: FollowedSet, report: SetReport) -> tuple[Condition, ...]:
+    listed = list(report.conditions)
+    if state.rows is not None and state.rows.condition is not None:
+        listed.append(state.rows.condition)
+    if state.lost is not None:
+        left = 0 if state.numbers is None else state.numbers.members
+        when = times.time_text(state.lost.at_us)
+        listed.append(data_lost(state.lost.members, left, when))
     return tuple(listed)
 
 
@@ -226,7 +398,6 @@ class _Condition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    observed_generation: int = -1
     conditions: tuple[_Condition, ...] = ()
     spread: int | None = None
     members: int | None = None
@@ -236,54 +407,17 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     deletion: _Deletion | None = None
 
 
-class PublishedSetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a former leader published, as far as it is needed to go on.
-
-    Attributes:
-        accepted_generation: of which Ready is True; -1 = of none.
-        members: when they were counted last; None = never.
-        counted_since_us: when counting how slots end began; 0 = it has not.
-    """
-
-    observed_generation: int = -1
-    accepted_generation: int = -1
-    spread: int | None = None
-    members: int | None = None
-    tally: SetTally = NONE_ENDED
-    counted_since_us: int = 0
-    lost: Lost | None = None
-    deletion: DeletionProgress | None = None
-
-
-def read(status: Mapping[str, Any]) -> PublishedSetStatus:
-    """A published status; empty where it is not ours."""
-    try:
-        found = msgspec.convert(status, _Status)
-    except msgspec.ValidationError:
-        return PublishedSetStatus()
-    runs = found.runs or _Runs()
-    lost, deletion = found.lost, found.deletion
-    return PublishedSetStatus(
-        observed_generation=found.observed_generation,
-        accepted_generation=max(
-            (
-                each.observed_generation
-                for each in found.conditions
-                if each.type == ConditionType.READY and each.status == "True"
-            ),
-            default=-1,
-        ),
-        spread=found.spread,
-        members=found.members,
-        tally=SetTally(
-            succeeded=runs.succeeded,
-            failed=runs.failed,
-            missed=runs.missed,
-            skipped=runs.skipped,
-            started=runs.started,
-            newest_slot_us=_instant(found.last_schedule_time),
-        ),
-        counted_since_us=_instant(runs.since),
+def begun(seen: Observed) -> FollowedSet:
+    """The state of a set as a former leader published it."""
+    published = _decoded(seen.status)
+    status = _read(published)
+    lost, deletion = status.lost, status.deletion
+    return FollowedSet(
+        seen=seen.without_texts(),
+        published=published,
+        members=status.members,
+        tally=_tally(status),
+        counted_since_us=_instant(status.runs.since) if status.runs else 0,
         lost=None
         if lost is None
         else Lost(members=lost.members, at_us=_instant(lost.time), generation=lost.generation),
@@ -292,6 +426,42 @@ def read(status: Mapping[str, Any]) -> PublishedSetStatus:
         else DeletionProgress(
             began_us=_instant(deletion.start_time), removed=max(deletion.removed, 0)
         ),
+        spread=status.spread,
+        accepted=max(
+            (
+                each.observed_generation
+                for each in status.conditions
+                if each.type == ConditionType.READY and each.status == "True"
+            ),
+            default=-1,
+        ),
+    )
+
+
+def _decoded(status: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(status, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def _read(status: Mapping[str, Any]) -> _Status:
+    """A published status; empty where it is not ours."""
+    try:
+        return msgspec.convert(status, _Status)
+    except msgspec.ValidationError:
+        return _Status()
+
+
+def _tally(status: _Status) -> SetTally:
+    runs = status.runs or _Runs()
+    return SetTally(
+        succeeded=runs.succeeded,
+        failed=runs.failed,
+        missed=runs.missed,
+        skipped=runs.skipped,
+        started=runs.started,
+        newest_slot_us=_instant(status.last_schedule_time),
     )
 
 

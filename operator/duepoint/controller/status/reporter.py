@@ -93,14 +93,15 @@ class Reporter:
                 self._writer.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
         is_newer = seen.version > schedule.version  # else what we wrote, seen late
+        is_current = seen.version >= schedule.version
         schedule.version = max(schedule.version, seen.version)
         if is_newer and seen.status != UNKNOWN:
             by_us = self._mark in seen.status or not published.managed_by(seen.status)
             schedule.is_overwritten = by_us and not schedule.is_published(seen.status)
             if schedule.is_overwritten:
                 self._writer.look(seen.uid, self._writer.rest(seen.uid))
-        if schedule.was_written and self._mark not in seen.status:
-            self._term.services.others.suspect(seen)
+        if is_current and schedule.was_written and self._mark not in seen.status:
+            self._term.services.others.found(seen, self._term.record)
 
     def report(self, uid: str, report: Report) -> None:
         """This is true of the object now."""
@@ -158,7 +159,7 @@ class Reporter:
         if schedule is None:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
-            self._term.services.jobs.deleted.announce(event, ack)
+            self._term.services.jobs.sync.announce(event, ack)
         elif event.state is RunState.PENDING:
             # Not acknowledged by a status: as long as none passes the slot, a rebuilt chain begins
             # below it. The slot of a ScheduleRun is shown by that one.
@@ -198,7 +199,7 @@ class Reporter:
             self._writer.hurry(uid)
         is_running = event.state is RunState.RUNNING
         if event.job_name and state.awaits_dry_run(schedule, event.generation):
-            self._term.services.observations.prove(uid, event.generation)
+            self._term.services.reconciler.prove(uid, event.generation)
         if is_running and event.job_name:
             self._term.services.jobs.run_started(RunningJob.of_event(event))
         if is_running:
@@ -219,7 +220,7 @@ class Reporter:
         elif is_changed:  # mostly the slot ends before this, and its end is what is written
             self._writer.look(uid, writer.STEADY_SECONDS)
         if event.reason == Reason.QUOTA_EXCEEDED:
-            self._term.services.jobs.history.look(uid)  # finished Jobs may be what fills the quota
+            self._term.services.jobs.sync.look(uid)  # finished Jobs may be what fills the quota
         if event.reason and event.slot_us in schedule.open:
             # A minute after its due; an overdue slot may have another reason by now.
             overdue_us = event.due_us + watermark.OVERDUE_US - self._term.clock.now_us()
@@ -251,7 +252,7 @@ class Reporter:
             self._refuse(schedule, refusal)
 
     def _refuse(self, schedule: ScheduleState, refusal: Report) -> None:
-        self._term.services.observations.refuse(
+        self._term.services.reconciler.refuse(
             schedule.namespace, schedule.name, schedule.uid, refusal
         )
 
@@ -352,7 +353,7 @@ class Reporter:
             # A foreign status may have been seen before the answer to our own write.
             schedule.is_overwritten = schedule.is_overwritten and version < schedule.version
             schedule.version = max(schedule.version, version)
-        self._term.services.jobs.history.look(uid)
+        self._term.services.jobs.sync.look(uid)
 
     async def refused(self, uid: str) -> None:
         schedule = self.states.get(uid)

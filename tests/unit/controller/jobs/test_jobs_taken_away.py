@@ -156,6 +156,6 @@ async def test_a_released_job_calls_the_slot_that_waits_for_it():
         name = await run_slot(world, made, FIRST)
         await world.clock.advance(5)
         told: list[tuple[str, str]] = []
-        world.completions.job_ended = lambda uid, job: told.append((uid, job))
+        world.jobs.sync.job_ended = lambda uid, job: told.append((uid, job))
         await edit(world, name, ownerReferences=None)
         assert told == [(made["metadata"]["uid"], name)]

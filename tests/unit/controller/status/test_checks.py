@@ -78,7 +78,7 @@ async def test_what_only_an_edit_mends_is_stalled_and_does_not_fire(world):
         assert world.chain_due_us(uid) is None
         assert world.definition(uid) is None
         assert len(news_of(world, "InvalidSchedule")) == 1
-        await world.resync.run()
+        await world.resync.compare()
         await world.clock.advance(2)
         assert world.definition(uid) is None
         await world.apply(webhook={"url": SIGNED["url"]})

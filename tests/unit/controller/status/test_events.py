@@ -72,7 +72,7 @@ async def test_a_refused_spec_is_told_once_for_each_generation():
     async with world.leader():
         await world.apply(schedule="0 0 30 2 *")
         await world.clock.advance(1)
-        await world.resync.run()
+        await world.resync.compare()
         await world.clock.advance(1)
         assert reasons(world) == ["InvalidSchedule"]
         await world.apply(timeZone="Mars/Olympus")

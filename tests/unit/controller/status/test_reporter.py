@@ -235,7 +235,7 @@ async def test_no_run_is_lost_to_a_former_leaders_status_that_arrives_late(shown
         await world.clock.advance(3)
         for number in range(9, 16):
             if number == 8 + shown_after:
-                await world.resync.run()
+                await world.resync.compare()
                 world.watches = True
             await world.tell(uid, event(made, begin + number * S), read=False)
             await world.clock.advance(1)

@@ -102,7 +102,7 @@ async def an_index_watch(
 ):
     losses, term = [] if losses is None else losses, a_term(clock, queue=queue, epoch=EPOCH)
     term.services.resync.request = lambda: suspicions.append(clock.monotonic())
-    term.services.jobs.history.late.record_lost_claims = losses.append
+    term.services.jobs.sync.late.record_lost_claims = losses.append
     return IndexWatch(
         term,
         layout=await queue.membership.open(4, EPOCH),

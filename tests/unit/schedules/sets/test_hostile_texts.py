@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from duepoint.controller.schedulesets import rowtexts
+from duepoint.controller.schedulesets import setrows
 from duepoint.schedules import jsontext
 from duepoint.schedules.sets import members, setspec
 
@@ -66,7 +66,7 @@ def test_what_only_looks_like_a_key_is_none(value):
 
 
 def test_a_row_that_is_too_long_is_refused_unread_and_the_others_are_read():
-    reading = rowtexts.RowsReading(members.RowReader(setspec.SetSettings()), now_us=0)
+    reading = setrows.RowsReading(members.RowReader(setspec.SetSettings()), now_us=0)
     reading.read(
         [
             ("rows: line 1", b'{"id": "a", "schedule": "@daily"}'),

@@ -1,15 +1,19 @@
-"""How the installation is, as an annotation of its Lease, for people without access to it.
+"""This installation for people without access to it, and others beside it.
 
-The leader renews its Lease every two seconds anyway; a line of JSON that travels with it costs no
-write. The chart lets every user of the cluster read this one Lease, so that ``duepoint why`` can
-name a worker that is missing, a Redis that does not answer or a clock that is wrong to a user who
-may see a namespace of their own only. Therefore it holds no address, no key and no text of a
-server: versions, counts, and which part is in trouble since when. Where no leader writes it, the
-Lease itself says so by its renewTime.
-
+``InstallationReport`` writes how the installation is as an annotation of its Lease. The leader
+renews its Lease every two seconds anyway; a line of JSON that travels with it costs no write. The
+chart lets every user of the cluster read this one Lease, so that ``duepoint why`` can name a worker
+that is missing, a Redis that does not answer or a clock that is wrong to a user who may see a
+namespace of their own only. Therefore it holds no address, no key and no text of a server:
+versions, counts, and which part is in trouble since when. ``kube.installation`` reads it back.
 Redis is asked for workers and servers every 15 s, and for what is due, which takes commands for
 each shard, once the first point that was seen is due, so that an idle queue stays idle.
-``kube.installation`` reads the annotation back.
+
+``OtherInstalls`` finds out whether another installation looks after the same Schedules, or the same
+index. Each elects a leader by a Lease of its own, so two of them do not see each other: Jobs still
+run once, by their names, but webhooks and stream entries come twice. Every status names the
+installation that wrote it; a mark that we made and that is another one afterwards was written by
+another installation. That is reported until nothing was seen of it for a while.
 """
 
 from __future__ import annotations
@@ -20,11 +24,15 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from duepoint import __version__, errors, services, telemetry
+from duepoint import clock as clocks
 from duepoint.clock import Clock
+from duepoint.controller.observed import Observed
+from duepoint.controller.status import published
 from duepoint.delayqueue import serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.kube import times
+from duepoint.kube import events, times
 from duepoint.kube.installation import ANNOTATION, InstallationState
+from duepoint.schedules.conditions import Reason
 
 #: Redis is asked this often.
 LOOK_SECONDS = 15.0
@@ -121,3 +129,63 @@ def _bare_text(text: str) -> str:
         if colon and name.replace(" ", "").isalpha()
     ]
     return "; ".join(shown)
+
+
+PART = "installation"
+
+#: From the last sight of another one to forgetting it.
+_FORGET_SECONDS = 900.0
+
+
+class OtherInstalls:
+    """Reports other installations; one for the life of an operator.
+
+    Args:
+        own: this installation: namespace and name of its Lease.
+    """
+
+    def __init__(self, *, own: str, clock: Clock, health: services.Health) -> None:
+        self.own = own
+        self._clock = clock
+        self._health = health
+        self._news = asyncio.Event()
+
+    def found(self, seen: Observed, record: Callable[[events.Event], None]) -> None:
+        """A Schedule has a status that another installation wrote over ours."""
+        other = published.managed_by(seen.status)
+        if not other or other == self.own:
+            return
+        self.refused()
+        what = f"writes the status of Schedule {seen.identity}"
+        message = f"the installation {other} {what}; this one is {self.own}. {_REMEDY}"
+        if self._health.unwell(PART, message):
+            telemetry.logger.error("another installation", other=other, own=self.own, what=what)
+            record(_about(seen, self.own, other))
+
+    def refused(self) -> None:
+        """Our Redis holds an index that another installation looks after."""
+        telemetry.other_installs.set(1)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Forget in time, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await clocks.wait_for(self._news, _FORGET_SECONDS, self._clock)
+            if not self._news.is_set():
+                telemetry.other_installs.set(0)
+                self._health.well(PART)
+
+
+_REMEDY = "Webhooks and stream entries come twice: remove one, or give each namespaces of its own"
+
+
+def _about(seen: Observed, own: str, other: str) -> events.Event:
+    return events.Event(
+        regarding=events.ObjectReference(namespace=seen.namespace, name=seen.name, uid=seen.uid),
+        reason=Reason.OTHER_INSTALL,
+        action="Reconcile",
+        note=f"the installations {own} and {other} both look after this Schedule. {_REMEDY}",
+        warning=True,
+    )

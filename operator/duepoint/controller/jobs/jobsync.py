@@ -1,0 +1,406 @@
+"""What follows from the Jobs of a Schedule: ``sync`` is the whole of it, for one Schedule.
+
+It tells the queue which Jobs have ended, ends runs whose Jobs went away, deletes finished Jobs
+beyond the history limits, and says why Jobs get no Pods.
+
+*Ended.* A slot that waits for runs to end has its turn at once. A schedule that allows concurrent
+runs needs none of it, unless a ScheduleRun waits all the same; an edit that lets more runs start
+calls up every slot that waits. Correctness does not depend on this: a worker looks at the Jobs
+itself before it refuses a slot, and a waiting slot looks again by itself.
+
+*Went away.* The watch shows that a Job was deleted or released while it ran: its end is reported a
+second later, because Kubernetes deletes the Jobs of a Schedule right after it, and the watch of
+Jobs may be ahead of the watch of Schedules. Or a Job should be there, by a status or by a worker,
+and the watch does not show it: it is looked for once, after the watch had time to catch up, and a
+Job that does not exist has failed as far as is known. A worker reports a replacement before it
+deletes the Job, among the outcomes. So before a run counts as failed because its Job is gone, every
+outcome up to then is read: a Job that Duepoint replaced is never taken for one that a user deleted,
+whichever is seen first. One reading serves all Jobs that were gone when it began. A report stays
+unacknowledged until the Job is gone or has ended, so the next leader reads it again.
+
+*Beyond the limits.* See ``history``: a Job is the proof that its slot ran.
+
+*Without Pods.* The Job controller tries for ever to create Pods that are refused, and neither the
+Job nor its owner shows that. After a while the Job controller's Events about the oldest such Job
+say why; they are read again, ever less often, until it has Pods, has ended or is gone.
+
+A calm cluster sees no request.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from duepoint import faults, services, telemetry
+from duepoint.controller import inventory
+from duepoint.controller.jobs import jobstate
+from duepoint.controller.jobs.history import LateRequests, excess, too_many
+from duepoint.controller.jobs.jobstate import FinishedJob, JobWithoutPods, WatchedJobs
+from duepoint.controller.status import events as changes
+from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.texts import instant
+from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
+from duepoint.controller.workqueue import WorkQueue
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import overlaps
+from duepoint.faults import FaultPoint
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs, pods
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.rule import Policy
+
+_WORKERS = 4
+#: One watch may be behind the other by this; less than a status waits, or each would cost two.
+GRACE_SECONDS = 1.0
+#: A watch shows a new Job within this, or is broken; a Job controller that works creates its Pods.
+PATIENCE_SECONDS = 30.0
+#: A slot that the queue holds and whose Job has ended is mostly settled within moments.
+_HELD_AGAIN_SECONDS = 30.0
+#: All that a worker had claimed when a Schedule was refused has ended after this.
+_IN_FLIGHT_US = 600_000_000
+#: Characters of the Job controller's message.
+_MESSAGE_LIMIT = 600
+
+
+@dataclass(slots=True)
+class _Todo:
+    """What is to be done for the Jobs of one Schedule.
+
+    Attributes:
+        ended: names of Jobs that have ended or are gone; an empty name = some Job.
+        is_wider: an edit lets more runs in.
+        gone: ends that wait for the watch of Schedules, with when they were seen (monotonic).
+        missing: by name, Jobs that the watch does not show, and when to look for them.
+        pods_at: when to look at the Pods of Jobs that have none; ``pods_waits`` between looks.
+    """
+
+    ended: set[str] = field(default_factory=set)
+    is_wider: bool = False
+    gone: dict[str, tuple[RunEvent, float]] = field(default_factory=dict)
+    missing: dict[str, tuple[RunningJob, float]] = field(default_factory=dict)
+    pods_at: float | None = None
+    pods_waits: Iterator[float] = field(
+        default_factory=lambda: services.backoff(first_seconds=60, most_seconds=600)
+    )
+
+
+class JobSync:
+    """The service; one for each term of a leader.
+
+    Args:
+        observe: called with a Job that exists although the watch did not show it.
+        catch_up: returns once every outcome up to the call has been reported; raises TryLater.
+        keeps: whether a finished Job (namespace, name) must stay for its ScheduleRun.
+
+    Attributes:
+        late: the requests that may create a Job once more.
+    """
+
+    def __init__(
+        self,
+        term: TermContext,
+        *,
+        watched: WatchedJobs,
+        reporter: Reporter,
+        observe: Callable[[jobs.Job], None],
+        catch_up: Callable[[], Awaitable[None]],
+        keeps: Callable[[str, str], bool],
+    ) -> None:
+        self._term = term
+        self._watched = watched
+        self._reporter = reporter
+        self._states = reporter.states
+        self._observe = observe
+        self._catch_up = catch_up
+        self._keeps = keeps
+        self.late = LateRequests()
+        #: When the newest completed reading of outcomes began, monotonic.
+        self._caught_up_at = -math.inf
+        #: Announced replacements whose Jobs have not gone yet, by the Schedule's uid and the Job.
+        self._replacing: dict[tuple[str, str], tuple[RunEvent, Acknowledgement | None]] = {}
+        self._todo: dict[str, _Todo] = {}
+        #: Schedules of which a Job without Pods was reported.
+        self._reported: set[str] = set()
+        self._work: WorkQueue[str] = WorkQueue(
+            term.clock, "jobs not synced", ends=(queue_errors.Fenced,)
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._work.run(self.sync, _WORKERS)
+
+    # -- what is to be done ------------------------------------------------------------------------
+
+    def _todo_of(self, schedule_uid: str) -> _Todo:
+        self._work.put(schedule_uid, schedule_uid)
+        return self._todo.setdefault(schedule_uid, _Todo())
+
+    def look(self, schedule_uid: str) -> None:
+        """There may be Jobs of this Schedule to delete."""
+        if self._finished(schedule_uid):
+            self._work.put(schedule_uid, schedule_uid)
+
+    def job_ended(self, schedule_uid: str, job_name: str) -> None:
+        """The Job has ended or is gone; an empty name: some Job of this Schedule."""
+        self._todo_of(schedule_uid).ended.add(job_name)
+
+    def widen(self, schedule_uid: str) -> None:
+        """An edit lets more runs of this Schedule in."""
+        self._todo_of(schedule_uid).is_wider = True
+
+    def record_gone(self, event: RunEvent) -> None:
+        """The Job of this run was deleted or released before it had ended."""
+        self._todo_of(event.uid).gone[event.job_uid] = event, self._term.clock.monotonic()
+
+    def look_for(
+        self, runs: Iterable[RunningJob], *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """These are believed to be running; those that the watch does not show are looked for."""
+        not_before = self._term.clock.monotonic() + patience_seconds
+        for run in runs:
+            if not self._watched.is_active(_owner(run), run.job_name):
+                self._todo_of(run.uid).missing[run.job_name] = run, not_before
+
+    def announce(self, event: RunEvent, ack: Acknowledgement | None) -> None:
+        """A worker is about to delete the Job of this run in favour of a newer slot."""
+        if ack is not None:
+            ack.expect()
+        self.forget_replacing(event.uid, event.job_name)
+        self._replacing[event.uid, event.job_name] = event, ack
+        self.look_for([RunningJob.of_event(event)], patience_seconds=GRACE_SECONDS)
+
+    def forget_replacing(self, schedule_uid: str, job_name: str) -> None:
+        """The run has ended otherwise, or its end was reported."""
+        _, ack = self._replacing.pop((schedule_uid, job_name), (None, None))
+        if ack is not None:
+            ack.settle()
+
+    def look_for_replaced(self) -> None:
+        """All Jobs were listed: the replaced ones among them should be gone."""
+        announced = [RunningJob.of_event(event) for event, _ in self._replacing.values()]
+        self.look_for(announced, patience_seconds=0)
+
+    def look_at_pods(self, schedule_uid: str) -> None:
+        """A Job of this Schedule has changed."""
+        has_some = self._without_pods(schedule_uid) is not None
+        known = self._todo.get(schedule_uid)
+        is_followed = known is not None and known.pods_at is not None
+        if has_some and not is_followed:
+            self._todo_of(schedule_uid).pods_at = 0.0
+        elif not has_some and (is_followed or schedule_uid in self._reported):
+            self._work.put(schedule_uid, schedule_uid)
+
+    # -- one Schedule ------------------------------------------------------------------------------
+
+    async def sync(self, schedule_uid: str) -> float | None:
+        """Do what is to be done for the Jobs of this Schedule; seconds until the next look."""
+        todo = self._todo.setdefault(schedule_uid, _Todo())
+        await self._tell_queue(schedule_uid, todo)
+        waits = [
+            await self._end_gone(todo),
+            await self._look_for_missing(todo),
+            await self._delete_excess(schedule_uid),
+            await self._ask_about_pods(schedule_uid, todo),
+        ]
+        if not (todo.ended or todo.is_wider or todo.gone or todo.missing or todo.pods_at):
+            self._todo.pop(schedule_uid, None)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    async def _tell_queue(self, schedule_uid: str, todo: _Todo) -> None:
+        ended, is_wider = set(todo.ended), todo.is_wider
+        if not ended and not is_wider:
+            return
+        known = await self._states.definition(schedule_uid)
+        if known is not None:
+            is_limited = known.rule.policy.concurrency != overlaps.ALLOW
+            has_waiting = self._term.services.runs.states.has_waiting
+            if is_wider or is_limited or has_waiting(known):
+                await self._term.queue.concurrency.finish(
+                    known, ended, self._term.epoch, every=is_wider
+                )
+        todo.ended -= ended
+        todo.is_wider = todo.is_wider and not is_wider
+
+    async def _end_gone(self, todo: _Todo) -> float | None:
+        wait: float | None = None
+        for job_uid, (event, seen_at) in list(todo.gone.items()):
+            left = seen_at + GRACE_SECONDS - self._term.clock.monotonic()
+            if left > 0:
+                wait = left if wait is None else min(wait, left)
+                continue
+            await self._end(event, seen_at)
+            todo.gone.pop(job_uid, None)
+        return wait
+
+    async def _look_for_missing(self, todo: _Todo) -> float | None:
+        wait: float | None = None
+        for name, (run, not_before) in list(todo.missing.items()):
+            left = not_before - self._term.clock.monotonic()
+            if left > 0:
+                wait = left if wait is None else min(wait, left)
+                continue
+            await self._look_for(run)
+            if todo.missing.get(name) == (run, not_before):
+                del todo.missing[name]
+        return wait
+
+    async def _look_for(self, run: RunningJob) -> None:
+        if self._watched.is_active(_owner(run), run.job_name):
+            return
+        if self._states.is_over(run):
+            self.forget_replacing(run.uid, run.job_name)
+            return
+        job = await jobs.find(self._term.api, run.namespace, run.job_name)
+        if job is not None and jobs.is_run_of(job, _owner(run)):
+            self._observe(job)
+            return
+        is_released = job is not None and jobs.is_released(job)
+        why = jobstate.RELEASED if is_released else jobstate.LOST
+        event = jobstate.end_of_missing(run, why, self._term.clock.now_us())
+        await self._end(event, self._term.clock.monotonic())
+
+    async def _end(self, gone: RunEvent, seen_at: float) -> None:
+        """Report the end of a run whose Job went away before its end was seen; raises TryLater.
+
+        Args:
+            gone: how the run has ended, unless the Job was replaced.
+            seen_at: when the Job was known to be gone, monotonic.
+        """
+        key = gone.uid, gone.job_name
+        if key not in self._replacing and self._caught_up_at <= seen_at:
+            began_at = self._term.clock.monotonic()
+            await self._catch_up()
+            self._caught_up_at = max(self._caught_up_at, began_at)
+        if key not in self._replacing:
+            self._reporter.event(gone)
+            return
+        announced, ack = self._replacing[key]
+        replaced = msgspec.structs.replace(
+            gone, state=RunState.REPLACED, reason=Reason.REPLACED, message=announced.message
+        )
+        # The watch ends no slot in the queue, so the event counts as one of a lost claim.
+        self._reporter.event(replaced, ack=ack, is_lost=True)
+        self.forget_replacing(*key)
+
+    # -- history -----------------------------------------------------------------------------------
+
+    def _finished(self, schedule_uid: str) -> tuple[FinishedJob, ...]:
+        owner = self._states.owner(schedule_uid)
+        return () if owner is None else self._watched.finished(owner)
+
+    async def _delete_excess(self, schedule_uid: str) -> float | None:
+        """Seconds until the next look, where no event may announce a change before."""
+        finished = self._finished(schedule_uid)
+        if not finished:
+            return None
+        known = await self._states.definition(schedule_uid)
+        if known is None:
+            keeps = self._states.refused_keeps(schedule_uid)
+            return None if keeps is None else await self._delete_of_refused(schedule_uid, keeps)
+        policy = known.rule.policy
+        candidates = too_many(finished, policy)
+        if not candidates:
+            return None
+        held_us = await inventory.held_slots(self._term.queue, known)
+        has_ended = functools.partial(self._states.has_ended, schedule_uid)
+        late = await self._delete(schedule_uid, excess(finished, policy, has_ended, held_us))
+        is_held = any(job.slot_us in held_us for job in candidates)
+        return late if late is not None or not is_held else _HELD_AGAIN_SECONDS
+
+    async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> float | None:
+        """The queue holds nothing of it, so only slots that were claimed before are tried again."""
+        over_us = self._term.clock.now_us() - _IN_FLIGHT_US
+        finished = too_many(self._finished(schedule_uid), keeps)
+        ended = [
+            job
+            for job in finished
+            if job.slot_us <= over_us or self._states.has_ended(schedule_uid, job.slot_us)
+        ]
+        late = await self._delete(schedule_uid, ended)
+        return late if late is not None or len(ended) == len(finished) else _HELD_AGAIN_SECONDS
+
+    async def _delete(self, schedule_uid: str, finished: Iterable[FinishedJob]) -> float | None:
+        """Seconds until the first that has to stay for a late request may go."""
+        shown = self._states.published_jobs(schedule_uid)  # the next status causes another look
+        first_us: int | None = None
+        for job in finished:
+            if job.name in shown or self._keeps(job.namespace, job.name):
+                continue
+            until_us = self.late.stays_until_us(job)
+            if until_us > self._term.clock.now_us():
+                first_us = until_us if first_us is None else min(first_us, until_us)
+                continue
+            await faults.reach(FaultPoint.BEFORE_JOB_DELETED)
+            await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
+            await faults.reach(FaultPoint.AFTER_JOB_DELETED)
+            self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
+            if (owner := self._states.owner(schedule_uid)) is not None:
+                self._watched.record_deletion(owner, job.uid)
+        if first_us is None:
+            return None
+        return min(max((first_us - self._term.clock.now_us()) / 1e6, 0.1), _HELD_AGAIN_SECONDS)
+
+    # -- Pods --------------------------------------------------------------------------------------
+
+    def _without_pods(self, schedule_uid: str) -> JobWithoutPods | None:
+        owner = self._states.owner(schedule_uid)
+        return None if owner is None else self._watched.without_pods(owner)
+
+    async def _ask_about_pods(self, schedule_uid: str, todo: _Todo) -> float | None:
+        job = self._without_pods(schedule_uid)
+        if job is None:
+            todo.pods_at = None
+            if schedule_uid in self._reported:
+                self._reported.discard(schedule_uid)
+                self._reporter.pods_refused(schedule_uid, None, "")
+            return None
+        now = self._term.clock.monotonic()
+        if todo.pods_at:
+            if todo.pods_at > now:
+                return todo.pods_at - now
+        else:
+            age_seconds = (self._term.clock.now_us() - job.since_us) / 1e6
+            left = min(PATIENCE_SECONDS, PATIENCE_SECONDS - age_seconds)
+            todo.pods_at = now + left
+            if left > 0:
+                return left
+        refusal = await self._refusal(job)
+        if refusal is not None and self._without_pods(schedule_uid) == job:
+            self._reported.add(schedule_uid)
+            about = changes.job(job.namespace, job.name, job.uid)
+            self._reporter.pods_refused(schedule_uid, about, _message(job, refusal))
+        wait = next(todo.pods_waits)
+        todo.pods_at = self._term.clock.monotonic() + wait
+        return wait
+
+    async def _refusal(self, job: JobWithoutPods) -> str | None:
+        """The newest refusal of its Pods, "" = unknown; None where it cannot be read now."""
+        try:
+            return await pods.newest_pod_refusal(self._term.api, job.namespace, job.uid)
+        except kube_errors.Forbidden:
+            return ""  # the rights of an older release; the report goes without the reason
+        except kube_errors.ApiError as trouble:
+            telemetry.logger.debug("refusals of pods not read", job=job.name, error=str(trouble))
+            return None
+
+
+def _owner(run: RunningJob) -> jobs.JobOwner:
+    return jobs.JobOwner(run.namespace, run.schedule_name, run.uid)
+
+
+def _message(job: JobWithoutPods, refusal: str) -> str:
+    beginning = f"Job {job.name} has no Pod since {instant(job.since_us)}"
+    if not refusal:
+        look = f"kubectl describe job -n {job.namespace} {job.name}"
+        return f"{beginning}; `{look}` may say why"
+    # Each attempt names another Pod; a message that changes with it would be new for ever.
+    text = re.sub(rf' "{re.escape(job.name)}-[^"]*"', "", refusal.strip())[:_MESSAGE_LIMIT]
+    advice = pods.pod_advice(refusal)
+    return f"{beginning}: {text}; {advice}; it goes on by itself then, or delete the Job"
