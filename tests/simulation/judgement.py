@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -145,3 +146,31 @@ def without_collected(
         for effect in found
         if not deleted.at_us <= effect.at_us <= seen_us or (effect.key, effect.at_us) not in gone
     ]
+
+
+def without_replaced(
+    judgement: Judgement, subject: Subject, found: Sequence[Effect]
+) -> Sequence[Effect]:
+    """Effects without Jobs of which nothing was left when Redis had lost that they were there.
+
+    A newer slot has deleted such a Job, and has none itself yet: its worker died, or the API server
+    went away. Until a status says that the older slot had started, only Redis knows.
+    """
+    if subject.target != "job" or "Replace" not in subject.values("concurrencyPolicy", "Allow"):
+        return found
+    made = [job for job in judgement.record.made if job.owner_uid == subject.uid]
+    lost = [at_us for at_us, _ in events_of(judgement.record, Kind.FLUSH, Kind.FALL_BACK)]
+    replaced = {
+        (job.name, job.at_us)
+        for job, again in itertools.permutations(made, 2)
+        if job.name == again.name
+        and job.ended_us is None
+        and (job.gone_us or again.at_us) < again.at_us
+        and any(job.at_us <= at_us <= again.at_us for at_us in lost)
+        and not any(
+            newer.slot_us > job.slot_us
+            and newer.at_us < again.at_us < (newer.gone_us or again.at_us + 1)
+            for newer in made
+        )
+    }
+    return [effect for effect in found if (effect.key, effect.at_us) not in replaced]

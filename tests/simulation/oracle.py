@@ -26,7 +26,13 @@ from tests.simulation import manualruns, memberrules, overlaps, segments, slots
 from tests.simulation.effects import Effect, Effects, all_of, effects_of
 from tests.simulation.faults import OF_CLOCKS, Kind
 from tests.simulation.history import Record
-from tests.simulation.judgement import Judgement, Subject, events_of, without_collected
+from tests.simulation.judgement import (
+    Judgement,
+    Subject,
+    events_of,
+    without_collected,
+    without_replaced,
+)
 from tests.simulation.plans import Wish
 from tests.simulation.slots import S
 from tests.simulation.timeline import (
@@ -110,6 +116,7 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
         )
         memberrules.judge_holds(judgement, name, slot, found, holds)
         kept = without_collected(judgement, subject, found)
+        kept = without_replaced(judgement, subject, kept)
         judgement.judge_count(name, slot, subject.target, kept, lives=lives)
     if not judgement.forgot:
         for one, other in overlaps.together(subject.spec, subject.target, runs):

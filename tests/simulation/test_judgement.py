@@ -10,7 +10,7 @@ from tests.simulation import faults, memberrules, oracle
 from tests.simulation.cluster import MadeJob
 from tests.simulation.effects import Effect
 from tests.simulation.faults import Kind
-from tests.simulation.judgement import Judgement, Subject, without_collected
+from tests.simulation.judgement import Judgement, Subject, without_collected, without_replaced
 from tests.simulation.plans import Wish
 from tests.simulation.slots import S
 
@@ -119,6 +119,35 @@ def test_a_job_made_after_its_schedules_deletion_counts_unless_it_is_collected(
     subject = Subject(name="one", target="job", uid="one", wishes=wishes, effects={}, by_hand={})
     found = [Effect(job.at_us, job.name, job.name) for job in jobs]
     assert len(without_collected(judge, subject, found)) == counts
+
+
+@pytest.mark.parametrize(
+    ("lost_at", "policy", "newer", "counts"),
+    [
+        (9.0, "Replace", (8.0, 8.5), 1),
+        (9.0, "Replace", (8.0, None), 2),
+        (None, "Replace", (8.0, 8.5), 2),
+        (12.0, "Replace", (8.0, 8.5), 2),
+        (9.0, "Forbid", (8.0, 8.5), 2),
+    ],
+    ids=["nothing is left", "the newer Job is there", "Redis forgot nothing", "later", "Forbid"],
+)
+def test_a_replaced_job_comes_again_only_where_redis_forgot_it_and_no_newer_one_is_there(
+    judge_of, lost_at, policy, newer, counts
+):
+    judge = judge_of(*([] if lost_at is None else [(lost_at, Kind.FALL_BACK)]))
+    begin_us = judge.record.begin_us
+    spec = {"schedule": "@every 3s", "jobTemplate": {}, "concurrencyPolicy": policy}
+    jobs = [
+        MadeJob(f"one-{slot}", uid, "one", begin_us + slot * S, begin_us + round(at * S), "Schedule",
+                gone_us=None if gone is None else begin_us + round(gone * S))
+        for slot, uid, at, gone in ((5, "a", 5.0, 8.0), (8, "b", *newer), (5, "c", 10.0, None))
+    ]  # fmt: skip
+    judge.record = dataclasses.replace(judge.record, made=jobs)
+    wish = Wish(begin_us, "one", 1, spec, begin_us + S)
+    subject = Subject(name="one", target="job", uid="one", wishes=[wish], effects={}, by_hand={})
+    found = [Effect(job.at_us, job.name, job.name) for job in jobs if job.name == "one-5"]
+    assert len(without_replaced(judge, subject, found)) == counts
 
 
 @pytest.mark.parametrize(
