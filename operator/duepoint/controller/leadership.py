@@ -30,7 +30,7 @@ from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedules.reconcile import Reconciler
 from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.schedules.store import Store
-from duepoint.controller.schedulesets import setstate
+from duepoint.controller.schedulesets import schedulesets
 from duepoint.controller.schedulesets.schedulesets import ScheduleSets
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
@@ -75,7 +75,7 @@ PARTS = (
     "outcomes",
     "partition",
     scheduleruns.PART,
-    setstate.PART,
+    schedulesets.PART,
     fallbacks.PART,
 )
 

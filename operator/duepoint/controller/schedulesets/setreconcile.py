@@ -1,27 +1,32 @@
-"""One ScheduleSet, brought into the queue: read, decide, store.
+"""One ScheduleSet, brought into the queue: ``SetReconciler.reconcile`` is the whole of it.
 
-``SetReconcile.apply`` makes the queue hold what the object says and answers with what to report. It
-may be repeated at any time. The record of a set whose spec is refused is stored as well, with the
-target that it had, so that its members are held and the HTTP API can say why; that of a set without
-an object is what a deletion removes. The spread is chosen once, from the first limit, because every
+It makes the queue hold what the object says, counts its members, makes them equal to the rows and
+leaves in the state what the status has to say. It may be repeated at any time. The record of a set
+whose spec is refused is stored as well, with the target that it had, so that its members are held
+and the HTTP API can say why. The spread is chosen once, from the first limit, because every
 member's place hangs on it; after a lost Redis the status says it.
 
-Raises QueueUnavailable, WorldChanged where a newer leader has been here, and what ``kube`` raises.
+A set has no second copy, so a loss is only noticed by counting: the queue holds nothing of a set
+that had members, a shard lacks the set's entry because its server was emptied, or a server went
+back in time and fewer members are there. How slots end is counted by the scripts that end them, in
+each shard; where shards show less than they did before, the difference is put back.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import msgspec
 
-from duepoint import errors, faults
+from duepoint import errors, faults, telemetry
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setstatus
-from duepoint.controller.schedulesets.setstatus import SetReport
+from duepoint.controller.schedulesets.setrows import SetRows
+from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, SetNumbers, SetReport
 from duepoint.controller.term import TermContext
+from duepoint.controller.workqueue import AGAIN
 from duepoint.faults import FaultPoint
 from duepoint.kube import jobs
 from duepoint.model import scheduleset as model
@@ -32,124 +37,134 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
+#: From one count of a set to the next; its numbers are written as often.
+INTERVAL_SECONDS = 10.0
+#: A shard that lacks the set's entry gets it so soon.
+_STORE_AGAIN_SECONDS = 1.0
 #: Of a Job that is only asked about.
 _EXAMPLE = rules.Rule(timing=rules.Timing(schedules=("@hourly",)), whole_seconds=True)
 _LONGEST_NAME = 52
 
+#: Takes the state whose report has changed.
+Report = Callable[[FollowedSet, SetReport], None]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedSet:
-    """The result of one look.
 
-    Attributes:
-        record: what the queue holds; None where it holds nothing of this set.
-        spec: the accepted spec; None where it was refused.
-        was_absent: the queue held nothing of this set before.
-        former: a record of another set of the same name, which has to be removed first.
+class SetReconciler:
+    """Applies sets for the leader of one term.
+
+    Raises QueueUnavailable, LayoutChanged, WorldChanged where a newer leader has been here, and
+    what ``kube`` raises.
+
+    Args:
+        report: publishes what is true of a set now.
+        lost: called where members of a set were lost.
     """
 
-    report: SetReport
-    record: SetRecord | None = None
-    spec: setspec.SetSpec | None = None
-    was_absent: bool = False
-    former: SetRecord | None = None
-
-
-class SetReconcile:
-    """Stores sets for the leader of one term."""
-
     def __init__(
-        self, term: TermContext, *, dry_runs: DryRuns, own_streams: ownstreams.OwnStreams
+        self,
+        term: TermContext,
+        *,
+        dry_runs: DryRuns,
+        own_streams: ownstreams.OwnStreams,
+        report: Report,
+        lost: Callable[[FollowedSet], None],
     ) -> None:
         self._term = term
         self._dry_runs = dry_runs
         self._own_streams = own_streams
+        self._report = report
+        self._lost = lost
+        self._rows = SetRows(term)
 
-    async def apply(self, seen: Observed, *, spread: int | None, is_accepted: bool) -> AppliedSet:
-        """The queue holds this generation, or holds its members back where it is refused.
+    async def reconcile(self, state: FollowedSet, seen: Observed | None) -> float | SetRecord:
+        """Apply the object as it was read, or only count, where ``seen`` is None.
 
-        Args:
-            seen: the object with its texts.
-            spread: as the status says it; None where it says nothing.
-            is_accepted: this generation was accepted before: nothing is asked for it again.
+        Returns seconds until the next look, at which the object is read if the state is unread; or
+        another set of the same name, which has to be removed first.
         """
-        stored = await self._term.queue.sets.read(seen.namespace, seen.name)
-        if stored is not None and stored.uid != seen.uid:
-            return AppliedSet(report=setstatus.former_set(seen.generation), former=stored)
-        if spread is None:
-            spread = _spread(seen, stored)
+        report = state.report
+        if seen is not None:
+            stored = await self._term.queue.sets.read(seen.namespace, seen.name)
+            if stored is not None and stored.uid != seen.uid:
+                return stored
+            report = await self._apply(state, seen, stored)
+        assert report is not None  # noqa: S101 - what is only counted was applied before
+        await self.count(state)
+
+        spec, spread = state.spec, report.spread
+        if spec is None or spread is None or not spec.is_managed:
+            state.rows_of = None
+            if spec is not None:
+                state.rows = None
+            self._report(state, report)
+            is_followed = True
+        else:
+            is_pending = report.is_settled and not state.follows_rows
+            pending = setstatus.rows_pending(spec, spread=spread)
+            self._report(state, pending if is_pending else report)
+            is_followed = await self._rows.follow(state, None if seen is None else seen.spec)
+            if is_followed and report.is_settled:
+                self._report(state, setstatus.ready(spec, spread=spread))
+        if not report.is_settled:
+            state.is_unread = True
+            return AGAIN
+        return INTERVAL_SECONDS if is_followed and not state.is_unread else _STORE_AGAIN_SECONDS
+
+    # -- the record ------------------------------------------------------------------------------
+
+    async def _apply(
+        self, state: FollowedSet, seen: Observed, stored: SetRecord | None
+    ) -> SetReport:
+        """The queue holds this generation, or holds its members back where it is refused."""
+        is_accepted = state.accepted == seen.generation
+        spread = _spread(seen, stored) if state.spread is None else state.spread
+        if state.lost is not None and state.lost.generation != seen.generation:
+            state.lost = None
+        spec: setspec.SetSpec | None = None
         try:
             spec = self._parsed(seen, stored)
-        except errors.InvalidSpec as error:
-            report = setstatus.invalid(seen.generation, error, spread=spread)
-            return await self._refuse(seen, stored, report, spread)
-        refusal = await self._refusal(spec, is_accepted=is_accepted)
-        verdict = None if refusal else await self._verdict(spec, is_accepted=is_accepted)
-        if isinstance(verdict, jobs.InvalidTemplate):
-            refusal = (Reason.INVALID_JOB_TEMPLATE, verdict.message)
-        if refusal:
-            report = setstatus.stalled(seen.generation, *refusal, spread=spread)
-            return await self._refuse(seen, stored, report, spread)
-        record = SetRecord(
-            namespace=spec.namespace,
-            name=spec.name,
-            uid=spec.uid,
-            generation=spec.generation,
-            state=SetState.SUSPENDED if spec.suspend else SetState.READY,
-            spread=spread,
-            target=self._term.queue.signed_blobs.digest(spec.namespace, spec.blob),
-            settings=spec.settings,
-            is_managed=spec.is_managed,
-        )
-        await faults.reach(FaultPoint.BEFORE_SET_STORED)
-        await self._term.queue.sets.store(record, spec.blob, self._term.epoch)
-        await faults.reach(FaultPoint.AFTER_SET_STORED)
-        if isinstance(verdict, jobs.NotNow):
-            report = setstatus.dry_run_pending(spec, verdict.message, spread=spread)
+            pending = await self._ask(spec, is_accepted=is_accepted)
+        except (errors.InvalidSpec, _Refused) as refused:
+            reason, message = _why(refused)
+            report = setstatus.stalled(seen.generation, reason, message, spread=spread)
+            spec = None
+            record = without_spec(seen, SetState.STALLED, spread)
+            if stored is not None:  # the target of its members stays what it was
+                record = msgspec.structs.replace(
+                    record,
+                    target=stored.target,
+                    settings=stored.settings,
+                    is_managed=stored.is_managed,
+                )
+            await self._term.queue.sets.store(record, b"", self._term.epoch)
         else:
-            report = setstatus.ready(spec, spread=spread)
-        return AppliedSet(report=report, record=record, spec=spec, was_absent=stored is None)
-
-    async def hold(self, record: SetRecord) -> SetRecord:
-        """No member of this set fires or changes; it has no object."""
-        return await self._stored_as(record, SetState.STALLED)
-
-    async def mark_deleting(self, record: SetRecord) -> SetRecord:
-        """No member of this set fires or changes from now on, because they are removed."""
-        return await self._stored_as(record, SetState.DELETING)
-
-    async def begin_deletion(self, seen: Observed, *, spread: int | None) -> SetRecord:
-        """No member fires or changes from now on; the record that the steps of a deletion take."""
-        stored = await self._term.queue.sets.read(seen.namespace, seen.name)
-        if stored is not None and stored.uid == seen.uid:
-            return await self._stored_as(stored, SetState.DELETING)
-        record = _without_spec(
-            seen, SetState.DELETING, _spread(seen, None) if spread is None else spread
-        )
-        if stored is not None:
-            return record  # its place belongs to another set: only shards may hold members
-        return await self._stored_as(record, SetState.DELETING)
-
-    async def _stored_as(self, record: SetRecord, state: SetState) -> SetRecord:
-        """The record in this state, stored without a text of its target."""
-        changed = msgspec.structs.replace(record, state=state)
-        await self._term.queue.sets.store(changed, b"", self._term.epoch)
-        return changed
-
-    async def _refuse(
-        self, seen: Observed, stored: SetRecord | None, report: SetReport, spread: int
-    ) -> AppliedSet:
-        """The members are held; their target stays what it was."""
-        record = _without_spec(seen, SetState.STALLED, spread)
-        if stored is not None:
-            record = msgspec.structs.replace(
-                record,
-                target=stored.target,
-                settings=stored.settings,
-                is_managed=stored.is_managed,
+            record = SetRecord(
+                namespace=spec.namespace,
+                name=spec.name,
+                uid=spec.uid,
+                generation=spec.generation,
+                state=SetState.SUSPENDED if spec.suspend else SetState.READY,
+                spread=spread,
+                target=self._term.queue.signed_blobs.digest(spec.namespace, spec.blob),
+                settings=spec.settings,
+                is_managed=spec.is_managed,
             )
-        record = await self._stored_as(record, SetState.STALLED)
-        return AppliedSet(report=report, record=record, was_absent=stored is None)
+            await faults.reach(FaultPoint.BEFORE_SET_STORED)
+            await self._term.queue.sets.store(record, spec.blob, self._term.epoch)
+            await faults.reach(FaultPoint.AFTER_SET_STORED)
+            report = setstatus.ready(spec, spread=spread)
+            if pending:
+                report = setstatus.dry_run_pending(spec, pending, spread=spread)
+            else:
+                state.accepted = seen.generation
+        state.spec = None if spec is None else spec.without_texts()
+        state.record, state.spread = record, spread
+        if stored is None and state.members:
+            self._note_loss(state, state.members)
+        if stored is None or state.lost is not None:
+            state.rows_of = None
+        state.counted_since_us = state.counted_since_us or self._term.clock.now_us()
+        return report
 
     def _parsed(self, seen: Observed, stored: SetRecord | None) -> setspec.SetSpec:
         spec = setspec.parse(
@@ -168,23 +183,19 @@ class SetReconcile:
             raise errors.InvalidSpec((_OTHER_KIND,))
         return spec
 
-    async def _refusal(
-        self, spec: setspec.SetSpec, *, is_accepted: bool
-    ) -> tuple[Reason, str] | None:
-        stream = ownstreams.own(spec.action.target)
-        if stream is None:
-            return None
-        if await self._term.queue.streams.enlist(spec.namespace, stream.name, anyhow=is_accepted):
-            return None
-        return Reason.TOO_MANY_STREAMS, statusconditions.no_room_for_stream(spec.namespace)
+    async def _ask(self, spec: setspec.SetSpec, *, is_accepted: bool) -> str:
+        """Why the API server gave no verdict on its Jobs yet; empty = they can be created.
 
-    async def _verdict(
-        self, spec: setspec.SetSpec, *, is_accepted: bool
-    ) -> jobs.Valid | jobs.InvalidTemplate | jobs.NotNow | None:
-        """Whether Jobs of the template can be created; asked only for what was never accepted."""
+        What was accepted before is not asked about again. Raises _Refused.
+        """
         target = spec.action.target
+        if (stream := ownstreams.own(target)) is not None:
+            streams = self._term.queue.streams
+            if not await streams.enlist(spec.namespace, stream.name, anyhow=is_accepted):
+                full = statusconditions.no_room_for_stream(spec.namespace)
+                raise _Refused(Reason.TOO_MANY_STREAMS, full)
         if not isinstance(target, actions.JobAction) or is_accepted:
-            return None
+            return ""
         example = definitions.Definition(
             namespace=spec.namespace,
             name=spec.name[:_LONGEST_NAME],
@@ -197,7 +208,63 @@ class SetReconcile:
             rule=_EXAMPLE,
             target=self._term.queue.signed_blobs.digest(spec.namespace, spec.blob),
         )
-        return await self._dry_runs.verdict(example, target, spec.action.payload)
+        verdict = await self._dry_runs.verdict(example, target, spec.action.payload)
+        if isinstance(verdict, jobs.InvalidTemplate):
+            raise _Refused(Reason.INVALID_JOB_TEMPLATE, verdict.message)
+        return verdict.message if isinstance(verdict, jobs.NotNow) else ""
+
+    # -- what it holds ---------------------------------------------------------------------------
+
+    async def count(self, state: FollowedSet) -> None:
+        """The state has the numbers of now."""
+        assert state.record is not None  # noqa: S101 - it was applied
+        counted = await self._term.queue.members.counting.counts(state.record)
+        if (lost := state.tally.beyond(counted.ended)) is not None:
+            await self._term.queue.sets.count_again(state.record, lost, self._term.epoch)
+        state.tally = state.tally.newest(counted.ended)
+        upheavals = self._term.queue.health.upheavals
+        went_back = state.upheavals not in (None, upheavals)
+        state.upheavals = upheavals
+        before = state.members or 0
+        if before > counted.members and (went_back or counted.shards_without):
+            self._note_loss(state, before)
+        if counted.shards_without:
+            state.is_unread = True  # shards lack the set's entry: it is to be stored again
+        state.members = counted.members
+        state.numbers = SetNumbers(
+            members=counted.members,
+            in_flight=counted.in_flight,
+            next_due_us=counted.next_due_us,
+            oldest_overdue_us=counted.oldest_overdue_us,
+            counted_us=self._term.clock.now_us(),
+        )
+        if state.lost is not None and counted.members >= state.lost.members:
+            state.lost = None
+
+    def _note_loss(self, state: FollowedSet, before: int) -> None:
+        """There were so many members, and fewer are there."""
+        known = 0 if state.lost is None else state.lost.members
+        state.lost = Lost(
+            members=max(before, known),
+            at_us=self._term.clock.now_us(),
+            generation=state.seen.generation,
+        )
+        telemetry.logger.warning(
+            "members of a set were lost with Redis", set=state.seen.identity, before=before
+        )
+        self._lost(state)
+
+
+class _Refused(Exception):
+    """Only an edit can mend the spec: the reason and the message."""
+
+
+def _why(refused: errors.InvalidSpec | _Refused) -> tuple[Reason, str]:
+    if isinstance(refused, _Refused):
+        reason, message = refused.args
+        return reason, message
+    first = refused.errors[0].reason if refused.errors else Reason.INVALID_SCHEDULE
+    return Reason(first), str(refused)
 
 
 _OTHER_KIND = errors.FieldError(
@@ -208,15 +275,15 @@ _OTHER_KIND = errors.FieldError(
 )
 
 
-def _without_spec(seen: Observed, state: SetState, spread: int) -> SetRecord:
-    """Of a set of which no accepted spec is known."""
+def without_spec(seen: Observed, state: SetState, spread: int | None) -> SetRecord:
+    """The record of a set of which no accepted spec is known."""
     return SetRecord(
         namespace=seen.namespace,
         name=seen.name,
         uid=seen.uid,
         generation=seen.generation,
         state=state,
-        spread=spread,
+        spread=_spread(seen, None) if spread is None else spread,
         target="",
         settings=setspec.SetSettings(),
     )

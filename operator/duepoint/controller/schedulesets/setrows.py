@@ -2,9 +2,8 @@
 
 Rows stand in the object or in a ConfigMap; a row is the JSON of a member. A ConfigMap is read again
 every few seconds, because a watch of all ConfigMaps would cost more than all else that the operator
-keeps; its version says whether there is anything to do. Namespaces take turns, a set at a time:
-reading and writing 10,000 rows takes seconds, and a namespace may have many sets. Members are
-written and removed some hundred at a time, the same again is no change. Wrong rows are found all at
+keeps; a digest says whether there is anything to do. Members are written and removed some hundred
+at a time, the same again is no change. Wrong rows are found all at
 once and named by their place; the others are used, and of two rows with one id neither is. A
 one-off whose time has passed is not added: it has run, and a row must not run it again. A set whose
 rows cannot be read keeps its members.
@@ -13,20 +12,17 @@ rows cannot be read keeps its members.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from duepoint.controller.schedulesets import setstate, setstatus
-from duepoint.controller.schedulesets.setstate import FollowedSets
+from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setstatus import FollowedSet, RowsProgress
 from duepoint.controller.term import TermContext
-from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import schedules, secrets
+from duepoint.kube import secrets
 from duepoint.model import scheduleset as model
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import members, setspec
@@ -107,10 +103,6 @@ class RowsReading:
         return self._found
 
 
-#: From one look at a ConfigMap to the next.
-LOOK_SECONDS = 10.0
-_AGAIN_SECONDS = 1.0
-_WORKERS = 2
 #: Rows of one call, so that none takes long, and members of one page.
 _TOGETHER = 500
 _PAGE = 1_000
@@ -133,160 +125,71 @@ class _Unusable(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """Rows as they were read.
-
-    Attributes:
-        name: as the status names it.
-        texts: place and text of each row.
-        version: differs where the rows do.
-    """
-
-    name: str
-    texts: tuple[tuple[str, bytes], ...]
-    version: bytes
+#: Rows as they were read: the place and the text of each.
+_Texts = Sequence[tuple[str, bytes]]
 
 
 class SetRows:
-    """The service; one for each term of a leader.
+    """Makes sets equal to their rows, for the leader of one term."""
 
-    Args:
-        done: called once a set is equal to its rows, or cannot be.
-        missing: called where the queue does not know the set: it is to be stored again.
-    """
-
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        states: FollowedSets,
-        done: Callable[[FollowedSet], None],
-        missing: Callable[[FollowedSet], None],
-    ) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._states = states
-        self._done = done
-        self._missing = missing
-        self._tasks: WorkQueue[FollowedSet] = WorkQueue(
-            term.clock, "rows not applied", lane=lambda state: state.seen.namespace, ends=_ENDS
-        )
-        #: By uid, what the set was made equal to last.
-        self._applied: dict[str, tuple[int, bytes]] = {}
 
-    async def run(self) -> None:
-        """Follow until cancelled."""
-        await self._tasks.run(self._look, _WORKERS)
+    async def follow(self, state: FollowedSet, raw: bytes | None) -> bool:
+        """Make the set equal to its rows; False where another try is needed soon.
 
-    def follow(self, state: FollowedSet, *, anew: bool) -> None:
-        """The set was applied; ``anew``: it may have lost members."""
-        uid = state.seen.uid
-        if anew:
-            self._applied.pop(uid, None)
-        if state.spec is not None and state.spec.is_managed:
-            self._tasks.put(uid, state)
-        else:
-            self._applied.pop(uid, None)
-            if state.spec is not None:
-                state.rows = None
-
-    def is_equal(self, state: FollowedSet) -> bool:
-        """Whether the set was made equal to the rows of this generation in this term."""
-        applied = self._applied.get(state.seen.uid)
-        return applied is not None and applied[0] == state.seen.generation
-
-    def forget(self, uid: str) -> None:
-        """The set is gone, or going."""
-        self._applied.pop(uid, None)
-
-    async def _look(self, state: FollowedSet) -> float | None:
-        """Seconds until the next look, None = after the next edit."""
-        uid = state.seen.uid
-        if self._states.get(uid) is not state or state.is_deleting or state.record is None:
-            return None
-        spec = state.spec
-        is_inline = spec is not None and isinstance(spec.rows, setspec.InlineRows)
-        if spec is None or spec.rows is None or (is_inline and self.is_equal(state)):
-            return None
+        Args:
+            raw: the spec with its rows, where the object has just been read.
+        """
+        spec, record = state.spec, state.record
+        assert spec is not None and record is not None  # noqa: S101, PT018 - it was applied
+        rows = spec.rows
+        if isinstance(rows, setspec.InlineRows) and (raw is None or state.follows_rows):
+            state.is_unread = state.is_unread or not state.follows_rows
+            return state.follows_rows
         try:
-            source = await self._source(state, spec)
-            if source is None:
-                return None
-            if self._applied.get(uid) != (spec.generation, source.version):
-                found = await self._read(spec, source)
-                if not await self._apply(state, state.record, source, found):
-                    return _AGAIN_SECONDS
+            if isinstance(rows, setspec.ConfigMapRows):
+                texts = tuple(of_data(await self._data(spec.namespace, rows), rows.key))
+                source = f"ConfigMap {rows.name}" + (f", key {rows.key}" if rows.key else "")
+            else:
+                texts = tuple(of_inline(setspec.inline_rows(raw or b"")))
+                source = "inline"
+            rows_of = spec.generation, _version(texts)
+            if state.rows_of == rows_of:
+                return True
+            found = await self._read(spec, source, texts)
         except _Unusable as trouble:
             unusable = setstatus.rows_unusable(trouble.reason, trouble.message)
-            former = state.rows or RowsProgress()
-            self._applied[uid] = (spec.generation, b"")
-            self._report(state, replace(former, condition=unusable))
-            return LOOK_SECONDS
-        return None if is_inline else LOOK_SECONDS
-
-    async def _apply(
-        self, state: FollowedSet, record: SetRecord, source: _Source, found: ReadRows
-    ) -> bool:
-        """The set is equal to its rows; False where another try is needed soon."""
-        uid, spec = state.seen.uid, state.spec
-        assert spec is not None  # noqa: S101 - it has been looked at
-        try:
-            wrong = await self._write(record, found)
-            if wrong is not None and not await self._remove_others(record, found):
-                return False
-        except queue_errors.LayoutChanged:
-            await self._term.queue.layouts.read()
+            state.rows_of = spec.generation, b""
+            self._note(state, replace(state.rows or RowsProgress(), condition=unusable))
+            return True
+        wrong = await self._write(record, found)
+        if wrong is None:  # the queue does not know the set: it is stored again
+            state.is_unread = True
             return False
-        if wrong is None:
-            self._missing(state)
-            return False
-        newest = state.spec
-        is_edited = newest is None or newest.generation != spec.generation
-        if self._states.get(uid) is not state or is_edited:
+        if not await self._remove_others(record, found):
             return False
         named = (*found.wrong, *wrong)
-        self._applied[uid] = (spec.generation, source.version)
-        progress = RowsProgress(
-            desired=len(found.rows),
-            applied=len(found.rows) - len(wrong),
-            failed=len(named),
-            source=source.name,
-            condition=setstatus.rows_invalid(named, len(named)) if named else None,
+        state.rows_of = rows_of
+        self._note(
+            state,
+            RowsProgress(
+                desired=len(found.rows),
+                applied=len(found.rows) - len(wrong),
+                failed=len(named),
+                source=source,
+                condition=setstatus.rows_invalid(named, len(named)) if named else None,
+            ),
         )
-        self._report(state, progress)
         return True
 
-    def _report(self, state: FollowedSet, progress: RowsProgress) -> None:
+    def _note(self, state: FollowedSet, progress: RowsProgress) -> None:
         before = None if state.rows is None else state.rows.condition
         if progress.condition is not None and progress.condition != before:
-            self._term.record(setstate.of_rows(state, progress.condition))
+            self._term.record(setstatus.event_of_rows(state, progress.condition))
         state.rows = progress
-        self._done(state)
 
     # -- the rows --------------------------------------------------------------------------------
-
-    async def _source(self, state: FollowedSet, spec: setspec.SetSpec) -> _Source | None:
-        """The rows as they are now; None where the object has changed, which is applied first.
-
-        Raises _Unusable, and errors.TryLater.
-        """
-        rows = spec.rows
-        if isinstance(rows, setspec.InlineRows):
-            item = await schedules.read_set(
-                self._term.api, spec.namespace, spec.name, not_before=state.seen.version
-            )
-            if item is None or (item.metadata.uid, item.metadata.generation) != (
-                spec.uid,
-                spec.generation,
-            ):
-                return None
-            texts = tuple(of_inline(setspec.inline_rows(bytes(item.spec))))
-            return _Source(name="inline", texts=texts, version=_version(texts))
-        assert isinstance(rows, setspec.ConfigMapRows)  # noqa: S101 - a managed set has rows
-        data = await self._data(spec.namespace, rows)
-        texts = tuple(of_data(data, rows.key))
-        name = f"ConfigMap {rows.name}" + (f", key {rows.key}" if rows.key else "")
-        return _Source(name=name, texts=texts, version=_version(texts))
 
     async def _data(self, namespace: str, rows: setspec.ConfigMapRows) -> Mapping[str, bytes]:
         where = f"spec.rows.configMapRef: ConfigMap {rows.name}"
@@ -303,18 +206,18 @@ class SetRows:
             raise _Unusable(Reason.CONFIG_MAP_MISSING, message)
         return found.values
 
-    async def _read(self, spec: setspec.SetSpec, source: _Source) -> ReadRows:
+    async def _read(self, spec: setspec.SetSpec, source: str, texts: _Texts) -> ReadRows:
         """What the rows say; raises _Unusable."""
         most = min(model.MOST_ROWS, spec.settings.limits.members)
-        if (count := len(source.texts)) > most:
+        if (count := len(texts)) > most:
             message = (
-                f"spec.rows: {source.name} has {count} rows; write at most {most}; the members stay"
+                f"spec.rows: {source} has {count} rows; write at most {most}; the members stay"
             )
             raise _Unusable(Reason.ROWS_INVALID, message)
         clock = self._term.clock
         reading = RowsReading(members.RowReader(spec.settings), now_us=clock.now_us())
-        for some in members.row_turns([len(text) for _, text in source.texts]):
-            reading.read(source.texts[some])
+        for some in members.row_turns([len(text) for _, text in texts]):
+            reading.read(texts[some])
             await clock.sleep(0)  # the Lease is renewed in between
         return reading.ended()
 
@@ -374,9 +277,6 @@ class SetRows:
         return False
 
 
-#: What ends a term.
-_ENDS = (queue_errors.Fenced,)
-
 _REFUSED = {
     Outcome.COLLISION: "another member has the same hash; write another id",
     Outcome.PRECONDITION: "ifMatch or ifNoneMatch does not hold; take it out",
@@ -387,7 +287,7 @@ def _parts(items: Sequence[T], most: int = _TOGETHER) -> Iterable[Sequence[T]]:
     return (items[first : first + most] for first in range(0, len(items), most))
 
 
-def _version(texts: tuple[tuple[str, bytes], ...]) -> bytes:
+def _version(texts: _Texts) -> bytes:
     digest = hashlib.sha256()
     for place, text in texts:
         digest.update(b"%b\0%b\0" % (place.encode(), text))

@@ -9,16 +9,16 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from duepoint import errors
 from duepoint.controller.observed import Observed
 from duepoint.delayqueue.serverhealth import ServerDurability
-from duepoint.kube import times
+from duepoint.kube import schedules, times
+from duepoint.kube.events import Event, ObjectReference
 from duepoint.runs.run import NONE_ENDED, SetTally
 from duepoint.schedules import actions, conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
@@ -88,12 +88,6 @@ def _accepted(
         target=actions.describe(spec.action),
         spread=spread,
     )
-
-
-def invalid(generation: int, error: errors.InvalidSpec, *, spread: int) -> SetReport:
-    """Only an edit can mend the spec; its members are held."""
-    reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SCHEDULE
-    return stalled(generation, reason, str(error), spread=spread)
 
 
 def stalled(generation: int, reason: Reason, message: str, *, spread: int) -> SetReport:
@@ -234,7 +228,10 @@ class FollowedSet:
         tally: how slots of its members have ended, the newest reading of counters that never fall.
         counted_since_us: when counting that began; 0 = it has not.
         spread, accepted: as the newest answer has them; from the status at first.
+        rows_of: generation and version of the rows that the set was made equal to in this term.
+        upheavals: how often servers had been upset when members were counted last.
         written_at: when the status was written last, on the monotonic clock.
+        is_unread: the object is to be read, as it has changed or the queue may lack it.
     """
 
     seen: Observed
@@ -251,11 +248,15 @@ class FollowedSet:
     rows: RowsProgress | None = None
     spread: int | None = None
     accepted: int = -1
+    rows_of: tuple[int, bytes] | None = None
+    upheavals: int | None = None
     written_at: float | None = None
+    is_unread: bool = False
 
     @property
-    def is_deleting(self) -> bool:
-        return self.deletion is not None
+    def follows_rows(self) -> bool:
+        """Whether the set was made equal to the rows of this generation in this term."""
+        return self.rows_of is not None and self.rows_of[0] == self.seen.generation
 
     def adopt_published(self, status: bytes) -> None:
         """A newer writer may have published this status."""
@@ -366,6 +367,51 @@ def _conditions(state: FollowedSet, report: SetReport) -> tuple[Condition, ...]:
 
 def _time(instant_us: int) -> str | None:
     return times.time_text(instant_us) if instant_us else None
+
+
+# -- Events --------------------------------------------------------------------------------------
+
+_OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
+
+
+def events_of_report(state: FollowedSet, report: SetReport) -> Iterator[Event]:
+    """What was found in a spec, where the status does not say so already."""
+    shown = {
+        (str(each.get("type")), str(each.get("message")))
+        for each in state.published.get("conditions") or ()
+    }
+    for condition in report.conditions:
+        if condition.type is ConditionType.STALLED:
+            reason = (
+                condition.reason if condition.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
+            )
+            if (condition.type.value, condition.message) not in shown:
+                yield _event(state, reason, condition.message)
+
+
+def event_of_loss(state: FollowedSet) -> Event:
+    """Redis lost members."""
+    before = 0 if state.lost is None else state.lost.members
+    note = f"Redis lost members: there were {before} when they were counted last"
+    return _event(state, Reason.MEMBERS_LOST, note)
+
+
+def event_of_rows(state: FollowedSet, condition: Condition) -> Event:
+    """Rows are wrong, or cannot be used."""
+    return _event(state, condition.reason, condition.message)
+
+
+def _event(state: FollowedSet, reason: Reason, note: str) -> Event:
+    seen = state.seen
+    return Event(
+        regarding=ObjectReference(
+            namespace=seen.namespace, name=seen.name, uid=seen.uid, kind=schedules.SET_KIND
+        ),
+        reason=reason,
+        action="Reconcile",
+        note=note,
+        warning=True,
+    )
 
 
 # -- read back -----------------------------------------------------------------------------------
