@@ -138,11 +138,12 @@ def test_a_replaced_job_comes_again_only_where_redis_forgot_it_and_no_newer_one_
     judge = judge_of(*([] if lost_at is None else [(lost_at, Kind.FALL_BACK)]))
     begin_us = judge.record.begin_us
     spec = {"schedule": "@every 3s", "jobTemplate": {}, "concurrencyPolicy": policy}
-    jobs = [
-        MadeJob(f"one-{slot}", uid, "one", begin_us + slot * S, begin_us + round(at * S), "Schedule",
-                gone_us=None if gone is None else begin_us + round(gone * S))
-        for slot, uid, at, gone in ((5, "a", 5.0, 8.0), (8, "b", *newer), (5, "c", 10.0, None))
-    ]  # fmt: skip
+    jobs = []
+    for slot, uid, at, gone in ((5, "a", 5.0, 8.0), (8, "b", *newer), (5, "c", 10.0, None)):
+        made_us = begin_us + round(at * S)
+        gone_us = None if gone is None else begin_us + round(gone * S)
+        name, slot_us = f"one-{slot}", begin_us + slot * S
+        jobs.append(MadeJob(name, uid, "one", slot_us, made_us, "Schedule", gone_us=gone_us))
     judge.record = dataclasses.replace(judge.record, made=jobs)
     wish = Wish(begin_us, "one", 1, spec, begin_us + S)
     subject = Subject(name="one", target="job", uid="one", wishes=[wish], effects={}, by_hand={})
