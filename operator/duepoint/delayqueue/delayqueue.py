@@ -33,7 +33,7 @@ from duepoint.delayqueue import (
     wakeups,
 )
 from duepoint.delayqueue import quotas as quotas_
-from duepoint.delayqueue.claims import claiming, prefetch, settling
+from duepoint.delayqueue.claims import claiming, settling
 from duepoint.delayqueue.definitions import (
     columns,
     interning,
@@ -84,16 +84,15 @@ class DelayQueue:
         self.definitions = reader = reading.DefinitionReader(
             shared, known, self.interned, self.signed_blobs
         )
-        self.columns = columns.ColumnReader(shared, reader, self.interned)
+        self.columns = columns.ColumnReader(reader, self.interned)
         numbers = lanes.Lanes(shared, reader, self.interned)
         rows = putting.RowWriter(shared, known, numbers, self.numbering, self.interned)
         self.writer = upsert.DefinitionWriter(shared, rows, self.signed_blobs)
         self.occurrences = occurrences.Occurrences(shared, known, self.numbering)
         # A worker's turn.
         self.server_clocks = wakeups.ServerClocks(shared)
-        self.prefetch = prefetch.Prefetch()
-        self.claims = claiming.Claims(shared, known, reader, self.prefetch, self.server_clocks)
-        self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
+        self.claims = claiming.Claims(shared, known, self.server_clocks)
+        self.settlements = settling.Settlements(shared, known, quotas, self.streams)
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
         self.dead_letters = deadletters.DeadLetters(shared, reader)
         # Members of ScheduleSets.
@@ -137,11 +136,7 @@ class DelayQueue:
     def wakeups(self, before_due: wakeups.BeforeDue | None = None) -> wakeups.Wakeups:
         """A new alarm clock over all shards; the layout must have been read."""
         return wakeups.Wakeups(
-            index=self.index,
-            server_clocks=self.server_clocks,
-            expect_lane=self.claims.expect_lane,
-            expect=self.prefetch.expect,
-            before_due=before_due,
+            index=self.index, server_clocks=self.server_clocks, before_due=before_due
         )
 
     def ledger(self) -> ledger.Ledger:

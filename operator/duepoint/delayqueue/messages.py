@@ -131,10 +131,6 @@ class OccurrenceRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     unanswered_us: int = 0
 
 
-#: Definitions by id; None = there is none (any more).
-KnownDefinitions = Mapping[points.ScheduleId, definition.Definition | None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """Points that this worker owns until ``held_until``.
@@ -148,11 +144,14 @@ class Claim:
         held_until: monotonic seconds from before the request; nothing is sent after it.
         records: state of the occurrences among the points, by member.
         unknown_members: those whose bytes are of no known format; they belong to the dead letters.
-        lanes: lane number of each schedule among the points; the queue's own, pass it back.
+        lanes, by_lane: lane number of each schedule among the points, and the members that the
+            claim began with; as the next two the queue's own, pass it back.
+        stored: the record of each schedule as it was when this was claimed; None = there is none.
+            Empty: they are to be read again.
+        incarnation: the life of the shard that these are of.
+        entries: what the shard said of the set of each lane; None of a namespace's lane.
         alone: how many owners that had this one point in hand and nothing else were not heard of
             again; 0 for several points.
-        definitions: those that were read behind the claim; None = there is none. The others are
-            to be read.
         unreadable: members of occurrences whose record is of no known format; they belong to the
             dead letters.
     """
@@ -168,9 +167,12 @@ class Claim:
     unknown_members: tuple[tuple[bytes, float], ...] = ()
     lanes: Mapping[bytes, int] = field(default_factory=dict)
     alone: int = 0
-    definitions: KnownDefinitions = field(default_factory=dict)
+    by_lane: Mapping[int, Sequence[bytes]] = field(default_factory=dict)
+    stored: Mapping[bytes, bytes | None] = field(default_factory=dict)
+    entries: Mapping[int, bytes | None] = field(default_factory=dict)
     unreadable: frozenset[bytes] = frozenset()
     first_us: int = 0
+    incarnation: str = ""
 
     @property
     def judged_us(self) -> int:

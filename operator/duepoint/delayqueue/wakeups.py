@@ -6,12 +6,11 @@ way is never lost. ``Wakeups`` adds the subscription to the ``wake`` channels of
 command blocks: the server serves their time-outs at 1000/hz ms, which made wake-ups
 38-83 ms late (p50) against 0.1-0.5 ms for a local timer.
 
-A message carries the due and the server's time of that moment, and mostly the id of the schedule,
-so that its definition is read with the claim. It is read when the event loop gets to it,
-milliseconds later while the loop is busy firing. ``ServerClock`` tells how much later: it compares
-the server's clock with our monotonic one as time protocols do (RFC 5905, clock filter). Of all
-answers of the last minute the one with the shortest round trip shows best how far the clocks are
-apart, to half of that round trip, and no message can be younger than it seems. Each server of a
+A message carries the due and the server's time of that moment. It is read when the event loop gets
+to it, milliseconds later while the loop is busy firing. ``ServerClock`` tells how much later: it
+compares the server's clock with our monotonic one as time protocols do (RFC 5905, clock filter). Of
+all answers of the last minute the one with the shortest round trip shows best how far the clocks
+are apart, to half of that round trip, and no message can be younger than it seems. Each server of a
 cluster has a clock of its own (``ServerClocks``). Belongs to one event loop; claiming is left to
 the worker.
 """
@@ -27,7 +26,6 @@ from dataclasses import dataclass
 from duepoint import clock as clocks
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.wire import subscription
-from duepoint.schedules import points
 
 #: A wake-up for a shard that another worker is preferred for, in seconds on top of its due.
 _STANDBY_DELAY_SECONDS = (0.2, 0.5)
@@ -247,8 +245,6 @@ class Wakeups(Alarms):
 
     Args:
         index: its layout must have been read.
-        expect_lane: called with the lane that a message names.
-        expect: called with the due of each schedule that a message names.
     """
 
     def __init__(
@@ -256,15 +252,11 @@ class Wakeups(Alarms):
         *,
         index: index.Index,
         server_clocks: ServerClocks,
-        expect_lane: Callable[[messages.ShardId, int], None],
-        expect: Callable[[messages.ShardId, points.ScheduleId, int], None],
         before_due: BeforeDue | None = None,
     ) -> None:
         shards = sharding.all_shards(index.known_layout())
         super().__init__(index.clock, shards, before_due)
         self._servers = index.servers
-        self._expect_lane = expect_lane
-        self._expect = expect
         self._server_clocks = server_clocks
         self._shard_of = {index.shard(shard).wake: shard for shard in shards}
         self._subscription = subscription.Subscription(
@@ -289,11 +281,7 @@ class Wakeups(Alarms):
     def _on_message(self, channel: str, data: bytes) -> None:
         shard = self._shard_of[channel]
         try:
-            due, lane, now, *whose = data.split(b" ")
-            due_us, now_us = int(due), int(now)
-            self._expect_lane(shard, int(lane))
-            for schedule_id in whose:
-                self._expect(shard, points.ScheduleId(bytes.fromhex(schedule_id.decode())), due_us)
+            due_us, now_us = map(int, data.split(b" "))
         except ValueError:  # of another version: look, and see
             self.wake(shard, 0.0)
             return

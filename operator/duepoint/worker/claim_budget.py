@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from duepoint import clock as clocks
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.claims import chaincolumns
 from duepoint.worker.slots import JobSlots
 
 #: Whole batches in hand besides the usual room while points are fired together; what is due
@@ -335,12 +334,9 @@ def weight(claim: messages.Claim) -> int:
     namespace with the burst of another is not to wait as that burst does.
     """
     points = len(claim.points)
-    if points < _LARGE_CLAIM or len(chaincolumns.lanes_of(claim)) < 2:
+    if points < _LARGE_CLAIM:
         return points
-    if isinstance(claim.lanes, chaincolumns.LanesOfChains):
-        return min(map(len, claim.lanes.by_lane().values()))
-    by_lane = collections.Counter(claim.lanes[point.schedule_id] for point in claim.points)
-    return min(by_lane.values())  # a lane may hold nothing but members that cannot be read
+    return min(map(len, claim.by_lane.values()))
 
 
 class SmallerFirst:

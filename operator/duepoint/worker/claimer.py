@@ -171,7 +171,7 @@ class Claimer:
     async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
         """Sleep until something is due, claim it, hand it over."""
         due = await self._wait_until_due(beating, draining)
-        expected = {shard: self._queue.claims.expected(shard) for shard in due}.__getitem__
+        expected = {shard: self._budget.deep.get(shard, 0) for shard in due}.__getitem__
         due = self._few_first(due, expected)
         if not due:
             return
@@ -253,9 +253,7 @@ class Claimer:
         are cold, here and there. So one is made before it matters. A point that it finds due is
         claimed by it; trouble shows again in the claim that follows.
         """
-        expected = self._queue.claims.expected
-        few = [shard for shard in shards if expected(shard) < claim_budget.MANY]
-        asks, _ = self._asks(few, expected)
+        asks, _ = self._asks(shards, lambda _: 0)
         for ask in asks:
             look = asyncio.create_task(self._claim(ask))
             looks.add(look)

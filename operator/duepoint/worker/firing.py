@@ -168,7 +168,7 @@ class Firer:
                 await wait_to_begin()
                 # What was read with the claim, and the time, may be old by now.
                 now_us = settler.now_us()
-                claim = dataclasses.replace(settler.claim, definitions={}, now_us=now_us)
+                claim = dataclasses.replace(settler.claim, stored={}, now_us=now_us)
             async with self._order.of(claim):
                 plan = await self._planner.plan(settler, claim)
                 await faults.reach(FaultPoint.AFTER_PLAN)

@@ -86,10 +86,10 @@ class Planner:
 
     async def _batches(self, settler: Settler, claim: messages.Claim) -> list[Batch] | None:
         chains = _fresh_chains(claim)
-        if chains is None or len(claim.definitions) >= len(claim.points):
+        if chains is None:
             return []
         found = await settler.while_held(
-            functools.partial(self._queue.columns.read_columns, claim.shard, chains.members),
+            functools.partial(self._queue.columns.of_claim, claim, chains.members),
             "definitions not read",
         )
         if found is None:
@@ -129,7 +129,7 @@ class Planner:
 
     async def _planned(self, settler: Settler, rest: messages.Claim) -> Plan | None:
         found = await settler.while_held(
-            functools.partial(self._definitions, rest), "definitions not read"
+            functools.partial(self._queue.definitions.of_claim, rest), "definitions not read"
         )
         if found is None:
             return None
@@ -157,16 +157,6 @@ class Planner:
             appends = self._appends(known.namespace, known.target)
             (made.entries if appends else made.attempts).append(sequence)
         return made
-
-    async def _definitions(self, claim: messages.Claim) -> messages.FoundDefinitions:
-        """Those that came with the claim, and the newest of the others."""
-        at_hand = {key: known for key, known in claim.definitions.items() if known is not None}
-        unread = {point.schedule_id for point in claim.points} - claim.definitions.keys()
-        if not unread:
-            return messages.FoundDefinitions(at_hand)
-        found = await self._queue.definitions.read_definitions(claim.shard, unread)
-        found.update(at_hand)
-        return found
 
     # -- actions ---------------------------------------------------------------------------------
 

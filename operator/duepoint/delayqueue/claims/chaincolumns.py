@@ -8,12 +8,9 @@ Pure, and immutable by custom: no caller writes to the columns.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, overload
 
-from duepoint.delayqueue import messages
 from duepoint.schedules import points
 
 _ID_LENGTH = 8
@@ -73,66 +70,6 @@ class ClaimedChains(Sequence[points.DuePoint]):
         return self._made
 
 
-class LanesOfChains(Mapping[bytes, int]):
-    """Lane by schedule id; the table is made when the first id is looked up."""
-
-    __slots__ = ("_by_lane", "_found_by_lane", "_made", "_members", "numbers")
-
-    def __init__(self, found_by_lane: list[Any]) -> None:
-        self._found_by_lane = found_by_lane
-        self._made: dict[bytes, int] | None = None
-        self._members: dict[bytes, int] | None = None
-        self._by_lane: dict[int, frozenset[bytes]] | None = None
-        self.numbers: tuple[int, ...] = tuple(map(int, found_by_lane[::2]))
-
-    def __getitem__(self, schedule_id: bytes) -> int:
-        return self._table()[schedule_id]
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._table())
-
-    def __len__(self) -> int:
-        return len(self._table())
-
-    def by_member(self) -> Mapping[bytes, int]:
-        """Lane by whole member."""
-        if self._members is None:
-            self._members = {}
-            for lane, members in self.by_lane().items():
-                self._members.update(dict.fromkeys(members, lane))
-        return self._members
-
-    def by_lane(self) -> Mapping[int, frozenset[bytes]]:
-        """The members of each lane."""
-        if self._by_lane is None:
-            found = zip(self.numbers, self._found_by_lane[1::2], strict=True)
-            self._by_lane = {lane: frozenset(listed[::2]) for lane, listed in found}
-        return self._by_lane
-
-    def _table(self) -> dict[bytes, int]:
-        if self._made is None:
-            self._made = {member[:_ID_LENGTH]: lane for member, lane in self.by_member().items()}
-        return self._made
-
-
-def lanes_of(claim: messages.Claim) -> list[int]:
-    """The lanes that a claim has points in."""
-    lanes = claim.lanes
-    return sorted(lanes.numbers if isinstance(lanes, LanesOfChains) else set(lanes.values()))
-
-
-def members_by_lane(claim: messages.Claim) -> Mapping[int, AbstractSet[bytes]]:
-    """What the claim began with."""
-    if isinstance(claim.lanes, LanesOfChains):
-        return claim.lanes.by_lane()
-    by_lane: collections.defaultdict[int, set[bytes]] = collections.defaultdict(set)
-    for point in claim.points:
-        by_lane[claim.lanes[point.schedule_id]].add(point.member)
-    for member, _ in claim.unknown_members:
-        by_lane[claim.lanes[member[:_ID_LENGTH]]].add(member)
-    return by_lane
-
-
 def chain_of(member: bytes, due_us: int) -> points.DuePoint:
     """The point of one row."""
     return points.chain(
@@ -151,13 +88,13 @@ def of(claimed: Sequence[points.DuePoint]) -> ClaimedChains | None:
     )
 
 
-def from_lanes(found_by_lane: list[Any]) -> ClaimedChains | None:
-    """The claim's points out of {lane, {member, due, ...}, ...}; None where not all are chains."""
+def from_lanes(found: Mapping[int, Sequence[bytes]]) -> ClaimedChains | None:
+    """The claim's points out of {lane: [member, due, ...]}; None where not all are chains."""
     members: list[bytes] = []
     scores: list[bytes] = []  # as texts
-    for found in found_by_lane[1::2]:
-        members += found[::2]
-        scores += found[1::2]
+    for listed in found.values():
+        members += listed[::2]
+        scores += listed[1::2]
     if set(map(len, members)) != {points.CHAIN_LENGTH}:
         return None
     try:
@@ -166,7 +103,7 @@ def from_lanes(found_by_lane: list[Any]) -> ClaimedChains | None:
         return None
     if not 0 <= min(dues) <= max(dues) < points.DUE_LIMIT_US:
         return None
-    if len(found_by_lane) > 2 and min(dues) < max(dues):  # a lane's own order is that of its dues
+    if len(found) > 1 and min(dues) < max(dues):  # a lane's own order is that of its dues
         order = sorted(range(len(dues)), key=dues.__getitem__)
         members, dues = [members[n] for n in order], [dues[n] for n in order]
     return ClaimedChains(members, dues)

@@ -1,17 +1,12 @@
 """Taking due points under a lease: claim, extend, release, count crashes.
 
-A claim passes the lanes that were said to be due by the last reply (or by a wake-up); when the
-server knows better it names them and is asked again at once. Validity is counted on the monotonic
-clock from before the request, so that a slow reply never lengthens a lease. Definitions of the
-points that were foreseen are read behind the claim in the same round trip: on one connection the
-server answers in order, so they are as new as if they had been asked for after the reply.
+A claim is one round trip and brings the records of its schedules. Validity is counted on the
+monotonic clock from before the request, so that a slow reply never lengthens a lease.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
 import math
 import os
 import random
@@ -24,8 +19,8 @@ import structlog
 from duepoint import errors, settings, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding, wakeups
-from duepoint.delayqueue.claims import chaincolumns, prefetch
-from duepoint.delayqueue.definitions import reading, records
+from duepoint.delayqueue.claims import chaincolumns
+from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import nodes, scripting
 from duepoint.schedules import points
 
@@ -39,12 +34,8 @@ CLOCK_TOLERANCE_US = 5_000
 #: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
 STANDBY_DUE_DELAY_US = (200_000, 500_000)
 STANDBY_EXPIRY_DELAY_US = (0, 100_000)
-#: Rounds of "name other lanes": two in practice, more while edits move the heads, and where claims
-#: of deleted namespaces have run out, each of which takes one. What is left is looked at soon, once
-#: the other shards have been answered for.
-_ROUNDS = 4
-_ROUNDS_WAIT_SECONDS = 0.005
-_MOST_LANES = 64
+#: A shard that was on another server is asked again once it is known what became of that one.
+_ROUNDS = 2
 _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 #: A shard that is only on its way to another node is looked at again after so long.
 _MOVING_WAIT_SECONDS = 0.1
@@ -60,8 +51,6 @@ log = structlog.get_logger(__name__)
 _Mark = tuple[int, float]
 _NO_MARK: _Mark = (0, -math.inf)
 
-_Buckets = dict[str, list[points.ScheduleId]]
-
 
 @dataclass(eq=False)
 class Claims:
@@ -69,12 +58,9 @@ class Claims:
 
     index: index.Index
     layouts: layouts.Layouts
-    reader: reading.DefinitionReader
-    prefetch: prefetch.Prefetch
     server_clocks: wakeups.ServerClocks
 
     def __post_init__(self) -> None:
-        self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
         #: The highest mark of each shard; a shard whose mark is lower later went back.
@@ -103,74 +89,45 @@ class Claims:
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
-        until_us = self.index.clock.now_us() + CLOCK_TOLERANCE_US
-        taken = {each: self.prefetch.take(each, until_us) for each in shards}
-        expected = {
-            shard: self.reader.by_bucket(shard, tuple(few))
-            for shard, due in taken.items()
-            if (few := due.few)
-        }
         whereabouts: dict[messages.ShardId, dict[str, object]] = {}
         for _ in range(_ROUNDS):
             if not asked:
                 break
             ids = [messages.ClaimId(os.urandom(12)) for _ in asked]
-            foreseen = {shard: expected[shard] for shard in asked if shard in expected}
             started = self.index.clock.monotonic()
             replies = await self.index.scripts.run_many(
                 [
-                    *(
-                        self._claim_call(
-                            shard,
-                            id_,
-                            worker=worker,
-                            batch=batch,
-                            lease_seconds=lease_seconds,
-                            standby=shard in standby,
-                            skip_suspects=skip_suspects,
-                            former=whereabouts.get(shard, {}),
-                        )
-                        for shard, id_ in zip(asked, ids, strict=True)
-                    ),
-                    *(
-                        command
-                        for shard, by_bucket in foreseen.items()
-                        for command in self.reader.definition_commands(shard, by_bucket)
-                    ),
+                    self._claim_call(
+                        shard,
+                        id_,
+                        worker=worker,
+                        batch=batch,
+                        lease_seconds=lease_seconds,
+                        standby=shard in standby,
+                        skip_suspects=skip_suspects,
+                        former=whereabouts.get(shard, {}),
+                    )
+                    for shard, id_ in zip(asked, ids, strict=True)
                 ]
             )
-            known = self._definitions_behind(foreseen, replies[len(asked) :])
-            again = []
             others: dict[messages.ShardId, bytes] = {}
-            for shard, id_, reply in zip(asked, ids, replies, strict=False):
+            for shard, id_, reply in zip(asked, ids, replies, strict=True):
                 if isinstance(reply, errors.DuepointError):
                     self._put_off(shard, reply, answers, failed)
-                elif self._wants_to_be_asked_again(shard, reply, others):
-                    again.append(shard)
+                elif reply[0] == b"other":
+                    others[shard] = reply[1]
                 else:
-                    answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
-            asked = again
-            whereabouts |= await self.index.whereabouts(others)
+                    answers[shard] = self._answer(shard, id_, scripting.fields(reply), started)
+            asked = list(others)
+            whereabouts = await self.index.whereabouts(others)
         if failed and not answers:
             raise next(iter(failed.values()))
-        for shard, due in taken.items():
-            if (answer := answers.get(shard)) is not None and answer.claim is None:
-                self.prefetch.give_back(shard, due)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         troubles = failed.values()
         self._is_outdated = any(
             isinstance(trouble, queue_errors.LayoutChanged) for trouble in troubles
         )
-        soon = dict.fromkeys(asked, _ROUNDS_WAIT_SECONDS)
-        return [
-            answers.get(shard)
-            or _look_again(shard, failed.get(shard), after_seconds=soon.get(shard, AWAY_SECONDS))
-            for shard in shards
-        ]
-
-    def expected(self, shard: messages.ShardId) -> int:
-        """About how many points a shard gives next; of retries fewer."""
-        return self.prefetch.known(shard, self.index.clock.now_us() + CLOCK_TOLERANCE_US)
+        return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
         """The shards of servers that hold none of these; none where there is one server."""
@@ -183,19 +140,6 @@ class Claims:
             for at in self.index.servers.homes(tuple(by_meta)).values()
         ]
         return tuple(shard for home in homes if not {*home} & {*shards} for shard in home)
-
-    def _wants_to_be_asked_again(
-        self, shard: messages.ShardId, reply: list[Any], others: dict[messages.ShardId, bytes]
-    ) -> bool:
-        """Whether nothing was claimed, for want of what is found out here."""
-        match reply[0]:
-            case b"lanes":
-                self._lanes[shard] = reply[1]
-            case b"other":
-                others[shard] = reply[1]
-            case _:
-                return False
-        return True
 
     def _put_off(
         self,
@@ -216,25 +160,13 @@ class Claims:
                 self._puzzling.add(shard)
                 log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
 
-    def _definitions_behind(
-        self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
-    ) -> dict[messages.ShardId, messages.KnownDefinitions]:
-        """What was read behind the claims; a shard created anew meanwhile is read as ever."""
-        known: dict[messages.ShardId, messages.KnownDefinitions] = {}
-        answers = iter(replies)
-        for shard, by_bucket in foreseen.items():
-            own = list(itertools.islice(answers, 1 + len(by_bucket)))
-            with contextlib.suppress(errors.WorldChanged, errors.TryLater):
-                known[shard] = self.reader.known_already(shard, by_bucket, own)
-        return known
-
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
         names = self.index.shard(claim.shard)
         call = self.index.call(
             "extend",
             claim.shard,
-            *map(names.lane, chaincolumns.lanes_of(claim)),
+            *map(names.lane, claim.by_lane),
             id=claim.id,
             lease=_us(lease_seconds),
             latest=_us(2 * settings.LONGEST_LEASE_SECONDS),
@@ -255,14 +187,13 @@ class Claims:
         lost no owner (``Claim.first_us``, ``reclaimed``).
         """
         names = self.index.shard(claim.shard)
-        lanes = chaincolumns.lanes_of(claim)
         call = self.index.call(
             "release",
             claim.shard,
-            *map(names.lane, lanes),
+            *map(names.lane, claim.by_lane),
             id=claim.id,
             all=members is None,
-            lanes=[str(lane) for lane in lanes],
+            lanes=[str(lane) for lane in claim.by_lane],
             given=os.urandom(12),
         )
         call.put(members=call.run(members or ()))
@@ -281,14 +212,6 @@ class Claims:
         call = self.index.call("crashed", claim.shard, id=claim.id, point=point, by=by)
         return bool(await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call)))
 
-    def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
-        """A wake-up said that this lane has the shard's head."""
-        lanes = self._lanes.setdefault(shard, [])
-        text = str(lane).encode()
-        if text not in lanes:
-            lanes.insert(0, text)
-            del lanes[_MOST_LANES:]
-
     def _claim_call(
         self,
         shard: messages.ShardId,
@@ -301,26 +224,23 @@ class Claims:
         skip_suspects: bool,
         former: Mapping[str, object],
     ) -> scripting.ScriptCall:
-        names = self.index.shard(shard)
-        lanes = self._lanes.get(shard, [])
         mark, marked_at = self._marks.get(shard, _NO_MARK)
         call = self.index.call(
             "claim",
             shard,
-            *(names.lane(int(lane)) for lane in lanes),
             id=claim_id,
             worker=worker,
             lease=_us(lease_seconds),
             cap=self.index.clock.now_us() + CLOCK_TOLERANCE_US,
             batch=min(batch, _MOST_POINTS),
-            lanes=[lane.decode() for lane in lanes],
+            buckets=self.index.buckets,
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             skip_suspects=skip_suspects,
             mark=mark,
             **({"mark_age": _us(self.index.clock.monotonic() - marked_at)} if mark else {}),
             **former,
-            ran=names.ran,
+            ran=self.index.shard(shard).ran,
         )
         call.values.append(nodes.RUN_ID)  # of the server that it is sent to
         return call
@@ -329,82 +249,66 @@ class Claims:
         self,
         shard: messages.ShardId,
         claim_id: messages.ClaimId,
-        reply: list[Any],
+        said: Mapping[bytes, Any],
         started: float,
-        known: messages.KnownDefinitions,
     ) -> messages.Claimed:
         self._puzzling.discard(shard)
-        is_idle = reply[0] == b"idle"
-        server_us = int(reply[4 if is_idle else 3])
+        server_us = int(said[b"time"])
         server_clock = self.server_clocks.of(shard)
         server_clock.note_answer(server_us, asked=started)
         # An answer is read when the loop gets to it: of a busy loop's time none is to wait for.
         round_trip = self.index.clock.monotonic() - started
         passed = min(server_clock.age_seconds(server_us), round_trip)
-        if is_idle:
-            self._lanes[shard] = _lanes_among(reply[2])
-            self._expect(shard, reply[5])
-            return messages.Claimed(
+        claim = None
+        if b"token" in said:
+            mark, token_us = int(said[b"mark"]), int(said[b"token"])
+            if mark >= self._marks.get(shard, _NO_MARK)[0]:
+                self._marks[shard] = mark, self.index.clock.monotonic()
+            claim = messages.Claim(
+                id=claim_id,
                 shard=shard,
-                claim=None,
-                wait_seconds=_seconds(reply[1], passed),
-                has_suspects=bool(reply[3]),
+                reclaimed=said[b"attempts"],
+                alone=said[b"alone"],
+                first_us=int(said[b"first"]),
+                now_us=int(said[b"cap"]),
+                token_us=token_us,
+                held_until=started + (token_us - server_us) / 1_000_000,
+                incarnation=said[b"incarnation"].decode(),
+                **_records(said[b"occurrences"]),
+                **_points(said[b"lanes"]),
             )
-        _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
-        lanes, left, first, mark, ahead = others
-        self._expect(shard, ahead)
-        if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:
-            self._marks[shard] = int(mark), self.index.clock.monotonic()
-        self._lanes[shard] = _lanes_among(lanes)
-        claim = messages.Claim(
-            id=claim_id,
-            shard=shard,
-            reclaimed=attempts,
-            alone=alone,
-            first_us=int(first),
-            now_us=int(cap),
-            token_us=int(token),
-            held_until=started + (int(token) - int(now)) / 1_000_000,
-            definitions=known,
-            **_records(occurrences),
-            **_points(found),
-        )
         return messages.Claimed(
             shard=shard,
             claim=claim,
-            wait_seconds=_seconds(wait, passed),
-            more=more,
-            has_suspects=bool(left),
+            wait_seconds=_seconds(said[b"wait"], passed),
+            more=said.get(b"more", 0),
+            has_suspects=bool(said[b"left_alone"]),
         )
 
-    def _expect(self, shard: messages.ShardId, ahead: list[bytes]) -> None:
-        """Chains of members that are due soon, and their dues."""
-        for member, due in zip(ahead[::2], ahead[1::2], strict=True):
-            if len(member) == points.CHAIN_LENGTH:
-                self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), int(float(due)))
 
-
-def _lanes_among(heads: list[bytes]) -> list[bytes]:
-    """The heads that name lanes; others are removed by the script when they are due."""
-    return [head for head in heads if head.isdigit()]
-
-
-def _points(found_by_lane: list[Any]) -> dict[str, Any]:
-    """Points, unknown_members and lanes of a reply {lane, {member, due, ...}, ...}."""
-    if (chains := chaincolumns.from_lanes(found_by_lane)) is not None:
-        return {
-            "points": chains,
-            "unknown_members": (),
-            "lanes": chaincolumns.LanesOfChains(found_by_lane),
-        }
+def _points(listed: list[Any]) -> dict[str, Any]:
+    """What a claim has of a list {lane, entry, {member, due, ...}, {record, ...}, ...}."""
+    found = dict(zip(map(int, listed[::4]), listed[2::4], strict=True))
+    by_lane = {lane: each[::2] for lane, each in found.items()}
+    lanes: dict[bytes, int] = {}
+    stored: dict[bytes, bytes | None] = {}
+    for (lane, members), here in zip(by_lane.items(), listed[3::4], strict=True):
+        ids = [member[:_ID_LENGTH] for member in members]
+        lanes.update(dict.fromkeys(ids, lane))
+        stored.update(zip(ids, here, strict=True))
+    claimed: dict[str, Any] = {
+        "lanes": lanes,
+        "by_lane": by_lane,
+        "stored": stored,
+        "entries": dict(zip(found, listed[1::4], strict=True)),
+    }
+    if (chains := chaincolumns.from_lanes(found)) is not None:
+        return {"points": chains, **claimed}
     known: list[points.DuePoint] = []
     unknown_members: list[tuple[bytes, float]] = []
-    lanes: dict[bytes, int] = {}
-    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
-        number = int(lane)
-        for member, score in zip(found[::2], found[1::2], strict=True):
+    for each in found.values():
+        for member, score in zip(each[::2], each[1::2], strict=True):
             due = float(score)
-            lanes[member[:_ID_LENGTH]] = number
             point = points.parse_member(member, int(due)) if due >= 0 else None
             if point is None:
                 unknown_members.append((member, due))
@@ -413,7 +317,7 @@ def _points(found_by_lane: list[Any]) -> dict[str, Any]:
     if unknown_members:
         telemetry.unreadable_total.labels("member").inc(len(unknown_members))
     known.sort(key=lambda point: point.due_us)
-    return {"points": tuple(known), "unknown_members": tuple(unknown_members), "lanes": lanes}
+    return {"points": tuple(known), "unknown_members": tuple(unknown_members), **claimed}
 
 
 def _records(occurrences: list[bytes]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from duepoint import telemetry
 from duepoint.delayqueue import index, layouts, messages, quotas, streams
-from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -56,7 +55,6 @@ class Settlements:
 
     index: index.Index
     layouts: layouts.Layouts
-    prefetch: prefetch.Prefetch
     quotas: quotas.Quotas
     streams: streams.Streams
 
@@ -70,7 +68,6 @@ class Settlements:
             return messages.Settled(lost=True, applied=0, remaining=0)
         _, applied, remaining, buried, dropped, *_ = reply
         _report_dropped(dropped)
-        self._expect(claim.shard, settlement)
         return messages.Settled(
             lost=False,
             applied=applied,
@@ -80,15 +77,6 @@ class Settlements:
                 for member, record in zip(buried[::2], buried[1::2], strict=True)
             ),
         )
-
-    def _expect(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
-        if len(settlement.chains) > prefetch.FEW:
-            dues = collections.Counter([due_us for _, due_us in settlement.chains])
-            for due_us, count in dues.items():
-                self.prefetch.expect_many(shard, due_us, count)
-            return
-        for member, due_us in settlement.chains:
-            self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
 
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
@@ -102,9 +90,6 @@ class Settlements:
         reply = await self.layouts.unless_gone(claim.shard, self.index.pipelined.run(call))
         if reply is None or reply[0] == b"lost":
             return (False,) * len(splits)
-        for planning in splits:
-            if planning.next_due_us is not None:
-                self.prefetch.expect(claim.shard, planning.chain.schedule_id, planning.next_due_us)
         return tuple(answer == 1 for answer in reply[1:])
 
     @property
@@ -135,7 +120,6 @@ class Settlements:
             return messages.DeliveryResult(done=False, held=tuple(held == 1 for held in reply[1]))
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
-        self._expect(claim.shard, settlement)
         _report_dropped(reply[4])
         refused = reply[5] if len(reply) > 5 else ()
         return messages.DeliveryResult(
@@ -278,7 +262,7 @@ class Settlements:
     ) -> scripting.ScriptCall:
         names = self.index.shard(claim.shard)
         call = self._call("plan", claim)
-        key_of = {lane: call.key(names.lane(lane)) for lane in chaincolumns.lanes_of(claim)}
+        key_of = {lane: call.key(names.lane(lane)) for lane in claim.by_lane}
         plans = []
         for planning in plannings:
             schedule_id = planning.chain.schedule_id
@@ -330,10 +314,6 @@ def _rearm(
         moved = part.moved
         for member, due_us in chains:
             moved[due_us].append(member)
-    elif isinstance(claim.lanes, chaincolumns.LanesOfChains):
-        lane_of = claim.lanes.by_member()
-        for member, due_us in chains:
-            parts[lane_of[member]].moved[due_us].append(member)
     else:
         for member, due_us in chains:
             parts[claim.lanes[member[:_ID_LENGTH]]].moved[due_us].append(member)
@@ -346,8 +326,9 @@ def _whole_lanes(
 
     None at all where anything else is named, or followed by an occurrence.
     """
-    by_lane = chaincolumns.members_by_lane(claim)
-    whole = {lane: len(members) for lane, members in by_lane.items() if members <= named}
+    whole = {
+        lane: len(members) for lane, members in claim.by_lane.items() if named.issuperset(members)
+    }
     sources = (each.source for each in settlement.occurrences if each.source)
     return whole if sum(whole.values()) == len(named) and named.issuperset(sources) else {}
 
@@ -356,10 +337,10 @@ def _parts(
     claim: messages.Claim, settlement: messages.Settlement
 ) -> tuple[dict[int, _LanePart], set[bytes]]:
     """The settlement by lane (every lane of the claim), and the members it names."""
-    parts = {lane: _LanePart() for lane in chaincolumns.lanes_of(claim)}
+    parts = {lane: _LanePart() for lane in claim.by_lane}
     began_with: set[bytes] = set()
     if settlement.occurrences:
-        began_with = began_with.union(*chaincolumns.members_by_lane(claim).values())
+        began_with = began_with.union(*claim.by_lane.values())
     buried = (letter.member for letter in settlement.dead if letter.member)
     gone = dict.fromkeys((*settlement.finished, *buried))
     named = set(gone)

@@ -1,28 +1,24 @@
-"""Reads the definitions of hundreds of claimed chains by column: one script, one reply.
+"""The definitions of hundreds of claimed chains by column.
 
-A read of single definitions sends a command for each bucket, and each reply costs a client more
-than the server. Here one script collects the records, and one match finds the parts of all usual
-ones (no flag, the name of plain ASCII), in a tenth of the time of reading one by one; those of
-members with a payload or an instant of their own are read one by one. Records of another form are
-left out: ``codec.unpack`` reads them.
+One match finds the parts of all usual records (no flag, the name of plain ASCII), in a tenth of the
+time of reading one by one; those of members with a payload or an instant of their own are read one
+by one. Records of another form are left out: ``codec.unpack`` reads them.
 Records are not cached, because a match costs less than a look into a cache. Kinds
 (namespace, rule, target) are cached, and dropped with the numbers of their shard.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import itertools
-import struct
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, overload
 
 import msgspec
 
-from duepoint.delayqueue import index, messages
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -219,54 +215,36 @@ class _Instants(Sequence[int]):
 
 #: Kinds of each shard that are remembered.
 _REMEMBERED_KINDS = 4_096
-#: The id of a chain as a number, and its timing version.
-_MEMBER = struct.Struct(">Q4s")
+_ID_LENGTH = 8
 
 
 @dataclass(eq=False)
 class ColumnReader:
     """Reads the definitions of many claimed chains in short."""
 
-    index: index.Index
     reader: reading.DefinitionReader
     interned: interning.Interned
 
-    async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> Columns:
-        """The newest definitions in short, for these chain members.
+    async def of_claim(self, claim: messages.Claim, chains: Sequence[bytes]) -> Columns:
+        """The definitions in short, for these chain members of the claim.
 
         Without those where there is none, where it is not armed or of another timing version, or
-        not of the usual form: those are to be read as definitions. Raises like
-        ``read_definitions``.
+        not of the usual form: those are to be read as definitions.
         """
-        numbers, versions = zip(*_MEMBER.iter_unpack(b"".join(chains)), strict=True)
-        names, of_population = self.index.shard(shard), self.index.buckets
-        by_place = _by_place(numbers, of_population)
-        buckets = [names.bucket_at(place, of_population) for place in by_place]
-        call = self.index.call("definitions", shard, *buckets)
-        # The members of a bucket go as one value: a script costs both sides by its arguments.
-        call.run([b"".join([chains[index] for index in indexes]) for indexes in by_place.values()])
-        call.put(fields=self.reader.entry_fields(shard))
-        incarnation, found, stated = await self.index.scripts.run(call)
-        self.interned.see(shard, incarnation.decode())
-        entries = self.reader.entries_among(shard, stated)
-        order = list(itertools.chain.from_iterable(by_place.values()))
+        self.interned.see(claim.shard, claim.incarnation)
+        stored = claim.stored
         read = columns(
-            list(itertools.chain.from_iterable(found)), [versions[index] for index in order]
+            [stored[chain[:_ID_LENGTH]] for chain in chains],
+            [chain[_ID_LENGTH:] for chain in chains],
         )
-        if len(read.indexes) < len(order):
-            order = [order[row] for row in read.indexes]
-        return read._replace(
-            indexes=order,
-            kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", read.kinds)), entries),
-        )
+        kinds = set(cast("Sequence[bytes]", read.kinds))
+        return read._replace(kind_of=await self._kinds(claim, kinds))
 
     async def _kinds(
-        self,
-        shard: messages.ShardId,
-        kinds: set[bytes],
-        entries: Mapping[int, setrecord.SetEntry | None],
+        self, claim: messages.Claim, kinds: set[bytes]
     ) -> dict[Hashable, DefinitionKind]:
         """What the kinds stand for, without members whose set does not fire, or is not known."""
+        shard = claim.shard
         known: dict[bytes, DefinitionKind | None] = self.interned.derived(shard)
         listed = {kind: known[kind] for kind in kinds if kind in known}
         if len(listed) < len(kinds):
@@ -277,12 +255,7 @@ class ColumnReader:
                 (kind, each) for kind, each in learned.items() if each is None or not each.is_large
             )
             listed.update(learned)
-        of_sets = {
-            codec.kind_numbers(kind)[0]
-            for kind, definition_kind in listed.items()
-            if definition_kind is not None and definition_kind.owner is not None
-        }
-        entries = await self.reader.set_entries(shard, of_sets, entries)
+        entries = self.reader.parsed_entries(claim)
         return {
             kind: as_it_is
             for kind, definition_kind in listed.items()
@@ -332,13 +305,3 @@ class ColumnReader:
 def _of_set(known: DefinitionKind, target: str) -> DefinitionKind:
     """The same object for the same kind and target."""
     return DefinitionKind(known.namespace, known.rule, target, known.owner)
-
-
-def _by_place(numbers: Sequence[int], buckets: int) -> dict[int, list[int]]:
-    """Rows by bucket, the buckets of one namespace side by side."""
-    by_place: collections.defaultdict[int, list[int]] = collections.defaultdict(list)
-    # keys.place_of_number, spelled out: a call for each row costs more than the row
-    places = [((number >> 2) & 0x3FFF) * buckets + (number >> 16) % buckets for number in numbers]
-    for row, place in enumerate(places):
-        by_place[place].append(row)
-    return dict(sorted(by_place.items()))

@@ -1,9 +1,9 @@
 """Reading definitions and blobs.
 
-A definition is read after the claim, in one round trip for a batch, and never cached by id: only
-what its numbers stand for is (texts are immutable within an incarnation), parsed rules by their
-text, and blobs by their digest. Reads carry the shard's incarnation with them, so that numbers of
-a former life are never resolved.
+A definition comes with its claim or is read in one round trip for a batch, and is never cached by
+id: only what its numbers stand for is (texts are immutable within an incarnation), parsed rules by
+their text, and blobs by their digest. Reads carry the shard's incarnation, so that numbers of a
+former life are never resolved.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import structlog
 
-from duepoint import errors, shares, telemetry
+from duepoint import shares, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, signedblobs
@@ -41,8 +40,6 @@ _SCAN_COUNT = 1_000
 #: A text that is lost is looked for again with its definition: a server that went back in time may
 #: have answered the second question only. What lacks it still cannot be read.
 _READINGS = 2
-#: Sets of a shard of which what it knows is read along; of others it takes a round trip.
-_MOST_SET_LANES = 64
 
 #: A rule of one expression is shorter; one of several has up to 7 KB, so few are kept.
 _SHORT_RULE_BYTES = 1_024
@@ -76,8 +73,6 @@ class DefinitionReader:
     signed_blobs: signedblobs.SignedBlobs
 
     def __post_init__(self) -> None:
-        #: Lanes of sets whose members were read; what their shard knows of them is read along.
-        self._set_lanes: dict[messages.ShardId, list[int]] = {}
         self._blobs: shares.BytesCache[str, bytes] = shares.BytesCache(_BLOBS_CACHED_BYTES)
 
     async def definition(self, schedule_id: points.ScheduleId) -> definitions.Definition | None:
@@ -101,24 +96,51 @@ class DefinitionReader:
             found.unreadable |= there.unreadable
         return found
 
+    async def of_claim(self, claim: messages.Claim) -> messages.FoundDefinitions:
+        """The definitions of its points as they were when these were claimed.
+
+        The newest ones where the claim has no records.
+        """
+        self.interned.see(claim.shard, claim.incarnation)
+        ids = {point.schedule_id for point in claim.points}
+        if not ids <= claim.stored.keys():
+            return await self.read_definitions(claim.shard, ids)
+        records = {one: claim.stored[one] for one in ids}
+        packed = unpacked(records.items())
+        if not await self.learn_numbers(claim.shard, _numbers(packed)):
+            return await self.read_definitions(claim.shard, ids)
+        return self._found(claim.shard, records, packed, self.parsed_entries(claim))
+
     async def read_here(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> messages.FoundDefinitions:
         by_bucket = self.by_bucket(shard, ids)
         for _ in range(_READINGS):
+            # ``meta`` first: what the others say is worth nothing in another life of the shard.
             meta, *replies = await self.index.pipelined_reads.run(
-                self.definition_commands(shard, by_bucket)
+                [
+                    ("HMGET", self.index.shard(shard).meta, "layout", "incarnation"),
+                    *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
+                ]
             )
             self.check_meta(shard, meta)
             records = dict(_pairs(by_bucket, replies))
             packed = unpacked(records.items())
-            numbers = {number for each in packed.values() for number in each.numbers()}
+            numbers = _numbers(packed)
             if await self.learn_numbers(shard, numbers):
                 break
         learnt = self._in_memory(shard, numbers)
-        of_sets = self.set_lanes_among(shard, {record.namespace for record in packed.values()})
-        entries = await self.set_entries(shard, of_sets, self.entries_among(shard, meta[3:]))
+        entries = await self._set_entries(shard, {record.namespace for record in packed.values()})
         self._refuse_forgotten(shard, learnt)
+        return self._found(shard, records, packed, entries)
+
+    def _found(
+        self,
+        shard: messages.ShardId,
+        records: Mapping[points.ScheduleId, bytes | None],
+        packed: Mapping[points.ScheduleId, codec.Packed],
+        entries: Mapping[int, setrecord.SetEntry | None],
+    ) -> messages.FoundDefinitions:
         known, gone = self._resolve_all(shard, packed, entries)
         found = messages.FoundDefinitions(known)
         found.unreadable = frozenset(
@@ -154,44 +176,6 @@ class DefinitionReader:
             by_bucket.setdefault(bucket, []).append(schedule_id)
         return by_bucket
 
-    def definition_commands(
-        self, shard: messages.ShardId, by_bucket: _Buckets
-    ) -> list[tuple[Any, ...]]:
-        """``meta`` first: what the others say is worth nothing in another life of the shard."""
-        return [
-            (
-                *("HMGET", self.index.shard(shard).meta, "layout", "incarnation", "state"),
-                *self.entry_fields(shard),
-            ),
-            *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
-        ]
-
-    def known_already(
-        self, shard: messages.ShardId, by_bucket: _Buckets, replies: Sequence[Any]
-    ) -> dict[points.ScheduleId, definitions.Definition | None]:
-        """Of definitions read on the way those that need no further read; None = there is none."""
-        if any(isinstance(reply, errors.DuepointError) for reply in replies):
-            return {}
-        self.check_meta(shard, replies[0])
-        records = list(_pairs(by_bucket, replies[1:]))
-        packed = {
-            schedule_id: record
-            for schedule_id, record in unpacked(records).items()
-            if all(self.interned.text(shard, n) is not None for n in record.numbers())
-        }
-        is_left = replies[0][2] == b"draining"  # what is absent there may have moved on
-        absent = {i: None for i, record in records if record is None and not is_left}
-        of_sets = self.set_lanes_among(shard, {record.namespace for record in packed.values()})
-        read_along = self.entries_among(shard, replies[0][3:])
-        entries = {lane: read_along[lane] for lane in of_sets if lane in read_along}
-        packed = {
-            schedule_id: record
-            for schedule_id, record in packed.items()
-            if record.namespace not in of_sets or record.namespace in entries
-        }
-        found, gone = self._resolve_all(shard, packed, entries)
-        return {**absent, **dict.fromkeys(gone), **found}
-
     # -- members of sets -------------------------------------------------------------------------
 
     def set_lanes_among(self, shard: messages.ShardId, lanes: Iterable[int]) -> set[int]:
@@ -200,41 +184,25 @@ class DefinitionReader:
         texts = ((lane, self.interned.text(shard, lane)) for lane in lanes)
         return {lane for lane, text in texts if text is not None and text.startswith(kind)}
 
-    def entry_fields(self, shard: messages.ShardId) -> list[str]:
-        """Fields of ``meta`` that say what the shard knows of sets; see ``entries_among``."""
-        return [f"s{lane}" for lane in self._set_lanes.get(shard, ())]
-
-    def entries_among(
-        self, shard: messages.ShardId, values: Sequence[bytes | None]
-    ) -> dict[int, setrecord.SetEntry | None]:
-        """What the fields said, by lane; None where the shard does not know the set."""
-        lanes = self._set_lanes.get(shard, ())
+    def parsed_entries(self, claim: messages.Claim) -> dict[int, setrecord.SetEntry | None]:
+        """What the shard said of the sets among the claim's lanes; None = it does not know one."""
         return {
-            lane: None if value is None else setrecord.parse_entry(value)
-            for lane, value in zip(lanes, values, strict=False)  # a lane may have come since
+            lane: _parsed_entry(claim.entries[lane])
+            for lane in self.set_lanes_among(claim.shard, claim.entries)
         }
 
-    async def set_entries(
-        self,
-        shard: messages.ShardId,
-        of_sets: set[int],
-        known: Mapping[int, setrecord.SetEntry | None],
-    ) -> Mapping[int, setrecord.SetEntry | None]:
-        """What the shard knows of these sets, where that was not read along."""
-        missing = sorted(of_sets - known.keys())
-        if missing:
-            (values,) = await self.index.read(
-                "read what a shard knows of sets",
-                ("HMGET", self.index.shard(shard).meta, *(f"s{lane}" for lane in missing)),
-            )
-            known = {**known} | {
-                lane: None if value is None else setrecord.parse_entry(value)
-                for lane, value in zip(missing, values, strict=True)
-            }
-            expected = self._set_lanes.setdefault(shard, [])
-            expected += missing[: _MOST_SET_LANES - len(expected)]
-        # A number may have been a set's in a former life of the shard, and be a namespace's now.
-        return {lane: known[lane] for lane in of_sets}
+    async def _set_entries(
+        self, shard: messages.ShardId, lanes: set[int]
+    ) -> dict[int, setrecord.SetEntry | None]:
+        """What the shard knows of the sets among these lanes."""
+        of_sets = sorted(self.set_lanes_among(shard, lanes))
+        if not of_sets:
+            return {}
+        (values,) = await self.index.read(
+            "read what a shard knows of sets",
+            ("HMGET", self.index.shard(shard).meta, *(f"s{lane}" for lane in of_sets)),
+        )
+        return dict(zip(of_sets, map(_parsed_entry, values), strict=True))
 
     def _resolve_all(
         self,
@@ -372,8 +340,6 @@ class DefinitionReader:
             raise queue_errors.Uninitialised(f"what shard {shard} holds does not say what it is")
         if int(layout) != sharding.layout_of(shard):
             raise queue_errors.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
-        if self.interned.incarnation(shard) != incarnation.decode():
-            self._set_lanes.pop(shard, None)
         self.interned.see(shard, incarnation.decode())
 
     async def learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
@@ -454,6 +420,14 @@ def _populations(text: bytes, shard_index: int, shards: int) -> tuple[str, ...]:
     owner = points.parse_set(text[1:])
     found = keys.set_populations(owner.uid, owner.spread, shard_index, shards)
     return tuple(map(keys.population_name, found))
+
+
+def _parsed_entry(value: bytes | None) -> setrecord.SetEntry | None:
+    return None if value is None else setrecord.parse_entry(value)
+
+
+def _numbers(packed: Mapping[points.ScheduleId, codec.Packed]) -> set[int]:
+    return {number for each in packed.values() for number in each.numbers()}
 
 
 def _pairs(

@@ -49,7 +49,7 @@ local GROUP_LENGTH, ROW_LENGTH = 3, 4
 local MOST_DROPPED = 2000 -- unpack() carries some 7,900; a catch-up may have 10,000
 local now, is_draining = server_time(), false
 -- Of the part that is written: what its rows have changed so far.
-local part, options_of, answers, rows, gone, added, points, count, first_due, first_id, optional
+local part, options_of, answers, rows, gone, added, points, count, first_due, optional
 
 -- The answer where nothing is written, or nil.
 local function refused(record, expected, stored)
@@ -123,10 +123,7 @@ local function note_stored(i, stored, due)
   end
   if due ~= '' and due ~= '=' then
     points[count + 1], points[count + 2], count = due, id .. version_of(record), count + 2
-    local due_us = tonumber(due)
-    if due_us < first_due then
-      first_due, first_id = due_us, id
-    end
+    first_due = math.min(first_due, tonumber(due))
   end
   if options_of and options_of[i] then
     optional[#optional + 1] = { options_of[i], id, id .. version_of(record) }
@@ -275,7 +272,7 @@ local function put_points(lane)
   if not head or first_due < head then
     local before = shard_head()
     refresh_head(lane, LANE)
-    announce_head(before, now, first_id, first_due)
+    announce_head(before, now)
   end
 end
 
@@ -308,7 +305,7 @@ local function put_part()
     return trouble
   end
   answers, rows, gone, added = {}, 0, {}, 0
-  points, count, first_due, first_id, optional = { '+inf', '' }, 2, math.huge, nil, {}
+  points, count, first_due, optional = { '+inf', '' }, 2, math.huge, {}
   if part.blobs then
     store_blobs(part.blobs)
   end

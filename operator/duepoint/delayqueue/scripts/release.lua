@@ -61,7 +61,7 @@ if #given > 0 then
   for i, lane_key in ipairs(given_keys) do
     rescore(lane_key, given[2 * i], 2, CLAIMED + free)
   end
-  redis.call('SPUBLISH', WAKE, string.format('%.0f %s %.0f', now, given[1], now))
+  announce(now, now)
 end
 if remaining == 0 then
   drop_claim(id)

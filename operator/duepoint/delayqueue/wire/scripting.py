@@ -286,6 +286,8 @@ _MISTAKES = frozenset({"", "ERR", "CROSSSLOT"})
 _TO_USERS_STREAMS = "append"
 #: How Valkey and Redis say so of a command within a script; these come without a code.
 _NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
+#: So a node says of a key of a moving slot that has left, where only the script names it.
+_HAS_LEFT = "attempted to access a non local key"
 #: A command that its administrator has taken away.
 _NO_COMMAND = re.compile(r"(ERR )?unknown command\b", re.IGNORECASE)
 #: Of the waits, those after which it is certain that nothing was done.
@@ -343,7 +345,7 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
         return queue_errors.Foreign(f"{message}; {OTHER_INDEX}")
     if code in _OURS:
         return _OURS[code](message)
-    if isinstance(error, _MOVING):
+    if isinstance(error, _MOVING) or _HAS_LEFT in text:
         return queue_errors.ShardMoving(message)
     if code in _REFUSALS or isinstance(error, _REFUSING):
         return queue_errors.WriteRefused(message)

@@ -4,9 +4,9 @@
 local function shard_head()
   local first = redis.call('ZRANGE', HEADS, 0, 0, 'WITHSCORES')
   if not first[1] or first[1] == '' then
-    return math.huge, ''
+    return math.huge
   end
-  return tonumber(first[2]), first[1]
+  return tonumber(first[2])
 end
 
 -- Of a set's lane `meta` says in s<lane> what may happen to its members (o: all; p: they do not fire; d: they are being

@@ -33,18 +33,6 @@ local function read_record(packed)
   return dues, lanes, first, worker, by_lane
 end
 
--- The keys of these lanes; nil where one of them is not known.
-local function lane_keys_of(lanes, key_of)
-  local lane_keys = {}
-  for i, lane in ipairs(lanes) do
-    if not key_of[lane] then
-      return nil
-    end
-    lane_keys[i] = key_of[lane]
-  end
-  return lane_keys
-end
-
 -- What a claimed point was due at, by its record; an added occurrence is not in it and was due
 -- at its slot, which lies in the past. A chain without a due would lose the slots
 -- in between if it were due now: nil, and the sweep finds out where it belongs. Anything else: now.
