@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools import chartdoc, httpapidoc, settingsdoc, syncclient
+from tools import chartdoc, fieldsdoc, httpapidoc, settingsdoc, syncclient
 from tools.jobschema import __main__ as jobschema
 from tools.release import manifests
 
@@ -18,6 +18,7 @@ def wanted() -> Iterator[tuple[Path, str]]:
     """Each file that needs no Helm, with the text that it should have."""
     yield from jobschema.wanted_files().items()
     yield chartdoc.PAGE, chartdoc.page()
+    yield from ((page, fieldsdoc.page(page)) for page in fieldsdoc.PAGES)
     yield settingsdoc.PAGE, settingsdoc.page()
     yield httpapidoc.PAGE, httpapidoc.page()
     yield syncclient.TARGET, syncclient.text()
