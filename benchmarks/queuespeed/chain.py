@@ -28,6 +28,7 @@ from duepoint.schedules import actions
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claimer, firing
+from tests.fakes.nojobs import no_jobs
 from tests.support.redisserver import RedisServer
 
 COUNT = int(report.number("COUNT", 100_000, 20_000))
@@ -167,10 +168,15 @@ def a_worker(
     clock = clock or clocks.SystemClock()
     whole = target.Targets(job=one, webhook=one, stream=one)
     limits = claimer.Limits(
-        batch=500, under_way=2 * _CONCURRENCY, lease_seconds=10.0, grace_seconds=grace_seconds
+        batch=500, under_way=4 * _CONCURRENCY, lease_seconds=10.0, grace_seconds=grace_seconds
     )
     fires = firing.Firer(
-        queue=queue, target=whole, clock=clock, places=_CONCURRENCY, lease_seconds=10.0
+        queue=queue,
+        target=whole,
+        clock=clock,
+        places=_CONCURRENCY,
+        lease_seconds=10.0,
+        jobs=no_jobs(),
     )
     return claimer.Claimer(queue, fires, clock, services.Health(), worker="bench", limits=limits)
 

@@ -53,7 +53,7 @@ _KEY_BYTES = 32
 STREAM_BYTES = 8 * 1024 * 1024
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
 #: busy, and no more, because no other worker can fire what it holds.
-_POINTS_IN_HAND = 2
+_POINTS_IN_HAND = 4
 #: Most points in one claim: Redis is busy with so many for about 0.5 ms.
 _BATCH = 500
 #: So many Schedules of a namespace fill its tables as intended, 48 to a table. More work as well,

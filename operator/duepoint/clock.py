@@ -58,34 +58,6 @@ def timer_step_seconds(clock: Clock) -> float:
     return float(getattr(clock, "timer_step_seconds", 0.0))
 
 
-#: Microseconds of each second between which what may wait begins, and what takes long.
-_LULL_US = (300_000, 800_000)
-_LONG_LULL_US = (300_000, 550_000)
-
-
-def seconds_to_lull(now_us: int, *, takes_long: bool = False) -> float:
-    """How long a request that may wait is put off; 0.0 = it may begin.
-
-    Nearly all slots are due at whole seconds, so their requests have the beginning of each second.
-
-    Args:
-        takes_long: a server may be busy with it for half a second.
-    """
-    begins_us, ends_us = _LONG_LULL_US if takes_long else _LULL_US
-    part_us = now_us % 1_000_000
-    return 0.0 if begins_us <= part_us < ends_us else (begins_us - part_us) % 1_000_000 / 1e6
-
-
-def sooner_for_lull(now_us: int, seconds: float) -> float:
-    """Of work that is due in so many seconds: in how many it begins, so as to begin in a lull.
-
-    Work that would begin outside a lull begins half a second sooner, which is inside. What is due
-    within that half second is not moved.
-    """
-    is_outside = seconds_to_lull(now_us + int(seconds * 1e6)) > 0
-    return seconds - 0.5 if is_outside and seconds >= 0.5 else seconds
-
-
 async def wait_for(event: asyncio.Event, seconds: float | None, clock: Clock) -> None:
     """Return when the event is set or so many seconds have passed; None = only the event."""
     if event.is_set():

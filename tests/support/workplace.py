@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 
 from duepoint import services
-from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
-from duepoint.worker import claim_budget, results
+from duepoint.worker import results, room
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Firer
 from tests.fakes.fakeclock import FakeClock
@@ -113,14 +112,8 @@ class Workplace:
 
 async def carry_out(work: Firer, claim: messages.Claim) -> None:
     """All of one claim, without a claimer."""
-    holding = claim_budget.Holding(
-        budget=claim_budget.ClaimBudget(),
-        jobs=work.jobs,
-        clock=SystemClock(),
-        group=0,
-        left=len(claim.points),
-        on_change=lambda _: None,
-    )
+    in_hand = room.Room(work.jobs, most=1_000, batch=1_000)
+    holding = in_hand.hold(claim, lambda: None)
     await work.run(claim, holding)
 
 

@@ -154,10 +154,6 @@ class Alarms:
         elif claimed.wait_seconds is not None:
             self._set(claimed.shard, claimed.wait_seconds)
 
-    def is_due_within(self, seconds: float) -> bool:
-        """Whether another shard is due so soon."""
-        return min(self._at.values(), default=math.inf) <= self._clock.monotonic() + seconds
-
     def note_beat(self, beat: messages.Beat) -> None:
         """Ring all if a clock stepped or the index was created anew."""
         now = self._clock.monotonic()

@@ -27,7 +27,7 @@ from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wakeups import Wakeups
 from duepoint.faults import FaultPoint
-from duepoint.worker import claim_budget, keepalive, suspects
+from duepoint.worker import keepalive, room, suspects
 from duepoint.worker.firing import Firer
 
 #: While there is no room for a claim it is looked for this often.
@@ -39,9 +39,6 @@ _MOST_AWAY_SECONDS = 0.5
 #: and a worker without a subscription looks at everything once it has one.
 LONGEST_SLEEP_SECONDS = 60.0
 
-#: Shards with many points are asked so much later where others are due meanwhile. The alarms of one
-#: second's shards ring milliseconds apart: each is as exact as the answer that it is from.
-_FEW_FIRST_SECONDS = 0.02
 #: A change of the layout so long after the last one is a new one, and waited for anew.
 _CALM_SECONDS = 5.0
 
@@ -90,8 +87,7 @@ class Claimer:
         self._worker = worker
         self._limits = limits
         self._draining = asyncio.Event()
-        self._under_way = 0
-        self._budget = claim_budget.ClaimBudget()
+        self._room = room.Room(firer.jobs, most=limits.under_way, batch=limits.batch)
         self._suspects = suspects.SuspectClaims(limits.lease_seconds)
         self._keepalive = keepalive.Keepalive(queue, clock, health, worker=worker)
         self._isolation = suspects.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
@@ -171,78 +167,14 @@ class Claimer:
     async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
         """Sleep until something is due, claim it, hand it over."""
         due = await self._wait_until_due(beating, draining)
-        expected = {shard: self._budget.deep.get(shard, 0) for shard in due}.__getitem__
-        due = self._few_first(due, expected)
-        if not due:
-            return
-        is_short = self._is_short(due, expected)
-        if is_short or self._free() < claim_budget.FEW:
-            due = await self._claim_few(due, expected)
-            if is_short or self._free() <= 0:
-                # What is under way may also stand still, which nothing announces.
-                self._wakeups.look_again(due, after_seconds=_LOOK_FOR_ROOM_SECONDS)
-                self._waiting.update(due)
-                return
-        asks, later = self._asks(due, expected)
-        self._wakeups.look_again(later)
-        for ask in asks:
-            await self._claim(ask)
-
-    def _few_first(
-        self, due: tuple[messages.ShardId, ...], expected: claim_budget.Expect
-    ) -> tuple[messages.ShardId, ...]:
-        """The shards to ask now; those with many points let others go first."""
-        soon = functools.partial(self._wakeups.is_due_within, _FEW_FIRST_SECONDS)
-        later = self._budget.stand_back(due, expected, others_soon=soon)
-        self._wakeups.look_again(later, after_seconds=_FEW_FIRST_SECONDS)
-        return tuple(shard for shard in due if shard not in later)
-
-    async def _claim_few(
-        self, due: tuple[messages.ShardId, ...], expected: claim_budget.Expect
-    ) -> tuple[messages.ShardId, ...]:
-        """Claim a few points for namespaces that have few in hand; returns the other shards."""
-        most = self._limits.under_way
-        left = self._firer.jobs.left(most - self._under_way)
-        ask = self._budget.few(
-            due,
-            most=most,
-            left=left,
-            batch=self._limits.batch,
-            now=self._clock.monotonic(),
-            expected=expected,
-        )
-        if ask is None:
-            return due
-        await self._claim(ask)
-        return tuple(shard for shard in due if shard not in ask.shards)
-
-    def _free(self) -> int:
-        """Points for which there is room."""
-        now = self._clock.monotonic()
-        return self._budget.free(self._usual_room(), batch=self._limits.batch, now=now)
-
-    def _is_short(self, due: tuple[messages.ShardId, ...], expected: claim_budget.Expect) -> bool:
-        """Whether more room is waited for."""
-        return self._budget.waits_for_room(
-            due,
-            self._free(),
-            most=self._limits.under_way,
-            batch=self._limits.batch,
-            now=self._clock.monotonic(),
-            expected=expected,
-        )
-
-    def _asks(
-        self, due: Sequence[messages.ShardId], expected: claim_budget.Expect
-    ) -> claim_budget.Asks:
-        now = self._clock.monotonic()
-        return self._budget.asks(
-            due,
-            self._usual_room(),
-            batch=self._limits.batch,
-            now=now,
-            expected=expected,
-        )
+        asks, later = self._room.asks(due)
+        for shards, batch in asks:
+            await self._claim(shards, batch)
+        if later:
+            # What is under way may also stand still, which nothing announces.
+            after_seconds = 0.0 if self._room.has_enough() else _LOOK_FOR_ROOM_SECONDS
+            self._wakeups.look_again(later, after_seconds=after_seconds)
+            self._waiting.update(later)
 
     def _look_ahead(
         self, looks: set[asyncio.Task[Any]], shards: tuple[messages.ShardId, ...]
@@ -253,14 +185,14 @@ class Claimer:
         are cold, here and there. So one is made before it matters. A point that it finds due is
         claimed by it; trouble shows again in the claim that follows.
         """
-        asks, _ = self._asks(shards, lambda _: 0)
-        for ask in asks:
-            look = asyncio.create_task(self._claim(ask))
+        asks, _ = self._room.asks(shards)
+        for some, batch in asks:
+            look = asyncio.create_task(self._claim(some, batch))
             looks.add(look)
             look.add_done_callback(functools.partial(_forget_look, looks))
 
     async def _claim(
-        self, ask: claim_budget.Ask, *, of_suspects: bool = False
+        self, shards: Sequence[messages.ShardId], batch: int, *, of_suspects: bool = False
     ) -> list[messages.Claimed]:
         """Ask, and hand over what is answered; what is suspect is asked for afterwards."""
         if self._isolation.claim is not None:
@@ -269,7 +201,12 @@ class Claimer:
         try:
             if self._draining.is_set():
                 return []
-            answers = await self._answers(ask, of_suspects=of_suspects)
+            await faults.reach(FaultPoint.BEFORE_CLAIM)
+            answers = await self._answers(shards, batch, of_suspects=of_suspects)
+            await faults.reach(FaultPoint.AFTER_CLAIM)
+            for answer in answers:
+                self._wakeups.note(answer)
+                self._room.more[answer.shard] = answer.more
             claims = [answer.claim for answer in answers if answer.claim is not None]
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
@@ -287,19 +224,8 @@ class Claimer:
                 self._keepalive.report()
         return answers
 
-    async def _answers(self, ask: claim_budget.Ask, *, of_suspects: bool) -> list[messages.Claimed]:
-        """Claim, and note what the answers say of the shards."""
-        await faults.reach(FaultPoint.BEFORE_CLAIM)
-        answers = await self._asked_shards(ask, of_suspects=of_suspects)
-        await faults.reach(FaultPoint.AFTER_CLAIM)
-        for answer in answers:
-            self._wakeups.note(answer)
-            self._budget.deep[answer.shard] = answer.more
-            self._budget.crowded_since.pop(answer.shard, None)
-        return answers
-
-    async def _asked_shards(
-        self, ask: claim_budget.Ask, *, of_suspects: bool
+    async def _answers(
+        self, shards: Sequence[messages.ShardId], batch: int, *, of_suspects: bool
     ) -> list[messages.Claimed]:
         """One answer for each shard, and more where none of them answers: are the others there?
 
@@ -313,7 +239,7 @@ class Claimer:
             skip_suspects=not of_suspects,
         )
         try:
-            return await claim(ask.shards, batch=ask.batch)
+            return await claim(shards, batch=batch)
         except errors.TryLater as trouble:
             if of_suspects:
                 raise
@@ -321,14 +247,14 @@ class Claimer:
                 messages.Claimed(
                     shard=shard, claim=None, wait_seconds=claiming.AWAY_SECONDS, trouble=trouble
                 )
-                for shard in ask.shards
+                for shard in shards
             ]
-            if self._keepalive.outages.has(ask.shards):
+            if self._keepalive.outages.has(shards):
                 return answers
             # A shard may be gone alone; a server that does not answer has others, too.
             is_gone = isinstance(trouble, queue_errors.Uninitialised)
-            here = self._shards.difference(ask.shards)
-            others = tuple(here) if is_gone else self._queue.claims.elsewhere(ask.shards)
+            here = self._shards.difference(shards)
+            others = tuple(here) if is_gone else self._queue.claims.elsewhere(shards)
             if not others:
                 raise
             return answers + await claim(others, batch=1)
@@ -339,10 +265,9 @@ class Claimer:
         if not self._suspects.begin(now):
             self._wakeups.look_again([shard], after_seconds=self._suspects.wait(shard, now))
             return
-        ask = claim_budget.Ask(shards=(shard,), batch=self._limits.batch)
         answers: list[messages.Claimed] = []
         try:
-            answers = await self._claim(ask, of_suspects=True)
+            answers = await self._claim([shard], self._limits.batch, of_suspects=True)
         except errors.TryLater:
             # The next claim shows what is away.
             self._wakeups.look_again([shard], after_seconds=claiming.AWAY_SECONDS)
@@ -369,34 +294,14 @@ class Claimer:
             if not waiting.done():  # something is due: no turn of the loop is given away
                 await _end({waiting})
 
-    def _usual_room(self) -> int:
-        return self._firer.jobs.room(self._limits.under_way - self._under_way)
-
     # -- what is under way ---------------------------------------------------------------------
 
     def _hand_over(self, claim: messages.Claim, *, is_only: bool) -> None:
-        holding = self._hold(claim)
+        holding = self._room.hold(claim, self._give_room)
         wait_to_begin = self._isolate(claim, holding.left, is_only=is_only)
         task = asyncio.create_task(self._firer.run(claim, holding, wait_to_begin))
         self._running.add(task)
         task.add_done_callback(functools.partial(self._end_claim, claim, holding))
-
-    def _hold(self, claim: messages.Claim) -> claim_budget.Holding:
-        """Count the points of a claim among those in hand."""
-        size = max(1, len(claim.points) + len(claim.unknown_members))
-        group = sharding.namespaces_of(claim.shard)
-        self._under_way += size
-        self._budget.in_hand[group] += size
-        self._firer.jobs.unknown += size
-        return claim_budget.Holding(
-            budget=self._budget,
-            jobs=self._firer.jobs,
-            clock=self._clock,
-            on_change=self._give_room,
-            group=group,
-            left=size,
-            unknown=size,
-        )
 
     def _isolate(
         self, claim: messages.Claim, size: int, *, is_only: bool
@@ -405,23 +310,22 @@ class Claimer:
         if not claim.reclaimed:
             return None
         telemetry.reclaimed_total.inc(size)
-        in_company = self._under_way > size or self._asked > 1 or not is_only
+        in_company = self._room.in_hand.total() > size or self._asked > 1 or not is_only
         if not self._isolation.takes(claim, in_company=in_company):
             return None
         return functools.partial(
-            self._isolation.begin, lambda: self._under_way <= size and not self._asked
+            self._isolation.begin, lambda: self._room.in_hand.total() <= size and not self._asked
         )
 
-    def _give_room(self, points: int) -> None:
-        """So many points less are in hand; with 0, perhaps fewer are Jobs."""
-        self._under_way -= points
-        if self._waiting and self._free() >= self._budget.wanted:
+    def _give_room(self) -> None:
+        """Fewer points are in hand, or fewer of these are Jobs."""
+        if self._waiting and self._room.has_enough():
             self._wakeups.look_again(self._waiting)
             self._waiting.clear()
         self._isolation.note_change()
 
     def _end_claim(
-        self, claim: messages.Claim, holding: claim_budget.Holding, ended: asyncio.Task[bool]
+        self, claim: messages.Claim, holding: room.Holding, ended: asyncio.Task[bool]
     ) -> None:
         holding.close()
         was_tried = not ended.cancelled() and (ended.exception() is not None or ended.result())

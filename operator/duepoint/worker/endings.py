@@ -31,12 +31,6 @@ from duepoint.worker.plan import TRIGGER_SCHEDULE, Attempt
 #: answer may have been remembered from right before it was mended.
 CHECK_AGAIN_US = 30_000_000
 _CHECK_SOON_US = 3_000_000
-#: What was put off comes back at one of these moments: thousands of slots of a namespace whose
-#: receivers hang are then a few claims, and not a claim and a settlement each, for which the slots
-#: of others would wait. Most of those are due at whole seconds, and have the beginning of each
-#: (``clock.seconds_to_lull``).
-#: An attempt that hangs until its time limit ends at such a moment again.
-_TOGETHER_US = (350_000, 475_000, 600_000, 725_000)
 
 
 def slot_event(
@@ -298,8 +292,6 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
     )
     if due_us is None:
         return _given_up(tried, wanted)
-    if wanted.reason is Reason.RECEIVER_BUSY:
-        due_us = _together(due_us, limits.give_up_us)
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
     events = _news_of_retry(tried, wanted, due_us=due_us)
     return _end(tried, *events, retry=retry)
@@ -310,12 +302,6 @@ def _tried_for_us(tried: Tried) -> int | None:
     if tried.kind is actions.WebhookAction:
         return None
     return tried.now_us - (tried.attempt.first_try_us or tried.started_us)
-
-
-def _together(due_us: int, give_up_us: int) -> int:
-    """The next of those moments, or the time itself where that would be after the end."""
-    moment_us = due_us + min((at_us - due_us) % 1_000_000 for at_us in _TOGETHER_US)
-    return moment_us if moment_us < give_up_us else due_us
 
 
 def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tuple[RunEvent, ...]:

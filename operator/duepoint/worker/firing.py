@@ -36,12 +36,12 @@ from duepoint.targets import jobtarget
 from duepoint.targets import target as targets
 from duepoint.worker import (
     actioncache,
-    claim_budget,
     concurrency,
     endings,
     handover,
     planner,
     results,
+    room,
     slots,
 )
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
@@ -52,8 +52,6 @@ from duepoint.worker.settler import Leases, Settler
 _UNREADABLE_WAIT_US = (500_000, 60_000_000)
 #: Turns of the loop after which an attempt with an open connection has sent its request.
 _TURNS_TO_REQUEST = 4
-#: A claim of more attempts begins them a few in each turn of the loop.
-_SMALL_CLAIM = 8
 #: How long a check may take: several objects, each with a limit of its own.
 _CHECK_SECONDS = 30.0
 
@@ -66,7 +64,6 @@ class _Work:
     """One claim while it is fired.
 
     Attributes:
-        is_crowded: more Jobs wait than are made soon, before any of this claim.
         begun: points whose attempts no longer wait.
         split: set when the queue holds every point that is tried.
         is_over: nothing begins from now on.
@@ -74,8 +71,7 @@ class _Work:
 
     plan: Plan
     settler: Settler
-    holding: claim_budget.Holding
-    is_crowded: bool
+    holding: room.Holding
     begun: set[bytes] = field(default_factory=set)
     split: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
@@ -86,16 +82,6 @@ class _Work:
         if not self.is_over:
             self.begun.update([attempt.point.member for attempt in attempts])
         return not self.is_over
-
-
-def _put_few_first(sequences: list[tuple[Attempt, ...]]) -> int:
-    """Those of namespaces with few of them come first; how many begin at once."""
-    count = collections.Counter(one[0].definition.namespace for one in sequences)
-    if len(count) == 1:
-        return 0
-    sequences.sort(key=lambda one: count[one[0].definition.namespace])
-    few = (one for one in sequences if count[one[0].definition.namespace] <= _SMALL_CLAIM)
-    return len(list(itertools.islice(few, _SMALL_CLAIM)))
 
 
 class Firer:
@@ -125,7 +111,6 @@ class Firer:
         self._traces = traces
         self.jobs = slots.JobSlots(clock)
         self.leases = Leases(queue, clock, lease_seconds=lease_seconds)
-        self._order = claim_budget.SmallerFirst(clock)
         self._actions = ActionCache(queue)
         self._planner = planner.Planner(queue=queue, target=target, actions=self._actions)
         self._slots = slots.AttemptSlots(clock, places, self.jobs, self._actions)
@@ -136,7 +121,6 @@ class Firer:
         )
         self._is_draining = False
         self._works: set[_Work] = set()
-        self._few = claim_budget.FewInATurn(claim_budget.ATTEMPTS_IN_A_TURN)
 
     def drain(self) -> None:
         """No attempt begins from now on; those that have not are due for other workers at once."""
@@ -147,7 +131,7 @@ class Firer:
     async def run(
         self,
         claim: messages.Claim,
-        holding: claim_budget.Holding,
+        holding: room.Holding,
         wait_to_begin: Callable[[], Awaitable[None]] | None = None,
     ) -> bool:
         """Carry out one claim; returns when all of it is settled or lost.
@@ -169,14 +153,13 @@ class Firer:
                 # What was read with the claim, and the time, may be old by now.
                 now_us = settler.now_us()
                 claim = dataclasses.replace(settler.claim, stored={}, now_us=now_us)
-            async with self._order.of(claim):
-                plan = await self._planner.plan(settler, claim)
-                await faults.reach(FaultPoint.AFTER_PLAN)
-                if plan is None:
-                    settler.lost = True
-                else:
-                    await self._fire(plan, settler, holding)
-                    await settler.finish()
+            plan = await self._planner.plan(settler, claim)
+            await faults.reach(FaultPoint.AFTER_PLAN)
+            if plan is None:
+                settler.lost = True
+            else:
+                await self._fire(plan, settler, holding)
+                await settler.finish()
         except asyncio.CancelledError:
             await asyncio.shield(self._give_up(settler))
             raise
@@ -185,10 +168,9 @@ class Firer:
             self.leases.end(settler)
         return not (settler.lost and settler.cut_off)
 
-    async def _fire(self, plan: Plan, settler: Settler, holding: claim_budget.Holding) -> None:
+    async def _fire(self, plan: Plan, settler: Settler, holding: room.Holding) -> None:
         """Carry out a plan; all that has ended is with the settler then, unless it is lost."""
-        is_crowded = self._slots.jobs.is_crowded()
-        work = _Work(plan=plan, settler=settler, holding=holding, is_crowded=is_crowded)
+        work = _Work(plan=plan, settler=settler, holding=holding)
         self._works.add(work)
         if self._is_draining:
             self._end(work)
@@ -242,19 +224,20 @@ class Firer:
         sequences: list[tuple[Attempt, ...]],
         checks: Sequence[Attempt] = (),
     ) -> list[asyncio.Task[None]]:
-        """Begin what waits for nothing; of much, a little in each turn of the loop."""
-        at_once = len(sequences)
-        if at_once > _SMALL_CLAIM:
-            at_once = _put_few_first(sequences)
+        """Begin what waits for nothing, one attempt in each turn of the loop.
+
+        Between two turns the loop looks for answers and for due points, so that the slots of
+        others need not wait until a large claim has begun. Namespaces with few attempts go first.
+        """
+        count = collections.Counter(one[0].definition.namespace for one in sequences)
+        sequences = sorted(sequences, key=lambda one: count[one[0].definition.namespace])
         turns = [functools.partial(self._fire_in_turn, work, one) for one in sequences]
         turns += [functools.partial(self._check, work, one) for one in checks]
         tries: list[asyncio.Task[None]] = []
-        for number, begin in enumerate(turns):
-            if number >= at_once:
-                await self._few.turn()
-            if len(turns) > at_once:
-                work.holding.begun(1)
+        for begin in turns:
             tries.append(group.create_task(begin()))
+            work.holding.begun(1)
+            await asyncio.sleep(0)
         return tries
 
     # -- the end of the worker -------------------------------------------------------------------
@@ -295,7 +278,7 @@ class Firer:
                 work.begun.update(batch.members)
                 items.append(handover.Entries(batch, action, work.settler.now_us()))
         await self._handover.append(work.settler, items)
-        work.holding.ended_together(sum(one.points for one in work.plan.batches))
+        work.holding.ended(sum(one.points for one in work.plan.batches))
 
     async def _append_entries(self, work: _Work, lost: set[bytes]) -> None:
         """Entries of single attempts, in their order."""
@@ -340,12 +323,10 @@ class Firer:
         """
         settler = work.settler
         for number, attempt in enumerate(attempts):
-            place = self._slots.of(attempt, is_crowded=None if number else work.is_crowded)
-            async with place as wait_seconds:
+            async with self._slots.of(attempt) as wait_seconds:
                 if not work.begins(attempts[number:]):
                     break
                 if wait_seconds:
-                    await self._few.turn()  # mostly many are put off in one moment
                     ending = self._put_off(settler, attempt, wait_seconds)
                 else:
                     ending = await self._fire_one(settler, attempt)
@@ -397,8 +378,6 @@ class Firer:
                     )
                 finally:
                     settler.end(attempt)
-                if isinstance(answer, outcomes.Retry):
-                    await self._few.turn()  # mostly many fail in one moment: their server is away
                 if verdict is not None:
                     await self._gate.started(settler, attempt, verdict, answer)
         ending = self._results.record(settler, attempt, firing, answer, started_us)

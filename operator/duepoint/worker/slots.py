@@ -3,17 +3,14 @@
 A Job has a connection to the API server for a moment (``JobSlots``): those come free by themselves,
 so they have no reserve and only the order is fair. A webhook, or a record for another server, may
 take its whole time limit (``ReceiverSlots``), and what gets no place soon is put off; so is a Job
-while the API server is slow, and a large Job that finds all places for such taken (``LargeJobs``).
+while the API server is slow, and a large Job that finds all places for such taken.
 What a check reads it reads at the API server, in places of its own. Entries of streams in our own
 Redis are parts of a few scripts and wait for nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import heapq
-import itertools
 from collections.abc import AsyncIterator
 
 from duepoint import clock as clocks
@@ -42,19 +39,6 @@ _SOON_SECONDS = 0.05
 
 #: Large Jobs that are created at a time; no namespace has all of these places.
 _LARGE_PLACES = 4
-#: A place rests as long as the creation took for each of these bytes, and no longer than this.
-_REST_BYTES = 8 * 1024
-_MOST_REST_SECONDS = 5.0
-#: One begins so long after another one of so many bytes.
-_BYTES_PER_SECOND = 512 * 1024
-#: The API server and its controllers are busy with so large a Job for some hundred milliseconds.
-_LONG_BYTES = 128 * 1024
-
-#: A namespace with so many requests that have been open for so long has receivers that hang.
-_MANY_OPEN = 32
-_LONG_OPEN_SECONDS = 1.0
-#: Its next requests begin in this part of a second, in microseconds.
-_AFTER_OTHERS_US = 150_000
 
 
 class AttemptSlots:
@@ -72,9 +56,7 @@ class AttemptSlots:
         self._checks: shares.FairPlaces[str] = shares.FairPlaces(_CHECKS, greed=None)
         self._receivers = ReceiverSlots(clock, most)
 
-    def of(
-        self, attempt: Attempt, *, is_crowded: bool | None = None
-    ) -> contextlib.AbstractAsyncContextManager[float]:
+    def of(self, attempt: Attempt) -> contextlib.AbstractAsyncContextManager[float]:
         """Where an attempt waits before its time begins."""
         known = attempt.definition
         outline = self._actions.outline(known.namespace, known.target)
@@ -84,7 +66,7 @@ class AttemptSlots:
             return self._receivers.turn(known.namespace)
         template = outline.target.template
         size = template.size if isinstance(template, actions.PackedTemplate) else 0
-        return self.jobs.turn(known.namespace, large_bytes=size, is_crowded=is_crowded)
+        return self.jobs.turn(known.namespace, large_bytes=size)
 
     @contextlib.asynccontextmanager
     async def of_check(self, namespace: str) -> AsyncIterator[float]:
@@ -141,7 +123,7 @@ class JobSlots:
         self._clock = clock
         # A creation ends by itself in a moment: no reserve is needed, only the order.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
-        self._large = LargeJobs(clock)
+        self._large = ReceiverSlots(clock, _LARGE_PLACES)
         self._pace = pace.Pace(clock.monotonic())
         self._in_hand = _IN_HAND * places
         self._least = places
@@ -149,9 +131,9 @@ class JobSlots:
         self.length = 0
         self.unknown = 0
 
-    def left(self, usual: int) -> int:
-        """Points until as many are in hand as should be, usually so many; may be below 0."""
-        return min(usual, self._free()) if self._makes_jobs else usual
+    def limit(self, usual: int) -> int:
+        """Points that should be in hand, usually so many."""
+        return min(usual, self._in_hand) if self._makes_jobs else usual
 
     def room(self, usual: int) -> int:
         """Points that may be claimed, where it would usually be so many.
@@ -174,17 +156,11 @@ class JobSlots:
         return self._pace.seconds_to_wait(self._least - 1, now) < _SOON_SECONDS
 
     @contextlib.asynccontextmanager
-    async def turn(
-        self, namespace: str, *, large_bytes: int = 0, is_crowded: bool | None = None
-    ) -> AsyncIterator[float]:
-        """One attempt for this namespace; gives 0.0, or the seconds to try again after.
-
-        Args:
-            is_crowded: as it was when all Jobs of one claim began to wait; None = as it is.
-        """
+    async def turn(self, namespace: str, *, large_bytes: int = 0) -> AsyncIterator[float]:
+        """One attempt for this namespace; gives 0.0, or the seconds to try again after."""
         self._makes_jobs = True
-        large = self._large.turn(namespace, large_bytes) if large_bytes else None
-        async with large or contextlib.nullcontext(self._put_off(namespace, is_crowded)) as seconds:
+        large = self._large.turn(namespace) if large_bytes else None
+        async with large or contextlib.nullcontext(self._put_off(namespace)) as seconds:
             if seconds:
                 yield seconds
                 return
@@ -202,72 +178,12 @@ class JobSlots:
                 self._pace.note_free(self._clock.monotonic(), is_scarce=is_scarce)
                 self.length -= 1
 
-    def is_crowded(self) -> bool:
-        """Whether more Jobs wait than are made soon."""
-        return self.length >= self._in_hand and not self._is_soon()
-
-    def _put_off(self, namespace: str, is_crowded: bool | None) -> float:  # noqa: FBT001 - see turn
+    def _put_off(self, namespace: str) -> float:
         """Seconds after which a Job comes back that finds too many before it; 0.0 = it stays."""
         has_any = self._places.held(namespace) or self._places.waiting(namespace)
-        if not has_any or not (self.is_crowded() if is_crowded is None else is_crowded):
+        if not has_any or self.length < self._in_hand or self._is_soon():
             return 0.0
         return self._pace.put_off(self._clock.monotonic(), namespace)
-
-
-class LargeJobs:
-    """Places for the creation of large Jobs; ``turn`` is around each creation.
-
-    A Job of 250 KB costs an API server a hundred times what a usual one does, most of it after the
-    answer: each change of the Job, and of each Pod that is made of it, is stored and sent to every
-    watcher. So a place rests after each creation, the longer the larger the Job was and the longer
-    the API server took over it. What gets no place soon is put off, as for other servers that may
-    be slow: waiting here would take the room of what could be claimed.
-    """
-
-    def __init__(self, clock: clocks.Clock) -> None:
-        self._clock = clock
-        self._places = ReceiverSlots(clock, _LARGE_PLACES)
-        #: When each free place may be used again.
-        self._rested = [float("-inf")] * _LARGE_PLACES
-        #: When the latest creation began or ended, and when the next one may begin.
-        self._latest = self._next_begin = float("-inf")
-        self._line = asyncio.Lock()
-
-    @contextlib.asynccontextmanager
-    async def turn(self, namespace: str, size: int) -> AsyncIterator[float]:
-        """One creation of so many bytes for this namespace; else seconds to try again after."""
-        async with self._places.turn(namespace) as seconds:
-            if seconds:
-                yield seconds
-                return
-            usable_at = heapq.heappop(self._rested)
-            try:
-                async with self._line:
-                    await self._rest(usable_at, size)
-                    begun = self._latest = self._clock.monotonic()
-                    self._next_begin = begun + size / _BYTES_PER_SECOND
-                try:
-                    yield 0.0
-                finally:
-                    now = self._latest = self._clock.monotonic()
-                    usable_at = now + min((now - begun) * size / _REST_BYTES, _MOST_REST_SECONDS)
-            finally:
-                heapq.heappush(self._rested, usable_at)
-
-    async def _rest(self, usable_at: float, size: int) -> None:
-        """Until the place may be used; of many large Jobs none begins when other slots are due."""
-        while (left := self._seconds_left(usable_at, size)) > 0:
-            await self._clock.sleep(left)
-
-    def _seconds_left(self, usable_at: float, size: int) -> float:
-        now = self._clock.monotonic()
-        rest = max(usable_at, self._next_begin) - now
-        if rest > 0:
-            return rest
-        if now - self._latest >= _MOST_REST_SECONDS:
-            return 0.0
-        takes_long = size >= _LONG_BYTES
-        return clocks.seconds_to_lull(self._clock.now_us(), takes_long=takes_long)
 
 
 class ReceiverSlots:
@@ -285,45 +201,18 @@ class ReceiverSlots:
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places)
         #: Of namespaces that had to wait.
         self._paces: dict[str, pace.Pace] = {}
-        #: When each open request of a namespace began, the oldest first.
-        self._begun: dict[str, dict[object, float]] = {}
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str) -> AsyncIterator[float]:
         """Around an attempt of this namespace; gives 0.0, or the seconds to try again after."""
-        if self._hangs(namespace):
-            await self._let_others_begin()
         seconds = await self.enter(namespace)
         if seconds:
             yield seconds
             return
-        request = object()
-        self._begun.setdefault(namespace, {})[request] = self._clock.monotonic()
         try:
             yield 0.0
         finally:
-            begun = self._begun[namespace]
-            del begun[request]
-            if not begun:
-                del self._begun[namespace]
             self.leave(namespace)
-
-    def _hangs(self, namespace: str) -> bool:
-        """Whether many requests of this namespace have been open for long."""
-        begun = self._begun.get(namespace, {})
-        if len(begun) < _MANY_OPEN:
-            return False
-        youngest_of_many = next(itertools.islice(begun.values(), _MANY_OPEN - 1, None))
-        return self._clock.monotonic() - youngest_of_many >= _LONG_OPEN_SECONDS
-
-    async def _let_others_begin(self) -> None:
-        """Return once the slots that other namespaces have at this whole second have begun.
-
-        A request that hangs also ends at its time limit, and that in the same part of a second.
-        """
-        left_us = _AFTER_OTHERS_US - self._clock.now_us() % _SECOND_US
-        if left_us > 0:
-            await self._clock.sleep(left_us / _SECOND_US)
 
     async def enter(self, namespace: str) -> float:
         """0.0 = there is a place, who has it must ``leave``; else seconds to try again after."""
@@ -336,10 +225,7 @@ class ReceiverSlots:
         if not has_any:  # the next place is its own: the pace is that of others
             seconds = pace.PATIENCE_SECONDS
         elif not seconds:
-            # To put off hundreds takes as long as to fire as many: not while others are due.
-            await self._clock.sleep(clocks.seconds_to_lull(self._clock.now_us()))
-            has_place = self._places.take(namespace)
-            return 0.0 if has_place else known.put_off(self._clock.monotonic())
+            return known.put_off(now)
         if await self._places.wait(namespace, seconds):
             return 0.0
         return known.put_off(self._clock.monotonic())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
 import pytest
 
@@ -157,7 +156,7 @@ async def test_one_slow_delivery_does_not_take_the_room_of_its_whole_batch(place
     place.target.fire = slow_fire
     async with place.working(worker):
         await place.clock.advance(11)
-        assert worker._under_way <= 2
+        assert worker._room.in_hand.total() <= 2
         await place.clock.advance(10)
     assert len(place.target.fired) == 40
 
@@ -173,7 +172,7 @@ async def _claim_at(place, seconds: float) -> list[messages.Claimed]:
 
 
 def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
-    worker._limits = dataclasses.replace(worker._limits, under_way=room)
+    worker._room._most, worker._room._part = room, 1
     return worker
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
 import pytest
 
@@ -104,11 +103,11 @@ async def test_a_quiet_slot_is_claimed_while_bursts_fill_all_the_room(monkeypatc
     await two_hostile_namespaces(place)
     await arm(place, "quiet", "quiet", WEBHOOK, after_us=NOON + 11_000_000)
     worker = place.a_worker(concurrency=PLACES)
-    worker._limits = dataclasses.replace(worker._limits, under_way=2 * PLACES)
+    worker._room._most = 2 * PLACES
     async with place.working(worker):
         await place.clock.advance(10.001)
         await place.clock.settle()
-        assert worker._under_way >= 2 * PLACES
+        assert worker._room.in_hand.total() >= 2 * PLACES
         await place.clock.advance(10.0)
         assert place.target.quiet_us == [NOON + 20_000_000]
 

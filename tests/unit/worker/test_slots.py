@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from duepoint.clock import SystemClock
-from duepoint.targets import pace
 from duepoint.worker import slots
 from tests.fakes.fakeclock import DEFAULT_START_US, FakeClock
 
@@ -84,20 +80,3 @@ async def test_when_the_api_server_does_not_answer_a_worker_goes_on_claiming():
     assert len(making.put_off) == 5  # who has none waits in memory
     assert line.length == IN_HAND + 1
     await making.end()
-
-
-# -- receivers -----------------------------------------------------------------------------------
-
-
-def places(most=256):
-    return slots.ReceiverSlots(SystemClock(), most)
-
-
-async def enter(given, namespace, times=1):
-    return await asyncio.gather(*(given.enter(namespace) for _ in range(times)))
-
-
-@pytest.fixture
-def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits is put off soon; for tests in which it does not matter how soon."""
-    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.01)

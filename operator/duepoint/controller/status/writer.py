@@ -187,8 +187,7 @@ class StatusWriter:
         pending.urgency = max(pending.urgency, 2 * unlimited, urgent)
         if pending.changed_at is None:
             pending.changed_at = now
-        # Slots are due at whole seconds and have the beginning of each: see ``clock``.
-        due = now + clocks.sooner_for_lull(self._term.clock.now_us(), seconds)
+        due = now + seconds
         if urgent or unlimited:
             due = now - _PRECEDENCE_SECONDS * pending.urgency
         if pending.writing:
