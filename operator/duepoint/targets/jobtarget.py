@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -33,8 +32,6 @@ from duepoint.targets import target
 
 #: Of frames that are kept, with what they were made of; some kilobytes each.
 _FRAME_BYTES = 16 * 1024 * 1024
-#: A request without an answer may be carried out for so long.
-_LATE_SECONDS = outcome.LATE_US / 1_000_000
 
 
 class JobTarget:
@@ -43,7 +40,6 @@ class JobTarget:
     def __init__(self, api: port.Api, clock: clocks.Clock) -> None:
         self._api = api
         self._clock = clock
-        self._open = OpenRequests(clock)
         self._frames = _Frames()
 
     async def check(self, _: target.Firing) -> target.Trouble | None:
@@ -55,7 +51,6 @@ class JobTarget:
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        name = ""
         try:
             head, body = self._composed(firing)
             name = str(cast("dict[str, object]", head["metadata"])["name"])
@@ -66,30 +61,29 @@ class JobTarget:
         except base.InvalidSpec as error:
             return _rejected(Reason.INVALID_JOB_TEMPLATE, str(error))
         except TimeoutError:
-            self._open.note(firing.namespace, name)
             message = f"no answer from the API server in {seconds:g} s"
             return _retry(Reason.API_UNAVAILABLE, message, is_unanswered=True)
         except errors.ApiError as error:
-            is_unanswered = errors.may_be_carried_out(error)
-            if is_unanswered:
-                self._open.note(firing.namespace, name)
-            after_us = target.after_us(error)
-            return _retry(Reason.API_UNAVAILABLE, str(error), after_us, is_unanswered=is_unanswered)
-        return self._judged(firing.namespace, name, result)
+            return _retry(
+                Reason.API_UNAVAILABLE,
+                str(error),
+                target.after_us(error),
+                is_unanswered=errors.may_be_carried_out(error),
+            )
+        return self._judged(name, result)
 
-    def _judged(self, namespace: str, name: str, result: jobs.CreateResult) -> outcome.Outcome:
+    def _judged(self, name: str, result: jobs.CreateResult) -> outcome.Outcome:
         match result:
             case jobs.NameConflict(message=message):
                 return _rejected(Reason.NAME_CONFLICT, message)
             case jobs.JobRefused(reason=reason, message=message):
                 return (_retry if result.may_heal else _rejected)(reason, message)
-        # One that was ours already was made by an earlier request.
-        is_older = isinstance(result, jobs.AlreadyOurs)
         return outcome.Delivered(
             accepted_us=self._clock.now_us(),
             running=True,
             job_name=name,
-            may_come_again=is_older or self._open.has(namespace, name),
+            # One that was ours already was made by an earlier request.
+            may_come_again=isinstance(result, jobs.AlreadyOurs),
         )
 
     def _composed(self, firing: target.Firing) -> tuple[dict[str, object], bytes]:
@@ -176,35 +170,6 @@ def _retry(
 
 def _rejected(reason: Reason, message: str) -> outcome.Rejected:
     return outcome.Rejected(reason=reason, message=message, started=False)
-
-
-class OpenRequests:
-    """Jobs of which this worker has asked for and received no answer, by name.
-
-    A later attempt may be answered although the first request is still under way; the news of that
-    Job has to say so. An entry is forgotten once no
-    such request can be carried out any more. The order is that of the instants.
-    """
-
-    def __init__(self, clock: clocks.Clock) -> None:
-        self._clock = clock
-        self._sent: OrderedDict[tuple[str, str], float] = OrderedDict()
-
-    def note(self, namespace: str, job_name: str) -> None:
-        """No answer came to a request for this Job that was sent until now."""
-        self._forget()
-        self._sent[namespace, job_name] = self._clock.monotonic()
-        self._sent.move_to_end((namespace, job_name))
-
-    def has(self, namespace: str, job_name: str) -> bool:
-        """Whether one may be under way."""
-        self._forget()
-        return (namespace, job_name) in self._sent
-
-    def _forget(self) -> None:
-        past = self._clock.monotonic() - _LATE_SECONDS
-        while self._sent and next(iter(self._sent.values())) <= past:
-            self._sent.popitem(last=False)
 
 
 # -- which Jobs of a Schedule are active -----------------------------------------------------------
