@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.test_firing import slot_us
 from tests.support import proxy
 from tests.support.builders import JOB_TEMPLATE
-from tests.support.waiting import LONGEST_SECONDS, eventually
+from tests.support.waiting import LONGEST_SECONDS
 
 LEASE_SECONDS = 2.0
 
@@ -66,28 +66,6 @@ async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack,
     runs = (await stack.schedule("task"))["status"]["runs"]
     assert runs["started"] == 1
     assert job["metadata"]["name"].startswith("task-")
-
-
-async def test_a_drained_worker_loses_nothing_and_ends_by_itself(stack):
-    operator = stack.operator()
-    await operator.wait_until_ready()
-    leaving, staying = stack.worker("leaving"), stack.worker("staying")
-    await leaving.wait_until_ready()
-    await staying.wait_until_ready()
-    spec = {"schedule": "@every 1s", "catchUpPolicy": "All", "webhook": stack.webhook()}
-    for number in range(5):
-        await stack.apply(f"busy-{number}", spec)
-    await stack.wait_for_deliveries(10)
-    assert await leaving.drain() == 0
-    count = len(stack.deliveries)
-    deliveries = await stack.wait_for_deliveries(count + 15)
-    assert len({one.webhook_id for one in deliveries}) == len(deliveries)
-
-    async def none_is_left_out() -> bool:
-        return all(gaps(stack.delivered(f"busy-{number}")) == {1} for number in range(5))
-
-    # A later slot may arrive before an earlier one, which is still under way.
-    await eventually(none_is_left_out, "every slot between the first and the last")
 
 
 def gaps(deliveries) -> set[float]:

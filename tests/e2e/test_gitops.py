@@ -104,25 +104,6 @@ def written(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_same_manifest_again_changes_nothing_while_runs_happen(
-    stack: Stack, way: str
-) -> None:
-    await stack.running()
-    manifest = a_manifest(stack, "busy", schedule="@every 1s", webhook=stack.webhook())
-    await apply(stack, manifest, way)
-    before = await settled(stack, "busy")
-    for count in (2, 4):
-        await stack.wait_for_deliveries(count, "busy")
-        said = await apply(stack, manifest, way)
-        assert way == "server-side" or "unchanged" in said
-    after = await stack.wait_for_schedule(
-        "busy", lambda found: found["status"].get("runs", {}).get("started", 0) >= 2, "runs counted"
-    )
-    assert written(after) == written(before)
-    assert after["metadata"]["generation"] == 1
-
-
-@pytest.mark.parametrize("way", WAYS)
 async def test_the_operator_owns_status_and_nothing_else(stack: Stack, way: str) -> None:
     await stack.running()
     manifest = a_manifest(stack, "owned", schedule="@every 1s", webhook=stack.webhook())

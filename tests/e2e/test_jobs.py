@@ -98,27 +98,6 @@ async def test_max_runs_are_counted_over_a_killed_worker_and_an_emptied_redis(st
 # -- ends --------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_ends_while_the_operator_is_down_is_told_by_the_next_one(stack):
-    operator, _ = await stack.running()
-    await stack.apply("slow", {"schedule": in_seconds(2), "jobTemplate": template(seconds=4)})
-    await stack.wait_for_schedule("slow", lambda found: "active" in found["status"], "active")
-    await operator.kill()
-
-    async def is_over() -> bool:
-        (job,) = await stack.jobs("slow")
-        return bool(job["status"].get("completionTime"))
-
-    await stacks.eventually(is_over, "the Job has ended")
-    stack.operator("successor")
-    found = await stack.wait_for_schedule(
-        "slow", lambda found: runs(found).get("succeeded") == 1, "its success"
-    )
-    assert "active" not in found["status"]
-    assert "activeCount" not in found["status"]
-    assert found["status"]["lastRun"]["outcome"] == "Succeeded"
-    assert condition(found, "Ready")["reason"] == "Completed"
-
-
 # -- names -------------------------------------------------------------------------------------
 
 

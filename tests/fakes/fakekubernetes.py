@@ -116,12 +116,6 @@ class FakeKubernetes(localapi.LocalApi):
         status = {"conditions": [condition], "completionTime": now if succeeded else None}
         self._set_job_status(namespace, name, status)
 
-    def begin_job(self, namespace: str, name: str, *, pods: int) -> None:
-        """Let the Job controller have begun a Job now, with so many Pods."""
-        job = self._store.objects["jobs", namespace, name]
-        began = (job.get("status") or {}).get("startTime") or times.time_text(self.now_us())
-        self._set_job_status(namespace, name, {"startTime": began, "active": pods, "ready": 0})
-
     def compact(self) -> None:
         """Forget the past: a watch from an earlier version is Gone."""
         self._store.forget_changes()

@@ -227,18 +227,6 @@ def test_the_exit_code_of_a_command_is_the_result_of_its_job(tmp_path):
     assert output == {"slot hello", "out of paper"}
 
 
-def test_without_exec_a_job_is_shown_and_no_command_runs(tmp_path):
-    mark = tmp_path / "mark"
-    write(tmp_path / "job.json", a_job("quiet", f"touch {mark}"))
-    with running(tmp_path, "--once") as command:
-        records = command.rest()
-        assert command.process.returncode == 0
-    (job,) = [each for each in records if each["event"] == "job"]
-    assert job["command"] == f"busybox sh -c 'touch {mark}'"
-    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    assert not mark.exists()
-
-
 def test_an_edit_a_new_file_and_a_deletion_count_while_it_runs(tmp_path):
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     write(first, a_schedule("one", stream={"name": "before"}))
@@ -337,17 +325,6 @@ def test_a_live_view_says_what_goes_on_of_a_broken_manifest_and_leaves_a_summary
         process.kill()
         process.wait()
         os.close(terminal)
-
-
-def test_a_command_is_ended_with_its_children_when_the_command_line_ends(tmp_path):
-    pids = tmp_path / "pids"
-    script = f"sleep 600 & echo $! >> {pids}; echo $$ >> {pids}; echo begun; wait"
-    write(tmp_path / "job.json", a_job("long", script))
-    with running("-f", tmp_path / "job.json", "--exec") as command:
-        command.wait_for("output")
-        assert command.end() == 0
-    # A child of a child is the init process's to bury, which takes its time.
-    eventually(lambda: not any(map(lives, pids.read_text().split())), "its processes are over")
 
 
 def test_a_time_limit_ends_it_and_a_failed_run_is_its_exit_code(tmp_path):

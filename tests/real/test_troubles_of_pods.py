@@ -38,14 +38,6 @@ threads = [threading.Thread(target=ask, args=(kept,)) for kept in (False, False,
 print(json.dumps([len(answered), failed]))
 """
 
-_ASK = """
-import urllib.error, urllib.request
-try:
-    print(urllib.request.urlopen("http://127.0.0.1:8080/readyz").read().decode())
-except urllib.error.HTTPError as refused:
-    print(refused.read().decode())
-"""
-
 
 def install(cluster, *options):
     installation.install(Record(kubeconfig=cluster.kubeconfig), *options)
@@ -93,9 +85,3 @@ def is_ready(pod):
 
 def restarts(pod):
     return pod["status"]["containerStatuses"][0]["restartCount"]
-
-
-def readiness(cluster, pod):
-    """The words of /readyz."""
-    where = (pod["metadata"]["name"], f"--namespace={NAMESPACE}")
-    return cluster("exec", *where, "--", "python", "-c", _ASK)

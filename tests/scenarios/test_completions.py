@@ -65,17 +65,6 @@ async def _until(world: World, slot: int) -> None:
     await world.clock.advance(seconds)
 
 
-async def test_the_end_of_a_job_starts_the_slot_that_waits_well_within_a_second():
-    async with World().leader() as world, workers(world, "a", "b"):
-        await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy="Queue")
-        await _until(world, 304)
-        assert jobs_there(world) == [name(0)]
-        world.api.end_job(NAMESPACE, name(0))
-        await world.clock.advance(0.05)
-        assert jobs_there(world) == [name(0), name(300)]
-        assert world.status()["runs"]["started"] >= 1
-
-
 async def test_a_job_that_is_deleted_by_hand_starts_the_slot_that_waits():
     async with World().leader() as world, workers(world, "a"):
         await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy="Queue")

@@ -57,10 +57,6 @@ class Kind(StrEnum):
     TAKEOVER = "takeover"
 
 
-#: What is lost here is found out by a time limit of the sender.
-OF_MESSAGES = frozenset(Kind(text) for text in (
-    "lose-request", "lose-reply", "reset-request", "reset-reply", "late-request", "late-reply",
-))  # fmt: skip
 OF_PROCESSES = frozenset(
     {Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.PAUSE_BEFORE, Kind.PAUSE_AFTER, Kind.DRAIN}
     | {Kind.TAKEOVER, Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND}

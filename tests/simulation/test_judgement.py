@@ -177,26 +177,3 @@ def test_a_replaced_job_comes_again_only_where_redis_forgot_it_and_no_newer_one_
 def test_a_slot_may_be_open_in_the_end_only_after_a_refusal(answers, is_open):
     found = [Effect(at * S, "a", "a", refused) for at, refused in answers]
     assert oracle.may_be_open(found, 159 * S) is is_open
-
-
-@pytest.mark.parametrize("is_killed", [False, True], ids=["worker lives", "worker dies"])
-@pytest.mark.parametrize("is_edited", [False, True], ids=["no edit", "edit"])
-def test_a_slot_that_an_edit_ended_is_uncounted_only_where_its_worker_could_not_say_that_it_ran(
-    quiet, is_killed, is_edited
-):
-    record = quiet("webhook")
-    (name,) = record.wishes
-    (seen, *_) = record.seen
-    # The second slot comes so late that its status need not say so.
-    runs = {**record.statuses[name]["runs"], "started": 0, "succeeded": 0}
-    status = {**record.statuses[name], "runs": runs}
-    first = record.wishes[name][0]
-    edited = dataclasses.replace(first, at_us=seen.at_us + 1, generation=2, ready_us=None)
-    doctored = dataclasses.replace(
-        record,
-        statuses={name: status},
-        wishes={name: [first, edited] if is_edited else [first]},
-        events=[(seen.at_us + 2, faults.usual(Kind.KILL_BEFORE, 1))] if is_killed else [],
-    )
-    said = any("status.runs" in problem for problem in oracle.judge(doctored))
-    assert said is not (is_killed and is_edited)

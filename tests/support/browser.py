@@ -6,7 +6,6 @@ Nothing but the browser itself is needed; where there is none, ``chromium`` skip
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import itertools
 import json
@@ -137,10 +136,6 @@ class Page:
         )
         await self.until(f"!!{find}")
         await self.run(f"{find}.click()")
-
-    async def picture(self, path: Path) -> None:
-        answer = await self.send("Page.captureScreenshot", format="png")
-        await asyncio.to_thread(path.write_bytes, base64.b64decode(answer["data"]))
 
 
 @contextlib.asynccontextmanager

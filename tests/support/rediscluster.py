@@ -97,10 +97,6 @@ class RedisCluster:
     def owner_of(self, key: str) -> RedisServer:
         return self.owner(key_slot(key.encode()))
 
-    def replica_of(self, node: RedisServer) -> RedisServer:
-        number = self.nodes.index(node)
-        return self.nodes[(number + PRIMARIES) % (2 * PRIMARIES)]
-
     # -- moving slots ----------------------------------------------------------------------------
 
     def begin_move(self, slot: int, target: RedisServer) -> RedisServer:

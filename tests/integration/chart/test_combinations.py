@@ -74,20 +74,6 @@ def test_a_value_reaches_the_objects(helm: Helm, default: str, name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("without-test", "duepoint-test"),
-        ("without-admission", "ValidatingAdmissionPolicy"),
-        ("without-aggregation", "rbac.authorization.k8s.io/aggregate-to-"),
-        ("user-of-the-platform", "runAsUser"),
-    ],
-)
-def test_a_value_takes_a_part_away(helm: Helm, default: str, name: str, part: str) -> None:
-    assert part in default
-    assert part not in helm.text(cases.merged(cases.BASE, cases.CASES[name]))
-
-
-@pytest.mark.parametrize(
     ("values", "says"),
     [
         (

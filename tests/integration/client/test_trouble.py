@@ -9,7 +9,6 @@ from duepoint import client
 from duepoint.client import MemberRow, MemberSpec
 from tests.fakes import memoryapi
 from tests.support import certificates
-from tests.unit.client.conftest import QUICK
 
 FAR = "2090-12-24T18:00:00Z"
 SPEC = MemberSpec(delay="1h")
@@ -61,14 +60,6 @@ def test_a_one_off_whose_answer_was_lost_is_made_once(reminders, api):
     api.faults.append(lose_the_answer)
     made = reminders.create(SPEC)
     assert list(api.members) == [made.id]
-
-
-def test_it_gives_up_after_its_attempts(reminders, api):
-    api.faults.extend([memoryapi.busy()] * 10)
-
-    with pytest.raises(client.ServiceBusy, match="not now"):
-        reminders.get("a")
-    assert len(api.requests) == QUICK.attempts
 
 
 @pytest.mark.parametrize(

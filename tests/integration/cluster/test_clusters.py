@@ -22,43 +22,6 @@ def shard_slot(harness, shard):
     return clusters.slot_of(harness.server.shard(messages.ShardId(shard)).meta)
 
 
-async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster):
-    await clustered.arm(name="moving")
-    (claim,) = await clustered.claim_all()
-    await clustered.queue.claims.release(claim)
-    shard, others = claim.shard, [s for s in await clustered.shards() if s != claim.shard]
-    slot = shard_slot(clustered, shard)
-    source = shared_cluster.owner(slot)
-    target = next(node for node in shared_cluster.nodes if node is not source)
-    shared_cluster.begin_move(slot, target)
-    # Half of the keys are elsewhere: whatever touches several is refused whole.
-    names = clustered.server.shard(shard)
-    shared_cluster.move_these(source, target, names.leases, names.occrec)
-    (answer,) = await clustered.queue.claims.claim([shard], worker="w")
-    assert answer.claim is None
-    assert answer.wait_seconds == pytest.approx(0.1)
-    with pytest.raises(errors.QueueUnavailable):
-        await clustered.arm(name="moving", generation=2)
-    assert len(await clustered.queue.claims.claim(others, worker="w")) == len(others)
-    while shared_cluster.move_keys(slot, source, target, 100):
-        pass
-    # All of them are, and the old node sends everybody on (ASK): until the move has ended.
-    (answer,) = await clustered.queue.claims.claim([shard], worker="w")
-    assert answer.claim is None
-    assert answer.wait_seconds == pytest.approx(0.1)
-    shared_cluster.end_move(slot, target)
-    (answer,) = await clustered.queue.claims.claim([shard], worker="w")
-    assert len(answer.claim.points) == 1
-    found = await clustered.queue.definitions.read_definitions(
-        shard, [answer.claim.points[0].schedule_id]
-    )
-    assert [one.name for one in found.values()] == ["moving"]
-    settled = await clustered.queue.settlements.settle(
-        answer.claim, messages.Settlement(chains=(moved(answer.claim.points[0], 60),))
-    )
-    assert settled.applied == 1
-
-
 async def test_slots_move_under_load_and_nothing_is_lost_or_early_or_late_by_3_seconds(
     clustered, shared_cluster
 ):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import Callable
 from typing import Any
 
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
@@ -64,16 +62,6 @@ class SetScene:
         await self.queue.layouts.read()
         return await self.queue.sets.read(self.namespace, name)
 
-    async def made_again(self, name: str = NAME) -> SetRecord:
-        """The record, once the operator has written it to an emptied Redis."""
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(queue_errors.Uninitialised):
-                if (record := await self.record(name)) is not None:
-                    return record
-            assert time.monotonic() < deadline, f"there is still no record of {name}"
-            await asyncio.sleep(0.02)
-
     async def put(self, count: int, name: str = NAME) -> None:
         """Members as the HTTP API writes them."""
         record = await self.record(name)
@@ -109,15 +97,3 @@ class SetScene:
             return status.get("observedGeneration") == generation and ready.get("status") == "True"
 
         return await self.until(holds, name)
-
-    async def until_gone(self, name: str = NAME, seconds: float = 60) -> list[dict[str, Any]]:
-        """The statuses that were seen until the object was gone."""
-        deadline = time.monotonic() + seconds
-        seen: list[dict[str, Any]] = []
-        while (found := await self.object(name)) is not None:
-            status = found.get("status", {})
-            if not seen or seen[-1] != status:
-                seen.append(status)
-            assert time.monotonic() < deadline, f"the object is still there: {status}"
-            await asyncio.sleep(0.02)
-        return seen

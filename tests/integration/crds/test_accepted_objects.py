@@ -11,7 +11,6 @@ import yaml
 
 from tests.integration.crds import kubeapi
 from tests.integration.crds.manifests import (
-    ABSENT,
     a_job,
     a_schedule,
     a_schedule_run,
@@ -105,17 +104,6 @@ EXPRESSIONS = [
     "@at 2026-12-24T19:00:00.5+01:00",
     "@at 1798135200",
 ]
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_an_expression_is_accepted_alone_and_in_a_list(
-    api: kubeapi.KubeApi, expression: str
-) -> None:
-    alone = a_schedule("good", schedule=expression)
-    in_a_list = a_schedule("good", schedule=ABSENT, schedules=["0 0 * * *", expression])
-    for thing in (alone, in_a_list):
-        answer = api.create(thing, dry_run=True)
-        assert answer.ok, answer.body["message"]
 
 
 @pytest.mark.parametrize("manifest", [CRONJOB, CRONJOB_WITH_NULLS], ids=["new", "with nulls"])

@@ -112,12 +112,3 @@ async def test_a_replica_that_does_not_answer_makes_a_change_that_is_stored_and_
     replica.resume()
     (again,) = await members.put(set_, _writes("late"), safety=IN_MEMORY)
     assert again.outcome is Outcome.UNCHANGED
-
-
-async def test_a_server_without_a_file_makes_nothing_safe_on_disk(servers, population):
-    set_, members = population
-    with servers[0].client() as client:
-        client.config_set("appendonly", "no")
-    with pytest.raises(queue_errors.NotDurable):
-        await members.put(set_, _writes("a"), safety=nodes.Safety(on_disk=True, timeout_ms=200))
-    assert (await members.counting.counts(set_)).members == 1

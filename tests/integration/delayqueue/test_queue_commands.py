@@ -134,24 +134,6 @@ async def _bury(harness, *names):
         letters = names = ()
 
 
-def test_dead_letters_are_listed_newest_first_and_by_schedule(duepoint, change):
-    change(lambda harness: _bury(harness, "a", "b"))
-    rows = duepoint.rows("dlq", "list")
-    assert [row["schedule"] for row in rows] == ["b", "a", "report"]
-    (only,) = duepoint.rows("dlq", "list", "-n", "buried", "-s", "a")
-    assert (only["reason"], only["attempts"], only["httpStatus"]) == ("Rejected", 4, 422)
-    assert only["scheduledTime"] == "2026-01-01T00:00:00Z"
-    assert (
-        duepoint.rows("dlq", "list", "--reason", "Timeout", "--count", "1")[0]["schedule"]
-        == "report"
-    )
-    assert "no such dead letter" in duepoint("dlq", "list", "-n", "elsewhere")
-    more = "there are more than these 2; --count shows more"
-    assert more in duepoint("dlq", "list", "--count", "2")
-    assert "there are more" not in duepoint("dlq", "list", "--count", "3")
-    assert "there are more" not in duepoint("dlq", "list", "-n", "buried", "--count", "2")
-
-
 # -- what goes wrong -----------------------------------------------------------------------------
 
 
@@ -186,83 +168,3 @@ def test_a_wrong_password_is_told_without_repeating_it(own_server):
         finally:
             client.config_set("requirepass", "")
     assert "wrong-one" not in told
-
-
-def test_looking_changes_nothing(duepoint, own_server):
-    with own_server.client() as client:
-        before = {key: client.dump(key) for key in client.scan_iter()}
-        client.config_resetstat()
-        for arguments in (
-            ("queue", "stats"),
-            ("queue", "stats", "--by", "shard"),
-            ("queue", "stats", "--by", "namespace"),
-            ("queue", "peek"),
-            ("queue", "peek", "-n", "default", "-s", "report"),
-            ("dlq", "list"),
-        ):
-            assert duepoint.rows(*arguments)
-        called = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
-        writing = {name for name, known in client.command().items() if "write" in known["flags"]}
-        after = {key: client.dump(key) for key in client.scan_iter()}
-    assert "zrange" in called
-    assert called & writing == set()
-    assert after == before
-
-
-def _strange_points(client, names, lane):
-    client.zadd(lane, {b"x": float("-inf"), b"q" * 25: float("inf"), b"z" * 21: -5.0})
-
-
-def _strange_claims(client, names, lane):
-    client.zadd(names.claims, {b"x" * 12: float("-inf"), b"y" * 12: 4e18})
-
-
-def _strange_heads(client, names, lane):
-    client.zadd(names.heads, {b"abc": float("-inf"), b"\xff": 5})
-
-
-def _strange_texts(client, names, lane):
-    for field, text in client.hgetall(names.interned).items():
-        if field[:2] == b"n:":
-            client.hset(names.interned, field, text[:1] + b"\xff")
-        elif field[:2] == b"t:":
-            client.hset(names.interned, field, "no number")
-
-
-def _strange_records(client, names, lane):
-    for member in client.hkeys(names.occrec):
-        client.hset(names.occrec, member, b"\xc1")
-
-
-def _strange_layout(client, names, lane):
-    client.hset(keys.IndexKeys().layout, mapping={"epoch": "abc", "wanted": "x", "state": b"\xff"})
-
-
-def _strange_letters(client, names, lane):
-    for fields in ({"x": "y"}, {"member": b"\xff"}, {b"\xff": b"\xff"}):
-        client.xadd(names.dead, fields)
-
-
-def _letters_of_no_time(client, names, lane):
-    """Of a slot and of a burial that no calendar has."""
-    client.delete(names.dead)
-    client.xadd(names.dead, {"slot_us": "9" * 60, "attempts": "9" * 5000}, id="99999999999999999-1")
-    client.xadd(names.dead, {"slot_us": str(2**62)}, id="*")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _strange_points, _strange_claims, _strange_heads, _strange_texts, _strange_records,
-        _strange_layout, _strange_letters, _letters_of_no_time,
-    ],
-)  # fmt: skip
-def test_what_nobody_of_us_wrote_is_looked_at_all_the_same(duepoint, own_server, change, damage):
-    with own_server.client() as client:
-        for shard in range(fullindex.SHARDS):
-            names = keys.IndexKeys().shard(1, shard)
-            for lane in client.scan_iter(match=f"{names.tag}:points:*", count=1000):
-                damage(client, names, lane)
-    for arguments in (("queue", "stats"), ("queue", "peek"), ("dlq", "list")):
-        duepoint.rows(*arguments)
-    assert change(lambda harness: harness.queue.counts.totals()).lag_us >= 0

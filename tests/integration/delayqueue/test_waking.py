@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 
 from duepoint import errors
-from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.wire import subscription
-from tests.support import queueing
 from tests.support.waiting import eventually
 
 HOUR_US = 3_600_000_000
@@ -67,48 +65,6 @@ def _go_back(server):
         client.save()
     server.kill()
     server.start()
-
-
-async def test_a_step_of_the_servers_clock_makes_everything_be_looked_at(harness):
-    wakeups = await _asleep(harness)
-    beat = await harness.queue.membership.beat("w")
-    wakeups.note_beat(beat)
-    assert await wakeups.wait_until_due(0.05) == ()
-    stepped = messages.Beat(
-        workers=beat.workers,
-        layout=beat.layout,
-        incarnation=beat.incarnation,
-        time_us=beat.time_us + HOUR_US,
-    )
-    wakeups.note_beat(stepped)
-    assert len(await wakeups.wait_until_due(1.0)) == 4
-    await wakeups.close()
-
-
-class _Skewed:
-    """This machine's clocks, the wall clock wrong by so much."""
-
-    def __init__(self, skew_us):
-        from duepoint.clock import SystemClock
-
-        self._true, self._skew_us = SystemClock(), skew_us
-
-    def now_us(self):
-        return self._true.now_us() + self._skew_us
-
-    def monotonic(self):
-        return self._true.monotonic()
-
-    async def sleep(self, seconds):
-        await self._true.sleep(seconds)
-
-
-async def _with_clock(server, prefix, skew_us):
-    clock = _Skewed(skew_us)
-    queue = delayqueue.connect(server.url, blob_key=queueing.BLOB_KEY, prefix=prefix, clock=clock)
-    await queue.start()
-    await queue.membership.open(4, queueing.EPOCH)
-    return queueing.Harness(queue, clock.now_us, asyncio.sleep)
 
 
 async def _asleep(harness):

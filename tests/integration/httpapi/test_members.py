@@ -13,28 +13,6 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 AT = {"at": "2090-12-24T18:00:00Z", "payload": {"customer": 4711}}
 
 
-async def test_conditions_hold_or_refuse(scene):
-    path = scene.member("a")
-    absent = {"If-None-Match": "*"}
-    tag = (await scene.ask("PUT", path, AT, headers=absent)).headers["etag"]
-    assert (await scene.ask("PUT", path, AT, headers=absent)).code == "PreconditionFailed"
-    stale = {"If-Match": '"00000000"'}
-    for method in ("PUT", "PATCH", "DELETE"):
-        refused = await scene.ask(method, path, None if method == "DELETE" else AT, headers=stale)
-        assert refused.code == "PreconditionFailed", method
-    weak = await scene.ask("DELETE", path, headers={"If-Match": f"W/{tag}"})
-    assert weak.code == "PreconditionFailed"
-    fresh = await scene.ask("GET", path, headers={"If-None-Match": f"W/{tag}"})
-    assert (fresh.status, fresh.body) == (304, b"")
-    either = {"If-Match": f'"00000000", {tag}'}
-    changed = await scene.ask("PUT", path, {"schedule": "@hourly"}, headers=either)
-    assert changed.status == 200
-    assert (await scene.ask("DELETE", path, headers={"If-Match": "*"})).status == 204
-    assert (await scene.ask("DELETE", path, headers={"If-Match": "*"})).code == (
-        "PreconditionFailed"
-    )
-
-
 async def test_a_header_that_decides_is_taken_or_refused(scene):
     path = scene.member("a")
     await scene.ask("PUT", path, AT)
@@ -73,30 +51,6 @@ async def test_a_one_off_gets_an_id_and_a_repeat_with_its_key_the_same_answer(sc
     assert len(await scene.members()) == 1
     refused = await scene.ask("POST", path, {"schedule": "@daily"})
     assert refused.json["field"] == "schedule"
-
-
-async def test_lists_go_on_by_cursor_prefix_and_due(scene):
-    rows = [
-        {"id": f"{kind}-{number}", "at": f"2090-01-{number + 1:02}T00:00:00Z"}
-        for kind in ("a", "b")
-        for number in range(20)
-    ]
-    await bulk(scene, "bulkUpsert", rows)
-    seen, cursor = [], ""
-    while True:
-        page = (await scene.ask("GET", f"{scene.base}/schedules?limit=7&cursor={cursor}")).json
-        seen += [item["id"] for item in page["items"]]
-        if not (cursor := page["next"]):
-            break
-    assert sorted(seen) == sorted(row["id"] for row in rows)
-    only = (await scene.ask("GET", f"{scene.base}/schedules?prefix=b-&limit=1000")).json
-    assert {item["id"] for item in only["items"]} == {f"b-{number}" for number in range(20)}
-    window = "dueFrom=2090-01-02T00:00:00Z&dueUntil=2090-01-04T00:00:00%2B00:00"
-    due = (await scene.ask("GET", f"{scene.base}/schedules?{window}")).json["items"]
-    assert [item["nextDueTime"] for item in due] == sorted(item["nextDueTime"] for item in due)
-    assert sorted(item["id"] for item in due) == ["a-1", "a-2", "b-1", "b-2"]
-    foreign = await scene.ask("GET", f"{scene.base}/export?cursor=AAAA")
-    assert foreign.code == "InvalidParameter"
 
 
 async def test_a_member_that_never_runs_by_itself_stays_and_is_triggered(scene):

@@ -146,18 +146,6 @@ async def some_changes(session: api.ApiSession, count: int) -> list[tuple[str, s
     return [(change.type.value, change.item.metadata.name) for change in seen]
 
 
-async def test_a_watch_asks_for_bookmarks_and_an_end():
-    async with (
-        serving(streams(event("ADDED", "a", 6), then=hangs)) as server,
-        a_session(server) as session,
-    ):
-        assert await some_changes(session, 1) == [("ADDED", "a")]
-        query = server.requests[0].query
-        assert query["resourceVersion"] == "5"
-        assert query["allowWatchBookmarks"] == "true"
-        assert 240 <= int(query["timeoutSeconds"]) <= 360
-
-
 async def test_a_closed_watch_goes_on_where_it_was_without_listing_again(monkeypatch):
     monkeypatch.setattr(api, "REOPEN_SECONDS", (0.06, 0.1))
     async with (
@@ -205,14 +193,4 @@ async def test_a_watch_ends_where_going_on_would_not_help(script: Any, expected:
     async with serving(script) as server, a_session(server) as session:
         with pytest.raises(expected):
             await some_changes(session, 1)
-        assert len(server.requests) == 1
-
-
-async def test_a_redirect_is_not_followed_with_our_token():
-    async with (
-        serving(answers(302, Location="http://elsewhere.invalid/")) as server,
-        a_session(server) as session,
-    ):
-        with pytest.raises(errors.Unavailable):
-            await session.request("GET", PATH)
         assert len(server.requests) == 1

@@ -221,12 +221,6 @@ class Scene:
                     self.has_fired.clear()
                     await self.has_fired.wait()
 
-    def check_rows(self) -> None:
-        """Every chain ran at each of its dues, once."""
-        assert self.problems == []
-        assert self.fired
-        assert self._broken_rows() == {}
-
     def _broken_rows(self) -> dict[str, list[int]]:
         """Steps between dues that are no single period, by chain."""
         broken: dict[str, list[int]] = {}

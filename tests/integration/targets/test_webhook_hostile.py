@@ -116,12 +116,6 @@ async def test_a_port_nobody_listens_at_is_tried_again():
     assert "refused" in given.message.lower()
 
 
-async def babble(_, writer):
-    """A server that talks first, and not TLS."""
-    writer.write(b"220 mail.example ready\r\n")
-    await writer.drain()
-
-
 @pytest.mark.parametrize("code", [200, 301, 401, 410, 503])
 async def test_no_text_of_the_answer_is_in_the_outcome(code):
     """It would show readers of the Schedule what its author could not ask the receiver."""

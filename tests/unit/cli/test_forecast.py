@@ -119,3 +119,29 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
     assert json.loads(done.stdout)["schedules"] == 0
     assert "left out" in done.stderr
     assert "bad" in done.stderr
+
+
+def test_the_table_names_the_worst_minute_who_is_in_it_and_what_helps(file):
+    said = run("-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "2")
+    assert "30 Schedules: 1,394 runs from 2026-03-02T00:00:00Z to 2026-03-04T00:00:00Z" in said
+    assert "Mon 2026-03-02  ██ ██" in said
+    assert "2026-03-02T00:00:00+00:00  30, as in 1 other" in said
+    assert "29  0 * * * * (Etc/UTC): team-a/s1, team-a/s2, team-a/s3, ..." in said
+    assert 'write schedule: "H * * * *"' in said
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [
+        ("0 9 * * *", {9 * 60: 1}),
+        ("30 * * * *", {hour * 60 + 30: 1 for hour in range(24)}),
+        ("* * * * *", dict.fromkeys(range(DAY), 1)),
+        ("@every 6h", {0: 1, 360: 1, 720: 1, 1080: 1}),
+        ("*/10 * * * * *", dict.fromkeys(range(DAY), 6)),
+        ("@at 2026-03-02T01:02:03Z", {62: 1}),
+        ("0 0 1 1 *", {}),
+    ],
+    ids=["daily", "hourly", "minutely", "every", "seconds", "once", "not now"],
+)
+def test_each_slot_is_in_its_minute(schedule, wanted):
+    assert busy(forecast(a_spec(schedule))) == wanted

@@ -89,17 +89,6 @@ def test_every_field_of_a_cronjob_comes_along(imported):
     assert schedule["spec"] == expected
 
 
-def test_labels_and_annotations_come_along_and_what_the_server_wrote_does_not(imported):
-    (schedule,), _ = imported(CRONJOB)
-    assert schedule["metadata"] == {
-        "name": "nightly",
-        "namespace": "reports",
-        "labels": {"app": "reports", "on": "yes"},
-        "annotations": {"team": "a"},
-    }
-    assert "status" not in schedule
-
-
 @pytest.mark.parametrize(
     ("thing", "says"),
     [

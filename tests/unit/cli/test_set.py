@@ -177,3 +177,9 @@ def test_nothing_is_deleted_because_an_option_was_forgotten(refused, api, argume
     refused("set", "delete", "reminders", *arguments)
 
     assert list(api.members) == ["a"]
+
+
+def test_without_a_kubeconfig_a_token_is_enough(duepoint, environment, monkeypatch):
+    environment.unlink()
+    monkeypatch.setenv("DUEPOINT_API_TOKEN", "good")
+    assert duepoint("set", "get", "reminders", "-n", "shop").code == 0

@@ -171,3 +171,17 @@ def test_ten_million_slots_are_refused_at_once(cluster, refused):
 def test_a_wrong_backfill_is_told_in_one_line(cluster, refused, arguments, told):
     assert told in refused("backfill", "nightly", "--yes", *arguments)
     assert cluster.runs() == []
+
+
+def test_a_dry_run_shows_and_makes_nothing(cluster, duepoint):
+    (row,) = duepoint("backfill", "nightly", *RANGE, "--dry-run", "-o", "json").rows
+    assert row["slots"] == 4
+    assert row["first"][0] == "2026-02-01T00:00:00Z"
+    assert cluster.runs() == []
+
+
+def test_without_a_terminal_to_ask_on_nothing_is_made(cluster, duepoint):
+    answer = duepoint("backfill", "nightly", *RANGE)
+    assert answer.code == 2
+    assert "--yes" in answer.err
+    assert cluster.runs() == []

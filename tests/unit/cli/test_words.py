@@ -179,3 +179,23 @@ def test_the_logs_that_a_page_asks_for_are_asked_of_kubectl(
 
 
 # -- output --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nightly", "schedule/nightly", "schedules.duepoint.dev/nightly"])
+def test_a_name_may_have_its_kind_as_kubectl_prints_it(duepoint, cluster, name):
+    answer = duepoint("describe", name, "-o", "json")
+    assert answer.column("name") == ["nightly"]
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [
+        ("2020-01-01", '"2020-01-01" is over'),
+        ("now", '"now" is over'),
+        ("someday", "or a duration from now, such as 2h"),
+        ("yesterday 23:59", '"yesterday 23:59" is over'),
+        ("2w", 'did you mean "14d"?'),
+    ],
+)
+def test_a_suspension_ends_in_the_future(refused, until, said):
+    assert said in refused("suspend", "nightly", "--until", until)

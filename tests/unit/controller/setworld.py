@@ -45,13 +45,6 @@ class SetWorld(World):
         answers = await self.queue.members.put(record, rows)
         assert {answer.outcome for answer in answers} <= {values.Outcome.CREATED}
 
-    async def lose_members(self, name: str = NAME) -> None:
-        """They have fired and are gone."""
-        record = self.record(name)
-        assert record is not None
-        rows = [values.MemberRemoval(id=each) for each in self.members(record.uid)]
-        await self.queue.members.remove(record, rows)
-
     # -- what tests see --------------------------------------------------------------------------
 
     def set_path(self, name: str = NAME) -> str:

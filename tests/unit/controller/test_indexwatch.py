@@ -48,16 +48,6 @@ async def term():
         await task
 
 
-async def test_a_scrape_tells_what_waits_what_is_due_and_for_how_long(term):
-    harness, _, _ = term
-    await harness.arm(name="late", due_in=-90)
-    await harness.arm(name="later", due_in=600)
-    text = await scrape()
-    assert gauges() == [2, 1, 0]
-    assert REGISTRY.get_sample_value("duepoint_oldest_due_seconds") == pytest.approx(90)
-    assert "duepoint_queue_due_points 1.0" in text
-
-
 async def test_however_many_scrape_the_queue_is_asked_once_in_ten_seconds(term):
     harness, asked, _ = term
     for _ in range(5):

@@ -71,22 +71,6 @@ def a_chain(due_us: int = NOON, *slots: StoredOccurrence, known=KNOWN) -> Overdu
     return Overdue(lane=1, definition=known, chain_due_us=due_us, occurrences=slots)
 
 
-@pytest.mark.parametrize(
-    ("kind", "record", "is_gone"),
-    [
-        (PointKind.RETRY, {}, True),
-        (PointKind.PLANNED, {}, True),
-        (PointKind.QUEUED, {}, True),
-        (PointKind.RETRY, {"replayed_us": NOON}, False),
-        (PointKind.CHECK, {}, False),
-    ],
-)
-def test_what_has_ended_by_the_watermark_is_gone(kind, record, is_gone):
-    slot = a_slot(kind, NOON, **record)
-    found = again(a_chain(NOON + 5 * MINUTE, slot), Known(Watermark(NOON)))
-    assert list(found.gone) == ([slot.member] if is_gone else [])
-
-
 def test_what_is_open_by_the_status_stays_and_what_the_server_lost_is_back():
     settled = Watermark(
         NOON + 10 * MINUTE,

@@ -31,26 +31,6 @@ async def test_where_streams_of_our_own_are_off_a_schedule_is_stalled_and_nothin
         assert world.definition(uid_of(applied)) is None
 
 
-async def test_a_schedule_that_was_armed_stops_when_streams_are_turned_off_and_goes_on_when_on():
-    world = World()
-    async with world.leader():
-        applied = await world.apply(stream=STREAM)
-        other = await world.apply("other")
-        await world.clock.advance(2)
-        assert world.ready() == ("True", "Armed")
-    world.own_streams = OFF
-    async with world.leader(epoch=2):
-        await world.clock.advance(2)
-        assert stalled(world)[0] == "OwnStreamsOff"
-        assert world.definition(uid_of(applied)) is None
-        assert world.chain_due_us(uid_of(other)) is not None
-    world.own_streams = ownstreams.USUAL
-    async with world.leader(epoch=3):
-        await world.clock.advance(2)
-        assert world.ready() == ("True", "Armed")
-        assert world.chain_due_us(uid_of(applied)) is not None
-
-
 async def test_a_stream_that_is_to_be_longer_than_allowed_is_refused_with_the_limit():
     world = World()
     async with world.leader():

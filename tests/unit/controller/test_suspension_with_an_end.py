@@ -27,20 +27,3 @@ async def test_it_is_armed_from_then_on_and_its_slots_are_counted_as_skipped():
         assert past["reason"] == "Suspended"
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:25:00Z"
         assert world.status_writes() == writes + 1
-
-
-async def test_an_end_that_passed_while_nobody_led_is_told_and_counted_once():
-    world = World()
-    async with world.leader():
-        await suspended(world)
-        await world.clock.advance(60)
-    await world.clock.advance(1_300)
-    async with world.leader(epoch=2):
-        await world.clock.advance(5)
-        assert world.ready() == ("True", "Armed")
-        assert world.status()["runs"]["skipped"] == 3
-        writes = world.status_writes()
-    async with world.leader(epoch=3):
-        await world.clock.advance(5)
-        assert world.status()["runs"]["skipped"] == 3
-        assert world.status_writes() == writes

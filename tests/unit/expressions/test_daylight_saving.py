@@ -1,7 +1,6 @@
 """What a clock change does to slots: tables of local times on the days that matter.
 
-A row names zone, expression, choices and the window's local days; slots are given as local times
-with their offset, the way a user would see them.
+Slots are given as local times with their offset, the way a user would see them.
 """
 
 import datetime as dt
@@ -12,7 +11,12 @@ from duepoint.expressions import Gap, Overlap, compile_expression, timezones
 from tests.property.expressions import walker
 from tests.unit.expressions import moments
 
-BOTH, SECOND, SKIP = {"overlap": Overlap.BOTH}, {"overlap": Overlap.SECOND}, {"gap": Gap.SKIP}
+NEW_YORK, LONDON = "America/New_York", "Europe/London"
+CHOICES = {
+    "both": {"overlap": Overlap.BOTH},
+    "second": {"overlap": Overlap.SECOND},
+    "skip": {"gap": Gap.SKIP},
+}
 
 
 def local_slots(text, zone, first_day, last_day, **choices):
@@ -30,261 +34,106 @@ def local_slots(text, zone, first_day, last_day, **choices):
     return found
 
 
-NEW_YORK, LONDON, HOWE = "America/New_York", "Europe/London", "Australia/Lord_Howe"
-SAO_PAULO, CASABLANCA, APIA = "America/Sao_Paulo", "Africa/Casablanca", "Pacific/Apia"
+#: Below each zone: days | expression | choice, if any | every slot of those days.
+TABLE = """\
+America/New_York
+  2026-03-07 to 2026-03-09 | 30 2 * * * | 07 02:30-05:00, 08 03:00-04:00, 09 02:30-04:00
+  2026-03-07 to 2026-03-09 | 30 2 * * * | skip | 07 02:30-05:00, 09 02:30-04:00
+  2026-03-08 | 0,15,45 2,3 * * * | 08 03:00-04:00, 08 03:15-04:00, 08 03:45-04:00
+  2026-03-08 | 15,45 2 * * * | 08 03:00-04:00
+  2026-03-08 | 0 * * * * | 08 00:00-05:00, 08 01:00-05:00, 08 03:00-04:00, 08 04:00-04:00,
+    08 05:00-04:00, 08 06:00-04:00, 08 07:00-04:00, 08 08:00-04:00, 08 09:00-04:00, 08 10:00-04:00,
+    08 11:00-04:00, 08 12:00-04:00, 08 13:00-04:00, 08 14:00-04:00, 08 15:00-04:00, 08 16:00-04:00,
+    08 17:00-04:00, 08 18:00-04:00, 08 19:00-04:00, 08 20:00-04:00, 08 21:00-04:00, 08 22:00-04:00,
+    08 23:00-04:00
+  2026-03-08 | */30 1-3 * * * | 08 01:00-05:00, 08 01:30-05:00, 08 03:00-04:00, 08 03:30-04:00
+  2026-11-01 to 2026-11-02 | 30 1 * * * | 01 01:30-04:00, 02 01:30-05:00
+  2026-11-01 to 2026-11-02 | 30 1 * * * | second | 01 01:30-05:00, 02 01:30-05:00
+  2026-11-01 to 2026-11-02 | 30 1 * * * | both | 01 01:30-04:00, 01 01:30-05:00, 02 01:30-05:00
+  2026-11-01 | 0 1 * * * | 01 01:00-04:00
+  2026-11-01 | 0 2 * * * | 01 02:00-05:00
+  2026-11-01 | */30 0-2 * * * | 01 00:00-04:00, 01 00:30-04:00, 01 01:00-04:00, 01 01:30-04:00,
+    01 01:00-05:00, 01 01:30-05:00, 01 02:00-05:00, 01 02:30-05:00
+  2012-03-10 to 2012-03-12 | 0 2 * * * | skip | 10 02:00-05:00, 12 02:00-04:00
+  2012-11-04 | 0 1 * * * | both | 04 01:00-04:00, 04 01:00-05:00
+  2012-11-04 | 0 * * * * | 04 00:00-04:00, 04 01:00-04:00, 04 01:00-05:00, 04 02:00-05:00,
+    04 03:00-05:00, 04 04:00-05:00, 04 05:00-05:00, 04 06:00-05:00, 04 07:00-05:00, 04 08:00-05:00,
+    04 09:00-05:00, 04 10:00-05:00, 04 11:00-05:00, 04 12:00-05:00, 04 13:00-05:00, 04 14:00-05:00,
+    04 15:00-05:00, 04 16:00-05:00, 04 17:00-05:00, 04 18:00-05:00, 04 19:00-05:00, 04 20:00-05:00,
+    04 21:00-05:00, 04 22:00-05:00, 04 23:00-05:00
+  2026-03-07 to 2026-03-09 | 59 1,2 8 3 * | 08 01:59-05:00, 08 03:00-04:00
+  2026-03-07 to 2026-03-09 | 0 3 8 3 * | skip | 08 03:00-04:00
+  2026-03-07 to 2026-03-09 | 30 2 9 3 * | 09 02:30-04:00
+Europe/London
+  2026-03-29 | 30 1 * * * | 29 02:00+01:00
+  2026-10-25 | 30 1 * * * | both | 25 01:30+01:00, 25 01:30+00:00
+Australia/Lord_Howe
+  2026-10-04 | 15 2 * * * | 04 02:30+11:00
+  2026-10-04 | 30 * * * * | 04 00:30+10:30, 04 01:30+10:30, 04 02:30+11:00, 04 03:30+11:00,
+    04 04:30+11:00, 04 05:30+11:00, 04 06:30+11:00, 04 07:30+11:00, 04 08:30+11:00, 04 09:30+11:00,
+    04 10:30+11:00, 04 11:30+11:00, 04 12:30+11:00, 04 13:30+11:00, 04 14:30+11:00, 04 15:30+11:00,
+    04 16:30+11:00, 04 17:30+11:00, 04 18:30+11:00, 04 19:30+11:00, 04 20:30+11:00, 04 21:30+11:00,
+    04 22:30+11:00, 04 23:30+11:00
+  2026-04-05 | 0 */2 * * * | 05 00:00+11:00, 05 02:00+10:30, 05 04:00+10:30, 05 06:00+10:30,
+    05 08:00+10:30, 05 10:00+10:30, 05 12:00+10:30, 05 14:00+10:30, 05 16:00+10:30, 05 18:00+10:30,
+    05 20:00+10:30, 05 22:00+10:30
+  2026-04-05 | 45 1 * * * | both | 05 01:45+11:00, 05 01:45+10:30
+America/Sao_Paulo
+  2018-11-03 to 2018-11-05 | 0 0 * * * | 03 00:00-03:00, 04 01:00-02:00, 05 00:00-02:00
+  2018-11-03 to 2018-11-05 | 0 0 * * * | skip | 03 00:00-03:00, 05 00:00-02:00
+  2018-11-01 to 2018-11-30 | 0 9 10 * * | 10 09:00-02:00
+  2018-02-17 to 2018-02-18 | 30 23 * * * | 17 23:30-02:00, 18 23:30-03:00
+Africa/Casablanca
+  2026-02-15 | 30 2 * * * | both | 15 02:30+01:00, 15 02:30+00:00
+  2026-03-22 | 30 2 * * * | 22 03:00+01:00
+Pacific/Apia
+  2011-12-29 to 2011-12-31 | 0 12 * * * | 29 12:00-10:00, 31 00:00+14:00, 31 12:00+14:00
+  2011-12-29 to 2011-12-31 | 0 12 * * * | skip | 29 12:00-10:00, 31 12:00+14:00
+  2011-12-29 to 2011-12-31 | 0 */12 * * * | 29 00:00-10:00, 29 12:00-10:00, 31 00:00+14:00,
+    31 12:00+14:00
+  2011-12-23 to 2012-01-06 | 30 9 * * 5 | 23 09:30-10:00, 31 00:00+14:00, 06 09:30+14:00
+  2011-12-29 to 2011-12-31 | */30 22-23 29,30,31 12 * | 29 22:00-10:00, 29 22:30-10:00,
+    29 23:00-10:00, 29 23:30-10:00, 31 22:00+14:00, 31 22:30+14:00, 31 23:00+14:00, 31 23:30+14:00
+Europe/Dublin
+  2026-03-28 to 2026-03-29 | 30 1 * * * | 28 01:30+00:00, 29 02:00+01:00
+Antarctica/Troll
+  2026-03-29 | 30 1,2 * * * | 29 03:00+02:00
+  2026-10-25 | 30 1,2 * * * | both | 25 01:30+02:00, 25 02:30+02:00, 25 01:30+00:00, 25 02:30+00:00
+Pacific/Chatham
+  2026-09-26 to 2026-09-28 | 50 2 * * * | 26 02:50+12:45, 27 03:45+13:45, 28 02:50+13:45
+Africa/Cairo
+  2026-04-23 to 2026-04-25 | 0 0 * * 5 | 24 01:00+03:00
+America/Santiago
+  2026-09-06 | 0,30 0 * * * | 06 01:00-03:00
+America/Havana
+  2024-11-03 | 30 0 * * * | 03 00:30-04:00
+  2024-11-03 | 30 0 * * * | second | 03 00:30-05:00
+Asia/Pyongyang
+  2018-05-04 to 2018-05-05 | 45 23 * * * | 05 00:00+09:00, 05 23:45+09:00
+Africa/Juba
+  2021-01-31 to 2021-02-01 | 30 23 * * * | both | 31 23:30+03:00, 31 23:30+02:00, 01 23:30+02:00
+Asia/Kathmandu
+  2026-05-01 | 30 2 * * * | 01 02:30+05:45
+Etc/GMT+12
+  2026-05-01 | 30 2 * * * | 01 02:30-12:00
+"""
 
 
-@pytest.mark.parametrize(
-    ("zone", "text", "days", "choices", "expected"),
-    [
-        pytest.param(
-            *(NEW_YORK, "30 2 * * *", ("2026-03-07", "2026-03-09"), {}),
-            ["07 02:30-05:00", "08 03:00-04:00", "09 02:30-04:00"],
-            id="new-york-gap-runs-once-right-after",
-        ),
-        pytest.param(
-            *(NEW_YORK, "30 2 * * *", ("2026-03-07", "2026-03-09"), SKIP),
-            ["07 02:30-05:00", "09 02:30-04:00"],
-            id="new-york-gap-skipped",
-        ),
-        pytest.param(
-            *(NEW_YORK, "0,15,45 2,3 * * *", ("2026-03-08", "2026-03-08"), {}),
-            ["08 03:00-04:00", "08 03:15-04:00", "08 03:45-04:00"],
-            id="several-missing-times-run-once-with-a-real-one",
-        ),
-        pytest.param(
-            *(NEW_YORK, "15,45 2 * * *", ("2026-03-08", "2026-03-08"), {}),
-            ["08 03:00-04:00"],
-            id="several-missing-times-run-once",
-        ),
-        pytest.param(
-            *(NEW_YORK, "0 * * * *", ("2026-03-08", "2026-03-08"), {}),
-            [f"08 {hour:02}:00-{'05' if hour < 2 else '04'}:00" for hour in (0, 1, *range(3, 24))],
-            id="hourly-goes-on-through-the-gap",
-        ),
-        pytest.param(
-            *(NEW_YORK, "*/30 1-3 * * *", ("2026-03-08", "2026-03-08"), {}),
-            ["08 01:00-05:00", "08 01:30-05:00", "08 03:00-04:00", "08 03:30-04:00"],
-            id="a-step-keeps-its-cadence-in-the-gap",
-        ),
-        pytest.param(
-            *(NEW_YORK, "30 1 * * *", ("2026-11-01", "2026-11-02"), {}),
-            ["01 01:30-04:00", "02 01:30-05:00"],
-            id="overlap-first",
-        ),
-        pytest.param(
-            *(NEW_YORK, "30 1 * * *", ("2026-11-01", "2026-11-02"), SECOND),
-            ["01 01:30-05:00", "02 01:30-05:00"],
-            id="overlap-second",
-        ),
-        pytest.param(
-            *(NEW_YORK, "30 1 * * *", ("2026-11-01", "2026-11-02"), BOTH),
-            ["01 01:30-04:00", "01 01:30-05:00", "02 01:30-05:00"],
-            id="overlap-both",
-        ),
-        pytest.param(
-            *(NEW_YORK, "0 1 * * *", ("2026-11-01", "2026-11-01"), {}),
-            ["01 01:00-04:00"],
-            id="the-first-instant-of-the-overlap",
-        ),
-        pytest.param(
-            *(NEW_YORK, "0 2 * * *", ("2026-11-01", "2026-11-01"), {}),
-            ["01 02:00-05:00"],
-            id="the-end-of-the-overlap-exists-once",
-        ),
-        pytest.param(
-            *(NEW_YORK, "*/30 0-2 * * *", ("2026-11-01", "2026-11-01"), {}),
-            [
-                *("01 00:00-04:00", "01 00:30-04:00", "01 01:00-04:00", "01 01:30-04:00"),
-                *("01 01:00-05:00", "01 01:30-05:00", "01 02:00-05:00", "01 02:30-05:00"),
-            ],
-            id="a-step-keeps-its-cadence-in-the-overlap",
-        ),
-        pytest.param(
-            *(LONDON, "30 1 * * *", ("2026-03-29", "2026-03-29"), {}),
-            ["29 02:00+01:00"],
-            id="london-gap",
-        ),
-        pytest.param(
-            *(LONDON, "30 1 * * *", ("2026-10-25", "2026-10-25"), BOTH),
-            ["25 01:30+01:00", "25 01:30+00:00"],
-            id="london-overlap",
-        ),
-        pytest.param(
-            *(HOWE, "15 2 * * *", ("2026-10-04", "2026-10-04"), {}),
-            ["04 02:30+11:00"],
-            id="lord-howe-gap-of-half-an-hour",
-        ),
-        pytest.param(
-            *(HOWE, "30 * * * *", ("2026-10-04", "2026-10-04"), {}),
-            [f"04 {hour:02}:30+{'10:30' if hour < 2 else '11:00'}" for hour in range(24)],
-            id="lord-howe-keeps-the-real-half-past-two",
-        ),
-        pytest.param(
-            *(HOWE, "0 */2 * * *", ("2026-04-05", "2026-04-05"), {}),
-            [f"05 {hour:02}:00+{'11:00' if hour < 2 else '10:30'}" for hour in range(0, 24, 2)],
-            id="lord-howe-overlap-keeps-two-o-clock",
-        ),
-        pytest.param(
-            *(HOWE, "45 1 * * *", ("2026-04-05", "2026-04-05"), BOTH),
-            ["05 01:45+11:00", "05 01:45+10:30"],
-            id="lord-howe-overlap-both",
-        ),
-        pytest.param(
-            *(SAO_PAULO, "0 0 * * *", ("2018-11-03", "2018-11-05"), {}),
-            ["03 00:00-03:00", "04 01:00-02:00", "05 00:00-02:00"],
-            id="sao-paulo-has-no-midnight",
-        ),
-        pytest.param(
-            *(SAO_PAULO, "0 0 * * *", ("2018-11-03", "2018-11-05"), SKIP),
-            ["03 00:00-03:00", "05 00:00-02:00"],
-            id="sao-paulo-no-midnight-skipped",
-        ),
-        pytest.param(
-            *(SAO_PAULO, "0 9 10 * *", ("2018-11-01", "2018-11-30"), {}),
-            ["10 09:00-02:00"],
-            id="sao-paulo-days-after-the-missing-midnight",
-        ),
-        pytest.param(
-            *(SAO_PAULO, "30 23 * * *", ("2018-02-17", "2018-02-18"), {}),
-            ["17 23:30-02:00", "18 23:30-03:00"],
-            id="sao-paulo-overlap-before-midnight",
-        ),
-        pytest.param(
-            *(CASABLANCA, "30 2 * * *", ("2026-02-15", "2026-02-15"), BOTH),
-            ["15 02:30+01:00", "15 02:30+00:00"],
-            id="casablanca-ramadan-begins",
-        ),
-        pytest.param(
-            *(CASABLANCA, "30 2 * * *", ("2026-03-22", "2026-03-22"), {}),
-            ["22 03:00+01:00"],
-            id="casablanca-ramadan-ends",
-        ),
-        pytest.param(
-            *(APIA, "0 12 * * *", ("2011-12-29", "2011-12-31"), {}),
-            ["29 12:00-10:00", "31 00:00+14:00", "31 12:00+14:00"],
-            id="apia-a-whole-day-missing-runs-once",
-        ),
-        pytest.param(
-            *(APIA, "0 12 * * *", ("2011-12-29", "2011-12-31"), SKIP),
-            ["29 12:00-10:00", "31 12:00+14:00"],
-            id="apia-a-whole-day-missing-skipped",
-        ),
-        pytest.param(
-            *(APIA, "0 */12 * * *", ("2011-12-29", "2011-12-31"), {}),
-            ["29 00:00-10:00", "29 12:00-10:00", "31 00:00+14:00", "31 12:00+14:00"],
-            id="apia-cadence",
-        ),
-        pytest.param(
-            *(APIA, "30 9 * * 5", ("2011-12-23", "2012-01-06"), {}),
-            ["23 09:30-10:00", "31 00:00+14:00", "06 09:30+14:00"],
-            id="apia-the-friday-that-was-no-day",
-        ),
-        pytest.param(
-            *(APIA, "*/30 22-23 29,30,31 12 *", ("2011-12-29", "2011-12-31"), {}),
-            [
-                *("29 22:00-10:00", "29 22:30-10:00", "29 23:00-10:00", "29 23:30-10:00"),
-                *("31 22:00+14:00", "31 22:30+14:00", "31 23:00+14:00", "31 23:30+14:00"),
-            ],
-            id="apia-a-step-skips-the-day",
-        ),
-        pytest.param(
-            *("Europe/Dublin", "30 1 * * *", ("2026-03-28", "2026-03-29"), {}),
-            ["28 01:30+00:00", "29 02:00+01:00"],
-            id="dublin-whose-winter-is-the-exception",
-        ),
-        pytest.param(
-            *("Antarctica/Troll", "30 1,2 * * *", ("2026-03-29", "2026-03-29"), {}),
-            ["29 03:00+02:00"],
-            id="troll-gap-of-two-hours",
-        ),
-        pytest.param(
-            *("Antarctica/Troll", "30 1,2 * * *", ("2026-10-25", "2026-10-25"), BOTH),
-            ["25 01:30+02:00", "25 02:30+02:00", "25 01:30+00:00", "25 02:30+00:00"],
-            id="troll-overlap-of-two-hours",
-        ),
-        pytest.param(
-            *("Pacific/Chatham", "50 2 * * *", ("2026-09-26", "2026-09-28"), {}),
-            ["26 02:50+12:45", "27 03:45+13:45", "28 02:50+13:45"],
-            id="chatham-changes-at-a-quarter-to-three",
-        ),
-        pytest.param(
-            *("Africa/Cairo", "0 0 * * 5", ("2026-04-23", "2026-04-25"), {}),
-            ["24 01:00+03:00"],
-            id="cairo-friday-without-midnight",
-        ),
-        pytest.param(
-            *("America/Santiago", "0,30 0 * * *", ("2026-09-06", "2026-09-06"), {}),
-            ["06 01:00-03:00"],
-            id="santiago-has-no-midnight",
-        ),
-        pytest.param(
-            *("America/Havana", "30 0 * * *", ("2024-11-03", "2024-11-03"), {}),
-            ["03 00:30-04:00"],
-            id="havana-midnight-comes-twice",
-        ),
-        pytest.param(
-            *("America/Havana", "30 0 * * *", ("2024-11-03", "2024-11-03"), SECOND),
-            ["03 00:30-05:00"],
-            id="havana-midnight-the-second-time",
-        ),
-        pytest.param(
-            *("Asia/Pyongyang", "45 23 * * *", ("2018-05-04", "2018-05-05"), {}),
-            ["05 00:00+09:00", "05 23:45+09:00"],
-            id="pyongyang-half-an-hour-once",
-        ),
-        pytest.param(
-            *("Africa/Juba", "30 23 * * *", ("2021-01-31", "2021-02-01"), BOTH),
-            ["31 23:30+03:00", "31 23:30+02:00", "01 23:30+02:00"],
-            id="juba-an-overlap-that-ends-the-month",
-        ),
-        pytest.param(
-            *(NEW_YORK, "0 2 * * *", ("2012-03-10", "2012-03-12"), SKIP),
-            ["10 02:00-05:00", "12 02:00-04:00"],
-            id="cronjobs-own-table-the-gap",
-        ),
-        pytest.param(
-            *(NEW_YORK, "0 1 * * *", ("2012-11-04", "2012-11-04"), BOTH),
-            ["04 01:00-04:00", "04 01:00-05:00"],
-            id="cronjobs-own-table-the-overlap",
-        ),
-        pytest.param(
-            *(NEW_YORK, "0 * * * *", ("2012-11-04", "2012-11-04"), {}),
-            [
-                *("04 00:00-04:00", "04 01:00-04:00", "04 01:00-05:00", "04 02:00-05:00"),
-                *(f"04 {hour:02}:00-05:00" for hour in range(3, 24)),
-            ],
-            id="hourly-goes-on-through-the-overlap",
-        ),
-        pytest.param(
-            *(NEW_YORK, "59 1,2 8 3 *", ("2026-03-07", "2026-03-09"), {}),
-            ["08 01:59-05:00", "08 03:00-04:00"],
-            id="the-minute-before-the-gap-and-one-in-it",
-        ),
-        pytest.param(
-            *(NEW_YORK, "0 3 8 3 *", ("2026-03-07", "2026-03-09"), SKIP),
-            ["08 03:00-04:00"],
-            id="the-first-instant-after-the-gap-exists",
-        ),
-        pytest.param(
-            *(NEW_YORK, "30 2 9 3 *", ("2026-03-07", "2026-03-09"), {}),
-            ["09 02:30-04:00"],
-            id="a-gap-on-a-day-that-does-not-match",
-        ),
-        pytest.param(
-            *("Asia/Kathmandu", "30 2 * * *", ("2026-05-01", "2026-05-01"), {}),
-            ["01 02:30+05:45"],
-            id="kathmandu",
-        ),
-        pytest.param(
-            *("Etc/GMT+12", "30 2 * * *", ("2026-05-01", "2026-05-01"), {}),
-            ["01 02:30-12:00"],
-            id="twelve-hours-west",
-        ),
-    ],
-)
-def test_slots_of_the_days_of_a_change(zone, text, days, choices, expected):
-    assert local_slots(text, zone, *days, **choices) == expected
+def rows():
+    zone = ""
+    for line in TABLE.replace(",\n    ", ", ").splitlines():
+        if line.startswith(" "):
+            days, text, *choice, slots = line.strip().split(" | ")
+            choices = {} if not choice else CHOICES[choice[0]]
+            yield pytest.param(zone, text, days, choices, slots, id=line.strip())
+        else:
+            zone = line
+
+
+@pytest.mark.parametrize(("zone", "text", "days", "choices", "slots"), list(rows()))
+def test_slots_of_the_days_of_a_change(zone, text, days, choices, slots):
+    first, _, last = days.partition(" to ")
+    assert ", ".join(local_slots(text, zone, first, last or first, **choices)) == slots
 
 
 @pytest.mark.parametrize(

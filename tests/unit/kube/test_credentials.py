@@ -36,19 +36,6 @@ def a_kubeconfig(
     return path
 
 
-@pytest.mark.parametrize("as_yaml", [False, True], ids=["json", "yaml"])
-async def test_a_token_in_the_file_is_used(tmp_path: Path, as_yaml: bool):
-    path = a_kubeconfig(tmp_path, as_yaml=as_yaml, token="abc")
-    login = await credentials.of_kubeconfig(path).login()
-    assert (login.server, login.token, login.namespace) == ("http://127.0.0.1:1", "abc", "team")
-
-
-async def test_a_context_can_be_chosen(tmp_path: Path):
-    path = a_kubeconfig(tmp_path, token="abc")
-    login = await credentials.of_kubeconfig(path, "anonymous").login()
-    assert (login.token, login.namespace) == (None, "default")
-
-
 async def test_a_token_file_is_relative_to_the_kubeconfig_and_read_again_each_minute(
     tmp_path: Path,
 ):

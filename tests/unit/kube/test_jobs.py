@@ -185,14 +185,6 @@ def test_annotations_beyond_what_an_object_may_carry_are_refused_with_their_size
 JOB = jobbuilder.job_for(a_template(), FACTS)
 
 
-async def test_endless_conflicts_are_an_outage_not_a_verdict():
-    kubernetes = FakeKubernetes()
-    for _ in range(3):
-        kubernetes.fail_next(errors.Conflict("quota moved", status=409, reason="Conflict"))
-    with pytest.raises(errors.Unavailable):
-        await jobs.create(kubernetes, "reports", JOB)
-
-
 @pytest.mark.parametrize(
     ("error", "reason", "may_heal"),
     [
@@ -210,18 +202,6 @@ async def test_each_refusal_has_its_reason(error: errors.ApiError, reason: Reaso
     refused = await jobs.create(kubernetes, "reports", JOB)
     assert isinstance(refused, jobs.JobRefused)
     assert (refused.reason, refused.may_heal) == (reason, may_heal)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [errors.Unavailable("500"), errors.Throttled("429"), errors.Unauthorized("401")],
-    ids=lambda error: type(error).__name__,
-)
-async def test_a_dry_run_without_an_answer_is_asked_again_later(error: errors.ApiError):
-    kubernetes = FakeKubernetes()
-    kubernetes.fail_next(error)
-    verdict = await jobs.dry_run(kubernetes, "reports", JOB)
-    assert verdict == jobs.NotNow(Reason.API_UNAVAILABLE, str(error))
 
 
 # -- reading ----------------------------------------------------------------------------------

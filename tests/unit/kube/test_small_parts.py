@@ -92,13 +92,6 @@ def test_a_403_tells_why(message, causes, expected):
     assert found.cause is expected
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>no</html>", b"\xff\xfe", b"[1]", b'{"code":"x"}'])
-def test_an_answer_of_something_else_is_still_an_error_with_a_message(body: bytes):
-    found = errors.from_answer("GET /x", 502, {}, body)
-    assert isinstance(found, errors.Unavailable)
-    assert "GET /x" in str(found)
-
-
 # -- paths ------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from duepoint.net import connections, dialling, egressrules, http1
+from duepoint.net import connections, http1
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
@@ -151,12 +151,3 @@ async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
             await hanging
         with pytest.raises(connections.NotConnected):
             await ask(lines)
-
-
-async def test_endpoints_with_another_name_or_context_share_no_connection():
-    def endpoint(**changes):
-        return connections.Endpoint(**({"host": "a", "port": 1} | changes))
-
-    assert endpoint() == endpoint(namespace="b", route=egressrules.Route(scheme="http"))
-    others = ({"host": "b"}, {"port": 2}, {"server_name": "a"}, {"tls": dialling.public_tls()})
-    assert len({endpoint(), *(endpoint(**other) for other in others)}) == 5

@@ -91,13 +91,6 @@ async def test_what_frames_a_body_does_not_go_on_for_ever(serve, endless):
         assert served.targets == []
 
 
-async def test_of_a_flood_on_a_connection_only_so_many_wait(serve):
-    async with serve() as served:
-        said = await served.ask(b"".join(GET % number for number in range(5_000)))
-        assert said.count(b"HTTP/1.1 200 ") == len(served.targets)
-        assert 1 <= len(served.targets) <= 257
-
-
 async def test_a_client_that_reads_no_answers_is_given_no_more_of_them_and_cut(serve):
     """20 MB of answers to 200 requests: kernel and transport take a part of them."""
     async with serve(answer=b"x" * 100_000, answer_seconds=0.5) as served:

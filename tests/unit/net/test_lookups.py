@@ -67,16 +67,6 @@ async def test_hanging_names_of_two_namespaces_do_not_delay_a_third(silent, look
     await asyncio.gather(*hanging, return_exceptions=True)
 
 
-async def test_who_asks_for_the_same_name_at_the_same_time_shares_one_look_up(silent, looking):
-    asked = [asyncio.create_task(looking.addresses("hanging", 80, "team")) for _ in range(20)]
-    await silent.have_begun(1)
-    await asyncio.sleep(0.05)
-    assert silent.asked == ["hanging"]
-    silent.may_go.set()
-    for one in await asyncio.gather(*asked, return_exceptions=True):
-        assert isinstance(one, socket.gaierror)
-
-
 async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
     silent, looking, monkeypatch
 ):

@@ -81,20 +81,6 @@ def test_a_start_that_comes_after_its_end_does_not_open_the_slot_again():
     assert [entry.outcome for entry in kept] == [RunState.SUCCEEDED]
 
 
-def test_several_missed_slots_are_one_entry_with_their_count_and_no_start():
-    event = an_event(
-        5, RunState.MISSED, reason="CatchUpPolicy", count=4, since_us=T0 + 120 * SECOND
-    )
-    (row,) = rows(folded(event))
-    assert row == {
-        "scheduledTime": "2027-01-01T00:05:00Z",
-        "since": "2027-01-01T00:02:00Z",
-        "count": 4,
-        "outcome": "Missed",
-        "reason": "CatchUpPolicy",
-    }
-
-
 def test_a_slot_run_again_by_hand_is_an_entry_of_its_own_and_as_new_as_its_start():
     regular = [an_event(number) for number in range(12)]
     again = an_event(

@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.schedules import manualruns
 from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
-from tests.support.builders import a_definition, a_rule, at
+from tests.support.builders import a_definition, at
 
 HOUR = 3_600_000_000
 CREATED = at("2026-01-01 00:00:00")
@@ -29,13 +29,6 @@ def all_of(wanted, timeline, cursor=None):
 def test_a_slot_after_the_asking_does_not_belong_to_a_range():
     wanted = a_backfill(NOW - HOUR, NOW + 5 * HOUR)
     assert all_of(wanted, line()) == [NOW - HOUR, NOW]
-
-
-def test_a_suspension_hides_no_slot_of_the_past():
-    wanted = a_backfill(NOW - 2 * HOUR, NOW)
-    rule = a_rule("0 * * * *", suspend=True, suspend_until_us=NOW)
-    known = a_definition(rule=rule, created_us=CREATED)
-    assert len(all_of(wanted, manualruns.timeline(known))) == 2
 
 
 @pytest.mark.parametrize(("whole_seconds", "slot"), [(True, 3_000_000), (False, 3_141_000)])

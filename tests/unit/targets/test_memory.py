@@ -38,23 +38,6 @@ def clock():
     return fakeclock.FakeClock()
 
 
-async def test_a_value_is_believed_for_a_minute(clock):
-    server = Server("old", "new")
-    memory = memories.Memory(server, clock)
-    assert await memory.get("shop", "key") == "old"
-    await clock.advance(59)
-    assert await memory.get("shop", "key") == "old"
-    await clock.advance(2)
-    assert await memory.get("shop", "key") == "new"
-
-
-async def test_a_hundred_deliveries_at_once_share_one_request(clock):
-    server = Server("value")
-    memory = memories.Memory(server, clock)
-    assert set(await asyncio.gather(*(memory.get("a", "k") for _ in range(100)))) == {"value"}
-    assert len(server.asked) == 1
-
-
 async def test_an_outage_is_bridged_for_an_hour_and_no_longer(clock):
     memory = memories.Memory(Server("value", AWAY), clock)
     await memory.get("a", "k")

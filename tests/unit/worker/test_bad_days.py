@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from duepoint import errors
@@ -12,7 +10,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import claimer, settler
+from duepoint.worker import claimer
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace
 
@@ -34,47 +32,6 @@ async def place():
 
 
 # -- the queue fails in the middle ----------------------------------------------------------------
-
-
-async def test_settlements_that_were_given_up_leave_their_claim_to_others(place, monkeypatch):
-    known = await place.arm(every("60s"))
-    settle, failing = place.queue.settlements.settle, [True]
-
-    async def unreachable(claim, settlement):
-        if failing:
-            raise errors.QueueUnavailable("not now")
-        return await settle(claim, settlement)
-
-    monkeypatch.setattr(place.queue.settlements, "settle", unreachable)
-    (claim,) = [
-        answer.claim
-        for answer in await _claim_at(place, 60)
-        if answer.claim and answer.claim.points[0].schedule_id == known.id
-    ]
-    settling = settler.Settler(place.queue, place.clock, claim)
-    settling.add(messages.Settlement(finished=[claim.points[0].member]))
-    flushing = asyncio.create_task(settling.flush())
-    await place.clock.advance(LEASE_SECONDS + 2)
-    assert flushing.done()
-    assert settling.lost
-
-
-async def test_a_settlement_is_repeated_for_as_long_as_the_claim_is_extended(place, monkeypatch):
-    await place.arm(every("60s"))
-    settle, failing = place.queue.settlements.settle, [True]
-
-    async def unreachable(claim, settlement):
-        if failing:
-            raise errors.QueueUnavailable("not now")
-        return await settle(claim, settlement)
-
-    monkeypatch.setattr(place.queue.settlements, "settle", unreachable)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(60 + 3 * LEASE_SECONDS)
-        failing.clear()
-        await place.clock.advance(2)
-    assert place.slots_fired() == [NOON + 60 * SECOND]
-    assert [event.state for event in await place.events()] == [RunState.SUCCEEDED]
 
 
 # -- one bad point --------------------------------------------------------------------------------
@@ -164,13 +121,6 @@ async def test_one_slow_delivery_does_not_take_the_room_of_its_whole_batch(place
 # -- clocks and logs -------------------------------------------------------------------------------
 
 
-async def _claim_at(place, seconds: float) -> list[messages.Claimed]:
-    await place.clock.advance(seconds)
-    layout = await place.queue.layouts.read()
-    every_shard = [messages.ShardId(number) for number in range(layout.shards)]
-    return await place.queue.claims.claim(every_shard, worker="w", lease_seconds=LEASE_SECONDS)
-
-
 def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
     worker._room._most, worker._room._part = room, 1
     return worker
@@ -193,3 +143,19 @@ async def test_workers_that_die_in_recovery_run_no_slot_that_the_policy_refuses(
     assert place.slots_fired() == [NOON + 3900 * SECOND]
     missed = [event for event in await place.events() if event.state is RunState.MISSED]
     assert [(event.reason, event.count) for event in missed] == [(Reason.CATCH_UP_POLICY, 12)]
+
+
+async def test_a_slot_that_too_many_retries_crowd_out_is_told_as_failed(place, monkeypatch):
+    monkeypatch.setattr(messages, "OPEN_RETRIES", 2)
+    retry = actions.RetryRule(initial_backoff_us=3_600 * SECOND, max_backoff_us=3_600 * SECOND)
+    webhook = actions.WebhookAction(url="https://hooks.example.com/x", retry=retry)
+    known = await place.arm(every("10s"), actions.Action(target=webhook))
+    place.target.always_reply(UNREACHABLE)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(41)
+    failed = [event for event in await place.events() if event.state is RunState.FAILED]
+    assert [event.slot_us for event in failed] == [NOON + 10 * SECOND, NOON + 20 * SECOND]
+    assert {event.settled_us for event in failed} == {event.slot_us for event in failed}
+    letters = [one for shard in place.queue.shards.values() for one in shard.dead]
+    assert [letter.entry["uid"] for letter in letters] == [known.uid] * 2
+    assert {letter.entry["reason"] for letter in letters} == {Reason.NETWORK}

@@ -40,21 +40,6 @@ async def told(place):
     return [(one.state, one.reason, one.message) for one in await place.events()]
 
 
-async def test_what_is_missing_is_looked_for_every_30_seconds_until_it_appears(place):
-    await armed(place)
-    place.target.found = MISSING
-    async with place.working(place.a_worker()):
-        await place.clock.advance(32)
-        assert len(place.target.checked) == 2  # the second one soon after the first
-        await place.clock.advance(30)
-        assert len(place.target.checked) == 3
-        place.target.found = None
-        await place.clock.advance(100)
-    found = await told(place)
-    assert found[:3] == [(RunState.CHECKED, "MissingSecret", MISSING.message)] * 3
-    assert found[3:] == [(RunState.CHECKED, "", "")]
-
-
 async def test_what_only_an_edit_mends_is_not_looked_at_again(place):
     await armed(place)
     place.target.found = target.Trouble(

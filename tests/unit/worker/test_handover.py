@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages, quotas
+from duepoint.delayqueue import quotas
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
 from duepoint.targets import target
@@ -62,31 +62,6 @@ async def test_the_entry_of_a_batch_says_what_the_entry_of_one_says(place):
     }
 
 
-async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch):
-    deliver = place.queue.settlements.deliver
-
-    async def only_few(claim, settlement, *entries):
-        if len(settlement.chains) > 0:  # as a batch asks
-            raise queue_errors.WriteRefused("full")
-        return await deliver(claim, settlement, *entries)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", only_few)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(61)
-    ids = [entry["id"] for entry in _entries(place)]
-    assert len(ids) == len(set(ids)) == COUNT
-
-
-async def test_on_a_cluster_entries_go_in_before_their_points_are_settled(place, monkeypatch):
-    monkeypatch.setattr(type(place.queue.settlements), "settles_entries", False)
-    async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(61)
-    ids = [entry["id"] for entry in _entries(place)]
-    assert len(ids) == len(set(ids)) == COUNT
-    events = await place.events()
-    assert {event.message.partition(" ")[0] for event in events} == {"entry"}
-
-
 FEW = 100
 
 
@@ -136,21 +111,11 @@ async def test_overdue_slots_that_a_stream_refuses_are_tried_again_one_by_one(mo
     }
 
 
-async def test_once_a_claim_is_lost_no_other_script_of_it_is_sent(monkeypatch):
-    large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
-    place = await _place(COUNT, large)
-    asked, deliver = [], place.queue.settlements.deliver
-
-    async def lost_at_first(claim, settlement, *entries):
-        asked.append(claim.id)
-        if asked.count(claim.id) == 1 and len(set(asked)) == 1:
-            held = (False,) * sum(len(group.members) for group in entries)
-            return messages.DeliveryResult(done=False, held=held, lost=True)
-        return await deliver(claim, settlement, *entries)
-
-    monkeypatch.setattr(place.queue.settlements, "deliver", lost_at_first)
+async def test_on_a_cluster_entries_go_in_before_their_points_are_settled(place, monkeypatch):
+    monkeypatch.setattr(type(place.queue.settlements), "settles_entries", False)
     async with place.working(place.a_worker(concurrency=200)):
-        await place.clock.advance(65)
-    assert asked.count(asked[0]) == 1
+        await place.clock.advance(61)
     ids = [entry["id"] for entry in _entries(place)]
-    assert len(ids) == len(set(ids))
+    assert len(ids) == len(set(ids)) == COUNT
+    events = await place.events()
+    assert {event.message.partition(" ")[0] for event in events} == {"entry"}

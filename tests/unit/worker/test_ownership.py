@@ -53,15 +53,6 @@ async def test_a_worker_makes_no_job_of_another_clusters_schedule(place):
     assert place.jobs_there() == []
 
 
-async def test_a_worker_fires_what_is_of_its_own_cluster(place):
-    await opened_by(place, place.ours)
-    await place.schedule("Allow")
-    async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        assert place.health.troubles() == {}
-    assert len(place.jobs_there()) == 1
-
-
 async def test_a_worker_that_starts_while_the_api_server_is_away_sends_webhooks(place):
     await opened_by(place, place.ours)
     await place.schedule("Allow", WEBHOOK)

@@ -51,18 +51,6 @@ def assign(claim, *known) -> planning.Plan:
     return planning.plan(claim, {one.id: one for one in known}, attempt_limit_us=lambda _: LIMIT_US)
 
 
-def test_a_chain_whose_next_slot_comes_before_a_slow_target_answers_moves_on_first():
-    known = a_definition("* * * * * *")
-    chain = chain_of(known)
-    work = assign(a_claim(chain), known)
-    (planning,) = work.splits
-    assert planning.chain == chain
-    assert planning.next_due_us == NOON + 1_000_000
-    ((attempt,),) = work.attempts
-    assert attempt.point.kind is PointKind.PLANNED
-    assert attempt.point == planning.slots[0].point
-
-
 def test_what_a_schedulerun_wanted_of_a_deleted_schedule_is_reported_as_not_run():
     """It saw its slot in a worker's hand, and waits for the worker's word."""
     known = a_definition("*/5 * * * *")
@@ -136,16 +124,6 @@ def test_a_death_in_recovery_runs_no_slot_that_its_policy_refuses(policy, run, m
         assert {event.reason: event.count for event in work.settlement.events} == missed
 
 
-def test_what_fell_due_since_the_first_claim_is_left_to_the_next_one():
-    known = a_definition("* * * * * *")
-    claim = a_claim(chain_of(known), now=NOON + 12_000_000, first_us=NOON, reclaimed=1)
-    work = assign(claim, known)
-    ((attempt,),) = work.attempts
-    assert (attempt.slot_us, attempt.trigger) == (NOON, "Schedule")
-    assert not work.settlement.events
-    assert work.splits[0].next_due_us == NOON + 1_000_000
-
-
 @pytest.mark.parametrize("kind", [PointKind.CHAIN, PointKind.RETRY], ids=["chain", "retry"])
 def test_a_one_off_whose_slot_is_poisonous_stays_with_its_dead_letter(kind):
     known = a_definition(
@@ -171,16 +149,6 @@ def test_the_age_of_a_run_by_hand_counts_from_when_it_was_wanted(kind):
     tried = messages.OccurrenceRecord(attempt=1, first_try_us=NOON - 9, trigger="Backfill")
     (group,) = assign(a_claim(point, records={point.member: tried}), known).attempts
     assert group[0].due_us == NOON - 9
-
-
-def test_a_poisonous_run_by_hand_is_told_with_its_scheduled_run_and_moves_no_watermark():
-    known = a_definition("*/5 * * * *")
-    point = occurrence_of(known, PointKind.BACKFILL)
-    record = messages.OccurrenceRecord(trigger="Backfill", run_uid="u")
-    claim = a_claim(point, reclaimed=4, alone=3, records={point.member: record})
-    (event,) = assign(claim, known).settlement.events
-    assert (event.state, event.reason) == (RunState.MISSED, Reason.POISON)
-    assert (event.trigger, event.run_uid, event.settled_us) == ("Backfill", "u", 0)
 
 
 # -- a claim becomes a bounded number of slots ---------------------------------------------------
@@ -213,19 +181,6 @@ def test_look_by_look_every_slot_is_run_once(everything):
     assert seen == [first + n * MINUTE_US for n in range(1_700)]
 
 
-def test_what_the_limit_leaves_out_is_told_of_once():
-    known = a_definition(
-        rule=a_rule("* * * * *", policy={"catch_up": "All", "catch_up_limit": 600})
-    )
-    chain = chain_of(known)
-    now = chain.due_us + 999 * MINUTE_US
-    missed, ran = 0, 0
-    while chain.due_us <= now:
-        work = assign(a_claim(chain, now=now), known)
-        (split,) = work.splits
-        missed += sum(
-            event.count for event in work.settlement.events if event.state is RunState.MISSED
-        )
-        ran += len(split.slots)
-        chain = points.chain(chain.schedule_id, chain.timing_version, split.next_due_us)
-    assert (ran, missed) == (600, 400)
+def test_members_of_no_known_format_go_to_the_dead_letters():
+    work = assign(a_claim(unknown_members=((b"junk", 5.0),)))
+    assert [letter.member for letter in work.settlement.dead] == [b"junk"]

@@ -63,44 +63,6 @@ async def test_a_slot_that_ends_workers_takes_no_slow_neighbour_along(workers):
     assert _buried(place) == {"poison"}
 
 
-async def test_fresh_points_do_not_wait_for_those_in_doubt(place_of_dead):
-    place = place_of_dead
-    place.target.hold()
-    async with place.working(place.a_worker("heir", concurrency=100)):
-        await place.clock.advance(0.1)
-        soon = a_definition(
-            "@every 2s",
-            created_us=place.clock.now_us(),
-            not_before_us=place.clock.now_us(),
-            uid="fresh",
-            name="fresh",
-        )
-        await place.arm(soon)
-        await place.clock.advance(2.5)
-        assert "fresh" in {firing.name for firing in place.target.fired}
-
-
-@pytest.fixture
-async def place_of_dead():
-    """Fifty points of one shard that lost two owners."""
-    place = await a_workplace()
-    await place.queue.membership.open(4, messages.Epoch(1))
-    wanted, number = [], 0
-    while len(wanted) < 50:
-        number += 1
-        name = f"s-{number}"
-        known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON, uid=name, name=name)
-        if int.from_bytes(known.id, "big") % 4 == 0:
-            wanted.append(await place.arm(known, SLOW))
-    await place.clock.advance(3600)
-    for _ in range(2):
-        await place.queue.claims.claim(
-            [messages.ShardId(0)], worker="dead", batch=100, lease_seconds=1.0
-        )
-        await place.clock.advance(1.5)
-    return place
-
-
 async def _kill(place, tasks):
     place.queue.available = False
     for task in tasks:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from structlog.testing import capture_logs
 
-from duepoint import telemetry
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
-from duepoint.schedules import actions, definition
+from duepoint.schedules import definition
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import a_definition, at
-from tests.support.workplace import LEASE_SECONDS, a_workplace
+from tests.support.workplace import a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -51,35 +49,6 @@ async def test_a_slow_delivery_delays_no_later_slot(place):
     assert ended == [NOON + n * SECOND for n in (1, 2, 3, 4)]
 
 
-def results_of(known, result):
-    """Webhooks of the definition's namespace that ended so, as metrics count them."""
-    labels = {"namespace": known.namespace, "target": "webhook", "result": result}
-    return telemetry.registry.get_sample_value("duepoint_run_results_total", labels) or 0
-
-
-async def test_the_last_failure_leaves_a_dead_letter_with_everything_needed(place):
-    webhook = actions.WebhookAction(
-        url="https://hooks.example.com/x", retry=actions.RetryRule(max_attempts=2)
-    )
-    known = await place.arm(
-        a_definition("@at 2026-03-01T12:00:10Z", created_us=NOON, not_before_us=NOON),
-        actions.Action(target=webhook),
-    )
-    place.target.always_reply(UNREACHABLE)
-    failed = results_of(known, "Failed")
-    with capture_logs() as lines:
-        async with place.working(place.a_worker()):
-            await place.clock.advance(60)
-    assert {line.get("slot") for line in lines if line["event"] == "attempt failed"} == {
-        "2026-03-01T12:00:10Z"
-    }
-    assert results_of(known, "Failed") == failed + 1
-    (letter,) = [one for shard in place.queue.shards.values() for one in shard.dead]
-    assert letter.entry["uid"] == known.uid
-    assert letter.entry["attempts"] == "2"
-    assert (await place.events())[-1].state is RunState.FAILED
-
-
 async def test_a_bug_in_a_target_is_one_slots_trouble(place):
     await place.arm(every("10s", uid="bad", name="bad"))
     await place.arm(every("10s", uid="good", name="good"))
@@ -98,19 +67,6 @@ async def test_a_bug_in_a_target_is_one_slots_trouble(place):
     }
 
 
-async def test_a_long_delivery_keeps_its_claim(place):
-    webhook = actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=60)
-    await place.arm(every("120s"), actions.Action(target=webhook))
-    place.target.hold()
-    async with place.working(place.a_worker("slow"), place.a_worker("idle")):
-        await place.clock.advance(120 + 3 * LEASE_SECONDS)
-        place.target.let_go()
-        await place.clock.advance(1)
-    assert place.slots_fired() == [NOON + 120 * SECOND]
-    states = [event.state for event in await place.events()]
-    assert states == [RunState.RUNNING, RunState.SUCCEEDED]
-
-
 async def test_draining_finishes_what_runs_and_claims_nothing_more(place):
     await place.arm(every("10s"))
     place.target.hold()
@@ -126,19 +82,3 @@ async def test_draining_finishes_what_runs_and_claims_nothing_more(place):
         await place.clock.advance(30)
     assert place.slots_fired() == [NOON + 10 * SECOND]
     assert (await place.events())[0].state is RunState.SUCCEEDED
-
-
-async def test_what_cannot_finish_in_the_grace_period_is_given_back_at_once(place):
-    webhook = actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=200)
-    await place.arm(every("300s"), actions.Action(target=webhook))
-    place.target.hold()
-    leaving = place.a_worker("leaving")
-    async with place.working(leaving) as (task,):
-        await place.clock.advance(300)
-        leaving.drain()
-        await place.clock.advance(20)
-        assert task.done()
-    place.target.let_go()
-    async with place.working(place.a_worker("heir")):
-        await place.clock.advance(0.01)
-    assert place.slots_fired() == [NOON + 300 * SECOND] * 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.runs import run as runs
 from duepoint.runs.run import RunState
 from duepoint.schedules import points
 from duepoint.schedules.points import PointKind
@@ -32,13 +31,6 @@ async def ended_job(world: World, *, tell: bool = True, **fields) -> str:
     await world.clock.advance(2)
     world.api.end_job(NAMESPACE, name)
     return name
-
-
-async def test_a_job_whose_creation_was_answered_goes_at_once():
-    async with World().leader() as world:
-        name = await ended_job(world)
-        await world.clock.advance(20)
-        assert not has_job(world, name)
 
 
 async def test_a_job_stays_while_a_request_for_it_without_an_answer_may_come():
@@ -73,26 +65,3 @@ async def test_a_job_stays_while_the_queue_holds_its_slot_that_has_ended_by_the_
         await world.queue.occurrences.withdraw(known, point, messages.Epoch(1))
         await world.clock.advance(40)
         assert not has_job(world, name)
-
-
-async def test_a_job_that_is_back_after_it_was_deleted_is_an_event():
-    async with World().leader() as world:
-        name = await ended_job(world)
-        await world.clock.advance(20)
-        assert not has_job(world, name)
-        assert await world.create_job(world.object(), FIRST) == name
-        await world.clock.advance(5)
-        (told,) = [one for one in world.news if one.reason == "JobMadeAgain"]
-        assert (told.warning, told.related.name) == (True, name)
-
-
-@pytest.mark.parametrize("may_come_again", [False, True], ids=["answered", "unanswered"])
-def test_a_run_event_tells_whether_its_job_may_be_made_again(may_come_again):
-    told = runs.RunEvent(
-        uid="u", namespace="n", name="s", generation=1, slot_us=S, trigger="Schedule",
-        state=RunState.RUNNING, reason="Created", at_us=S, job_name="s-1",
-        job_uid="seen" if may_come_again else "", may_come_again=may_come_again,
-    )  # fmt: skip
-    (found,) = runs.unpack(runs.pack([told]))
-    assert found.may_come_again == may_come_again
-    assert not found.job_uid

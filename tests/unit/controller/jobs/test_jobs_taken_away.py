@@ -148,14 +148,3 @@ async def test_a_released_job_leaves_active_at_once_and_nothing_it_does_later_co
         assert [one["name"] for one in status["active"]] == [second]
         assert (status["runs"]["started"], status["runs"]["failed"]) == (2, 1)
         assert adds_up(world)
-
-
-async def test_a_released_job_calls_the_slot_that_waits_for_it():
-    async with World().leader() as world:
-        made = await world.apply_job(concurrencyPolicy="Queue")
-        name = await run_slot(world, made, FIRST)
-        await world.clock.advance(5)
-        told: list[tuple[str, str]] = []
-        world.jobs.sync.job_ended = lambda uid, job: told.append((uid, job))
-        await edit(world, name, ownerReferences=None)
-        assert told == [(made["metadata"]["uid"], name)]

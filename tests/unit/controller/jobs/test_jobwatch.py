@@ -69,30 +69,6 @@ def test_a_job_of_an_open_slot_stays_though_later_ones_go():
     assert [job.slot_us for job in left_out] == [60]
 
 
-async def test_finished_jobs_beyond_the_limits_are_deleted_also_while_suspended():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=2)
-        for number in range(4):
-            name = await run_slot(world, made, FIRST + number * 300 * S)
-            world.api.end_job(NAMESPACE, name)
-            await world.clock.advance(5)
-        left = [job["metadata"]["name"] for job in world.api.all_stored("jobs")]
-        assert left == [f"nightly-{(FIRST + n * 300 * S) // S}" for n in (2, 3)]
-        await world.apply_job(successfulJobsHistoryLimit=1, suspend=True)
-        await world.clock.advance(5)
-        assert len(world.api.all_stored("jobs")) == 1
-
-
-async def test_a_job_that_ends_after_its_schedule_was_refused_is_cleaned_up_too():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=0)
-        name = await run_slot(world, made, FIRST)
-        await world.apply_job(successfulJobsHistoryLimit=0, schedule="0 0 31 2 *")
-        world.api.end_job(NAMESPACE, name)
-        await world.clock.advance(900)
-        assert world.api.all_stored("jobs") == []
-
-
 async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():
     async with World().leader() as world:
         made = await world.apply_job(successfulJobsHistoryLimit=0)

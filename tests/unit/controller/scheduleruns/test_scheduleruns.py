@@ -22,30 +22,6 @@ async def test_a_large_payload_is_carried_by_a_leader_that_takes_over():
         assert world.run_condition("Complete")["status"] == "True"
 
 
-async def test_no_more_jobs_run_at_once_than_asked_for():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job(schedule="0 * * * *", successfulJobsHistoryLimit=100)
-        await world.backfill(maxParallel=3)
-        seen = []
-        for _ in range(8):
-            await world.clock.advance(2)
-            seen.append(await world.finish_jobs())
-        await world.clock.advance(2)
-        assert seen == [3] * 8
-        assert len(set(world.slots_of_jobs())) == 24
-        assert world.counts() == (24, 24, 24, 0, 0)
-        assert world.run_condition("Complete")["status"] == "True"
-
-
-async def test_a_range_without_slots_is_complete():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply(schedule="0 0 1 1 *")
-        await world.backfill()
-        await world.clock.advance(2)
-        assert world.counts() == (0, 0, 0, 0, 0)
-        assert world.run_condition("Complete")["status"] == "True"
-
-
 async def test_slots_after_the_creation_of_the_backfill_are_left_to_the_schedule():
     async with RunWorld().leader() as world, world.working():
         await world.apply(schedule="0 */6 * * *")
@@ -57,20 +33,6 @@ async def test_slots_after_the_creation_of_the_backfill_are_left_to_the_schedule
         assert world.counts() == (3, 3, 3, 0, 0)
 
 
-async def test_a_run_that_waits_says_for_what():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply_job()
-        world.api.job_quota["reports"] = 0
-        await world.run_schedule()
-        await world.clock.advance(3)
-        assert "QuotaExceeded" in world.run_status()["message"]
-        assert world.counts() == (1, 0, 0, 0, 0)
-        world.api.job_quota["reports"] = 10
-        await world.clock.advance(90)
-        assert world.counts() == (1, 1, 0, 0, 0)
-        assert "QuotaExceeded" not in world.run_status()["message"]
-
-
 async def test_who_keeps_it_in_git_with_a_time_to_live_is_warned():
     async with RunWorld().leader() as world, world.working():
         await world.apply()
@@ -79,15 +41,6 @@ async def test_who_keeps_it_in_git_with_a_time_to_live_is_warned():
         await world.run_schedule("kept", metadata=labels)
         told = [one for one in world.news if one.regarding.kind == "ScheduleRun"]
         assert [(one.regarding.name, one.warning) for one in told] == [("again", True)]
-
-
-async def test_a_payload_of_too_many_bytes_is_refused_and_nothing_runs():
-    async with RunWorld().leader() as world, world.working():
-        await world.apply()
-        await world.run_schedule(trigger={"payload": "x" * 70_000})
-        await world.clock.advance(2)
-        assert world.run_condition("Stalled")["reason"] == "PayloadTooLarge"
-        assert world.target.fired == []
 
 
 @pytest.mark.parametrize("is_newer", [True, False])

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from duepoint.kube import times
 from tests.unit.controller.setworld import SetWorld
 from tests.unit.controller.world import NAMESPACE
 
@@ -81,30 +80,6 @@ async def test_rows_that_are_no_json_or_stand_twice_are_named_by_their_line(worl
         assert set(stored(world)) == {"a"}
 
 
-async def test_too_many_rows_change_nothing(world):
-    await config_map(world, rows=lines(*daily("a", "b", "c")))
-    async with world.leader():
-        await world.apply_set(limits={"members": 2}, **CONFIG)
-        await world.clock.settle()
-        assert stored(world) == {}
-        assert "has 3 rows; write at most 2" in world.set_condition("RowsInvalid")["message"]
-
-
-async def test_a_one_off_whose_time_has_passed_is_not_run_again(world):
-    async with world.leader():
-        soon = times.time_text(world.clock.now_us() + 30_000_000)
-        rows = {"inline": [{"id": "once", "at": soon}]}
-        await world.apply_set(rows=rows)
-        await world.clock.settle()
-        assert set(stored(world)) == {"once"}
-        await world.lose_members()  # it has fired and is gone
-        await world.clock.advance(60)
-        await world.apply_set(rows=rows, suspend=True)
-        await world.clock.settle()
-        assert stored(world) == {}
-        assert world.set_status()["rows"]["failed"] == 0
-
-
 async def test_a_namespace_of_many_large_sets_keeps_the_rows_of_another_one_not_waiting(world):
     many = daily(*(f"r{number}" for number in range(1_000)))
     async with world.leader():
@@ -130,3 +105,12 @@ async def test_a_namespace_of_many_large_sets_keeps_the_rows_of_another_one_not_
             await world.clock.advance(1)
     assert "quiet" in written[before : before + 8]  # what two workers have begun, and one more
     assert set(written) == {"quiet", *(f"loud-{number}" for number in range(6))}
+
+
+async def test_too_many_rows_change_nothing(world):
+    await config_map(world, rows=lines(*daily("a", "b", "c")))
+    async with world.leader():
+        await world.apply_set(limits={"members": 2}, **CONFIG)
+        await world.clock.settle()
+        assert stored(world) == {}
+        assert "has 3 rows; write at most 2" in world.set_condition("RowsInvalid")["message"]

@@ -33,18 +33,6 @@ def ended(world, shard=0, **counts) -> None:
     look("HSET", key, field, known.plus(SetTally(**counts)).text)
 
 
-async def test_a_status_has_the_sum_of_what_the_shards_have_counted(world):
-    async with world.leader():
-        await world.apply_set()
-        ended(world, 0, succeeded=2, missed=40, newest_slot_us=60_000_000)
-        ended(world, 3, succeeded=1, failed=1, skipped=3, started=4)
-        await world.clock.advance(SHOWN_SECONDS)
-        runs = world.set_status()["runs"]
-        assert runs.pop("since")
-        assert runs == {"succeeded": 3, "failed": 1, "missed": 40, "skipped": 3, "started": 4}
-        assert world.set_status()["lastScheduleTime"] == "1970-01-01T00:01:00Z"
-
-
 async def test_counts_outlive_an_emptied_redis_and_its_leader(world):
     async with world.leader():
         await world.apply_set()

@@ -45,20 +45,6 @@ async def found(world, schedule, reason="", message="", generation=1):
     await world.clock.advance(2)
 
 
-async def test_what_a_check_misses_is_told_and_heals(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        await found(world, schedule, "MissingSecret", "spec.webhook.signing: Secret x is not there")
-        told = world.condition("Reconciling")
-        assert told["reason"] == "MissingSecret"
-        assert told["message"].startswith("spec.webhook.signing: ")
-        assert world.status()["observedGeneration"] == 1
-        await found(world, schedule, "SecretForbidden", "kubectl create rolebinding ...")
-        assert world.condition("Reconciling")["reason"] == "SecretForbidden"
-        await found(world, schedule)
-        assert world.ready() == ("True", "Armed")
-
-
 REFUSED = "spec.webhook.tls: is not allowed here"
 
 
@@ -87,21 +73,6 @@ async def test_what_only_an_edit_mends_is_stalled_and_does_not_fire(world):
         assert world.chain_due_us(uid) is not None
 
 
-async def test_a_secret_that_cannot_be_read_is_an_event_once(world):
-    async with world.leader():
-        schedule = await world.apply(webhook=SIGNED)
-        for _ in range(3):
-            await found(world, schedule, "MissingSecret", "Secret reports/hook does not exist")
-        (told,) = news_of(world, "MissingSecret")
-        assert (told.warning, told.note) == (True, "Secret reports/hook does not exist")
-        await found(world, schedule, "SecretForbidden", "its annotation does not name the host")
-        (told,) = news_of(world, "SecretForbidden")
-        assert "annotation" in told.note
-    async with world.leader(epoch=2):
-        await found(world, schedule, "SecretForbidden", "its annotation does not name the host")
-        assert len(news_of(world, "SecretForbidden")) == 1
-
-
 async def test_an_edit_is_checked_anew_and_an_old_check_says_nothing_of_it(world):
     async with world.leader():
         schedule = await world.apply(webhook=SIGNED)
@@ -115,3 +86,18 @@ async def test_an_edit_is_checked_anew_and_an_old_check_says_nothing_of_it(world
         await found(world, schedule, generation=2)
         assert world.ready() == ("True", "Armed")
         assert world.status()["observedGeneration"] == 2
+
+
+async def test_a_secret_that_cannot_be_read_is_an_event_once(world):
+    async with world.leader():
+        schedule = await world.apply(webhook=SIGNED)
+        for _ in range(3):
+            await found(world, schedule, "MissingSecret", "Secret reports/hook does not exist")
+        (told,) = news_of(world, "MissingSecret")
+        assert (told.warning, told.note) == (True, "Secret reports/hook does not exist")
+        await found(world, schedule, "SecretForbidden", "its annotation does not name the host")
+        (told,) = news_of(world, "SecretForbidden")
+        assert "annotation" in told.note
+    async with world.leader(epoch=2):
+        await found(world, schedule, "SecretForbidden", "its annotation does not name the host")
+        assert len(news_of(world, "SecretForbidden")) == 1

@@ -16,14 +16,6 @@ def reasons(world: World) -> list[str]:
     return [str(one.reason) for one in world.news]
 
 
-async def test_runs_that_succeed_are_no_news():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(610)
-        await world.tell(made["metadata"]["uid"], event(made, FIRST), event(made, SECOND_SLOT))
-        assert reasons(world) == []
-
-
 async def test_a_failure_is_news_and_so_is_the_first_success_after_it():
     async with World().leader() as world:
         made = await world.apply_job()

@@ -109,17 +109,3 @@ async def test_a_run_whose_job_was_seen_before_the_word_of_the_queue_is_counted_
         assert world.status()["runs"]["started"] == 2
         assert world.status()["runs"]["succeeded"] == (2 if ends else 1)
         assert "openSlots" not in world.status()
-
-
-async def test_the_job_of_an_open_slot_is_not_deleted_though_an_edit_has_passed_it():
-    async with World().leader() as world:
-        made = await world.apply_job(successfulJobsHistoryLimit=0)
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(310)
-        await world.tell(uid, put_off(made, FIRST))
-        await world.apply_job(successfulJobsHistoryLimit=0, schedule="*/7 * * * *")
-        name = await world.create_job(made, FIRST)
-        world.api.end_job("reports", name)
-        await world.clock.advance(60)
-        assert world.status()["settledThrough"] > "2026-03-01T12:05:00Z"
-        assert world.api.stored("jobs", "reports", name) is not None

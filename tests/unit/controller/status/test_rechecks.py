@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from duepoint.controller import plan
 from duepoint.controller.status import writer
-from duepoint.runs.run import RunState
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
@@ -46,15 +45,6 @@ async def test_two_writers_of_one_status_do_not_chase_each_other():
 S = 1_000_000
 
 
-async def test_next_is_not_past_though_nothing_is_told_of_the_slot():
-    async with World().leader() as world:
-        await world.apply()
-        await world.clock.advance(300 + 6)
-        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
-        await world.clock.advance(300)
-        assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
-
-
 async def test_a_jittered_slot_is_next_until_it_is_due():
     async with World().leader() as world:
         made = await world.apply(jitter="4m")
@@ -67,20 +57,3 @@ async def test_a_jittered_slot_is_next_until_it_is_due():
         assert world.status_writes() == writes
         await world.clock.advance(6)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
-
-
-async def test_an_open_request_and_one_tried_again_are_active():
-    async with World().leader() as world:
-        made = await world.apply()
-        await world.clock.advance(302)
-        uid = made["metadata"]["uid"]
-        await world.tell(uid, event(made, FIRST, RunState.RUNNING, settled_us=0))
-        await world.clock.advance(3)
-        status = world.status()
-        assert status["activeCount"] == 1
-        assert status["active"][0]["fieldPath"] == "slots[2026-03-01T12:05:00Z]"
-        assert status["active"][0]["uid"] == uid
-        assert status["lastScheduleTime"] == "2026-03-01T12:05:00Z"
-        await world.tell(uid, event(made, FIRST))
-        await world.clock.advance(3)
-        assert "active" not in world.status()

@@ -36,34 +36,6 @@ def event(made, slot_us, state=RunState.SUCCEEDED, **changes) -> RunEvent:
 FIRST = at("2026-03-01 12:05:00")
 
 
-async def test_a_run_that_starts_and_ends_within_two_seconds_costs_one_write():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(300)
-        writes = world.status_writes()
-        await world.tell(uid, event(made, FIRST, RunState.RUNNING))
-        await world.clock.advance(1)
-        await world.tell(uid, event(made, FIRST))
-        await world.clock.advance(10)
-        assert world.status_writes() == writes + 1
-
-
-async def test_a_long_run_costs_two_writes_and_its_start_shows_within_two_seconds():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(300)
-        writes = world.status_writes()
-        await world.tell(uid, event(made, FIRST, RunState.RUNNING, reason="Running"))
-        await world.clock.advance(2)
-        assert world.status()["lastRun"]["outcome"] == "Running"
-        await world.clock.advance(60)
-        await world.tell(uid, event(made, FIRST))
-        assert world.status()["lastRun"]["outcome"] == "Succeeded"
-        assert world.status_writes() == writes + 2
-
-
 async def test_the_first_failure_of_a_schedule_of_every_second_shows_within_two_seconds():
     async with World().leader() as world:
         made = await world.apply(schedule="@every 1s")
@@ -158,57 +130,6 @@ REFUSED = {"reason": "Network", "message": "127.0.0.1: cannot be reached: Connec
 
 def message(world):
     return world.condition("Ready")["message"]
-
-
-async def test_a_delivery_between_retries_is_not_running_and_ready_says_why():
-    world = World()
-    async with world.leader():
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        await world.tell(uid, event(made, FIRST, RunState.RUNNING, reason="Running"))
-        await world.clock.advance(5)
-        assert world.status()["lastRun"]["outcome"] == "Running"
-        assert message(world) == "the next slot is in the queue"
-        await world.tell(uid, event(made, FIRST, RunState.RUNNING, **REFUSED))
-        await world.clock.advance(5)
-        assert world.status()["lastRun"]["outcome"] == "Retrying"
-        assert world.status()["lastRun"]["reason"] == "Network"
-        assert "is tried again: Network: 127.0.0.1: cannot be reached" in message(world)
-        assert world.ready() == ("True", "Armed")
-    async with world.leader(epoch=2):
-        again = event(made, FIRST, RunState.RUNNING, attempts=4, **REFUSED)
-        await world.tell(uid, again)
-        await world.clock.advance(5)
-        assert world.status()["lastRun"]["outcome"] == "Retrying"
-        assert world.status()["lastRun"]["attempts"] == 4
-        assert world.status()["runs"]["started"] == 1
-        await world.tell(uid, event(made, FIRST))
-        await world.clock.advance(5)
-        assert world.status()["lastRun"]["outcome"] == "Succeeded"
-        assert message(world) == "the next slot is in the queue"
-
-
-async def test_ready_names_the_worst_of_several_troubles_and_the_next_one_once_that_is_over():
-    async with World().leader() as world:
-        made = await world.apply()
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(301)
-        late = {"trigger": "Schedule", "reason": "CircuitOpen", "message": "10 failures in a row"}
-        told = event(made, FIRST, RunState.PENDING, due_us=FIRST, settled_us=0, **late)
-        await world.tell(uid, told, event(made, FIRST - 300 * S, RunState.FAILED, **REFUSED))
-        await world.clock.advance(70)
-        assert world.condition("Overdue") is not None
-        assert message(world) == "CircuitOpen: 10 failures in a row"
-        await world.tell(uid, event(made, FIRST, RunState.FAILED, at_us=FIRST + 90 * S, **REFUSED))
-        await world.tell(uid, event(made, FIRST + 1, RunState.FAILED, http_status=404,
-                                    at_us=FIRST + 95 * S, message="answered 404"))  # fmt: skip
-        await world.clock.advance(5)
-        assert world.condition("CircuitOpen") is None
-        assert message(world) == "the last run failed: Rejected: answered 404"
-        await world.tell(uid, event(made, FIRST + 300 * S, at_us=FIRST + 300 * S))
-        await world.clock.advance(5)
-        assert message(world) == "the next slot is in the queue"
 
 
 @pytest.mark.parametrize("shown_after", range(1, 8))

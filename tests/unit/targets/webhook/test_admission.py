@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 import time
 
-import pytest
-
 from duepoint import clock, errors
 from duepoint.delayqueue import circuits
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets.webhook import admission, circuitbreaker, response
+from duepoint.targets.webhook import circuitbreaker
 from tests.support import firings, receiver, virtualqueue, webhooktargets
 
 RULE = circuits.CircuitRule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
@@ -75,15 +73,6 @@ async def opened(hears, targets, shared):
     await settle(shared)
 
 
-async def when_tried(target, firing):
-    """The outcome of the delivery once it is let through, asked for again as it says."""
-    while True:
-        given = await target.fire(firing)
-        if getattr(given, "reason", None) is not Reason.CIRCUIT_OPEN:
-            return given
-        await asyncio.sleep(given.after_us / 1e6)
-
-
 async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_using_an_attempt():
     async with workers(rule=LONG) as (hears, targets, shared):
         await opened(hears, targets, shared)
@@ -94,21 +83,6 @@ async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_us
         assert not given.started
         assert given.after_us > 0
         assert len(hears.requests) == asked
-
-
-async def test_a_probe_that_was_cancelled_is_given_to_another():
-    async with workers() as (hears, targets, shared):
-        await opened(hears, targets, shared)
-        asked = len(hears.requests)
-        hears.answer = receiver.hang
-        probing = asyncio.create_task(when_tried(targets[0], a_firing(hears)))
-        await hears.wait_until_asked(asked + 1)
-        probing.cancel()
-        await asyncio.gather(probing, return_exceptions=True)
-        await settle(shared)
-        hears.answer = receiver.status(204)
-        async with asyncio.timeout(4):  # less than the probe was held for
-            assert isinstance(await when_tried(targets[0], a_firing(hears)), outcome.Delivered)
 
 
 async def test_a_queue_that_cannot_be_asked_holds_nothing_back():
@@ -153,25 +127,3 @@ async def test_a_run_by_hand_is_sent_and_its_success_resumes_the_schedule():
 
 
 # -- names and verdicts -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://hooks.example.com/x",
-        "https://hooks.example.com:443/y?z",
-        "https://HOOKS.example.com",
-        "https://hooks.example.com./",
-    ],
-)
-def test_a_receiver_has_one_name_however_it_is_spelled(url):
-    assert circuitbreaker.host_of("team", url, None) == "team https hooks.example.com 443"
-
-
-@pytest.mark.parametrize(
-    ("status", "delivered", "wanted"),
-    [(200, True, True), (500, True, True), (404, False, True), (429, False, None),
-     (408, False, None), (500, False, False), (503, False, False)],
-)  # fmt: skip
-def test_what_an_answer_says_of_its_receiver(status, delivered, wanted):
-    assert admission.verdict(response.Answer(status=status), delivered=delivered) is wanted

@@ -45,28 +45,6 @@ async def vault_of(*objects, **rules):
 # -- what is sent ------------------------------------------------------------------------------
 
 
-async def test_a_bearer_token_is_sent_without_the_line_break_behind_it(hears):
-    source = await vault_of(vaults.a_secret("api", token="canary-token\n"))
-    await send(hears, source, auth=BEARER)
-    assert hears.requests[0].header("authorization") == "Bearer canary-token"
-
-
-async def test_basic_sends_the_two_keys_of_a_secret(hears):
-    source = await vault_of(vaults.a_secret("login", username="jürgen", password="a:b c"))
-    await send(hears, source, auth=actions.Basic(secret_name="login"))
-    scheme, _, encoded = (hears.requests[0].header("authorization") or "").partition(" ")
-    assert scheme == "Basic"
-    assert base64.b64decode(encoded).decode() == "jürgen:a:b c"
-
-
-async def test_a_header_from_a_secret_may_be_the_authorization(hears):
-    source = await vault_of(vaults.a_secret("api", key="Custom abc"))
-    key = actions.SecretKey(name="api", key="key")
-    header = actions.Header(name="Authorization", value="", secret=key)
-    await send(hears, source, headers=(header,))
-    assert hears.requests[0].header("authorization") == "Custom abc"
-
-
 # -- what is said where something is missing ------------------------------------------------------
 
 
@@ -269,13 +247,6 @@ async def test_no_token_is_sent_that_would_open_the_api_server(audience):
     assert "spec.webhook.auth.serviceAccountToken.audience" in refused.message
 
 
-async def test_a_token_for_a_receiver_is_sent_as_bearer(hears):
-    token = token_with(iss="https://issuer.example", aud=["billing"])
-    auth = actions.AccountToken(account="caller", audience="billing")
-    await send(hears, await vault_with_tokens(token, audiences="a, billing"), auth=auth)
-    assert hears.requests[0].header("authorization") == f"Bearer {token}"
-
-
 @pytest.mark.parametrize("audiences", ["", "Billing", "billing.example", "*"])
 async def test_no_token_is_asked_for_an_audience_that_its_account_does_not_list(hears, audiences):
     auth = actions.AccountToken(account="caller", audience="billing")
@@ -322,12 +293,6 @@ async def test_a_secret_goes_nowhere_without_its_owners_word(hears, use, send_to
     assert hears.connections == 0
 
 
-@pytest.mark.parametrize("send_to", ["127.0.0.1", "*", "other.example, 127.0.0.1", "a\n127.0.0.1"])
-async def test_a_secret_goes_where_its_owner_says(hears, send_to):
-    source = await vault_of(vaults.a_secret("api", send_to=send_to, token="t"))
-    assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
-
-
 # -- a URL that is a credential -------------------------------------------------------------------
 
 FROM_SECRET = actions.SecretKey(name="chat", key="url")
@@ -338,16 +303,6 @@ async def fire_at_secret(source, **webhook):
         action = actions.WebhookAction(url_secret=FROM_SECRET, **webhook)
         first = await target.fire(firings.a_firing(action))
         return first, await target.fire(firings.a_firing(action, attempt=2)), guard
-
-
-async def test_a_url_that_stands_in_a_secret_is_called(hears):
-    url = f"http://127.0.0.1:{hears.port}/services/T0/canary\n"
-    source = await vault_of(vaults.a_secret("chat", send_to="127.0.0.1", url=url))
-    first, second, _ = await fire_at_secret(source)
-    assert isinstance(first, outcome.Delivered)
-    assert isinstance(second, outcome.Delivered)
-    assert {request.target for request in hears.requests} == {"/services/T0/canary"}
-    assert hears.connections == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import socket
 import pytest
 import structlog
 
-from duepoint.net import connections, dialling, egressrules, ownservers
+from duepoint.net import egressrules, ownservers
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from tests.support import firings, receiver, webhooktargets
@@ -68,28 +68,6 @@ async def test_hosts_that_the_schema_refuses_reach_nothing_either(host):
         assert hears.connections == 0
 
 
-@pytest.mark.parametrize(
-    "url", ["ftp://a/", "file:///etc/passwd", "http://u:p@127.0.0.1/", "x", ""]
-)
-async def test_other_urls_are_refused_without_a_connection(url):
-    async with webhooktargets.a_target() as (target, guard):
-        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
-        assert given.reason is Reason.INVALID_WEBHOOK
-        assert isinstance(given, outcome.Rejected)
-        assert guard.opened == []
-
-
-async def test_an_exactly_allowed_loopback_address_is_called_over_http():
-    async with (
-        receiver.listening() as hears,
-        webhooktargets.a_target(allowed=["127.0.0.1/32"]) as (target, guard),
-    ):
-        url = f"http://127.0.0.1:{hears.port}/"
-        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
-        assert isinstance(given, outcome.Delivered)
-        assert guard.opened == [("127.0.0.1", hears.port)]
-
-
 async def test_a_name_that_leads_to_a_forbidden_address_is_refused():
     lookup = webhooktargets.answering(evil_example=["127.0.0.1"])
     async with (
@@ -147,13 +125,6 @@ async def test_only_the_log_says_what_a_blocked_name_resolves_to():
     (line,) = [one for one in logged if one["event"] == "address denied"]
     assert line["host"] == "internal.example"
     assert "10.11.12.13 is private" in line["detail"]
-
-
-async def test_a_connection_past_the_guard_is_refused():
-    guard = dialling.Dialler(egressrules.EgressPolicy())
-    with pytest.raises(dialling.Blocked, match="past the egress rules"):
-        await guard.connect(connections.Endpoint(host="8.8.8.8", port=443))
-    await guard.close()
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])

@@ -26,14 +26,6 @@ async def enter(given, host="host", namespace="team", times=1):
     return [await given.enter(host, namespace) for _ in range(times)]
 
 
-async def test_a_receiver_gets_so_many_at_a_time(little_patience):
-    given = limits(per_host=2)
-    assert await enter(given, times=2) == [0.0, 0.0]
-    assert (await enter(given))[0] > 0
-    given.leave("host")
-    assert await enter(given) == [0.0]
-
-
 async def test_at_one_that_hangs_nobody_waits_long_and_later_ones_not_at_all():
     given = limits(per_host=1)
     await enter(given)

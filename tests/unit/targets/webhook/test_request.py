@@ -171,14 +171,6 @@ async def test_a_service_that_cannot_be_called(found, kind, reason):
 TRACEPARENT = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
-async def test_a_traced_attempt_hands_its_context_on_and_another_has_none(target, hears):
-    _, traced = await send(target, hears, firing={"traceparent": TRACEPARENT})
-    _, other = await send(target, hears)
-
-    assert traced.header("traceparent") == TRACEPARENT
-    assert other.header("traceparent") is None
-
-
 async def test_the_users_own_context_replaces_it(target, hears):
     headers = (("Traceparent", "00-mine"),)
     _, request = await send(target, hears, headers=headers, firing={"traceparent": TRACEPARENT})

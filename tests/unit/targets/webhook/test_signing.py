@@ -60,14 +60,6 @@ def test_a_public_key_verifies_and_does_not_sign():
         public.sign(b"x")
 
 
-@pytest.mark.parametrize(
-    "entry", ["", "v1", "v1,", "v1a,", "v1a,%%%", "v2,AAAA", "v1a," + b64(b"x")]
-)
-@pytest.mark.parametrize("text", [SECRET, "whsk_" + b64(bytes(32))], ids=["hmac", "ed25519"])
-def test_garbage_is_no_signature(text, entry):
-    assert not signing.verifier(text).accepts(b"x", entry)
-
-
 @pytest.mark.parametrize("text", [SECRET, "whsk_" + b64(b"canary-canary-canary-canary-1234")])
 def test_a_signer_does_not_show_its_secret(text):
     assert text[6:] not in repr(signing.signer(text))
