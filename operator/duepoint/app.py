@@ -32,7 +32,6 @@ from duepoint.kube import credentials, leases
 from duepoint.kube import port as kube_port
 from duepoint.net import dialling, egressrules, ownservers
 from duepoint.runs import run
-from duepoint.schedules import ownstreams
 from duepoint.targets import endpoints, jobtarget, target
 from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import references, servers
@@ -255,7 +254,7 @@ def _stream_targets(
 
     elsewhere = external.ExternalStreams(reader, dialler_for)
     return (
-        streamtarget.StreamTarget(clock, elsewhere, own_streams(chosen)),
+        streamtarget.StreamTarget(clock, elsewhere, has_own_streams=has_own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialler_for, clock),
     )
 
@@ -350,7 +349,7 @@ async def operating(
         watch=watch,
         clock=clock,
         health=health,
-        own_streams=own_streams(chosen),
+        has_own_streams=has_own_streams(chosen),
         on_run=on_run,
     ).work
     elected = elector.Elector(
@@ -533,9 +532,9 @@ def _identity_file(chosen: settings.OperatorSettings) -> Path:
     return Path(tempfile.gettempdir()) / name
 
 
-def own_streams(chosen: settings.Settings) -> ownstreams.OwnStreams:
+def has_own_streams(chosen: settings.Settings) -> bool:
     """What this installation allows of streams in our Redis."""
-    return ownstreams.OwnStreams(enabled=chosen.own_stream_bytes_per_namespace >= STREAM_BYTES)
+    return chosen.own_stream_bytes_per_namespace >= STREAM_BYTES
 
 
 def draining_on_signals(drain: Callable[[], object]) -> None:

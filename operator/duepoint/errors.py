@@ -48,7 +48,7 @@ class FieldError:
     """One thing wrong with one field.
 
     Attributes:
-        reason: the condition reason it leads to, such as ``InvalidSchedule``.
+        reason: the condition reason it leads to, such as ``InvalidSpec``.
         path: the field as a user would write it, such as ``spec.schedule``.
         message: what is wrong with which value, and what to write instead.
     """
@@ -73,26 +73,26 @@ class InvalidExpression(DuepointError):
     """An expression text that names no instants.
 
     Attributes:
-        reason: the condition reason, such as ``InvalidSchedule`` or ``OutOfRange``.
         field: the part of the expression, such as ``minute``, or None for the whole text.
         position: offset of the offending characters in the text, or None.
         hint: what to write instead; may be empty.
+        never_fires: the text can be read, and names no instant.
     """
 
     def __init__(
         self,
         message: str,
         *,
-        reason: str = "InvalidSchedule",
         field: str | None = None,
         position: int | None = None,
         hint: str = "",
+        never_fires: bool = False,
     ) -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
-        self.reason = reason
         self.field = field
         self.position = position
         self.hint = hint
+        self.never_fires = never_fires
 
 
 class InvalidSetting(DuepointError):

@@ -337,7 +337,7 @@ async def test_a_dead_letter_carries_what_is_needed_to_replay_it(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
     letter = messages.DeadLetter(
-        member=claim.points[0].member, entry={"reason": "Poison", "name": "report"}
+        member=claim.points[0].member, entry={"reason": "InternalError", "name": "report"}
     )
     await harness.queue.settlements.settle(claim, Settlement(dead=(letter,)))
     (entry,) = await harness.queue.dead_letters.newest(claim.shard)

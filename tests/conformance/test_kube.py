@@ -191,10 +191,10 @@ async def test_a_full_quota_is_a_refusal_that_may_heal(world: World):
         lambda found: found != jobs.Valid(),
     )
     assert isinstance(verdict, jobs.NotNow)
-    assert verdict.reason is Reason.QUOTA_EXCEEDED
+    assert verdict.reason is Reason.FORBIDDEN
     answer = await jobs.create(world.api, world.namespace, job)
     assert isinstance(answer, jobs.JobRefused)
-    assert answer.reason is Reason.QUOTA_EXCEEDED
+    assert answer.reason is Reason.FORBIDDEN
     assert answer.may_heal
 
 
@@ -207,7 +207,7 @@ async def test_a_terminating_namespace_takes_no_job(world: World):
         await world.api.request("DELETE", f"/api/v1/namespaces/{world.namespace}")
     answer = await jobs.create(world.api, world.namespace, job)
     assert isinstance(answer, jobs.JobRefused)
-    assert answer.reason is Reason.NAMESPACE_TERMINATING
+    assert answer.reason is Reason.DELETED
     assert not answer.may_heal
 
 

@@ -130,9 +130,9 @@ async def test_history_goes_on_under_a_quota_that_it_alone_can_relieve(stack):
         "tight", lambda found: runs(found).get("succeeded", 0) >= 3, "three successes"
     )
     assert runs(found)["missed"] == 0
-    event = await wait_for_event(stack, "tight", "QuotaExceeded")
+    event = await wait_for_event(stack, "tight", "Forbidden")
     assert "one-job" in event["note"]
-    told = [one for one in await events_of(stack, "tight") if one["reason"] == "QuotaExceeded"]
+    told = [one for one in await events_of(stack, "tight") if one["reason"] == "Forbidden"]
     assert len(told) == 1
 
 
@@ -231,5 +231,5 @@ async def _refuse_what_is_too_large(stack):
     except kube_errors.ApiError:
         return  # the API server's own limit
     found = await stack.wait_for_condition("deep", "Stalled")
-    assert condition(found, "Stalled")["reason"] == "InvalidSchedule"
+    assert condition(found, "Stalled")["reason"] == "InvalidSpec"
     assert condition(found, "Stalled")["message"].startswith("spec.jobTemplate")

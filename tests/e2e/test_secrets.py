@@ -66,11 +66,11 @@ async def run_line(admin, stack, line):
     )
 
 
-def because(reason):
+def because(reason, says=""):
     def holds(found):
         listed = found.get("status", {}).get("conditions", ())
         told = [one for one in listed if one["type"] == "Reconciling"]
-        return bool(told) and told[0]["reason"] == reason
+        return bool(told) and told[0]["reason"] == reason and says in told[0]["message"]
 
     return holds
 
@@ -88,7 +88,9 @@ async def test_a_missing_right_and_a_missing_secret_are_told_and_heal(stack, adm
     await stack.running()
     webhook = stack.webhook(signing=SIGNING, retry={"initialBackoff": "1s", "maxBackoff": "1s"})
     await stack.apply("signed", {"schedule": "@every 1s", "webhook": webhook})
-    found = await stack.wait_for_schedule("signed", because("SecretForbidden"), "told of rights")
+    found = await stack.wait_for_schedule(
+        "signed", because("SecretUnavailable", "allow it"), "told of rights"
+    )
     message = told(found)
     assert message.startswith("spec.webhook.signing.secretKeyRefs[0]: ")
     assert found["status"]["observedGeneration"] == 1
@@ -97,7 +99,9 @@ async def test_a_missing_right_and_a_missing_secret_are_told_and_heal(stack, adm
     await run_line(admin, stack, message.partition("allow it with: ")[2])
     webhook["timeoutSeconds"] = 20  # an edit is checked at once
     await stack.apply("signed", {"schedule": "@every 1s", "webhook": webhook})
-    found = await stack.wait_for_schedule("signed", because("MissingSecret"), "told of the Secret")
+    found = await stack.wait_for_schedule(
+        "signed", because("SecretUnavailable", "not exist"), "told of the Secret"
+    )
     assert f"Secret {stack.namespace}/hook does not exist" in told(found)
 
     await write_secret(admin, stack, "hook", a=vaults.WHSEC)
@@ -171,7 +175,7 @@ async def test_canaries_in_secrets_are_found_nowhere(stack, admin):
         await stack.wait_for_schedule(
             name, lambda found: found["status"].get("runs", {}).get("failed", 0) >= 1, "failed"
         )
-    await stack.wait_for_schedule("broken", because("MissingSecret"), "told")
+    await stack.wait_for_schedule("broken", because("SecretUnavailable"), "told")
 
     # The receiver did get all of it, signed.
     arrived = " ".join(value for request in echo.requests for _, value in request.headers)
@@ -262,7 +266,7 @@ async def test_a_service_account_token_says_who_we_are_where_a_namespace_allows_
 
     stack.answer = listen
     await stack.apply("who", spec)
-    found = await stack.wait_for_schedule("who", because("SecretForbidden"), "told of rights")
+    found = await stack.wait_for_schedule("who", because("SecretUnavailable"), "told of rights")
     role, binding = told(found).partition("allow it with: ")[2].split(" && ")
     assert role == (
         f"kubectl create role duepoint-token-default -n {space} --verb=get,create "

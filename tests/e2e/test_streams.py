@@ -59,9 +59,13 @@ async def test_a_stream_of_ours_has_each_slot_once_while_workers_are_killed(stac
 async def test_a_kafka_target_without_its_secret_says_what_to_do(stack, admin):
     await stack.running()
     await stack.apply("records", A_RECORD)
-    forbidden = await stack.wait_for_schedule("records", because("SecretForbidden"), "be forbidden")
+    forbidden = await stack.wait_for_schedule(
+        "records", because("SecretUnavailable", "allow it"), "be forbidden"
+    )
     await run_line(admin, stack, told(forbidden).partition("allow it with: ")[2])
-    missing = await stack.wait_for_schedule("records", because("MissingSecret"), "lack its Secret")
+    missing = await stack.wait_for_schedule(
+        "records", because("SecretUnavailable", "not exist"), "lack its Secret"
+    )
     assert "spec.kafka.connectionSecretRef" in told(missing)
     await write_secret(admin, stack, "k", bootstrap__servers="kafka.example.com:9092")
     await stack.apply("records", {**A_RECORD, "suspendReason": "an edit is checked at once"})

@@ -42,7 +42,7 @@ RULES = [
 #: Once, a moment after it is applied: a time that is written down before may have passed by then.
 SOON = "soon"
 #: What did not begin at some time.
-NO_BEGINNING = ("Well", "NeverFires", "OutsideWindow")
+NO_BEGINNING = ("Well", "InvalidSpec", "OutsideWindow")
 NO_RETRY = {"maxAttempts": 1}
 SLOW_RETRY = {"initialBackoff": "30s", "maxBackoff": "60s"}
 
@@ -162,7 +162,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
     return {
         "unreadable-secret": (
             {"schedule": "@daily", "webhook": hook(stack, signing=secret)},
-            "SecretForbidden",
+            "SecretUnavailable",
             "kubectl create rolebinding",
         ),
         "closed-port": (
@@ -197,7 +197,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
                 "schedule": SOON,
                 "webhook": {"url": f"https://127.0.0.1:{port}/", "retry": SLOW_RETRY},
             },
-            "Timeout",
+            "Network",
             "no TLS connection",
         ),
         "answers-500": (
@@ -217,7 +217,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
         ),
         "hangs": (
             {"schedule": SOON, "webhook": hook(stack, "/hang", timeoutSeconds=1)},
-            "Timeout",
+            "Network",
             "",
         ),
         "blocked-address": (
@@ -261,7 +261,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
             "Completed",
             "maxRuns",
         ),
-        "never": ({"schedule": "0 0 30 2 *", "webhook": hook(stack)}, "NeverFires", ""),
+        "never": ({"schedule": "0 0 30 2 *", "webhook": hook(stack)}, "InvalidSpec", ""),
         "bad-tls-setting": (
             {
                 "schedule": "@daily",
@@ -270,7 +270,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
                     "tls": {"insecureSkipVerify": True},
                 },
             },
-            "InvalidWebhook",
+            "InvalidSpec",
             "insecureSkipVerify",
         ),
         "bad-template": (
@@ -280,7 +280,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
         ),
         "job-failed": (
             {"schedule": SOON, "jobTemplate": template(outcome="fail")},
-            "JobFailed",
+            "RunFailed",
             "",
         ),
         "forbid": (
@@ -289,7 +289,7 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
                 "concurrencyPolicy": "Forbid",
                 "jobTemplate": endless(),
             },
-            "ConcurrencyForbidden",
+            "ConcurrencyLimit",
             "",
         ),
         "queue-full": (
@@ -307,10 +307,10 @@ def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
             "PodNotStarted",
             "",
         ),
-        "runs-on": ({"schedule": SOON, "jobTemplate": endless()}, "Created", ""),
+        "runs-on": ({"schedule": SOON, "jobTemplate": endless()}, "Running", ""),
         "wrong-type": (
             {"schedule": SOON, "stream": {"name": "taken"}},
-            "WrongType",
+            "TargetUnavailable",
             "",
         ),
         "too-late": (
@@ -417,10 +417,10 @@ async def test_what_a_namespace_refuses_is_named(stack: Stack, developer: Develo
         "tight",
         {"schedule": in_seconds(3), "startingDeadlineSeconds": 4, "jobTemplate": template()},
     )
-    answer = await developer.sees("tight", "QuotaExceeded", says="quota")
+    answer = await developer.sees("tight", "Forbidden", says="quota")
     assert answer["slot"] is None
     slots = json.loads(await developer.run("describe", "tight", "-o", "json"))["recent"]
-    assert slots[0]["reason"] == "QuotaExceeded"
+    assert slots[0]["reason"] == "Forbidden"
 
 
 # -- troubles of the installation ----------------------------------------------------------------
@@ -566,7 +566,7 @@ async def test_what_never_succeeds_is_fine_nowhere(stack: Stack, developer: Deve
     assert "nowhere" in last["no-service"]["message"]
     assert "Connection refused" in last["wrong-port"]["message"]
     secret_row = last["unreadable-secret"]
-    assert (secret_row["health"], secret_row["reason"]) == ("problem", "SecretForbidden")
+    assert (secret_row["health"], secret_row["reason"]) == ("problem", "SecretUnavailable")
 
     found = await stack.schedule("no-service")
     (failing,) = [one for one in found["status"]["conditions"] if one["type"] == "Failing"]
@@ -673,7 +673,7 @@ async def test_a_run_says_how_its_pod_ended_and_not_that_the_job_gave_up(
             content_type="application/merge-patch+json",
         )
     for name, (_, _, says) in ENDS.items():
-        answer = await developer.sees(name, "JobFailed", says=says)
+        answer = await developer.sees(name, "RunFailed", says=says)
         assert "BackoffLimitExceeded" not in answer["message"]
         last = (await stack.schedule(name))["status"]["lastRun"]
         assert says in last["message"]

@@ -101,7 +101,7 @@ class RecordingTarget(NoEntries):
             self.cancelled.append(firing)
             raise
         if not in_time:
-            return outcome.Retry(reason=Reason.TIMEOUT, message="held beyond its end")
+            return outcome.Retry(reason=Reason.NETWORK, message="held beyond its end")
         return self._answer(firing, reply)
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:

@@ -43,7 +43,7 @@ def test_a_container_that_exits_with_3_is_named_with_its_code(installed, team):
     _failed(installed, team, "failing", "exit code 3")
     assert "exit code 3" in _why(installed, team, "failing")
     listed = installed.duepoint("list", "--failing", "-n", team).stdout
-    assert "JobFailed" in listed
+    assert "RunFailed" in listed
 
 
 def test_a_pod_that_is_evicted_is_called_so_though_it_is_gone_with_its_status(installed, team):

@@ -24,7 +24,7 @@ def spans(cluster, team):
 
 
 @pytest.mark.parametrize(
-    ("policy", "reason"), [("Forbid", "ConcurrencyForbidden"), ("Queue", "QueueFull")]
+    ("policy", "reason"), [("Forbid", "ConcurrencyLimit"), ("Queue", "QueueFull")]
 )
 def test_containers_of_one_schedule_run_one_after_the_other(installed, team, policy, reason):
     slow = schedule(

@@ -76,7 +76,7 @@ def every_make_target() -> list[str]:
         (every_value, 97),
         (every_metric, 30),
         (every_make_target, 20),
-        (lambda: list(Reason), 66),  # 35
+        (lambda: list(Reason), 35),
         (lambda: list(problems.KINDS), 25),
     ],
     ids=["commands", "options", "settings", "values", "metrics", "targets", "reasons", "codes"],

@@ -58,7 +58,7 @@ async def test_a_schedule_deleted_and_created_again_runs_no_slot_twice_and_count
         planned, started, succeeded, failed, skipped = world.counts()
         assert (planned, failed, skipped) == (SLOTS, 0, 0)
         assert started == succeeded == len(delivered) < SLOTS
-        assert told(world) == "ScheduleDeleted"
+        assert told(world) == "ScheduleNotFound"
         assert f"{SLOTS - len(delivered)} never started" in world.run_status()["message"]
 
 
@@ -84,7 +84,7 @@ async def test_a_leader_that_finds_another_schedule_of_the_name_does_not_go_on_w
     assert set(delivered.values()) <= {1}
     _, started, succeeded, failed, _ = world.counts()
     assert (started, succeeded, failed) == (len(delivered), len(delivered), 0)
-    assert told(world) == "ScheduleDeleted"
+    assert told(world) == "ScheduleNotFound"
 
 
 async def test_a_run_whose_schedule_is_deleted_with_its_jobs_ends_and_its_time_to_live_counts():
@@ -96,7 +96,7 @@ async def test_a_run_whose_schedule_is_deleted_with_its_jobs_ends_and_its_time_t
         await world.delete()
         await collect_jobs(world)
         await world.clock.advance(10)
-        assert told(world) == "ScheduleDeleted"
+        assert told(world) == "ScheduleNotFound"
         assert world.counts() == (1, 1, 0, 1, 0)
         assert "deleted" in world.run_status()["message"]
         await world.clock.advance(60)
@@ -113,7 +113,7 @@ async def test_a_run_whose_schedule_and_jobs_went_while_no_operator_ran_ends():
         await collect_jobs(world)
         async with world.leader(epoch=2):
             await world.clock.advance(400)
-    assert told(world) == "ScheduleDeleted"
+    assert told(world) == "ScheduleNotFound"
     assert world.counts() == (SLOTS, 4, 0, 4, 0)
 
 
@@ -126,12 +126,12 @@ async def test_a_slot_that_waits_for_another_run_never_starts_once_its_schedule_
         await world.clock.advance(3)
         await world.delete()
         await world.clock.advance(3)
-        assert told(world) == "ScheduleDeleted"
+        assert told(world) == "ScheduleNotFound"
         assert world.counts() == (1, 0, 0, 0, 0)
         assert world.run_condition("Failed", "first") is None  # its Job is still there
         await collect_jobs(world)
         await world.clock.advance(10)
-        assert told(world, "first") == "ScheduleDeleted"
+        assert told(world, "first") == "ScheduleNotFound"
 
 
 async def test_a_delivery_under_way_is_waited_for_although_the_answer_that_says_so_is_lost(
@@ -155,7 +155,7 @@ async def test_a_delivery_under_way_is_waited_for_although_the_answer_that_says_
         await world.delete()
         await world.clock.advance(5)
         assert lost == [messages.Armed.HELD]
-        assert world.run_condition("Reconciling")["reason"] == "ScheduleDeleted"
+        assert world.run_condition("Reconciling")["reason"] == "ScheduleNotFound"
         world.target.let_go()
         await world.clock.advance(5)
         assert world.counts() == (SLOTS, 2, 2, 0, 0)
@@ -174,7 +174,7 @@ async def test_what_a_killed_worker_held_has_failed_once_no_attempt_can_last_any
         await world.clock.advance(300)
         assert world.run_condition("Failed") is None
         await world.clock.advance(100)
-        assert told(world) == "ScheduleDeleted"
+        assert told(world) == "ScheduleNotFound"
         assert world.counts() == (1, 1, 0, 1, 0)
         assert "no worker reported" in world.run_status()["message"]
 
@@ -199,7 +199,7 @@ async def test_a_run_begins_with_the_first_schedule_of_its_name_and_with_no_othe
         await world.apply(schedule=HOURLY)
         world.target.let_go()
         await world.clock.advance(10)
-        assert told(world) == "ScheduleDeleted"
+        assert told(world) == "ScheduleNotFound"
         assert world.run_status()["scheduleUid"] == second["metadata"]["uid"]
 
 

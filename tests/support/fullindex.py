@@ -65,7 +65,7 @@ RECORD = messages.OccurrenceRecord(
     first_try_us=SLOT_US + 5,
     trigger="CatchUp",
     run_uid="0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7aff",
-    last_error="Timeout",
+    last_error="Network",
 )
 EVENT = run.RunEvent(
     uid=DEFINITIONS["report"]["uid"],
@@ -75,13 +75,13 @@ EVENT = run.RunEvent(
     slot_us=SLOT_US,
     trigger="Schedule",
     state=run.RunState.FAILED,
-    reason="Timeout",
+    reason="Network",
     at_us=SLOT_US + 7,
     message="no answer",
     attempts=2,
     http_status=504,
 )
-LETTER = {"namespace": "default", "name": "report", "reason": "Timeout", "slot_us": str(SLOT_US)}
+LETTER = {"namespace": "default", "name": "report", "reason": "Network", "slot_us": str(SLOT_US)}
 
 
 #: Members by id. One has come to its end and is kept; the others wait: the set is suspended.

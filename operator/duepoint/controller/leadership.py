@@ -45,7 +45,6 @@ from duepoint.kube import events, installation, port
 from duepoint.kube import schedules as kube_schedules
 from duepoint.kube.port import ItemT
 from duepoint.runs.run import RunEvent
-from duepoint.schedules import ownstreams
 
 #: Of all kinds; a status write costs the API server about as much as a create.
 STATUS_WRITES_PER_SECOND = 50
@@ -152,7 +151,7 @@ class TermServices:
     Args:
         layout: how the index is cut.
         dry_runs, others: kept from term to term.
-        own_streams: what the installation allows of streams in our Redis.
+        has_own_streams: whether the installation has streams in our Redis.
     """
 
     def __init__(
@@ -161,16 +160,16 @@ class TermServices:
         *,
         layout: messages.Layout,
         dry_runs: DryRuns,
-        own_streams: ownstreams.OwnStreams,
+        has_own_streams: bool,
         others: OtherInstalls,
         timings: Timings = USUAL_TIMINGS,
     ) -> None:
         term.services = self
         self.others = others
-        self.reconciler = Reconciler(term, dry_runs=dry_runs, own_streams=own_streams)
+        self.reconciler = Reconciler(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
         self._follow_schedules(term)
         self._follow_runs(term)
-        self.sets = ScheduleSets(term, dry_runs=dry_runs, own_streams=own_streams)
+        self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
         self._maintain(term, layout, timings)
         self._observers = {
             kube_schedules.PLURAL: self.store.observe,
@@ -262,7 +261,7 @@ class Leadership:
         queue: the delay queue, started.
         watch: makes the watch of each term: kopf's, or that of an API server in memory.
         health: takes the state of each part while a term lasts.
-        own_streams: what the installation allows of streams in our Redis.
+        has_own_streams: whether the installation has streams in our Redis.
         on_run: hears every event of a run.
     """
 
@@ -275,7 +274,7 @@ class Leadership:
         watch: MakeWatch,
         clock: Clock,
         health: services.Health,
-        own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
+        has_own_streams: bool = True,
         timings: Timings = USUAL_TIMINGS,
         on_run: Callable[[RunEvent], None] = lambda _event: None,
     ) -> None:
@@ -285,7 +284,7 @@ class Leadership:
         self._watch = watch
         self._clock = clock
         self._health = health
-        self._own_streams = own_streams
+        self._has_own_streams = has_own_streams
         self._timings = timings
         self._on_run = on_run
         self._is_identified = False
@@ -367,7 +366,7 @@ class Leadership:
             term,
             layout=layout,
             dry_runs=self._dry_runs,
-            own_streams=self._own_streams,
+            has_own_streams=self._has_own_streams,
             others=self._others,
             timings=self._timings,
         )

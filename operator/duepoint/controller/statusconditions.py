@@ -75,21 +75,19 @@ def as_checked(report: Report, check: RunEvent | None) -> Report:
         return report
     if check is None or check.generation < report.generation:
         listed = conditions.reconciling(
-            Reason.SECRETS_PENDING, "no worker has read the Secrets that the spec refers to yet"
+            Reason.PENDING, "no worker has read the Secrets that the spec refers to yet"
         )
         return dataclasses.replace(report, conditions=listed, is_settled=False)
     if not check.reason:
         return report
     # Also of what only an edit mends: it is Stalled once the queue holds nothing of it.
-    listed = conditions.reconciling(
-        known_reason(check.reason, Reason.SECRETS_PENDING), check.message
-    )
+    listed = conditions.reconciling(known_reason(check.reason, Reason.PENDING), check.message)
     return dataclasses.replace(report, conditions=listed, is_settled=False)
 
 
 def is_final(check: RunEvent) -> bool:
     """Whether what a worker found can be mended by an edit only."""
-    return check.reason == Reason.INVALID_WEBHOOK
+    return check.reason == Reason.INVALID_SPEC
 
 
 def known_reason(text: str, otherwise: Reason) -> Reason:
@@ -108,7 +106,7 @@ def armed() -> tuple[Condition, ...]:
 def dry_run_pending(spec: ScheduleSpec, made: plan.ArmingPlan, message: str) -> Report:
     """The queue holds this generation, and it is unknown yet whether its Jobs can be created."""
     listed = conditions.reconciling(
-        Reason.DRY_RUN_PENDING, f"the API server gave no verdict on spec.jobTemplate: {message}"
+        Reason.FORBIDDEN, f"the API server gave no verdict on spec.jobTemplate: {message}"
     )
     return _of_plan(spec, made, listed, is_settled=False)
 
@@ -130,13 +128,18 @@ def _of_plan(
 
 def invalid(generation: int, error: errors.InvalidSpec) -> Report:
     """Only an edit can mend the spec; the queue holds nothing of it any more."""
-    reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SCHEDULE
+    reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SPEC
     return stalled(generation, reason, str(error))
+
+
+NO_OWN_STREAMS = errors.FieldError(
+    reason=Reason.TARGET_UNAVAILABLE, path="spec.stream", message=actions.NO_OWN_STREAMS
+)
 
 
 def too_many_streams(generation: int, namespace: str) -> Report:
     """The namespace has as many streams as it may; one that is deleted makes room."""
-    return stalled(generation, Reason.TOO_MANY_STREAMS, no_room_for_stream(namespace))
+    return stalled(generation, Reason.TARGET_UNAVAILABLE, no_room_for_stream(namespace))
 
 
 def no_room_for_stream(namespace: str) -> str:

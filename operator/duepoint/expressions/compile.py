@@ -1,8 +1,7 @@
 """The one entry: a schedule's text, zone and choices in, an Expression out.
 
-Everything a user can write wrongly ends in InvalidExpression with the reason that the Schedule's
-condition will show: InvalidSchedule, NeverFires, OutOfRange or UnknownTimeZone. Compiled cron forms
-are shared: by text, zone and choices, with the identity only when the text uses H.
+Everything a user can write wrongly ends in InvalidExpression. Compiled cron forms are shared: by
+text, zone and choices, with the identity only when the text uses H.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def compile_expression(
             version knows.
 
     Raises:
-        InvalidExpression: reason InvalidSchedule, NeverFires, OutOfRange or UnknownTimeZone.
+        InvalidExpression: the text is wrong, or names no instant.
     """
     if len(text) > TEXT_LIMIT:  # white space counts, as in the CRD
         raise errors.InvalidExpression(
@@ -150,7 +149,7 @@ def _slot_of(compiled: cron.Cron) -> list[int]:  # noqa: ARG001 - the key
 def _never(text: str, when: str) -> errors.InvalidExpression:
     return errors.InvalidExpression(
         f"{errors.quoted(text)} has no time {when}",
-        reason="NeverFires",
+        never_fires=True,
         hint="check day-of-month against month; for the last day of a month write L, and @never "
         "for a Schedule that runs only when it is triggered",
     )

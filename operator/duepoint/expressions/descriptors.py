@@ -57,20 +57,17 @@ def every(value: str, *, position: int, anchor_us: int, whole_seconds: bool) -> 
     """The Every written as ``value``, which begins at ``position`` of the whole text.
 
     Raises:
-        InvalidExpression: InvalidSchedule, or OutOfRange when no slot but the anchor fits.
+        InvalidExpression: also when no slot but the anchor fits.
     """
     try:
         period_us = durations.parse_duration_us(value)
     except durations.InvalidDuration as error:
-        reason = "OutOfRange" if error.huge else "InvalidSchedule"
-        raise _wrong_period(str(error), position, reason) from error
+        raise _wrong_period(str(error), position) from error
     if whole_seconds:
         anchor_us -= anchor_us % expression.SECOND_US
     _check_fineness(period_us, position, whole_seconds=whole_seconds)
     if anchor_us + period_us > expression.LAST_US:
-        raise _wrong_period(
-            f"{errors.quoted(value)} reaches beyond the year 2112", position, "OutOfRange"
-        )
+        raise _wrong_period(f"{errors.quoted(value)} reaches beyond the year 2112", position)
     return Every(anchor_us=anchor_us, period_us=period_us)
 
 
@@ -89,12 +86,8 @@ def _check_fineness(period_us: int, position: int, *, whole_seconds: bool) -> No
         raise _wrong_period("the period must be a whole number of milliseconds", position)
 
 
-def _wrong_period(
-    what: str, position: int, reason: str = "InvalidSchedule"
-) -> errors.InvalidExpression:
-    return errors.InvalidExpression(
-        f"@every: {what}", reason=reason, field="@every", position=position
-    )
+def _wrong_period(what: str, position: int) -> errors.InvalidExpression:
+    return errors.InvalidExpression(f"@every: {what}", field="@every", position=position)
 
 
 # -- one instant --------------------------------------------------------------------------------
@@ -135,7 +128,7 @@ def at(value: str, *, position: int, whole_seconds: bool, time_zone: str) -> At:
     ``time_zone`` is named where the value has no zone of its own, in what is proposed instead.
 
     Raises:
-        InvalidExpression: InvalidSchedule, or OutOfRange outside 1970 to 2112.
+        InvalidExpression: also outside 1970 to 2112.
     """
     if not value:
         raise _wrong_instant(f"an instant is missing; {_EXAMPLE}", position)
@@ -147,7 +140,7 @@ def at(value: str, *, position: int, whole_seconds: bool, time_zone: str) -> At:
         outside = f"{errors.quoted(value)} is outside the years 1970 to 2112"
         if re.fullmatch(r"1\d{12}", value, re.ASCII):
             outside += f'; unix time counts seconds: did you mean "@at {value[:-3]}"?'
-        raise _wrong_instant(outside, position, "OutOfRange")
+        raise _wrong_instant(outside, position)
     if whole_seconds and slot_us % expression.SECOND_US:
         raise _wrong_instant("a jobTemplate needs a whole second; leave the fraction out", position)
     return At(slot_us=slot_us)
@@ -155,9 +148,7 @@ def at(value: str, *, position: int, whole_seconds: bool, time_zone: str) -> At:
 
 def _rfc3339_us(value: str, position: int, time_zone: str) -> int:
     if re.match(r"[+-]?\d{5,}-", value, re.ASCII):
-        raise _wrong_instant(
-            f"{errors.quoted(value)} is outside the years 1970 to 2112", position, "OutOfRange"
-        )
+        raise _wrong_instant(f"{errors.quoted(value)} is outside the years 1970 to 2112", position)
     parts = _RFC3339.fullmatch(value)
     if parts is None:
         hint = _meant(value, time_zone) or _EXAMPLE
@@ -218,10 +209,8 @@ def _offset(local: str, time_zone: str) -> str:
     return f"{'-' if offset < 0 else '+'}{hours:02}:{rest // 60:02}"
 
 
-def _wrong_instant(
-    what: str, position: int, reason: str = "InvalidSchedule"
-) -> errors.InvalidExpression:
-    return errors.InvalidExpression(f"@at: {what}", reason=reason, field="@at", position=position)
+def _wrong_instant(what: str, position: int) -> errors.InvalidExpression:
+    return errors.InvalidExpression(f"@at: {what}", field="@at", position=position)
 
 
 # -- no instant --------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def parse(text: str, *, identity: str) -> CronFields:
         identity: ``namespace/name``, hashed by H.
 
     Raises:
-        InvalidExpression: reason InvalidSchedule, with field, position and hint.
+        InvalidExpression: with field, position and hint.
     """
     spelled_out = MACROS.get(text) if text.startswith("@") else text
     if spelled_out is None:
@@ -130,7 +130,7 @@ def parse_field(
 ) -> fields.Values:
     """The values of the field written as ``text`` at ``position`` of the whole expression.
 
-    ``identity`` is hashed by H items; raises InvalidExpression with reason InvalidSchedule.
+    ``identity`` is hashed by H items; raises InvalidExpression.
     """
     if "H" not in text.upper():
         try:

@@ -87,18 +87,16 @@ def known_names() -> frozenset[str]:
 
 @functools.cache
 def load(zone: str) -> Zone:
-    """The zone; raises InvalidExpression with reason UnknownTimeZone."""
+    """The zone; raises InvalidExpression about the field timeZone."""
     if not zone.strip():
         raise errors.InvalidExpression(
             "the time zone is empty",
-            reason="UnknownTimeZone",
             field="timeZone",
             hint="leave timeZone out for Etc/UTC",
         )
     if not is_known(zone):
         raise errors.InvalidExpression(
             f"the time zone {errors.quoted(zone)} is not in the IANA database of this version",
-            reason="UnknownTimeZone",
             field="timeZone",
             hint=advice.for_zone(zone, known_names()),
         )

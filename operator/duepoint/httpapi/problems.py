@@ -56,9 +56,6 @@ KINDS: Final = {
 #: What the readers of rows and expressions find wrong, by the words of ``schedules``.
 _OF_READERS: Final = {
     "InvalidJson": "BadRequest",
-    "NeverFires": "InvalidSchedule",
-    "OutOfRange": "InvalidSchedule",
-    "UnknownTimeZone": "InvalidSchedule",
 }
 
 _BY_STATUS: Final = {

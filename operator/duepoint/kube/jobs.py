@@ -238,8 +238,8 @@ class JobRefused:
     """The API server will not have this Job.
 
     Attributes:
-        reason: InvalidJobTemplate or NamespaceTerminating (repeating does not help),
-            QuotaExceeded or Forbidden (both may heal: repeat with backoff until the deadline).
+        reason: InvalidJobTemplate or Deleted (repeating does not help), or Forbidden (it may heal:
+            repeat with backoff until the deadline).
         message: the API server's; of an invalid template with the fields of the Schedule.
     """
 
@@ -248,7 +248,7 @@ class JobRefused:
 
     @property
     def may_heal(self) -> bool:
-        return self.reason in (Reason.QUOTA_EXCEEDED, Reason.FORBIDDEN)
+        return self.reason is Reason.FORBIDDEN
 
 
 CreateResult = Created | AlreadyOurs | NameConflict | JobRefused
@@ -350,14 +350,9 @@ def _refusal_reason(error: errors.Invalid | errors.Forbidden | errors.NotFound) 
     if isinstance(error, errors.Invalid):
         return Reason.INVALID_JOB_TEMPLATE
     if isinstance(error, errors.NotFound):
-        return Reason.NAMESPACE_TERMINATING  # a POST that finds nothing: the namespace is gone
-    match error.cause:
-        case errors.ForbiddenCause.QUOTA:
-            return Reason.QUOTA_EXCEEDED
-        case errors.ForbiddenCause.NAMESPACE_TERMINATING:
-            return Reason.NAMESPACE_TERMINATING
-        case errors.ForbiddenCause.RIGHTS | errors.ForbiddenCause.ADMISSION:
-            return Reason.FORBIDDEN
+        return Reason.DELETED  # a POST that finds nothing: the namespace is gone
+    is_terminating = error.cause is errors.ForbiddenCause.NAMESPACE_TERMINATING
+    return Reason.DELETED if is_terminating else Reason.FORBIDDEN
 
 
 # -- checking a template ----------------------------------------------------------------------

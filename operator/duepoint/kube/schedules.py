@@ -175,7 +175,7 @@ def _trigger(read: model.TriggerFields, created_us: int) -> manualruns.Trigger:
             f"has {len(payload)} bytes of JSON; at most {manualruns.PAYLOAD_LIMIT_BYTES} are "
             "handed on, so put a reference to larger data in it"
         )
-        raise _invalid(Reason.PAYLOAD_TOO_LARGE, "spec.trigger.payload", message)
+        raise _invalid(Reason.INVALID_SPEC, "spec.trigger.payload", message)
     return manualruns.Trigger(
         slot_us=slot_us, payload=payload, concurrency=read.concurrency_policy or ""
     )
@@ -203,7 +203,7 @@ def _instant_us(text: str, path: str) -> int:
         raise _invalid(Reason.INVALID_SPEC, path, f"{text!r} is no RFC 3339 time") from error
     if not manualruns.is_storable(instant_us):
         message = f"{text} is not between 1970 and 2112; write a time in between"
-        raise _invalid(Reason.OUT_OF_RANGE, path, message)
+        raise _invalid(Reason.INVALID_SPEC, path, message)
     return instant_us
 
 

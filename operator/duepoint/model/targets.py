@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -26,6 +27,8 @@ from duepoint.model.vocabulary import (
 from duepoint.model.webhook import SecretRefFields
 
 PAYLOAD_BYTES: Final = 64 * 1024
+#: The most entries that a stream in Duepoint's own Redis keeps.
+OWN_STREAM_LENGTH: Final = 1_000_000
 _TOPIC: Final = r"^[A-Za-z0-9._-]+$"
 
 
@@ -52,6 +55,11 @@ class DstFields(Fields):
     ] = None
 
 
+def _is_kept(stream: Mapping[str, Any]) -> bool:
+    is_own = "connectionSecretRef" not in stream
+    return not is_own or (stream.get("maxLength") or 0) <= OWN_STREAM_LENGTH
+
+
 class StreamFields(Fields):
     """Target: an entry appended (XADD) to a Redis stream for each slot."""
 
@@ -70,8 +78,8 @@ class StreamFields(Fields):
         Int64 | None,
         within(1),
         "Older entries beyond about this many are trimmed away. unset = never trimmed in another "
-        "Redis; in Duepoint's own one as many as the installation says (10000 by default), which "
-        "also bounds how many may be asked for and how many bytes a stream takes.",
+        "Redis; 10000 in Duepoint's own one, which keeps at most 1000000, and of a namespace's "
+        "streams as many bytes as the installation says.",
     ] = None
     connection_secret_ref: Annotated[
         SecretRefFields | None,
@@ -80,6 +88,17 @@ class StreamFields(Fields):
         "Duepoint's own Redis, where the installation has streams there; where it has none, name "
         "another one here.",
     ] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=f"!has(self.maxLength) || has(self.connectionSecretRef)"
+            f" || self.maxLength <= {OWN_STREAM_LENGTH}",
+            message=f"write {OWN_STREAM_LENGTH} or less, the most that Duepoint's own Redis keeps "
+            "of a stream, or name another Redis in connectionSecretRef",
+            holds=_is_kept,
+            path="maxLength",
+        ),
+    )
 
 
 class KafkaFields(Fields):

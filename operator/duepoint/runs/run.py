@@ -70,7 +70,7 @@ STARTED = ENDED | {RunState.RUNNING}
 
 
 #: Reasons of a run that goes on without any trouble.
-_UNDER_WAY = frozenset({"", Reason.RUNNING.value, Reason.CREATED.value})
+_UNDER_WAY = frozenset({"", Reason.RUNNING.value})
 
 
 def is_retry(reason: str, *, has_job: bool) -> bool:

@@ -32,7 +32,7 @@ Running = Mapping[Key, str]
 REMEMBERED = 32
 
 #: The Schedule's author wants these slots missed.
-_BY_POLICY = (Reason.CATCH_UP_POLICY, Reason.CATCH_UP_LIMIT)
+_BY_POLICY = Reason.CATCH_UP_POLICY
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
 
@@ -292,7 +292,7 @@ def _retried(known: FailingRun | None, event: RunEvent) -> FailingRun | None:
     is_put_off = event.is_retrying or event.state is RunState.PENDING
     # A receiver that is busy with other runs of ours has not failed this one.
     is_failing = event.attempts >= _FAILED_ATTEMPTS and event.reason != Reason.RECEIVER_BUSY
-    is_bound_to_fail = event.state is RunState.RUNNING and event.reason == Reason.JOB_FAILED
+    is_bound_to_fail = event.state is RunState.RUNNING and event.reason == Reason.RUN_FAILED
     if (is_put_off and is_failing) or is_bound_to_fail:
         if known is not None and known.at_us > event.at_us:
             return known
@@ -428,7 +428,7 @@ def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
         is_later = known is not None and event.slot_us > known.slot_us and event.is_regular
         return replace(summary, missed=None) if is_later else summary
     # Many retried slots are buried with the same reason as a policy has, and with a message.
-    is_wanted = event.reason in _BY_POLICY and not event.message
+    is_wanted = event.reason == _BY_POLICY and not event.message
     if event.state is not RunState.MISSED or is_wanted or not event.count:  # 0: no slot is left
         return summary
     last_us = 0 if event.run_uid else summary.last_slot_us

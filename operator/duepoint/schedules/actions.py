@@ -181,6 +181,20 @@ class StreamAction(
     connection: str | None = None
 
 
+#: Entries that a stream in Duepoint's own Redis keeps where its Schedule does not say. Bytes bound
+#: a namespace's streams as well, and are what an installation sets.
+OWN_STREAM_LENGTH = 10_000
+NO_OWN_STREAMS = (
+    "this installation has no streams in Duepoint's own Redis; name another Redis in"
+    " connectionSecretRef, or write kafka or webhook instead"
+)
+
+
+def own_stream(target: Target) -> StreamAction | None:
+    """The target, where it is a stream in Duepoint's own Redis."""
+    return target if isinstance(target, StreamAction) and target.connection is None else None
+
+
 class KafkaAction(msgspec.Struct, frozen=True, kw_only=True, tag="kafka", tag_field="kind"):
     """Produce a record; ``connection`` is the name of the Secret that leads to the brokers."""
 

@@ -14,86 +14,49 @@ from typing import Any
 
 
 class Reason(enum.StrEnum):
-    """Every reason that a user may meet."""
+    """Every reason that a user may meet: a word for each thing to do."""
 
-    # Ready
+    # the object is in force
     ARMED = "Armed"
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
     BY_HAND = "ByHand"
-    # Reconciling
+    # it waits
+    PENDING = "Pending"
     QUEUE_UNAVAILABLE = "QueueUnavailable"
     API_UNAVAILABLE = "ApiUnavailable"
-    MISSING_SECRET = "MissingSecret"  # noqa: S105 - a reason, not a secret
-    SECRET_FORBIDDEN = "SecretForbidden"  # noqa: S105 - a reason, not a secret
-    SECRETS_PENDING = "SecretsPending"
-    TARGET_UNAVAILABLE = "TargetUnavailable"
-    DRY_RUN_PENDING = "DryRunPending"
-    INTERNAL_ERROR = "InternalError"
-    # Reconciling, of a ScheduleRun
-    RUNNING = "Running"
-    RETRYING = "Retrying"
+    SECRET_UNAVAILABLE = "SecretUnavailable"  # noqa: S105 - a reason, not a secret
     SCHEDULE_NOT_FOUND = "ScheduleNotFound"
-    SCHEDULE_NOT_READY = "ScheduleNotReady"
-    # Reconciling, and more, of a ScheduleSet
-    ROWS_PENDING = "RowsPending"
-    ROWS_INVALID = "RowsInvalid"
-    CONFIG_MAP_MISSING = "ConfigMapMissing"
-    FORMER_SET = "FormerSet"
-    MEMBERS_LOST = "MembersLost"
-    DELETING = "Deleting"
-    # Stalled
-    INVALID_SCHEDULE = "InvalidSchedule"
-    NEVER_FIRES = "NeverFires"
-    OUT_OF_RANGE = "OutOfRange"
-    UNKNOWN_TIME_ZONE = "UnknownTimeZone"
-    INVALID_JOB_TEMPLATE = "InvalidJobTemplate"
-    INVALID_WEBHOOK = "InvalidWebhook"
-    PAYLOAD_TOO_LARGE = "PayloadTooLarge"
-    UNSUPPORTED = "Unsupported"
-    OWN_STREAMS_OFF = "OwnStreamsOff"
-    TOO_MANY_STREAMS = "TooManyStreams"
-    # Stalled, of a ScheduleRun
+    INTERNAL_ERROR = "InternalError"
+    # it is refused, by us, by this installation or by the API server
     INVALID_SPEC = "InvalidSpec"
-    TOO_MANY_SLOTS = "TooManySlots"
-    RUN_FAILED = "RunFailed"
-    SCHEDULE_DELETED = "ScheduleDeleted"
-    # waiting, of a slot of a ScheduleRun
-    CONCURRENCY_QUEUED = "ConcurrencyQueued"
-    # Skipped
-    CONCURRENCY_FORBIDDEN = "ConcurrencyForbidden"
+    INVALID_JOB_TEMPLATE = "InvalidJobTemplate"
+    TARGET_UNAVAILABLE = "TargetUnavailable"
+    FORBIDDEN = "Forbidden"
+    NAME_CONFLICT = "NameConflict"
+    PODS_REFUSED = "PodsRefused"
+    OTHER_INSTALL = "OtherInstall"
+    # of a set
+    ROWS_INVALID = "RowsInvalid"
+    MEMBERS_LOST = "MembersLost"
+    DELETED = "Deleted"
+    # of slots that do not run
+    CONCURRENCY_LIMIT = "ConcurrencyLimit"
     QUEUE_FULL = "QueueFull"
     REPLACED = "Replaced"
-    MAX_RUNS = "MaxRuns"
     ENDPOINT_GONE = "EndpointGone"
-    # Missed
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     CATCH_UP_POLICY = "CatchUpPolicy"
-    CATCH_UP_LIMIT = "CatchUpLimit"
-    QUOTA_EXCEEDED = "QuotaExceeded"
-    FORBIDDEN = "Forbidden"
-    NAMESPACE_TERMINATING = "NamespaceTerminating"
-    NAME_CONFLICT = "NameConflict"
-    # Pending
-    # Superseded
-    STALE_VERSION = "StaleVersion"
-    DELETED = "Deleted"
-    RELEASED = "Released"
-    # outcomes of a run
+    # of runs
+    RUNNING = "Running"
+    RETRYING = "Retrying"
     SUCCEEDED = "Succeeded"
-    CREATED = "Created"
+    RUN_FAILED = "RunFailed"
     REJECTED = "Rejected"
-    JOB_FAILED = "JobFailed"
     BLOCKED_ADDRESS = "BlockedAddress"
     NETWORK = "Network"
-    TIMEOUT = "Timeout"
     CIRCUIT_OPEN = "CircuitOpen"
     RECEIVER_BUSY = "ReceiverBusy"
-    WRONG_TYPE = "WrongType"
-    PODS_REFUSED = "PodsRefused"
-    # of an installation
-    OTHER_INSTALL = "OtherInstall"
-    POISON = "Poison"
 
 
 #: Of a Schedule that is Ready and has no next slot.

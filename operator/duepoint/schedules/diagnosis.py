@@ -62,7 +62,7 @@ _TROUBLES = (
     ConditionType.FAILING,
 )
 #: A generation that waits for these is in force soon, without anybody's help.
-_PASSING = frozenset({Reason.SECRETS_PENDING, Reason.QUEUE_UNAVAILABLE, Reason.API_UNAVAILABLE})
+_PASSING = frozenset({Reason.PENDING, Reason.QUEUE_UNAVAILABLE, Reason.API_UNAVAILABLE})
 
 
 class Shown(msgspec.Struct, frozen=True, rename="camel"):
@@ -144,62 +144,54 @@ _OPERATORS = "only the people who run Duepoint can repair this; tell them this l
 _SLOTS_RUN = "nothing else: deliveries continue by themselves"
 
 _ADVICE: dict[str, tuple[str, ...]] = {
-    # Ready
+    # the object is in force
     Reason.ARMED: ("nothing",),
     Reason.SUSPENDED: ("kubectl duepoint resume {name} -n {ns}", _RUN_IT_NOW),
     Reason.COMPLETED: ("give it a new time, a later endTime or a higher maxRuns, or delete it",),
     Reason.BY_HAND: ("run it: kubectl duepoint trigger {name} -n {ns}",),
-    # Reconciling
+    # it waits
+    Reason.PENDING: ("wait ten seconds; if it lasts, no worker runs: " + _OPERATORS,),
     Reason.QUEUE_UNAVAILABLE: (_OPERATORS, "duepoint doctor, with their rights, names the server"),
     Reason.API_UNAVAILABLE: ("wait a minute; if it lasts, tell the people who run the cluster",),
-    Reason.DRY_RUN_PENDING: (
-        "do what the message says: free the quota, or allow the Job; it is asked again by itself",
-    ),
-    Reason.INTERNAL_ERROR: ("report it with this message to the people who run Duepoint",),
-    Reason.TARGET_UNAVAILABLE: (
+    Reason.SECRET_UNAVAILABLE: (
         (
-            "this installation cannot send to such a target; ask for an image that has the extra"
-            " kafka, or use webhook or stream"
+            "create or correct what the message names, or run the command in it, or have an admin"
+            " of {ns} do so; it is looked at again every 30 s"
         ),
     ),
-    Reason.SECRETS_PENDING: ("wait ten seconds; if it lasts, no worker runs: " + _OPERATORS,),
-    Reason.MISSING_SECRET: (
-        "create or correct what the message names; it is looked at again every 30 s",
+    Reason.INTERNAL_ERROR: (
+        "report it with this message and the worker's log to the people who run Duepoint",
     ),
-    Reason.SECRET_FORBIDDEN: (
-        (
-            "run the command named above, or have an admin of {ns} run it; it is looked at again"
-            " every 30 s"
-        ),
+    # it is refused
+    Reason.INVALID_SPEC: (
+        "write what the message says, and apply it; duepoint validate FILE tells most of it before",
     ),
-    # Stalled
-    Reason.INVALID_SCHEDULE: ("write what the message says, and apply it",),
-    Reason.NEVER_FIRES: ("write a date that comes; duepoint next EXPRESSION shows what it means",),
-    Reason.OUT_OF_RANGE: ("write what the message says, and apply it",),
-    Reason.UNKNOWN_TIME_ZONE: ("write an IANA name such as Europe/Rome in spec.timeZone",),
     Reason.INVALID_JOB_TEMPLATE: (
         (
             "correct the field below spec.jobTemplate that the message names; duepoint validate"
             " FILE finds most of them before"
         ),
     ),
-    Reason.INVALID_WEBHOOK: ("write what the message says, and apply it",),
-    Reason.PAYLOAD_TOO_LARGE: ("put a reference to the data in spec.payload, not the data",),
-    Reason.OWN_STREAMS_OFF: (
-        "name another Redis in spec.stream.connectionSecretRef, or use kafka or webhook",
+    Reason.TARGET_UNAVAILABLE: (
+        (
+            "choose another target, stream or connectionSecretRef as the message says, or ask for"
+            " an image that has the extra kafka"
+        ),
     ),
-    Reason.TOO_MANY_STREAMS: ("write the name of a stream that {ns} has, or delete an unused one",),
-    Reason.UNSUPPORTED: (_OPERATORS + ": a worker is older than what wrote this slot",),
-    # a run that goes on
-    Reason.RUNNING: ("wait; spec.webhook.timeoutSeconds bounds a request",),
-    Reason.CREATED: ("wait, or look into it: kubectl duepoint logs {name} -n {ns} -f",),
+    Reason.FORBIDDEN: (
+        (
+            "do what the message says: a quota (kubectl describe quota -n {ns}), rights, Pod"
+            " Security or an admission webhook refused the object; it is tried again by itself"
+        ),
+        _RUN_IT_NOW,
+    ),
+    Reason.NAME_CONFLICT: ("do what the message says about the Job that has the slot's name",),
     Reason.PODS_REFUSED: (
         "do what the message says about the Pod; the Job then continues by itself, or delete it",
     ),
-    Reason.CONCURRENCY_QUEUED: ("wait for the former run, or look at it in status.active",),
-    Reason.RECEIVER_BUSY: ("find out why the receiver answers slowly; no attempt is used up",),
-    # Skipped
-    Reason.CONCURRENCY_FORBIDDEN: (
+    Reason.DELETED: ("nothing, if that was intended", _RUN_IT_NOW),
+    # slots that do not run
+    Reason.CONCURRENCY_LIMIT: (
         (
             "shorten the runs, raise maxConcurrency, or write concurrencyPolicy: Queue; a run that"
             " hangs: kubectl delete job NAME -n {ns}"
@@ -208,12 +200,10 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     ),
     Reason.QUEUE_FULL: ("raise queueLimit or maxConcurrency, or shorten the runs", _RUN_IT_NOW),
     Reason.REPLACED: ("nothing: a newer slot took its place, as concurrencyPolicy: Replace says",),
-    Reason.MAX_RUNS: ("raise spec.maxRuns",),
     Reason.ENDPOINT_GONE: (
         "correct the URL of the receiver, which answered 410; each edit of the Schedule counts",
         _RUN_IT_NOW,
     ),
-    # Missed
     Reason.DEADLINE_EXCEEDED: (
         (
             "find out what delayed it (the slots before it say); write a longer"
@@ -222,22 +212,21 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         _RUN_IT_NOW,
     ),
     Reason.CATCH_UP_POLICY: (
-        "nothing: of several late slots catchUpPolicy runs the newest; write All to run each",
+        (
+            "nothing: of several late slots catchUpPolicy Latest runs the newest, and All as many"
+            " as catchUpLimit; write All or a higher limit to run more"
+        ),
         "run them again: kubectl duepoint backfill {name} -n {ns} --from TIME --to TIME",
     ),
-    Reason.CATCH_UP_LIMIT: ("raise spec.catchUpLimit", _RUN_IT_NOW),
-    Reason.QUOTA_EXCEEDED: ("free or raise the quota: kubectl describe quota -n {ns}", _RUN_IT_NOW),
-    Reason.FORBIDDEN: (
-        "read the message: rights, Pod Security or an admission webhook refused the object",
-        _RUN_IT_NOW,
+    # runs
+    Reason.RUNNING: (
+        (
+            "wait; spec.webhook.timeoutSeconds bounds a request, and kubectl duepoint logs {name}"
+            " -n {ns} -f shows a Job's log"
+        ),
     ),
-    Reason.NAMESPACE_TERMINATING: ("nothing: the namespace is being deleted",),
-    Reason.NAME_CONFLICT: ("do what the message says about the Job that has the slot's name",),
-    # outcomes
     Reason.SUCCEEDED: ("nothing",),
-    Reason.JOB_FAILED: ("kubectl duepoint logs {name} -n {ns}", _RUN_IT_NOW),
-    Reason.DELETED: ("nothing, if that was intended", _RUN_IT_NOW),
-    Reason.RELEASED: ("nothing, if that was intended", _RUN_IT_NOW),
+    Reason.RUN_FAILED: ("kubectl duepoint logs {name} -n {ns}", _RUN_IT_NOW),
     Reason.REJECTED: (
         (
             "look at the receiver's log for the status code in the message; duepoint webhook test"
@@ -250,19 +239,13 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     ),
     Reason.NETWORK: (
         (
-            "check the receiver's name, port, TLS and NetworkPolicies: is it running, and reachable"
-            " from Duepoint's workers?"
-        ),
-    ),
-    Reason.TIMEOUT: (
-        (
             "no answer: let the receiver answer first and work later, or raise timeoutSeconds; no"
-            " connection: check its port, whether it speaks TLS, and NetworkPolicies"
+            " connection: check its name and port, TLS and NetworkPolicies: is it running, and"
+            " reachable from Duepoint's workers?"
         ),
     ),
     Reason.CIRCUIT_OPEN: ("repair the receiver; the message has its last failure", _SLOTS_RUN),
-    Reason.WRONG_TYPE: ("choose another spec.stream.name: that key holds something else",),
-    Reason.POISON: ("report it with the worker's log to the people who run Duepoint",),
+    Reason.RECEIVER_BUSY: ("find out why the receiver answers slowly; no attempt is used up",),
     # causes that follow from several facts
     NO_OPERATOR: (_OPERATORS + ": the operator's Lease is not renewed",),
     NO_WORKER: (_OPERATORS + ": no worker lives, so nothing starts",),

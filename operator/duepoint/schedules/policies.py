@@ -121,7 +121,7 @@ def refusal(slots: Slots, policy: rules.Policy, *, slot_us: int, now_us: int) ->
     newer = 0 if newest_us is None else slots.count(slot_us, newest_us)
     match policy.catch_up:
         case "All" if newer >= policy.catch_up_limit:
-            return Reason.CATCH_UP_LIMIT
+            return Reason.CATCH_UP_POLICY
         case "Latest" if newer:
             return Reason.CATCH_UP_POLICY
         case "None" if now_us - due_us > ON_TIME_US or newer >= _MOST_ON_TIME:
@@ -179,7 +179,7 @@ class _Overdue:
         over_deadline_us = min(self._deadline_edge_us, oldest_run_us)
         groups = (
             (Reason.DEADLINE_EXCEEDED, too_old, over_deadline_us),
-            (self._reason_not_chosen, total - len(chosen) - too_old, oldest_run_us),
+            (Reason.CATCH_UP_POLICY, total - len(chosen) - too_old, oldest_run_us),
         )
         return tuple(
             Missed(
@@ -200,12 +200,6 @@ class _Overdue:
                 return self.policy.catch_up_limit
             case _:
                 return _MOST_ON_TIME
-
-    @property
-    def _reason_not_chosen(self) -> Reason:
-        if self.policy.catch_up == "All":
-            return Reason.CATCH_UP_LIMIT
-        return Reason.CATCH_UP_POLICY
 
     @property
     def _deadline_edge_us(self) -> int:

@@ -191,7 +191,7 @@ def _zone_data(zone: str | None) -> str:
 def _reachable(instant_us: int | None, path: str, findings: SpecFindings) -> int | None:
     """The instant, when the queue has slots after it; a far end does no harm."""
     if instant_us is not None and instant_us > LAST_US:
-        findings.add(Reason.OUT_OF_RANGE, path, "lies beyond the year 2112; write a nearer time")
+        findings.add(Reason.INVALID_SPEC, path, "lies beyond the year 2112; write a nearer time")
     return instant_us
 
 
@@ -205,9 +205,9 @@ def _check_slots(
         try:
             slots.check(text, rule, identity=identity, created_us=created_us)
         except errors.InvalidExpression as error:
-            if error.reason == Reason.UNKNOWN_TIME_ZONE:
+            if error.field == "timeZone":
                 path = "spec.timeZone"
-            findings.add(Reason(error.reason), path, str(error))
+            findings.add(Reason.INVALID_SPEC, path, str(error))
             if path == "spec.timeZone":
                 return
 

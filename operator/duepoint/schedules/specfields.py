@@ -233,7 +233,7 @@ FieldsT = TypeVar("FieldsT", bound=vocabulary.Fields)
 
 #: Reasons of errors in a part of the spec; any other has ``INVALID_SCHEDULE``.
 _REASONS = {
-    "spec.webhook": Reason.INVALID_WEBHOOK,
+    "spec.webhook": Reason.INVALID_SPEC,
     "spec.jobTemplate": Reason.INVALID_JOB_TEMPLATE,
 }
 
@@ -271,7 +271,7 @@ class SpecFindings:
         """Report what the model has against the fields."""
         for where, message in checks.problems(fields, path):
             part = ".".join(re.split(r"[.\[]", where)[:2])
-            reason = _REASONS.get(part, Reason.INVALID_SCHEDULE)
+            reason = _REASONS.get(part, Reason.INVALID_SPEC)
             self.errors.append(errors.FieldError(reason=reason, path=where, message=message))
 
     def of(self, reason: Reason) -> Report:
@@ -283,7 +283,7 @@ class SpecFindings:
         try:
             return make()
         except ValueError as error:
-            self.add(Reason.INVALID_SCHEDULE, path, str(error))
+            self.add(Reason.INVALID_SPEC, path, str(error))
             return otherwise
 
 
@@ -305,7 +305,7 @@ def decode(decoder: msgspec.json.Decoder[FieldsT], raw: bytes) -> FieldsT:
 
 def _wrong(path: str, message: str) -> errors.InvalidSpec:
     return errors.InvalidSpec(
-        (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=message),)
+        (errors.FieldError(reason=Reason.INVALID_SPEC, path=path, message=message),)
     )
 
 
@@ -341,7 +341,7 @@ def payload(text: msgspec.Raw, limit_bytes: int, findings: SpecFindings) -> msgs
     given = text if vocabulary.is_given(text) else actions.NO_PAYLOAD
     if len(given) > limit_bytes:
         findings.add(
-            Reason.PAYLOAD_TOO_LARGE,
+            Reason.INVALID_SPEC,
             "spec.payload",
             f"has {len(given)} bytes; at most {limit_bytes} are handed on, so put a "
             "reference to larger data in it",
@@ -354,7 +354,7 @@ def target(fields: TargetFields, findings: SpecFindings) -> actions.Target | Non
     if vocabulary.is_given(fields.job_template):
         return job(fields.job_template, findings.of(Reason.INVALID_JOB_TEMPLATE))
     if fields.webhook is not None:
-        return webhook(fields.webhook, findings.of(Reason.INVALID_WEBHOOK))
+        return webhook(fields.webhook, findings.of(Reason.INVALID_SPEC))
     if fields.kafka is not None:
         return kafka(fields.kafka)
     return None if fields.stream is None else stream(fields.stream)

@@ -107,7 +107,7 @@ def of_service(service: actions.ServiceRef, found: services.ServiceResolved) -> 
 
 
 def _invalid(message: str) -> target.Trouble:
-    return target.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
+    return target.Trouble(reason=Reason.INVALID_SPEC, message=message, final=True)
 
 
 class ServiceCache:

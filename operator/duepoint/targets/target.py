@@ -257,7 +257,7 @@ def after_us(error: Exception) -> int | None:
 def not_started() -> outcome.Retry:
     """The answer where the claim ran out before anything was sent."""
     return outcome.Retry(
-        reason=Reason.TIMEOUT,
+        reason=Reason.NETWORK,
         message="the worker had no time left to begin this attempt; it is tried again",
         started=False,
         counted=False,

@@ -89,7 +89,7 @@ def policy_of(attempt: Attempt) -> str:
 def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Settlement:
     """What the settlement is to say of a slot that does not start."""
     if isinstance(verdict, Waits):
-        reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
+        reason, made = Reason.CONCURRENCY_LIMIT, attempt.number - 1
         waits = endings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
         return waits or Settlement()
     is_run = verdict.state in ENDED
@@ -452,7 +452,7 @@ class _Question:
         active = "a former run is" if most == 1 else f"{most} former runs are"
         match verdict:
             case Verdict.FORBIDDEN:
-                reason, message = Reason.CONCURRENCY_FORBIDDEN, f"{active} active"
+                reason, message = Reason.CONCURRENCY_LIMIT, f"{active} active"
             case Verdict.FULL:
                 reason = Reason.QUEUE_FULL
                 message = f"more than {policy.queue_limit} waited while {active} active"

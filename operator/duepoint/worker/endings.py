@@ -79,7 +79,7 @@ def unrecognised(member: bytes, score: float) -> messages.DeadLetter:
     return messages.DeadLetter(
         member=member,
         entry={
-            "reason": Reason.UNSUPPORTED,
+            "reason": Reason.INTERNAL_ERROR,
             "message": "the member is of no known format",
             "member": member.hex(),
             "score": repr(score),
@@ -94,7 +94,7 @@ def undefined(point: DuePoint) -> messages.DeadLetter:
             "schedule_id": point.schedule_id.hex(),
             "slot_us": str(point.slot_us),
             "kind": point.kind.name,
-            "reason": Reason.UNSUPPORTED,
+            "reason": Reason.INTERNAL_ERROR,
             "message": "the definition of its schedule cannot be read by this version",
         },
     )
@@ -261,7 +261,7 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Settlement:
     event = _event(
         tried,
         RunState.RUNNING if running else RunState.SUCCEEDED,
-        Reason.CREATED if running else Reason.SUCCEEDED,
+        Reason.RUNNING if running else Reason.SUCCEEDED,
         delivered.message,
         finished_us=0 if running else delivered.accepted_us,
         job_name=delivered.job_name,

@@ -268,7 +268,7 @@ class Handover:
 
 def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejected:
     if isinstance(error, queue_errors.WrongType):
-        return outcomes.Rejected(reason=Reason.WRONG_TYPE, message=str(error))
+        return outcomes.Rejected(reason=Reason.TARGET_UNAVAILABLE, message=str(error))
     message, after_us = str(error), targets.after_us(error)
     return outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message, after_us=after_us)
 

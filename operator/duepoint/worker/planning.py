@@ -58,7 +58,7 @@ def plan(
             except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
                 made.unplanned.append((point, trouble))
                 if claim.reclaimed >= messages.POISON_RECLAIMS:
-                    made.settlement.bury(one.letter(Reason.POISON, repr(trouble)))
+                    made.settlement.bury(one.letter(Reason.INTERNAL_ERROR, repr(trouble)))
             else:
                 made.add(one.made)
         elif point.schedule_id in unreadable:
@@ -106,8 +106,8 @@ class _PointPlan:
             self._bury()
         elif point.member in claim.unreadable:
             message = "the record of its attempts cannot be read"
-            self._settlement.bury(self.letter(Reason.UNSUPPORTED, message))
-            self._give_up(Reason.UNSUPPORTED, message)
+            self._settlement.bury(self.letter(Reason.INTERNAL_ERROR, message))
+            self._give_up(Reason.INTERNAL_ERROR, message)
         elif self._is_superseded():
             self._supersede()
         elif self._known.is_paused:
@@ -155,7 +155,7 @@ class _PointPlan:
         self._add_event(
             skipped.newest_us,
             RunState.SKIPPED,
-            Reason.MAX_RUNS,
+            Reason.COMPLETED,
             message="every run that spec.maxRuns allows has started or is being started",
             count=skipped.count,
             settled_us=skipped.newest_us,
@@ -180,7 +180,7 @@ class _PointPlan:
             message = "it had not started when its Schedule was suspended"
             self._add_event(point.slot_us, RunState.SKIPPED, Reason.SUSPENDED, message=message)
         else:
-            self._add_event(point.slot_us, RunState.SUPERSEDED, Reason.STALE_VERSION)
+            self._add_event(point.slot_us, RunState.SUPERSEDED, Reason.REPLACED)
 
     def _put_back(self) -> None:
         """The member's set does not fire now: the point waits unclaimed until it does again."""
@@ -209,8 +209,8 @@ class _PointPlan:
         """Give up on a slot that no worker survives; its schedule goes on with the next one."""
         point = self._point
         reason = f"claimed alone {self._claim.alone} times and never settled"
-        letter = self.letter(Reason.POISON, reason)
-        self._give_up(Reason.POISON, reason)
+        letter = self.letter(Reason.INTERNAL_ERROR, reason)
+        self._give_up(Reason.INTERNAL_ERROR, reason)
         if point.kind is PointKind.CHAIN:
             self._settlement.bury(dataclasses.replace(letter, member=b""))
             self._settlement.move(point.member, self._timeline.next_after(point.slot_us))

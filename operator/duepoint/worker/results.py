@@ -22,7 +22,7 @@ from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules import actions, ownstreams, points
+from duepoint.schedules import actions, points
 from duepoint.targets import target as targets
 from duepoint.tracing import spans
 from duepoint.worker import endings
@@ -269,7 +269,7 @@ class AttemptTraces:
             is_over: no further attempt follows.
         """
         trace = self._trace(firing)
-        if not trace.is_sampled or ownstreams.own(firing.action.target) is not None:
+        if not trace.is_sampled or actions.own_stream(firing.action.target) is not None:
             return
         attributes = {**_slot_attributes(firing), **_answer_attributes(answer)}
         error = _error(answer)

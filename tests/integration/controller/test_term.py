@@ -112,7 +112,7 @@ async def test_an_object_nested_without_end_is_stalled_and_hides_no_other(
         await installation.user.request("POST", path, body.encode())
         await installation.create("after")
         await installation.until_ready(1, "after")
-        told = await installation.until_told("InvalidSchedule")
+        told = await installation.until_told("InvalidSpec")
         assert told["regarding"]["name"] == "deep"
         assert "spec.payload: is nested deeper than 100 levels" in told["note"]
     async with installation.leading():  # found by the list, too

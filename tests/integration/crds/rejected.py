@@ -258,6 +258,11 @@ TARGETS = [
         stream={"name": "ticks", "maxLength": 0},
     ),
     _spec(
+        "spec.stream.maxLength",
+        "write 1000000 or less",
+        stream={"name": "ticks", "maxLength": 1_000_001},
+    ),
+    _spec(
         "",
         'unknown field "spec.stream.connectionSecretRef.namespace"',
         stream={"name": "ticks", "connectionSecretRef": {"name": "redis", "namespace": "other"}},

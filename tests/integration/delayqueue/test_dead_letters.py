@@ -160,7 +160,7 @@ async def test_letters_are_chosen_by_what_they_say(scene):
     assert {row["schedule"] for row in await scene.rows("purge", "--dry-run", "-n", "default")} == {
         "a", "b",
     }  # fmt: skip
-    assert await scene.rows("purge", "--dry-run", "--reason", "Poison") == []
+    assert await scene.rows("purge", "--dry-run", "--reason", "InternalError") == []
     assert await scene.rows("purge", "--dry-run", "--older-than", "1h") == []
     assert len(await scene.rows("purge", "--dry-run", "--older-than", "0s")) == 3
     (row,) = await scene.rows("purge", "-n", "other", "-s", "c", "--reason", "Network", "--yes")

@@ -23,7 +23,7 @@ from duepoint.controller.schedulesets import schedulesets
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire.servers import Servers
-from duepoint.schedules import definition, ownstreams, points
+from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, serverclient
 from tests.support.terms import a_term
@@ -174,7 +174,7 @@ class Scene:
     def a_partitioner(self, queue: delayqueue.DelayQueue) -> partitioner.Partitioner:
         term = a_term(SystemClock(), queue=queue, epoch=messages.Epoch(self.epoch))
         sets = schedulesets.ScheduleSets(
-            term, dry_runs=dryruns.DryRuns(term.api), own_streams=ownstreams.USUAL
+            term, dry_runs=dryruns.DryRuns(term.api), has_own_streams=True
         )
         made = partitioner.Partitioner(term, count_sets=sets.count_all)
         made.notice_seconds = 0.1

@@ -140,7 +140,7 @@ async def test_an_advertised_broker_gets_the_login_with_the_owners_word_only(api
         given = await target.fire(firings.a_firing(ACTION, seconds_left=6.0))
     assert isinstance(given, outcome.Retry), given
     assert relay.connections, given
-    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert given.reason is Reason.SECRET_UNAVAILABLE
     assert "a server that it names is not allowed" in given.message
     assert "127.0.0.1" not in given.message
     await target.close()
@@ -161,7 +161,7 @@ async def test_a_connection_goes_nowhere_without_its_owners_word(api, target, se
         await put(api, send_to=send_to, bootstrap__servers=servers, password="canary")
         checked = await target.check(a_firing())
         given = await target.fire(firings.a_firing(ACTION, seconds_left=2.0))
-    assert (checked.reason, given.reason) == (Reason.SECRET_FORBIDDEN,) * 2
+    assert (checked.reason, given.reason) == (Reason.SECRET_UNAVAILABLE,) * 2
     assert "kubectl annotate" in given.message
     assert "canary" not in given.message
     assert called == []
@@ -183,7 +183,7 @@ async def test_a_connection_goes_nowhere_without_its_owners_word(api, target, se
 async def test_a_secret_that_holds_no_connection_says_what_to_write(api, target, values, told):
     await put(api, **values)
     found = await target.check(a_firing())
-    assert found.reason is Reason.MISSING_SECRET
+    assert found.reason is Reason.SECRET_UNAVAILABLE
     assert told in found.message
     given = await target.fire(a_firing())
     assert isinstance(given, outcome.Retry)

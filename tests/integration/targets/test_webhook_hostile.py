@@ -35,7 +35,7 @@ async def fire(answer, *, seconds=60.0, **changes):
 async def test_a_receiver_that_hangs_costs_the_time_limit_and_is_tried_again():
     given, seconds = await fire(receiver.hang, seconds=0.3)
     assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.TIMEOUT
+    assert given.reason is Reason.NETWORK
     assert 0.25 < seconds < 30
 
 

@@ -54,5 +54,5 @@ def judged(
         run = young[-limit:]
     left_out = len(young) - len(run)
     if left_out:
-        missed["CatchUpLimit" if catch_up == "All" else "CatchUpPolicy"] += left_out
+        missed["CatchUpPolicy"] += left_out
     return [slot.slot_us for slot in run], missed

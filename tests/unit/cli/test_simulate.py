@@ -64,7 +64,7 @@ def test_after_an_outage_the_newest_slot_runs_and_the_others_are_missed(simulate
         ),
         (
             {"catchUpPolicy": "All", "catchUpLimit": 1},
-            ["01:00 Missed CatchUpLimit", "02:00 Missed CatchUpLimit", "03:00 Started"],
+            ["01:00 Missed CatchUpPolicy", "02:00 Missed CatchUpPolicy", "03:00 Started"],
         ),
         (
             {"catchUpPolicy": "None"},
@@ -96,9 +96,9 @@ def test_a_suspension_made_in_an_outage_is_seen_at_its_end_and_fires_nothing_of_
     rows = simulate("--down", window("01:00", "03:30"), "--suspend", window("02:30", "04:30"))
     assert ends(rows) == [
         "00:00 Started",
-        "01:00 Superseded StaleVersion",
-        "02:00 Superseded StaleVersion",
-        "03:00 Superseded StaleVersion",
+        "01:00 Superseded Replaced",
+        "02:00 Superseded Replaced",
+        "03:00 Superseded Replaced",
         "04:00 Skipped Suspended",
         "05:00 Started",
     ]

@@ -75,18 +75,18 @@ def a_slot(outcome, reason="", **more):
 #: What one condition beside an armed Schedule, one that keeps it from being armed, and the newest
 #: slot say; the cause is their reason.
 BESIDE = (
-    *(("Missed", "QuotaExceeded"), ("Missed", "DeadlineExceeded"), ("CircuitOpen", "CircuitOpen")),
+    *(("Missed", "Forbidden"), ("Missed", "DeadlineExceeded"), ("CircuitOpen", "CircuitOpen")),
     *(("PodsRefused", "PodsRefused"), ("NameConflict", "NameConflict")),
     ("EndpointGone", "EndpointGone"),
 )
 INSTEAD = (
-    *(("Reconciling", "SecretForbidden"), ("Reconciling", "MissingSecret")),
-    *(("Stalled", "InvalidJobTemplate"), ("Stalled", "NeverFires")),
+    ("Reconciling", "SecretUnavailable"),
+    *(("Stalled", "InvalidJobTemplate"), ("Stalled", "InvalidSpec")),
 )
 NEWEST = (
-    *(("Waiting", "QuotaExceeded"), ("Retrying", "Network"), ("Retrying", "Rejected")),
-    *(("Failed", "BlockedAddress"), ("Failed", "WrongType"), ("Failed", "JobFailed")),
-    *(("Failed", "Timeout"), ("Skipped", "QueueFull"), ("Skipped", "ConcurrencyForbidden")),
+    *(("Waiting", "Forbidden"), ("Retrying", "Network"), ("Retrying", "Rejected")),
+    *(("Failed", "BlockedAddress"), ("Failed", "TargetUnavailable"), ("Failed", "RunFailed")),
+    *(("Failed", "Network"), ("Skipped", "QueueFull"), ("Skipped", "ConcurrencyLimit")),
 )
 
 
@@ -200,7 +200,7 @@ NOW_ROWS = {
         a_schedule(status=LATE).known(lease=a_lease(due=9, lag_seconds=900.0)),
         "NotClaimed",
     ),
-    "the namespace goes": (a_schedule().known(is_deleting=True), "NamespaceTerminating"),
+    "the namespace goes": (a_schedule().known(is_deleting=True), "Deleted"),
 }
 
 
@@ -291,7 +291,7 @@ def test_since_when_is_the_oldest_of_the_slots_in_a_row_that_failed_so():
             "outcome": "Failed",
             "reason": why,
         }
-        for hour, why in (("12", "Timeout"), ("11", "Timeout"), ("10", "Network"))
+        for hour, why in (("12", "Network"), ("11", "Network"), ("10", "Rejected"))
     ]
     found = causes.now(a_schedule(status={"recentRuns": rows}), NOW).cause
-    assert (found.cause, found.since_us) == ("Timeout", at("2026-03-02 11:00:00"))
+    assert (found.cause, found.since_us) == ("Network", at("2026-03-02 11:00:00"))

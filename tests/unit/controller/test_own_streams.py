@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from duepoint.delayqueue import quotas
-from duepoint.schedules import ownstreams
 from tests.unit.controller.world import NAMESPACE, World
 
-OFF = ownstreams.OwnStreams(enabled=False)
 STREAM = {"name": "ticks"}
 
 
@@ -20,12 +18,12 @@ def stalled(world, name: str = "nightly") -> tuple[str, str]:
 
 
 async def test_where_streams_of_our_own_are_off_a_schedule_is_stalled_and_nothing_fires():
-    world = World(own_streams=OFF)
+    world = World(has_own_streams=False)
     async with world.leader():
         applied = await world.apply(stream=STREAM)
         await world.clock.advance(2)
         reason, message = stalled(world)
-        assert reason == "OwnStreamsOff"
+        assert reason == "TargetUnavailable"
         assert message.startswith("spec.stream: ")
         assert "connectionSecretRef" in message
         assert world.definition(uid_of(applied)) is None
@@ -37,9 +35,9 @@ async def test_a_stream_that_is_to_be_longer_than_allowed_is_refused_with_the_li
         applied = await world.apply(stream={"name": "ticks", "maxLength": 1_000_001})
         await world.clock.advance(2)
         reason, message = stalled(world)
-        assert reason == "OutOfRange"
-        assert message.startswith("spec.stream.maxLength: 1000001 is more")
-        assert "write 1000000 or less, or leave it out for 10000" in message
+        assert reason == "InvalidSpec"
+        assert message.startswith("spec.stream.maxLength: write 1000000 or less")
+        assert "connectionSecretRef" in message
         assert world.definition(uid_of(applied)) is None
         await world.apply(stream={"name": "ticks", "maxLength": 1_000_000})
         await world.clock.advance(2)
@@ -53,7 +51,7 @@ async def test_one_stream_too_many_is_stalled_until_another_one_is_deleted():
             await world.apply(f"s-{number}", stream={"name": f"ticks-{number}"})
             await world.clock.advance(2)
         reason, message = stalled(world, "s-2")
-        assert reason == "TooManyStreams"
+        assert reason == "TargetUnavailable"
         assert NAMESPACE in message
         assert world.ready("s-0") == world.ready("s-1") == ("True", "Armed")
         world.queue.hide(world.queue.index.keys.stream(NAMESPACE, "ticks-0"))

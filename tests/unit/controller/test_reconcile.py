@@ -9,7 +9,7 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import quotas
 from duepoint.kube import errors as kube_errors
-from duepoint.schedules import ownstreams, points
+from duepoint.schedules import points
 from tests.support.builders import at
 from tests.unit.controller.world import World
 
@@ -46,27 +46,27 @@ async def test_an_invalid_spec_is_stalled_with_every_error_and_nothing_old_runs_
 
 
 REFUSED = {
-    "InvalidSchedule": {"schedule": "nonsense"},
-    "NeverFires": {"schedule": "0 0 31 2 *"},
-    "OutOfRange": {"schedule": "@at 2113-01-01T00:00:00Z"},
-    "UnknownTimeZone": {"timeZone": "Mars/Base"},
-    "InvalidWebhook": {"webhook": {"url": "ftp://hooks.example.com/"}},
-    "PayloadTooLarge": {"payload": {"text": "x" * 70_000}},
-    "OwnStreamsOff": {"stream": {"name": "ticks"}},
-    "TooManyStreams": {"stream": {"name": "ticks"}},
+    "an expression": {"schedule": "nonsense"},
+    "a date that never comes": {"schedule": "0 0 31 2 *"},
+    "a late time": {"schedule": "@at 2113-01-01T00:00:00Z"},
+    "a zone": {"timeZone": "Mars/Base"},
+    "a URL": {"webhook": {"url": "ftp://hooks.example.com/"}},
+    "a payload": {"payload": {"text": "x" * 70_000}},
+    "no streams": {"stream": {"name": "ticks"}},
+    "too many streams": {"stream": {"name": "ticks"}},
 }
 
 
-@pytest.mark.parametrize("reason", REFUSED)
-async def test_whatever_stalls_an_armed_schedule_nothing_of_it_stays_in_the_queue(reason):
-    off = ownstreams.OwnStreams(enabled=reason != "OwnStreamsOff")
-    world = World(own_streams=off, quotas=quotas.Quotas(streams=1))
+@pytest.mark.parametrize("what", REFUSED)
+async def test_whatever_stalls_an_armed_schedule_nothing_of_it_stays_in_the_queue(what):
+    reason = "TargetUnavailable" if "stream" in REFUSED[what] else "InvalidSpec"
+    world = World(has_own_streams=what != "no streams", quotas=quotas.Quotas(streams=1))
     async with world.leader():
-        if reason == "TooManyStreams":
+        if what == "too many streams":
             await world.apply("other", stream={"name": "another"})
         uid = (await world.apply())["metadata"]["uid"]
         assert world.chain_due_us(uid) is not None
-        await world.apply(**REFUSED[reason])
+        await world.apply(**REFUSED[what])
         await world.clock.advance(2)
         assert world.condition("Stalled")["reason"] == reason
         assert world.status()["observedGeneration"] == 2
@@ -178,7 +178,7 @@ async def test_without_a_verdict_the_schedule_is_armed_and_asked_about_again(tro
     async with World().leader() as world:
         world.api.fail_next(trouble, verb="POST", resource="jobs")
         uid = (await world.apply_job())["metadata"]["uid"]
-        assert world.ready() == ("Unknown", "DryRunPending")
+        assert world.ready() == ("Unknown", "Forbidden")
         assert world.status()["observedGeneration"] == 1
         assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
         await world.clock.advance(5)

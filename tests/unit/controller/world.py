@@ -24,7 +24,6 @@ from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobbuilder, jobs, port, schedules
 from duepoint.runs import run as runs
-from duepoint.schedules import ownstreams
 from duepoint.schedules.definition import Definition
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.fakekubernetes import FakeKubernetes
@@ -46,13 +45,13 @@ class World:
         shards: int = 4,
         writes_per_second: int = 50,
         managed_by: str = "",
-        own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
+        has_own_streams: bool = True,
         quotas: quotas_.Quotas = quotas_.USUAL,
     ) -> None:
         self.clock = FakeClock()
         self.api = FakeKubernetes(now_us=self.clock.now_us)
         self.queue = VirtualQueue(self.clock, quotas=quotas)
-        self.own_streams = own_streams
+        self.has_own_streams = has_own_streams
         self.health = services.Health()
         self.shards = shards
         self.writes_per_second = writes_per_second
@@ -80,7 +79,7 @@ class World:
             self.term,
             layout=layout,
             dry_runs=dryruns.DryRuns(self.api),
-            own_streams=self.own_streams,
+            has_own_streams=self.has_own_streams,
             others=self.others,
         )
         self.resync.listed.set()  # statuses are written from the beginning

@@ -89,7 +89,7 @@ def error_of(text, **options):
 )
 def test_a_bad_text_is_told_with_its_place_and_a_hint(text, field, position, told):
     error = error_of(text)
-    assert error.reason == "InvalidSchedule"
+    assert not error.never_fires
     assert (error.field, error.position) == (field, position)
     assert told in str(error)
     if field:
@@ -112,7 +112,7 @@ def test_a_date_that_never_comes_is_found_out_quickly(text):
     with stopwatch.cpu_seconds() as passed:
         error = error_of(text)
         taken = passed()
-    assert error.reason == "NeverFires"
+    assert error.never_fires
     assert "no time in" in str(error)
     # The bar is 5 ms on a quiet machine; CPU time grows when others use the caches.
     assert taken <= 0.02
@@ -120,7 +120,7 @@ def test_a_date_that_never_comes_is_found_out_quickly(text):
 
 def test_a_gap_that_always_swallows_the_only_time_never_fires():
     options = {"time_zone": "America/New_York", "gap": "Skip"}
-    assert error_of("30 2 ? 3 0#2", **options).reason == "NeverFires"
+    assert error_of("30 2 ? 3 0#2", **options).never_fires
     compile_expression("30 2 ? 3 0#2", from_us=NOW_US, time_zone="America/New_York")
 
 
@@ -140,42 +140,42 @@ def test_a_rare_or_past_date_is_accepted(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "told"),
+    ("text", "told"),
     [
-        pytest.param("@every", "InvalidSchedule", "missing", id="without-value"),
-        pytest.param("@every 0s", "InvalidSchedule", "shortest is 100ms", id="zero"),
-        pytest.param("@every 0", "InvalidSchedule", "shortest is 100ms", id="bare-zero"),
-        pytest.param("@every 99ms", "InvalidSchedule", "shortest is 100ms", id="too-short"),
-        pytest.param("@every -5m", "InvalidSchedule", "sign", id="negative"),
-        pytest.param("@every 1ns", "InvalidSchedule", "too fine", id="nanosecond"),
-        pytest.param("@every 100.5ms", "InvalidSchedule", "milliseconds", id="half-a-millisecond"),
-        pytest.param("@every 5", "InvalidSchedule", "without a unit", id="no-unit"),
-        pytest.param("@every 5x", "InvalidSchedule", "unknown unit", id="bad-unit"),
-        pytest.param("@every 1h 30m", "InvalidSchedule", "not a duration", id="blank-inside"),
-        pytest.param("@every h", "InvalidSchedule", "not a duration", id="no-number"),
-        pytest.param("@every 1e3s", "InvalidSchedule", "exponent", id="exponent"),
-        pytest.param("@every 1e9h", "OutOfRange", "exponent", id="huge-exponent"),
-        pytest.param("@every 1000000000h", "OutOfRange", "2112", id="huge"),
-        pytest.param("@every " + "9" * 150 + "h", "OutOfRange", "longer", id="150-digits"),
-        pytest.param("@at", "InvalidSchedule", "missing", id="at-nothing"),
-        pytest.param("@at tomorrow", "InvalidSchedule", "no instant", id="at-words"),
-        pytest.param("@at 2026-12-24T18:00:00", "InvalidSchedule", "zone", id="at-without-zone"),
-        pytest.param("@at 2026-12-24", "InvalidSchedule", "no instant", id="at-a-date"),
-        pytest.param("@at 2026-02-30T00:00:00Z", "InvalidSchedule", "exist", id="february-30"),
-        pytest.param("@at 2026-01-01T24:00:01Z", "InvalidSchedule", "exist", id="hour-24"),
-        pytest.param("@at 2026-12-31T23:59:60Z", "InvalidSchedule", "exist", id="leap-second"),
-        pytest.param("@at 2026-01-01T00:00:00+25:00", "InvalidSchedule", "zone", id="offset-25"),
-        pytest.param("@at 2113-01-01T00:00:00Z", "OutOfRange", "1970 to 2112", id="2113"),
-        pytest.param("@at 9999-12-31T00:00:00Z", "OutOfRange", "1970 to 2112", id="9999"),
-        pytest.param("@at 10000-01-01T00:00:00Z", "OutOfRange", "1970 to 2112", id="10000"),
-        pytest.param("@at 1969-12-31T23:59:59Z", "OutOfRange", "1970 to 2112", id="1969"),
-        pytest.param("@at 4503599628", "OutOfRange", "1970 to 2112", id="beyond-2-to-the-52"),
-        pytest.param("@at " + "9" * 150, "OutOfRange", "1970 to 2112", id="at-150-digits"),
+        pytest.param("@every", "missing", id="without-value"),
+        pytest.param("@every 0s", "shortest is 100ms", id="zero"),
+        pytest.param("@every 0", "shortest is 100ms", id="bare-zero"),
+        pytest.param("@every 99ms", "shortest is 100ms", id="too-short"),
+        pytest.param("@every -5m", "sign", id="negative"),
+        pytest.param("@every 1ns", "too fine", id="nanosecond"),
+        pytest.param("@every 100.5ms", "milliseconds", id="half-a-millisecond"),
+        pytest.param("@every 5", "without a unit", id="no-unit"),
+        pytest.param("@every 5x", "unknown unit", id="bad-unit"),
+        pytest.param("@every 1h 30m", "not a duration", id="blank-inside"),
+        pytest.param("@every h", "not a duration", id="no-number"),
+        pytest.param("@every 1e3s", "exponent", id="exponent"),
+        pytest.param("@every 1e9h", "exponent", id="huge-exponent"),
+        pytest.param("@every 1000000000h", "2112", id="huge"),
+        pytest.param("@every " + "9" * 150 + "h", "longer", id="150-digits"),
+        pytest.param("@at", "missing", id="at-nothing"),
+        pytest.param("@at tomorrow", "no instant", id="at-words"),
+        pytest.param("@at 2026-12-24T18:00:00", "zone", id="at-without-zone"),
+        pytest.param("@at 2026-12-24", "no instant", id="at-a-date"),
+        pytest.param("@at 2026-02-30T00:00:00Z", "exist", id="february-30"),
+        pytest.param("@at 2026-01-01T24:00:01Z", "exist", id="hour-24"),
+        pytest.param("@at 2026-12-31T23:59:60Z", "exist", id="leap-second"),
+        pytest.param("@at 2026-01-01T00:00:00+25:00", "zone", id="offset-25"),
+        pytest.param("@at 2113-01-01T00:00:00Z", "1970 to 2112", id="2113"),
+        pytest.param("@at 9999-12-31T00:00:00Z", "1970 to 2112", id="9999"),
+        pytest.param("@at 10000-01-01T00:00:00Z", "1970 to 2112", id="10000"),
+        pytest.param("@at 1969-12-31T23:59:59Z", "1970 to 2112", id="1969"),
+        pytest.param("@at 4503599628", "1970 to 2112", id="beyond-2-to-the-52"),
+        pytest.param("@at " + "9" * 150, "1970 to 2112", id="at-150-digits"),
     ],
 )
-def test_a_bad_period_or_instant_is_told_with_its_reason(text, reason, told):
+def test_a_bad_period_or_instant_is_told(text, told):
     error = error_of(text)
-    assert error.reason == reason
+    assert not error.never_fires
     assert told in str(error)
 
 
@@ -183,7 +183,7 @@ def test_a_bad_period_or_instant_is_told_with_its_reason(text, reason, told):
     "text", ["@every 500ms", "@every 1s500ms", "@every 100ms", "@at 2026-12-24T18:00:00.5Z"]
 )
 def test_a_job_template_needs_whole_seconds(text):
-    assert error_of(text, whole_seconds=True).reason == "InvalidSchedule"
+    assert not error_of(text, whole_seconds=True).never_fires
     compile_expression(text, whole_seconds=False)
 
 
@@ -206,5 +206,5 @@ def test_a_job_template_needs_whole_seconds(text):
 def test_a_zone_outside_the_list_is_unknown_for_every_form(zone):
     for text in ("0 0 * * *", "@every 5m", "@at 1798135200"):
         error = error_of(text, time_zone=zone)
-        assert error.reason == "UnknownTimeZone"
+        assert error.field == "timeZone"
         assert len(str(error)) < 400

@@ -70,8 +70,8 @@ CASES = [
     ),
     pytest.param(
         a_schedule(
-            a_condition("Ready", "False", "NeverFires"),
-            a_condition("Stalled", reason="NeverFires", message="spec.schedule: never"),
+            a_condition("Ready", "False", "InvalidSpec"),
+            a_condition("Stalled", reason="InvalidSpec", message="spec.schedule: never"),
         ),
         "Degraded", "failed", "spec.schedule: never", id="stalled",
     ),
@@ -84,10 +84,10 @@ CASES = [
     ),
     pytest.param(
         a_schedule(
-            a_condition("Ready", "Unknown", "SecretForbidden"),
-            a_condition("Reconciling", reason="SecretForbidden", message="spec.webhook: allow it"),
+            a_condition("Ready", "Unknown", "SecretUnavailable"),
+            a_condition("Reconciling", reason="SecretUnavailable", message="spec.webhook: do"),
         ),
-        "Progressing", "inProgress", "SecretForbidden: spec.webhook: allow it",
+        "Progressing", "inProgress", "SecretUnavailable: spec.webhook: do",
         id="a Secret may not be read",
     ),
     pytest.param(
@@ -118,17 +118,17 @@ CASES = [
     ),
     pytest.param(
         a_set(
-            a_condition("Ready", "False", "InvalidWebhook"),
-            a_condition("Stalled", reason="InvalidWebhook", message="spec.webhook.url: no"),
+            a_condition("Ready", "False", "InvalidSpec"),
+            a_condition("Stalled", reason="InvalidSpec", message="spec.webhook.url: no"),
         ),
-        "Degraded", "failed", "InvalidWebhook: spec.webhook.url: no", id="a stalled set",
+        "Degraded", "failed", "InvalidSpec: spec.webhook.url: no", id="a stalled set",
     ),
     pytest.param(
         a_set(
-            a_condition("Ready", "Unknown", "RowsPending"),
-            a_condition("Reconciling", reason="RowsPending", message="10 of 20 rows"),
+            a_condition("Ready", "Unknown", "Pending"),
+            a_condition("Reconciling", reason="Pending", message="10 of 20 rows"),
         ),
-        "Progressing", "inProgress", "RowsPending: 10 of 20 rows", id="a set with rows to come",
+        "Progressing", "inProgress", "Pending: 10 of 20 rows", id="a set with rows to come",
     ),
     pytest.param(
         a_set(READY, a_condition("RowsInvalid", message="1 row is wrong")), "Degraded", "failed",
@@ -140,7 +140,7 @@ CASES = [
     ),
     pytest.param(
         a_set(
-            a_condition("Ready", "False", "Deleting"),
+            a_condition("Ready", "False", "Deleted"),
             a_condition("Deleting", message="7 members are left"),
         ),
         "Progressing", "inProgress", "7 members are left", id="a set that is deleted",
@@ -175,10 +175,10 @@ CASES = [
     ),
     pytest.param(
         a_run(
-            a_condition("Ready", "Unknown", "ScheduleNotReady"),
-            a_condition("Reconciling", reason="ScheduleNotReady", message="not in the queue"),
+            a_condition("Ready", "Unknown", "Pending"),
+            a_condition("Reconciling", reason="Pending", message="not in the queue"),
         ),
-        "Progressing", "inProgress", "ScheduleNotReady: not in the queue",
+        "Progressing", "inProgress", "Pending: not in the queue",
         id="a run whose Schedule is not armed",
     ),
     pytest.param(

@@ -40,17 +40,17 @@ CASES = {
     "armed": (SPEC, a_status(), "ok"),
     "never looked at": (SPEC, {}, "waiting"),
     "an edit that is not in force": (SPEC, a_status(observed=0), "waiting"),
-    "stalled": (SPEC, a_status(a_condition("Stalled", "InvalidSchedule")), "problem"),
-    "reconciling": (SPEC, a_status(a_condition("Reconciling", "SecretsPending")), "waiting"),
+    "stalled": (SPEC, a_status(a_condition("Stalled", "InvalidSpec")), "problem"),
+    "reconciling": (SPEC, a_status(a_condition("Reconciling", "Pending")), "waiting"),
     "overdue": (SPEC, a_status(a_condition("Overdue", "Overdue")), "failing"),
     "not overdue any more": (SPEC, a_status(a_condition("Overdue", "Overdue", "False")), "ok"),
     "its runs fail": (SPEC, a_status(a_condition("Failing", "Network")), "failing"),
-    "missed last": (SPEC, a_status(a_condition("Missed", "QuotaExceeded")), "failing"),
+    "missed last": (SPEC, a_status(a_condition("Missed", "Forbidden")), "failing"),
     "failed before": (
         SPEC, a_status(recentRuns=[{"outcome": "Succeeded"}, {"outcome": "Failed"}]), "ok",
     ),
     "a Secret that the worker may not read": (
-        SPEC, a_status(a_condition("Reconciling", "SecretForbidden")), "problem",
+        SPEC, a_status(a_condition("Reconciling", "SecretUnavailable")), "problem",
     ),
     "suspended": ({**SPEC, "suspend": True}, a_status(), "suspended"),
     "suspended and refused": (

@@ -73,7 +73,7 @@ def test_a_refusal_keeps_nothing_of_the_request_before(outcome):
 
 def test_a_reason_that_has_no_code_of_its_own_is_not_called_a_wrong_expression():
     problem = calls.refused_row(
-        members.RowError(code="OwnStreamsOff", detail="streams are off", field="stream")
+        members.RowError(code="TargetUnavailable", detail="streams are off", field="stream")
     )
     assert (problem.code, problem.detail, problem.field) == (
         "InvalidField",

@@ -51,7 +51,7 @@ def test_only_the_newest_ten_slots_are_kept_newest_first():
 
 def test_the_order_and_the_number_of_deliveries_of_events_change_nothing():
     events = [an_event(number) for number in range(6)]
-    events += [an_event(6, RunState.MISSED, reason="QuotaExceeded"), an_event(7, RunState.FAILED)]
+    events += [an_event(6, RunState.MISSED, reason="Forbidden"), an_event(7, RunState.FAILED)]
     wanted = folded(*events)
     for seed in range(20):
         shuffled = events * 2
@@ -62,7 +62,7 @@ def test_the_order_and_the_number_of_deliveries_of_events_change_nothing():
 def test_a_retried_slot_is_one_entry_with_its_first_start_and_all_attempts():
     began = an_event(0, RunState.RUNNING, reason="Network", message="refused", finished_us=0)
     ended = an_event(
-        0, RunState.FAILED, reason="Timeout", message="slow", attempts=4, started_us=T0 + 9 * SECOND
+        0, RunState.FAILED, reason="Network", message="slow", attempts=4, started_us=T0 + 9 * SECOND
     )
     (row,) = rows(folded(began, ended))
     assert row == {
@@ -70,14 +70,14 @@ def test_a_retried_slot_is_one_entry_with_its_first_start_and_all_attempts():
         "startTime": "2027-01-01T00:00:00.250000Z",
         "finishTime": "2027-01-01T00:00:01Z",
         "outcome": "Failed",
-        "reason": "Timeout",
+        "reason": "Network",
         "message": "slow",
         "attempts": 4,
     }
 
 
 def test_a_start_that_comes_after_its_end_does_not_open_the_slot_again():
-    kept = folded(an_event(), an_event(0, RunState.RUNNING, reason="Created", finished_us=0))
+    kept = folded(an_event(), an_event(0, RunState.RUNNING, reason="Running", finished_us=0))
     assert [entry.outcome for entry in kept] == [RunState.SUCCEEDED]
 
 
@@ -95,9 +95,9 @@ def test_a_slot_run_again_by_hand_is_an_entry_of_its_own_and_as_new_as_its_start
     "event",
     [
         an_event(0),
-        an_event(0, RunState.FAILED, reason="JobFailed", message="m", job_name="s-1"),
+        an_event(0, RunState.FAILED, reason="RunFailed", message="m", job_name="s-1"),
         an_event(0, RunState.RUNNING, reason="Network", message="refused", finished_us=0),
-        an_event(0, RunState.RUNNING, reason="Created", job_name="s-1", finished_us=0),
+        an_event(0, RunState.RUNNING, reason="Running", job_name="s-1", finished_us=0),
         an_event(0, RunState.SKIPPED, reason="Suspended", count=7),
         an_event(0, RunState.REPLACED, reason="Replaced", trigger="Manual"),
         an_event(0, trigger="CatchUp", attempts=3),
@@ -111,7 +111,7 @@ def test_what_a_status_shows_is_read_back_to_the_same_rows(event):
     assert history.fold(again, event) == again or not again[0].is_over
 
 
-def waiting(number, reason="QuotaExceeded", message="quota: pods 1 of 1"):
+def waiting(number, reason="Forbidden", message="quota: pods 1 of 1"):
     slots = OpenSlots()
     slot_us = T0 + number * 60 * SECOND
     slots.put(
@@ -123,5 +123,5 @@ def waiting(number, reason="QuotaExceeded", message="quota: pods 1 of 1"):
 def test_a_slot_that_was_put_off_waits_with_its_reason_and_is_not_history():
     shown = rows(folded(an_event(0)), waiting(1))
     assert [row["outcome"] for row in shown] == ["Waiting", "Succeeded"]
-    assert (shown[0]["reason"], shown[0]["message"]) == ("QuotaExceeded", "quota: pods 1 of 1")
+    assert (shown[0]["reason"], shown[0]["message"]) == ("Forbidden", "quota: pods 1 of 1")
     assert len(texts.history({"recentRuns": shown})) == 1

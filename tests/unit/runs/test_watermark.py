@@ -38,7 +38,7 @@ def test_a_range_that_was_missed_ends_all_of_it_and_nothing_else():
 
 
 def test_what_was_put_off_is_overdue_after_a_minute():
-    slots = open_at(100, reason="QuotaExceeded")
+    slots = open_at(100, reason="Forbidden")
     assert slots.overdue(160 * S - 1) is None
     assert slots.next_overdue_us(160 * S - 1) == 160 * S
     assert slots.overdue(160 * S).slot_us == 100 * S
@@ -83,7 +83,7 @@ def test_the_watermark_stays_below_those_that_cannot_be_listed():
 def test_an_edit_of_the_timing_ends_what_was_planned_and_no_retry():
     slots = open_at(100)
     slots.put(a_slot(200, started=True))
-    slots.put(a_slot(300, reason="QuotaExceeded"))
+    slots.put(a_slot(300, reason="Forbidden"))
     slots.supersede()
     assert slots.settled(300 * S).open_us == (200 * S, 300 * S)
     assert 100 * S in slots  # it may be under way
@@ -91,10 +91,10 @@ def test_an_edit_of_the_timing_ends_what_was_planned_and_no_retry():
 
 
 def test_what_an_earlier_process_wrote_as_open_is_open_unless_there_are_later_news():
-    slots = open_at(100, reason="QuotaExceeded")
+    slots = open_at(100, reason="Forbidden")
     slots.load(Watermark(300 * S, (200 * S,), (100 * S,)), 400 * S)
     assert slots.settled(300 * S) == Watermark(300 * S, (200 * S,), (100 * S,))
-    assert slots.overdue(500 * S).reason == "QuotaExceeded"
+    assert slots.overdue(500 * S).reason == "Forbidden"
 
 
 def test_the_newer_of_status_and_memory_has_the_larger_watermark():

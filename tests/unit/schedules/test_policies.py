@@ -36,7 +36,7 @@ def missed(decision) -> dict[Reason, int]:
         (
             {"catch_up": "All", "catch_up_limit": 2},
             ["12:15", "12:20"],
-            {Reason.CATCH_UP_LIMIT: 3},
+            {Reason.CATCH_UP_POLICY: 3},
         ),
         ({"catch_up": "None"}, [], {Reason.CATCH_UP_POLICY: 5}),
         (

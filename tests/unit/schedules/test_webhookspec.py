@@ -94,7 +94,7 @@ def test_everything_that_may_be_named_is_kept_by_name():
 def test_what_is_wrong_is_named_with_what_to_write(webhook, path, words):
     found = refused(**webhook)
     assert [one.path for one in found] == [f"spec.webhook.{path}"]
-    assert found[0].reason == "InvalidWebhook" or "missing" in words
+    assert found[0].reason == "InvalidSpec" or "missing" in words
     assert words in found[0].message
 
 

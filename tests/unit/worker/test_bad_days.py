@@ -56,7 +56,7 @@ async def test_a_point_that_cannot_be_judged_is_buried_and_its_neighbours_fire(p
         await place.clock.advance(5 * LEASE_SECONDS)
     (letter,) = [one for shard in place.queue.shards.values() for one in shard.dead]
     assert letter.entry["name"] == "bad"
-    assert letter.entry["reason"] == Reason.POISON
+    assert letter.entry["reason"] == Reason.INTERNAL_ERROR
 
 
 # -- attempts that never began ---------------------------------------------------------------------
@@ -68,7 +68,7 @@ async def test_an_attempt_that_never_began_does_not_use_up_the_only_one(place):
     )
     await place.arm(every("60s"), actions.Action(target=once))
     never = outcomes.Retry(
-        reason=Reason.TIMEOUT, message="no time left", started=False, counted=False
+        reason=Reason.NETWORK, message="no time left", started=False, counted=False
     )
     place.target.reply(never)
     async with place.working(place.a_worker()):

@@ -14,7 +14,7 @@ from tests.support.builders import a_definition, at
 from tests.support.workplace import EPOCH, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
-MISSING = target.Trouble(reason=Reason.MISSING_SECRET, message="spec.webhook...: not there")
+MISSING = target.Trouble(reason=Reason.SECRET_UNAVAILABLE, message="spec.webhook...: not there")
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ async def told(place):
 async def test_what_only_an_edit_mends_is_not_looked_at_again(place):
     await armed(place)
     place.target.found = target.Trouble(
-        reason=Reason.INVALID_WEBHOOK, message="not allowed", final=True
+        reason=Reason.INVALID_SPEC, message="not allowed", final=True
     )
     async with place.working(place.a_worker()):
         await place.clock.advance(100)
-    assert await told(place) == [(RunState.CHECKED, "InvalidWebhook", "not allowed")]
+    assert await told(place) == [(RunState.CHECKED, "InvalidSpec", "not allowed")]
 
 
 async def test_a_check_of_an_older_generation_says_nothing(place):

@@ -39,5 +39,5 @@ async def test_of_overdue_slots_no_more_are_caught_up_than_runs_are_left(place):
     assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (1, 2, 3)]
     events = await place.events()
     skipped = [event for event in events if event.state is RunState.SKIPPED]
-    assert [(event.count, event.reason) for event in skipped] == [(7, Reason.MAX_RUNS)]
+    assert [(event.count, event.reason) for event in skipped] == [(7, Reason.COMPLETED)]
     assert (await place.definition(known)).state is State.COMPLETED

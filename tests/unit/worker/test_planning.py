@@ -136,7 +136,7 @@ def test_a_one_off_whose_slot_is_poisonous_stays_with_its_dead_letter(kind):
     point = chain_of(known) if kind is PointKind.CHAIN else occurrence_of(known, kind)
     work = assign(a_claim(point, reclaimed=4, alone=3), known)
     (letter,) = work.settlement.dead
-    assert letter.entry["reason"] == Reason.POISON
+    assert letter.entry["reason"] == Reason.INTERNAL_ERROR
     assert work.settlement.leaving == [(known.id, messages.Leaving.DEAD)]
 
 

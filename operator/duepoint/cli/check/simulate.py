@@ -280,7 +280,7 @@ class _Timeline:
         is_replaced = made.arming is not None and not made.arming.keep_chain
         if is_replaced and self._chain_due_us is not None and self._slots is not None:
             for slot_us in self._slots.walk(self._ended_us, seen_us - 1):
-                yield EndedSlot(slot_us, "Superseded", Reason.STALE_VERSION)
+                yield EndedSlot(slot_us, "Superseded", Reason.REPLACED)
         self._take(made)
 
     def _take(self, made: plan.ArmingPlan) -> None:
@@ -320,7 +320,7 @@ class _Timeline:
                 following = None
                 if skipped is not None:  # overdue slots after the last run of ``maxRuns``
                     for slot_us in timeline.walk(skipped.oldest_us - 1, skipped.newest_us):
-                        yield EndedSlot(slot_us, "Skipped", Reason.MAX_RUNS)
+                        yield EndedSlot(slot_us, "Skipped", Reason.COMPLETED)
             self._chain_due_us = None if following is None else following.due_us
 
 

@@ -22,7 +22,7 @@ from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import conversion
 from duepoint.expressions import advice
 from duepoint.net import addresses
-from duepoint.schedules import actions, ownstreams, policies, slots
+from duepoint.schedules import actions, policies, slots
 from duepoint.schedules import spec as specs
 
 #: Names that lead into a cluster or a machine, even if they resolve elsewhere.
@@ -47,17 +47,13 @@ def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
 def warnings_of_target(target: actions.Target) -> Iterator[Problem]:
     """What is valid and probably not meant in an accepted target."""
     yield from _of_plain_http(target)
-    stream = ownstreams.own(target)
-    if stream is None:
-        return
-    yield note(
-        "spec.stream",
-        "goes to Duepoint's own Redis; an installation without streams there"
-        " (ownStreams.bytesPerNamespace: 0) refuses it: name another Redis in connectionSecretRef,"
-        " or write kafka or webhook instead",
-    )
-    if (refusal := ownstreams.USUAL.refusal(target)) is not None:
-        yield note(refusal.path, refusal.message)
+    if actions.own_stream(target) is not None:
+        yield note(
+            "spec.stream",
+            "goes to Duepoint's own Redis; an installation without streams there"
+            " (ownStreams.bytesPerNamespace: 0) refuses it: name another Redis in"
+            " connectionSecretRef, or write kafka or webhook instead",
+        )
 
 
 def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:

@@ -139,7 +139,7 @@ def _never_fires(text: str) -> bool:
     try:
         expressions.compile_expression(text, from_us=0)
     except errors.InvalidExpression as error:
-        return error.reason == "NeverFires"
+        return error.never_fires
     return False
 
 

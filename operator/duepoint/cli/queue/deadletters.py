@@ -261,7 +261,7 @@ async def replay(letters: Letters, *, choice: Choice, dry_run: bool, yes: bool, 
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
 
-    Example: duepoint dlq replay -n billing --reason Timeout
+    Example: duepoint dlq replay -n billing --reason Network
     """
     found = await _agreed(letters, choice, "replayed", is_asked=not (dry_run or yes))
     whys = await letters.replay(found, dry=dry_run)

@@ -76,7 +76,7 @@ def _now(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     """From what stops every slot to what the last ones show."""
     if facts.is_deleting:
         text = f"the namespace {facts.namespace} is being deleted"
-        yield Finding(cause=Reason.NAMESPACE_TERMINATING, text=text)
+        yield Finding(cause=Reason.DELETED, text=text)
         return
     stopped = tuple(_stopped(facts, now_us))
     yield from stopped
@@ -208,8 +208,7 @@ def _of_running(facts: ScheduleFacts, slot: PastSlot) -> Iterator[Finding]:
         text = f"Job {job.name} exists, and its Pod does not run: {job.pod_trouble}"
         yield Finding(cause=diagnosis.POD_STARTING, text=text, since_us=slot.started_us)
         return
-    cause = Reason.CREATED if slot.job_name else Reason.RUNNING
-    yield Finding(cause=cause, text=_sentence(slot), since_us=slot.started_us)
+    yield Finding(cause=Reason.RUNNING, text=_sentence(slot), since_us=slot.started_us)
 
 
 def _well(facts: ScheduleFacts) -> Finding:
@@ -366,7 +365,7 @@ def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
     """That the instant is no slot of the Schedule, or one that never counts."""
     timeline = facts.timeline
     if timeline is None or facts.spec is None:
-        return Finding(cause=Reason.INVALID_SCHEDULE, text=facts.invalid)
+        return Finding(cause=Reason.INVALID_SPEC, text=facts.invalid)
     timing = facts.spec.rule.timing
     if timing.start_us is not None and at_us < timing.start_us:
         text = f"it lies before spec.startTime, {instants.utc_text(timing.start_us)}"
@@ -412,7 +411,7 @@ def _of_job(job: JobFacts) -> Finding:
         return Finding(cause=diagnosis.POD_STARTING, text=text)
     state = "has ended" if job.is_over else "exists and has not ended"
     return Finding(
-        cause=Reason.SUCCEEDED if job.is_over else Reason.CREATED,
+        cause=Reason.SUCCEEDED if job.is_over else Reason.RUNNING,
         text=f"it ran: Job {job.name} {state}",
     )
 

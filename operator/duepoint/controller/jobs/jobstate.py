@@ -39,7 +39,7 @@ DELETED = EndReason(Reason.DELETED, "the Job was deleted before it ended")
 LOST = EndReason(Reason.DELETED, "the Job is gone, and its end was not seen")
 #: The Job exists and is no run of the Schedule any more.
 RELEASED = EndReason(
-    Reason.RELEASED,
+    Reason.DELETED,
     "the Job was released: its owner reference or slot was removed, and its end is not seen",
 )
 
@@ -60,7 +60,7 @@ def start_of(job: jobs.Job, owner: JobOwner, slot_us: int, pod_end: str = "") ->
         slot_us=slot_us,
         trigger=trigger(job),
         state=RunState.RUNNING,
-        reason=Reason.CREATED if failing is None else Reason.JOB_FAILED,
+        reason=Reason.RUNNING if failing is None else Reason.RUN_FAILED,
         message=""
         if failing is None
         else f"{pod_end or _why(failing)}; its Pods have not ended yet",
@@ -80,7 +80,7 @@ def end_of(
         return None
     state, reason, message = RunState.SUCCEEDED, Reason.SUCCEEDED, ""
     if not end.succeeded:
-        state, reason = RunState.FAILED, Reason.JOB_FAILED
+        state, reason = RunState.FAILED, Reason.RUN_FAILED
         message = pod_end or _why(end)
     at_us = end.at_us or now_us
     return msgspec.structs.replace(

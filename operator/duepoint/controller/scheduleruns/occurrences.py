@@ -204,7 +204,7 @@ def refusal(run: ScheduleRunState) -> runstatus.RunVerdict | None:
         f"the range holds {planned} slots and spec.backfill.limit allows {limit}, so nothing was "
         "started; write a shorter range, or a limit of up to 10000"
     )
-    return runstatus.failed(Reason.TOO_MANY_SLOTS, said)
+    return runstatus.failed(Reason.INVALID_SPEC, said)
 
 
 #: Reads the definition in the queue of a Schedule (uid, namespace); raises QueueUnavailable.

@@ -69,6 +69,7 @@ class Orphaned:
             take the Schedule out of the queue.
         opened: slots after the cursor that turned out to have been enqueued.
         missing: since when the Job of a slot is not there, monotonic.
+        is_caught_up: outcomes from before have been read.
     """
 
     since: float
@@ -76,6 +77,7 @@ class Orphaned:
     withdrawn: Mapping[int, Withdrawn] | None = None
     opened: set[int] = field(default_factory=set)
     missing: dict[int, float] = field(default_factory=dict)
+    is_caught_up: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

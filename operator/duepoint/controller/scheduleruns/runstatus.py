@@ -145,7 +145,7 @@ def ending(schedule: str, course: Progress, planned: int) -> RunVerdict:
         f"slots ended, {len(course.open)} may still be running{_newest_failure(course)}"
     )
     return RunVerdict(
-        conditions=conditions.reconciling(Reason.SCHEDULE_DELETED, said), message=said
+        conditions=conditions.reconciling(Reason.SCHEDULE_NOT_FOUND, said), message=said
     )
 
 
@@ -160,7 +160,7 @@ def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int) -> Ru
     if left := max(0, planned - course.ended):
         said += f", {left} never started"
     said += _newest_failure(course)
-    return dataclasses.replace(failed(Reason.SCHEDULE_DELETED, said), is_cut_off=True)
+    return dataclasses.replace(failed(Reason.SCHEDULE_NOT_FOUND, said), is_cut_off=True)
 
 
 def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:

@@ -339,10 +339,10 @@ class ScheduleRuns:
         self, run: ScheduleRunState, state: Orphaned
     ) -> tuple[runstatus.RunVerdict, float | None]:
         """Its Schedule was deleted: what had started is accounted for, and nothing more starts."""
-        now, former = self._term.clock.monotonic(), run.verdict
-        is_first = former is None or former.conditions[0].reason is not Reason.SCHEDULE_DELETED
-        if is_first or orphaned.is_patience_over(run, now):
+        now = self._term.clock.monotonic()
+        if not state.is_caught_up or orphaned.is_patience_over(run, now):
             await self._catch_up()  # outcomes that came before count before anything is missed
+            state.is_caught_up = True
         if (withdrawn := self._leaving.withdrawn(run.begins_with, run.seen.uid)) is not None:
             state.withdrawn = withdrawn
         owner = jobs.JobOwner(*run.schedule_key, run.begins_with)
@@ -383,7 +383,7 @@ class ScheduleRuns:
         if known is None or known.generation < generation:
             message = f"generation {generation} of Schedule {namespace}/{name} is not in the queue;"
             message += " its own conditions say why"
-            return runstatus.waiting(Reason.SCHEDULE_NOT_READY, message)
+            return runstatus.waiting(Reason.PENDING, message)
         run.known, run.schedule_uid = known, known.uid
         return None
 

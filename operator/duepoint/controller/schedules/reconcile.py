@@ -36,7 +36,7 @@ from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
 from duepoint.runs.watermark import newest
-from duepoint.schedules import actions, ownstreams, points, spec
+from duepoint.schedules import actions, points, spec
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
@@ -66,13 +66,13 @@ class Reconciler:
         term: TermContext,
         *,
         dry_runs: dryruns.DryRuns,
-        own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
+        has_own_streams: bool = True,
     ) -> None:
         self._term = term
         self._mark = published.mark(term.installation)
         self._key = term.queue.signed_blobs.digest("", b"fingerprint")
         self._dry_runs = dry_runs
-        self._own_streams = own_streams
+        self._has_own_streams = has_own_streams
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         self.outages = 0
@@ -322,7 +322,7 @@ class Reconciler:
 
     def fingerprint(self, seen: Observed) -> bytes:
         """Of what a definition of this state would be made from."""
-        return fingerprints.of(seen.spec, self._key, own_streams=self._own_streams.enabled)
+        return fingerprints.of(seen.spec, self._key, own_streams=self._has_own_streams)
 
     def _parsed(self, seen: Observed) -> spec.ScheduleSpec:
         parsed = spec.parse(
@@ -334,9 +334,8 @@ class Reconciler:
             created_us=seen.created_us,
             fingerprint=self.fingerprint(seen),
         )
-        refused = self._own_streams.refusal(parsed.action.target)
-        if refused is not None:
-            raise errors.InvalidSpec((refused,))
+        if not self._has_own_streams and actions.own_stream(parsed.action.target) is not None:
+            raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))
         return parsed
 
     def _status(self, seen: Observed) -> plan.PublishedStatus:
@@ -470,12 +469,12 @@ class Reconciler:
 
     def _has_place(self, wanted: spec.ScheduleSpec) -> bool:
         """Whether its stream, if it has one in our Redis, is known to be one of its namespace's."""
-        stream = ownstreams.own(wanted.action.target)
+        stream = actions.own_stream(wanted.action.target)
         return stream is None or (wanted.namespace, stream.name) in self._enlisted
 
     async def _take_place(self, wanted: spec.ScheduleSpec, *, anyhow: bool) -> bool:
         """The stream is one of its namespace's; False where that has as many as it may."""
-        stream = ownstreams.own(wanted.action.target)
+        stream = actions.own_stream(wanted.action.target)
         if stream is None or self._has_place(wanted):
             return True
         taken = await self._term.queue.streams.enlist(wanted.namespace, stream.name, anyhow=anyhow)

@@ -52,7 +52,6 @@ from duepoint.delayqueue.serverhealth import ServerDurability
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
-from duepoint.schedules import ownstreams
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
@@ -97,15 +96,13 @@ class _Removal:
 class ScheduleSets:
     """The service; one for each term of a leader, and the ``StatusSource`` of its writer."""
 
-    def __init__(
-        self, term: TermContext, *, dry_runs: DryRuns, own_streams: ownstreams.OwnStreams
-    ) -> None:
+    def __init__(self, term: TermContext, *, dry_runs: DryRuns, has_own_streams: bool) -> None:
         self._term = term
         self._states: dict[str, FollowedSet] = {}
         self._reconciler = SetReconciler(
             term,
             dry_runs=dry_runs,
-            own_streams=own_streams,
+            has_own_streams=has_own_streams,
             report=self._report,
             lost=self._members_lost,
         )

@@ -30,7 +30,7 @@ from duepoint.controller.workqueue import AGAIN
 from duepoint.faults import FaultPoint
 from duepoint.kube import jobs
 from duepoint.model import scheduleset as model
-from duepoint.schedules import actions, ownstreams
+from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
@@ -65,13 +65,13 @@ class SetReconciler:
         term: TermContext,
         *,
         dry_runs: DryRuns,
-        own_streams: ownstreams.OwnStreams,
+        has_own_streams: bool,
         report: Report,
         lost: Callable[[FollowedSet], None],
     ) -> None:
         self._term = term
         self._dry_runs = dry_runs
-        self._own_streams = own_streams
+        self._has_own_streams = has_own_streams
         self._report = report
         self._lost = lost
         self._rows = SetRows(term)
@@ -175,9 +175,8 @@ class SetReconciler:
             generation=seen.generation,
             created_us=seen.created_us,
         )
-        refused = self._own_streams.refusal(spec.action.target)
-        if refused is not None:
-            raise errors.InvalidSpec((refused,))
+        if not self._has_own_streams and actions.own_stream(spec.action.target) is not None:
+            raise errors.InvalidSpec((statusconditions.NO_OWN_STREAMS,))
         is_known = stored is not None and bool(stored.target)
         if is_known and stored and stored.settings.whole_seconds != spec.settings.whole_seconds:
             raise errors.InvalidSpec((_OTHER_KIND,))
@@ -189,11 +188,11 @@ class SetReconciler:
         What was accepted before is not asked about again. Raises _Refused.
         """
         target = spec.action.target
-        if (stream := ownstreams.own(target)) is not None:
+        if (stream := actions.own_stream(target)) is not None:
             streams = self._term.queue.streams
             if not await streams.enlist(spec.namespace, stream.name, anyhow=is_accepted):
                 full = statusconditions.no_room_for_stream(spec.namespace)
-                raise _Refused(Reason.TOO_MANY_STREAMS, full)
+                raise _Refused(Reason.TARGET_UNAVAILABLE, full)
         if not isinstance(target, actions.JobAction) or is_accepted:
             return ""
         example = definitions.Definition(
@@ -263,12 +262,12 @@ def _why(refused: errors.InvalidSpec | _Refused) -> tuple[Reason, str]:
     if isinstance(refused, _Refused):
         reason, message = refused.args
         return reason, message
-    first = refused.errors[0].reason if refused.errors else Reason.INVALID_SCHEDULE
+    first = refused.errors[0].reason if refused.errors else Reason.INVALID_SPEC
     return Reason(first), str(refused)
 
 
 _OTHER_KIND = errors.FieldError(
-    reason=Reason.INVALID_SCHEDULE,
+    reason=Reason.INVALID_SPEC,
     path="spec",
     message="a set with a jobTemplate keeps one, and a set without one gets none, because the "
     "slots of Jobs are whole seconds; create another set and move its members",

@@ -197,13 +197,13 @@ class SetRows:
             found = await secrets.read(self._term.api, "ConfigMap", namespace, rows.name)
         except kube_errors.NotFound:
             message = f"{where} does not exist in namespace {namespace}; the members stay"
-            raise _Unusable(Reason.CONFIG_MAP_MISSING, message) from None
+            raise _Unusable(Reason.ROWS_INVALID, message) from None
         except kube_errors.Forbidden:
             message = f"{where}: the operator may not get it; the members stay"
-            raise _Unusable(Reason.CONFIG_MAP_MISSING, message) from None
+            raise _Unusable(Reason.ROWS_INVALID, message) from None
         if rows.key and rows.key not in found.values:
             message = f"{where} has no key {rows.key}; the members stay"
-            raise _Unusable(Reason.CONFIG_MAP_MISSING, message)
+            raise _Unusable(Reason.ROWS_INVALID, message)
         return found.values
 
     async def _read(self, spec: setspec.SetSpec, source: str, texts: _Texts) -> ReadRows:

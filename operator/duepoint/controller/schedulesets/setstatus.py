@@ -67,14 +67,14 @@ def _standing(spec: SetSpec) -> tuple[Reason, str]:
 def dry_run_pending(spec: SetSpec, message: str, *, spread: int) -> SetReport:
     """The queue holds this generation, and it is unknown yet whether its Jobs can be created."""
     listed = conditions.reconciling(
-        Reason.DRY_RUN_PENDING, f"the API server gave no verdict on spec.jobTemplate: {message}"
+        Reason.FORBIDDEN, f"the API server gave no verdict on spec.jobTemplate: {message}"
     )
     return _accepted(spec, listed, spread=spread, is_settled=False)
 
 
 def rows_pending(spec: SetSpec, *, spread: int) -> SetReport:
     """The queue holds this generation, and its members are not equal to the rows yet."""
-    listed = conditions.reconciling(Reason.ROWS_PENDING, "the members follow spec.rows")
+    listed = conditions.reconciling(Reason.PENDING, "the members follow spec.rows")
     return _accepted(spec, listed, spread=spread)
 
 
@@ -111,7 +111,7 @@ def former_set(generation: int) -> SetReport:
     """A set of the same name was deleted without its members."""
     return waiting(
         generation,
-        Reason.FORMER_SET,
+        Reason.PENDING,
         "members of a former ScheduleSet of this name are removed first",
     )
 
@@ -124,9 +124,9 @@ def deleting(generation: int, left: int | None) -> SetReport:
         generation=generation,
         conditions=(
             Condition(
-                type=ConditionType.READY, status="False", reason=Reason.DELETING, message=message
+                type=ConditionType.READY, status="False", reason=Reason.DELETED, message=message
             ),
-            _true(ConditionType.DELETING, Reason.DELETING, message),
+            _true(ConditionType.DELETING, Reason.DELETED, message),
         ),
         is_settled=True,
     )
@@ -371,7 +371,7 @@ def _time(instant_us: int) -> str | None:
 
 # -- Events --------------------------------------------------------------------------------------
 
-_OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
+_OF_STALLED = frozenset({Reason.INVALID_SPEC, Reason.INVALID_JOB_TEMPLATE})
 
 
 def events_of_report(state: FollowedSet, report: SetReport) -> Iterator[Event]:
@@ -382,9 +382,7 @@ def events_of_report(state: FollowedSet, report: SetReport) -> Iterator[Event]:
     }
     for condition in report.conditions:
         if condition.type is ConditionType.STALLED:
-            reason = (
-                condition.reason if condition.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
-            )
+            reason = condition.reason if condition.reason in _OF_STALLED else Reason.INVALID_SPEC
             if (condition.type.value, condition.message) not in shown:
                 yield _event(state, reason, condition.message)
 

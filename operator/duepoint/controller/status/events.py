@@ -28,11 +28,8 @@ JOB_WITHOUT_SLOT = "JobWithoutSlot"
 JOB_MADE_AGAIN = "JobMadeAgain"
 
 #: Reasons that are Events of their own; another slot that was missed is a RunMissed, another spec
-#: that cannot be accepted is an InvalidSchedule.
-_OF_MISSED = frozenset({Reason.QUOTA_EXCEEDED, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
-#: A worker may not read a Secret, or does not find it: a user has to act.
-_OF_SECRETS = frozenset({Reason.MISSING_SECRET, Reason.SECRET_FORBIDDEN})
-_OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
+#: that cannot be accepted is an InvalidSpec.
+_OF_MISSED = frozenset({Reason.FORBIDDEN, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
 #: A slot that is skipped is what the spec asks for, except where it was meant to wait for its turn.
 _UNWANTED_SKIPS = frozenset({Reason.QUEUE_FULL})
 
@@ -47,10 +44,10 @@ def of_event(
     def changed(reason: str, note: str, *, warning: bool = True) -> Event:
         return _event(about, "Run", reason, note, warning=warning)
 
-    if event.state is RunState.PENDING and event.reason == Reason.QUOTA_EXCEEDED:
+    if event.state is RunState.PENDING and event.reason == Reason.FORBIDDEN:
         yield changed(event.reason, f"the slot of {slot} waits: {event.message}")
     newest_reason = "" if before.last_run is None else before.last_run.reason
-    if event.reason in _OF_SECRETS and newest_reason != event.reason:
+    if event.reason == Reason.SECRET_UNAVAILABLE and newest_reason != event.reason:
         yield changed(event.reason, f"the slot of {slot} waits: {event.message}")
     if after.counts.failed > before.counts.failed:
         note = f"the run of {slot} failed: {why}"
@@ -88,7 +85,7 @@ def _of_receiver(
 
 def of_check(about: ObjectReference, check: RunEvent, before: RunEvent | None) -> Iterator[Event]:
     """What a look at the Secrets of a generation has found, where it was not found before."""
-    if check.reason not in _OF_SECRETS:
+    if check.reason != Reason.SECRET_UNAVAILABLE:
         return
     if before is None or _found(before) != _found(check):
         yield _event(about, "Reconcile", check.reason, check.message)
@@ -116,10 +113,7 @@ def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
         return
     for condition in report.conditions:
         if condition.type is ConditionType.STALLED:
-            reason = (
-                condition.reason if condition.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
-            )
-            yield _event(about, "Reconcile", reason, condition.message)
+            yield _event(about, "Reconcile", condition.reason, condition.message)
     if report.missed:
         note = f"slots that it names and that lay in the past: {report.missed}"
         yield _event(about, "Reconcile", RUN_MISSED, note)

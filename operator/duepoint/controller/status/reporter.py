@@ -219,7 +219,7 @@ class Reporter:
             self._changed_soon(uid)
         elif is_changed:  # mostly the slot ends before this, and its end is what is written
             self._writer.look(uid, writer.STEADY_SECONDS)
-        if event.reason == Reason.QUOTA_EXCEEDED:
+        if event.reason == Reason.FORBIDDEN:
             self._term.services.jobs.sync.look(uid)  # finished Jobs may be what fills the quota
         if event.reason and event.slot_us in schedule.open:
             # A minute after its due; an overdue slot may have another reason by now.
@@ -247,7 +247,7 @@ class Reporter:
         if schedule.unchecked is None or check is None or check.generation < schedule.generation:
             return
         if statusconditions.is_final(check):
-            reason = Reason.INVALID_WEBHOOK
+            reason = Reason.INVALID_SPEC
             refusal = statusconditions.stalled(schedule.generation, reason, check.message)
             self._refuse(schedule, refusal)
 
@@ -268,7 +268,7 @@ class Reporter:
         """A Job is observed as active: its run has started, or is bound to fail."""
         schedule = self.states.get(event.uid)
         is_known = schedule is None or folding.is_running(schedule, event)
-        if schedule is None or (is_known and event.reason != Reason.JOB_FAILED):
+        if schedule is None or (is_known and event.reason != Reason.RUN_FAILED):
             return
         fold = functools.partial(
             folding.fold,

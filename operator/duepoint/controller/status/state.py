@@ -395,7 +395,7 @@ def _reported(listed: Iterable[dict[str, Any]]) -> Iterator[Condition]:
 def awaits_dry_run(state: ScheduleState, generation: int) -> bool:
     """Whether no dry run of this generation, the newest, has had a verdict."""
     return generation == state.generation and any(
-        condition.reason is Reason.DRY_RUN_PENDING for condition in state.conditions or ()
+        condition.reason is Reason.FORBIDDEN for condition in state.conditions or ()
     )
 
 
@@ -418,7 +418,7 @@ def _published_check(state: ScheduleState, generation: int) -> RunEvent | None:
                 slot_us=0,
                 trigger="Check",
                 state=RunState.CHECKED,
-                reason=str(fields.get("reason") or Reason.SECRETS_PENDING),
+                reason=str(fields.get("reason") or Reason.PENDING),
                 message=str(fields.get("message") or ""),
                 at_us=0,
             )

@@ -245,7 +245,7 @@ WAITING = "Waiting"
 _MOST_WAITING = 3
 
 _RECENT = "recentRuns"
-_USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
+_USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.RUNNING.value})
 
 
 def recent_runs(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> byt
         slot_us=point.slot_us,
         trigger=known.trigger,
         state=runs.RunState.MISSED if missed else runs.RunState.FAILED,
-        reason=Reason.CATCH_UP_LIMIT if missed else known.last_error,
+        reason=Reason.CATCH_UP_POLICY if missed else known.last_error,
         message=fields.get("message", ""),
         at_us=given_up_us,
         started_us=known.first_try_us,

@@ -222,7 +222,7 @@ def _out_of_range() -> errors.InvalidSpec:
     return errors.InvalidSpec(
         (
             errors.FieldError(
-                reason="OutOfRange",
+                reason="InvalidSpec",
                 path="spec.schedule",
                 message="the next run is before 1970 or after September 2112; write a time between",
             ),

@@ -24,7 +24,6 @@ from duepoint.model import checks
 from duepoint.model import member as model
 from duepoint.schedules import jsontext, policies, slots, specfields
 from duepoint.schedules import rule as rules
-from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import setspec
 
 #: Of one row; a longer one is refused unread.
@@ -87,13 +86,14 @@ class Code:
     INVALID_ID = "InvalidId"
     PAYLOAD_TOO_LARGE = "PayloadTooLarge"
     TOO_LATE = "TooLate"
+    INVALID_SCHEDULE = "InvalidSchedule"
 
 
 class RowError(NamedTuple):
     """Why a row is refused.
 
     Attributes:
-        code: one of ``Code``, or the reason why an expression is wrong.
+        code: one of ``Code``.
         field: the field as it is written, such as ``dst.gap``; empty = the whole row.
     """
 
@@ -417,14 +417,14 @@ def _zone_data(zone: str) -> str:
     try:
         return "" if zone == rules.DEFAULT_ZONE else timezones.data_of(zone)
     except errors.InvalidExpression as error:
-        raise _Refused(error.reason, "timeZone", str(error)) from None
+        raise _Refused(Code.INVALID_SCHEDULE, "timeZone", str(error)) from None
 
 
 def _expression_text(member: model.WrittenFields) -> str:
     text = (member.schedule or "").strip()
     if len(text) > model.LONGEST_EXPRESSION:
         message = f"has {len(text)} characters; write at most {model.LONGEST_EXPRESSION}"
-        raise _Refused(Reason.INVALID_SCHEDULE, "schedule", message)
+        raise _Refused(Code.INVALID_SCHEDULE, "schedule", message)
     return text
 
 
@@ -432,6 +432,5 @@ def _check_expression(rule: rules.Rule, now_us: int) -> None:
     try:
         slots.check(rule.timing.schedules[0], rule, identity="member", created_us=now_us)
     except errors.InvalidExpression as error:
-        zone = error.reason == Reason.UNKNOWN_TIME_ZONE
-        field = "timeZone" if zone else "schedule"
-        raise _Refused(error.reason, field, str(error)) from None
+        field = "timeZone" if error.field == "timeZone" else "schedule"
+        raise _Refused(Code.INVALID_SCHEDULE, field, str(error)) from None

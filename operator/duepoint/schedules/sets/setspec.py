@@ -228,7 +228,7 @@ def _zone(name: str | None, findings: SpecFindings) -> str:
     try:
         timezones.data_of(name)
     except errors.InvalidExpression as error:
-        findings.add(Reason(error.reason), "spec.defaults.timeZone", str(error))
+        findings.add(Reason.INVALID_SPEC, "spec.defaults.timeZone", str(error))
     return name
 
 
@@ -245,7 +245,7 @@ def _rows(
     rows = fields.inline or ()
     if (count := len(rows)) > (most := min(model.MOST_ROWS, limits.members)):
         message = f"has {count} rows; write at most {most}, or change members through the HTTP API"
-        findings.add(Reason.INVALID_SCHEDULE, "spec.rows.inline", message)
+        findings.add(Reason.INVALID_SPEC, "spec.rows.inline", message)
     return InlineRows(rows=tuple(row.copy() for row in rows))
 
 
@@ -256,4 +256,4 @@ def check_concurrency_of_jobs(policy: str, path: str, findings: SpecFindings) ->
             f"{policy} cannot hold for the Jobs of members, because their ends are not followed: "
             "write Allow, or make a Schedule of what must not overlap"
         )
-        findings.add(Reason.INVALID_SCHEDULE, path, message)
+        findings.add(Reason.INVALID_SPEC, path, message)

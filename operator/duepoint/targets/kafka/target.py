@@ -128,7 +128,7 @@ class KafkaTarget:
             if denied:
                 return denied[-1]
             return outcome.Retry(
-                reason=Reason.TIMEOUT, message=f"no answer from the brokers in {seconds:g} s"
+                reason=Reason.NETWORK, message=f"no answer from the brokers in {seconds:g} s"
             )
 
     async def close(self) -> None:

@@ -74,7 +74,7 @@ class Reference:
 
     def missing(self, message: str) -> Unread:
         """It leads to nothing usable now."""
-        return Unread(unread(Reason.MISSING_SECRET, f"{self.path}: {message}"))
+        return Unread(unread(Reason.SECRET_UNAVAILABLE, f"{self.path}: {message}"))
 
     def unusable(self, key: str, what: str) -> Unread:
         """What stands under a key of it cannot be used."""
@@ -82,7 +82,7 @@ class Reference:
 
     def withheld(self, message: str) -> Unread:
         """Its owner has not said that it may go there."""
-        return Unread(unread(Reason.SECRET_FORBIDDEN, f"{self.path}: {message}"))
+        return Unread(unread(Reason.SECRET_UNAVAILABLE, f"{self.path}: {message}"))
 
 
 class Unread(Exception):
@@ -193,7 +193,7 @@ class KeyReader:
                 return to.missing(f"{to.object} does not exist; create it")
             case errors.Forbidden():
                 message = _permission(to, error, self._reader_role)
-                return Unread(unread(Reason.SECRET_FORBIDDEN, message))
+                return Unread(unread(Reason.SECRET_UNAVAILABLE, message))
             case errors.Unavailable():
                 message = f"{to.object} cannot be read: {error}"
                 return Unread(unread(Reason.API_UNAVAILABLE, message))

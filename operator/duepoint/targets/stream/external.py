@@ -234,7 +234,7 @@ class ExternalStreams:
     def _refused(self, namespace: str, error: ServerError) -> outcome.Outcome:
         message = f"the other Redis refuses it: {_WORDS.get(error.code, 'an error')}"
         if error.code == "WRONGTYPE":
-            return outcome.Rejected(reason=Reason.WRONG_TYPE, message=message)
+            return outcome.Rejected(reason=Reason.TARGET_UNAVAILABLE, message=message)
         if error.code in _LOGIN or "AUTH" in str(error):
             self._reader.forget(namespace)
             message += "; look at username and password in the Secret of connectionSecretRef"

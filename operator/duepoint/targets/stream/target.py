@@ -17,7 +17,7 @@ from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome
-from duepoint.schedules import actions, ownstreams
+from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.stream import external
@@ -30,9 +30,10 @@ class StreamTarget:
         self,
         clock: clocks.Clock,
         external: external.ExternalStreams | None = None,
-        own: ownstreams.OwnStreams = ownstreams.USUAL,
+        *,
+        has_own_streams: bool = True,
     ) -> None:
-        self._own = own
+        self._has_own_streams = has_own_streams
         self._clock = clock
         self._external = external
 
@@ -40,7 +41,7 @@ class StreamTarget:
 
     def appends(self, action: actions.Action) -> bool:
         """Whether the entry goes into our own Redis, and may."""
-        return self._own.enabled and ownstreams.own(action.target) is not None
+        return self._has_own_streams and actions.own_stream(action.target) is not None
 
     def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.StreamEntries:
         """What the queue appends: what the entries have in common is sent once."""
@@ -48,7 +49,7 @@ class StreamTarget:
         return messages.StreamEntries(
             namespace=firings.namespace,
             name=stream.name,
-            max_length=ownstreams.length(stream.max_length),
+            max_length=stream.max_length or actions.OWN_STREAM_LENGTH,
             names=(*OWN_FIELDS, _PAYLOAD) if firings.payloads else OWN_FIELDS,
             members=members,
             values=_own_values(firings),
@@ -68,7 +69,9 @@ class StreamTarget:
             return target.not_started()
         stream = cast("actions.StreamAction", firing.action.target)
         if stream.connection is None:  # the definition is older than that rule
-            return outcome.Rejected(reason=Reason.OWN_STREAMS_OFF, message=ownstreams.OFF)
+            return outcome.Rejected(
+                reason=Reason.TARGET_UNAVAILABLE, message=actions.NO_OWN_STREAMS
+            )
         fields = entry(firing, self._clock.now_us())
         command = external.xadd(stream.name, stream.max_length, fields)
         try:
@@ -76,7 +79,7 @@ class StreamTarget:
                 answer = await self._other().append(firing.namespace, stream.connection, command)
         except TimeoutError:
             return outcome.Retry(
-                reason=Reason.TIMEOUT, message=f"no answer from the other Redis in {seconds:g} s"
+                reason=Reason.NETWORK, message=f"no answer from the other Redis in {seconds:g} s"
             )
         if not isinstance(answer, str):
             return answer

@@ -360,6 +360,6 @@ def _refused(message: str) -> references.Unread:
     """Only an edit, or the operator's settings, can mend it."""
     return references.Unread(
         target.Trouble(
-            reason=Reason.INVALID_WEBHOOK, message=message, code_class="refused", final=True
+            reason=Reason.INVALID_SPEC, message=message, code_class="refused", final=True
         )
     )

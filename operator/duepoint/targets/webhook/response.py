@@ -29,7 +29,6 @@ _SECOND_US = 1_000_000
 #: Retry-After counts where the receiver says that it is busy, and nowhere else.
 _BUSY = frozenset({429, 503})
 #: Why nothing was sent, where the Schedule or its namespace is the cause.
-_OWNERS = frozenset({Reason.MISSING_SECRET, Reason.SECRET_FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +105,7 @@ def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> o
     if trouble.final or not is_tried_again:
         return outcome.Rejected(reason=trouble.reason, message=trouble.message)
     # Without a request only what its owner can mend is an attempt: not what is amiss around us.
-    is_attempt = not trouble.unsent or trouble.reason in _OWNERS
+    is_attempt = not trouble.unsent or trouble.reason is Reason.SECRET_UNAVAILABLE
     return outcome.Retry(
         reason=trouble.reason, message=trouble.message, started=is_attempt, counted=is_attempt
     )
@@ -154,13 +153,13 @@ def trouble(error: Exception, host: str) -> target.Trouble:
     # A certificate that is refused is a ValueError as well.
     if isinstance(cause or error, ValueError) and not isinstance(cause or error, OSError):
         message = f"{host}: the URL cannot be called"
-        return target.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
+        return target.Trouble(reason=Reason.INVALID_SPEC, message=message, final=True)
     said = _wording(error) if cause is None else _connecting_wording(cause)
     return target.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
 
 
 def _late(message: str) -> target.Trouble:
-    return target.Trouble(reason=Reason.TIMEOUT, message=message, code_class="timeout")
+    return target.Trouble(reason=Reason.NETWORK, message=message, code_class="timeout")
 
 
 def _wording(error: Exception) -> str:

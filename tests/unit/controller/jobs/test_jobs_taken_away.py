@@ -133,7 +133,7 @@ async def test_a_released_job_leaves_active_at_once_and_nothing_it_does_later_co
         assert "active" not in status
         assert "activeCount" not in status
         last = status["lastRun"]
-        assert (last["outcome"], last["reason"]) == ("Failed", "Released")
+        assert (last["outcome"], last["reason"]) == ("Failed", "Deleted")
         assert last["finishTime"].startswith("2026-03-01T12:05:05")
         runs = status["runs"]
         assert (runs["started"], runs["failed"]) == (1, 1)

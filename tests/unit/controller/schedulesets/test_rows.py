@@ -64,7 +64,7 @@ async def test_a_missing_config_map_or_key_leaves_the_members_and_says_so(world)
         await world.apply_set(rows={"configMapRef": {"name": "nowhere"}})
         await world.clock.settle()
         condition = world.set_condition("RowsInvalid")
-        assert condition["reason"] == "ConfigMapMissing"
+        assert condition["reason"] == "RowsInvalid"
         assert set(stored(world)) == {"a"}
         assert world.set_ready()[0] == "True"
 

@@ -25,13 +25,13 @@ async def test_a_refused_set_is_stalled_and_its_members_are_held_with_their_old_
         target = world.record().target
         await world.put(2)
         await world.apply_set(webhook={"url": "ftp://x"}, limits={"members": 5})
-        assert world.set_ready() == ("False", "InvalidWebhook")
+        assert world.set_ready() == ("False", "InvalidSpec")
         stalled = world.set_condition("Stalled")
         assert "spec.webhook.url" in stalled["message"]
         record = world.record()
         assert (record.state, record.target, record.generation) == (SetState.STALLED, target, 2)
         assert len(world.members(made["metadata"]["uid"])) == 2
-        assert [event.reason for event in world.news] == ["InvalidSchedule"]
+        assert [event.reason for event in world.news] == ["InvalidSpec"]
         await world.apply_set()
         assert world.set_ready() == ("True", "Armed")
         assert world.set_condition("Stalled") is None
@@ -41,7 +41,7 @@ async def test_a_set_never_changes_between_jobs_and_other_targets(world):
     async with world.leader():
         await world.apply_set()
         await world.apply_set(jobTemplate=JOBS)
-        assert world.set_ready() == ("False", "InvalidSchedule")
+        assert world.set_ready() == ("False", "InvalidSpec")
         assert "create another set" in world.set_condition("Stalled")["message"]
 
 

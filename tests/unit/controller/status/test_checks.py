@@ -57,13 +57,13 @@ async def test_what_only_an_edit_mends_is_stalled_and_does_not_fire(world):
         schedule = await world.apply(webhook=SIGNED)
         uid = schedule["metadata"]["uid"]
         assert world.chain_due_us(uid) is not None
-        await found(world, schedule, "InvalidWebhook", REFUSED)
-        assert world.ready() == ("False", "InvalidWebhook")
+        await found(world, schedule, "InvalidSpec", REFUSED)
+        assert world.ready() == ("False", "InvalidSpec")
         assert world.condition("Stalled")["message"] == REFUSED
         assert world.status()["observedGeneration"] == 1
         assert world.chain_due_us(uid) is None
         assert world.definition(uid) is None
-        assert len(news_of(world, "InvalidSchedule")) == 1
+        assert len(news_of(world, "InvalidSpec")) == 1
         await world.resync.compare()
         await world.clock.advance(2)
         assert world.definition(uid) is None
@@ -80,9 +80,9 @@ async def test_an_edit_is_checked_anew_and_an_old_check_says_nothing_of_it(world
         await world.apply(webhook={**SIGNED, "timeoutSeconds": 7})
         await world.clock.advance(2)
         assert checks(world) == [1, 2]
-        assert world.ready() == ("Unknown", "SecretsPending")
-        await found(world, schedule, "MissingSecret", "of the former generation", generation=1)
-        assert world.ready() == ("Unknown", "SecretsPending")
+        assert world.ready() == ("Unknown", "Pending")
+        await found(world, schedule, "SecretUnavailable", "of the former generation", generation=1)
+        assert world.ready() == ("Unknown", "Pending")
         await found(world, schedule, generation=2)
         assert world.ready() == ("True", "Armed")
         assert world.status()["observedGeneration"] == 2
@@ -92,12 +92,12 @@ async def test_a_secret_that_cannot_be_read_is_an_event_once(world):
     async with world.leader():
         schedule = await world.apply(webhook=SIGNED)
         for _ in range(3):
-            await found(world, schedule, "MissingSecret", "Secret reports/hook does not exist")
-        (told,) = news_of(world, "MissingSecret")
+            await found(world, schedule, "SecretUnavailable", "Secret reports/hook does not exist")
+        (told,) = news_of(world, "SecretUnavailable")
         assert (told.warning, told.note) == (True, "Secret reports/hook does not exist")
-        await found(world, schedule, "SecretForbidden", "its annotation does not name the host")
-        (told,) = news_of(world, "SecretForbidden")
+        await found(world, schedule, "SecretUnavailable", "its annotation does not name the host")
+        _, told = news_of(world, "SecretUnavailable")
         assert "annotation" in told.note
     async with world.leader(epoch=2):
-        await found(world, schedule, "SecretForbidden", "its annotation does not name the host")
-        assert len(news_of(world, "SecretForbidden")) == 1
+        await found(world, schedule, "SecretUnavailable", "its annotation does not name the host")
+        assert len(news_of(world, "SecretUnavailable")) == 2

@@ -22,7 +22,7 @@ async def test_a_failure_is_news_and_so_is_the_first_success_after_it():
         uid = made["metadata"]["uid"]
         await world.clock.advance(910)
         failed = event(
-            made, FIRST, RunState.FAILED, reason="JobFailed", message="exit 1", job_name="j-1"
+            made, FIRST, RunState.FAILED, reason="RunFailed", message="exit 1", job_name="j-1"
         )
         await world.tell(uid, failed, event(made, SECOND_SLOT), event(made, THIRD_SLOT))
         assert reasons(world) == ["RunFailed", "RunRecovered"]
@@ -30,7 +30,7 @@ async def test_a_failure_is_news_and_so_is_the_first_success_after_it():
         assert told.warning
         assert told.regarding.uid == uid
         assert (told.related.kind, told.related.name) == ("Job", "j-1")
-        assert "JobFailed: exit 1" in told.note
+        assert "RunFailed: exit 1" in told.note
 
 
 async def test_a_missed_slot_is_told_by_the_word_that_helps_most():
@@ -41,13 +41,13 @@ async def test_a_missed_slot_is_told_by_the_word_that_helps_most():
         await world.tell(
             uid,
             event(made, FIRST, RunState.MISSED, reason="NameConflict", message="not ours"),
-            event(made, SECOND_SLOT, RunState.SKIPPED, reason="ConcurrencyForbidden"),
+            event(made, SECOND_SLOT, RunState.SKIPPED, reason="ConcurrencyLimit"),
             event(made, THIRD_SLOT, RunState.MISSED, reason="InvalidJobTemplate", message="no"),
         )
         assert reasons(world) == ["NameConflict", "RunSkipped", "InvalidJobTemplate"]
 
 
-@pytest.mark.parametrize("reason", ["ConcurrencyForbidden", "Replaced", "MaxRuns", "Suspended"])
+@pytest.mark.parametrize("reason", ["ConcurrencyLimit", "Replaced", "Completed", "Suspended"])
 async def test_a_slot_that_is_skipped_as_its_spec_asks_is_told_and_is_no_warning(reason):
     async with World().leader() as world:
         made = await world.apply_job()
@@ -66,10 +66,10 @@ async def test_a_refused_spec_is_told_once_for_each_generation():
         await world.clock.advance(1)
         await world.resync.compare()
         await world.clock.advance(1)
-        assert reasons(world) == ["InvalidSchedule"]
+        assert reasons(world) == ["InvalidSpec"]
         await world.apply(timeZone="Mars/Olympus")
         await world.clock.advance(1)
-        assert reasons(world) == ["InvalidSchedule", "UnknownTimeZone"]
+        assert reasons(world) == ["InvalidSpec", "InvalidSpec"]
     async with world.leader(epoch=2):
         await world.clock.advance(5)
         assert len(world.news) == 2

@@ -19,12 +19,12 @@ from tests.unit.controller.world import World
 
 S = 1_000_000
 SECOND_SLOT, THIRD_SLOT = FIRST + 300 * S, FIRST + 600 * S
-REFUSED = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="exceeded quota", started=False)
+REFUSED = outcomes.Retry(reason=Reason.FORBIDDEN, message="exceeded quota", started=False)
 
 
 def put_off(made, slot_us, **changes):
     values = {
-        "reason": "QuotaExceeded",
+        "reason": "Forbidden",
         "message": "exceeded quota",
         "settled_us": 0,
         "due_us": slot_us,
@@ -74,7 +74,7 @@ async def test_a_status_lists_the_slot_that_is_put_off_while_later_ones_end():
             "waiting": "2026-03-01T12:05:00Z",
         }
         assert world.status()["runs"]["started"] == 1
-        created = event(made, FIRST, RunState.RUNNING, reason="Created", job_name="j")
+        created = event(made, FIRST, RunState.RUNNING, reason="Running", job_name="j")
         await world.tell(uid, created)
         await world.clock.advance(5)
         assert "openSlots" not in world.status()
@@ -102,7 +102,7 @@ async def test_a_run_whose_job_was_seen_before_the_word_of_the_queue_is_counted_
             "oldest": "2026-03-01T12:05:00Z",
             "started": "2026-03-01T12:05:00Z",
         }
-    created = event(made, FIRST, RunState.RUNNING, reason="Created", job_name=name)
+    created = event(made, FIRST, RunState.RUNNING, reason="Running", job_name=name)
     await world.tell(uid, created)
     async with world.leader(epoch=2):
         await world.clock.advance(5)

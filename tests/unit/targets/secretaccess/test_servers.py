@@ -78,7 +78,7 @@ async def test_a_consent_that_lacks_a_named_server_is_asked_for_without_its_name
     found.require_server("two", 9092)
     with pytest.raises(servers.ServerRefused) as caught:
         found.require_server("canary", 9092)
-    assert caught.value.trouble.reason is Reason.SECRET_FORBIDDEN
+    assert caught.value.trouble.reason is Reason.SECRET_UNAVAILABLE
     assert "a server that it names is not allowed" in str(caught.value)
     assert "duepoint.dev/send-to=HOSTS" in str(caught.value)
     assert "canary" not in str(caught.value)

@@ -113,7 +113,7 @@ async def test_what_is_missing_is_named_tried_again_and_not_repeated(
     retry = actions.RetryRule(retry_on=())
     given = await send(hears, await vault_of(*objects), retry=retry, **webhook)
     assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.MISSING_SECRET
+    assert given.reason is Reason.SECRET_UNAVAILABLE
     for word in words:
         assert word in given.message
     assert "canary" not in given.message
@@ -126,7 +126,7 @@ async def test_a_missing_right_is_told_with_the_very_command(hears):
     refusal = kube_errors.Forbidden(WHO, cause=kube_errors.ForbiddenCause.RIGHTS)
     api.fail_next(refusal, resource="secrets")
     given = await send(hears, vaults.a_vault(api, reader_role="dp-secret-reader"), auth=BEARER)
-    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert given.reason is Reason.SECRET_UNAVAILABLE
     assert given.message.endswith(
         "kubectl create rolebinding dp-secret-reader -n default "
         "--clusterrole=dp-secret-reader --serviceaccount=duepoint-system:duepoint-worker"
@@ -192,7 +192,7 @@ async def test_unverified_tls_needs_the_operators_leave():
     refused = await (await vault_of()).of("default", webhook)
     assert isinstance(refused, target.Trouble)
     assert refused.final
-    assert refused.reason is Reason.INVALID_WEBHOOK
+    assert refused.reason is Reason.INVALID_SPEC
     assert "DUEPOINT_WEBHOOK_INSECURE=tls" in refused.message
     allowed = await (await vault_of(insecure_tls=True)).of("default", webhook)
     assert isinstance(allowed, credentials.WebhookCredentials)
@@ -252,7 +252,7 @@ async def test_no_token_is_asked_for_an_audience_that_its_account_does_not_list(
     auth = actions.AccountToken(account="caller", audience="billing")
     source = await vault_with_tokens(token_with(), audiences=audiences)
     given = await send(hears, source, auth=auth)
-    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert given.reason is Reason.SECRET_UNAVAILABLE
     assert given.message.endswith(
         "kubectl annotate --overwrite serviceaccount caller -n default "
         "duepoint.dev/token-audiences=billing"
@@ -286,7 +286,7 @@ async def test_a_secret_goes_nowhere_without_its_owners_word(hears, use, send_to
     )
     given = await send(hears, await vault_of(it), **use)
     assert isinstance(given, outcome.Retry)
-    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert given.reason is Reason.SECRET_UNAVAILABLE
     assert given.message.endswith(
         "kubectl annotate --overwrite secret it -n default duepoint.dev/send-to=127.0.0.1"
     )
@@ -311,7 +311,7 @@ async def fire_at_secret(source, **webhook):
 )
 async def test_what_is_no_url_in_a_secret_is_said_without_repeating_it(url):
     given, _, guard = await fire_at_secret(await vault_of(vaults.a_secret("chat", url=url)))
-    assert given.reason is Reason.MISSING_SECRET
+    assert given.reason is Reason.SECRET_UNAVAILABLE
     assert given.message.startswith(
         "spec.webhook.urlFrom.secretKeyRef: key url of Secret default/chat"
     )
@@ -328,7 +328,7 @@ async def test_a_url_in_a_secret_is_judged_by_the_guard_and_needs_its_owners_wor
         url = f"http://127.0.0.1:{hears.port}/"
         withheld = await vault_of(vaults.a_secret("chat", send_to=send_to, url=url))
         given, *_ = await fire_at_secret(withheld)
-        assert given.reason is Reason.SECRET_FORBIDDEN
+        assert given.reason is Reason.SECRET_UNAVAILABLE
     assert hears.connections == 0
 
 

@@ -69,7 +69,7 @@ async def test_the_users_headers_are_added_and_may_replace_the_usual_ones(target
 async def test_a_header_that_would_end_the_line_sends_nothing(target, hears, value):
     action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/", headers=(("X-A", value),))
     given = await target.fire(firings.a_firing(action))
-    assert given.reason is Reason.INVALID_WEBHOOK
+    assert given.reason is Reason.INVALID_SPEC
     assert isinstance(given, outcome.Rejected)
     assert hears.requests == []
 
