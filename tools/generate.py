@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools import chartdoc, fieldsdoc, httpapidoc, settingsdoc, syncclient
+from tools import chartdoc, fieldsdoc, httpapidoc, settingsdoc
 from tools.jobschema import __main__ as jobschema
 from tools.release import manifests
 
@@ -21,7 +21,6 @@ def wanted() -> Iterator[tuple[Path, str]]:
     yield from ((page, fieldsdoc.page(page)) for page in fieldsdoc.PAGES)
     yield settingsdoc.PAGE, settingsdoc.page()
     yield httpapidoc.PAGE, httpapidoc.page()
-    yield syncclient.TARGET, syncclient.text()
 
 
 def main(arguments: list[str]) -> int:

@@ -6,14 +6,14 @@
         reminders = client.schedule_set("shop", "reminders")
         reminders.put("order-17", MemberSpec(delay="24h", payload={"order": 17}))
 
-``AsyncClient`` is the same for asyncio; the blocking one is made out of it. Arrows read downwards::
+``AsyncClient`` is the same for asyncio. Arrows read downwards::
 
-    asyncclient, syncclient     connections, repetition, one method for each request
-    batches                     rows of users and their answers, in bounded memory
-    transport                   which token is sent, what an answer means, whether and when again
-    calls                       requests as values: the API's paths and names
-    members                     what is sent; what comes back is in duepoint.model.answers
-    problems                    the exceptions
+    clients       connections and repetition, one method for each request, twice
+    batches       rows of users and their answers, in bounded memory
+    transport     which token is sent, what an answer means, whether and when again
+    calls         requests as values: the API's paths and names
+    members       what is sent; what comes back is in duepoint.model.answers
+    problems      the exceptions
 
 Nothing of the product but the command line uses it, and it uses nothing of the product but the
 model, errors and the rules for TLS.
@@ -21,8 +21,8 @@ model, errors and the rules for TLS.
 
 from msgspec import Raw
 
-from duepoint.client.asyncclient import AsyncClient, AsyncSetClient
 from duepoint.client.calls import ChangeOptions
+from duepoint.client.clients import AsyncClient, AsyncSetClient, Client, SetClient
 from duepoint.client.members import ItemPage, MemberRow, MemberSpec, RowAnswer, row_of
 from duepoint.client.problems import (
     AccessDenied,
@@ -35,7 +35,6 @@ from duepoint.client.problems import (
     StateConflict,
     TagMismatch,
 )
-from duepoint.client.syncclient import Client, SetClient
 from duepoint.client.transport import NEVER, Retries, TokenInFile, TokenSource
 from duepoint.model.answers import LetterView, MemberView, SetView, UnfinishedSlot
 

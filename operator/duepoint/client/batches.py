@@ -66,53 +66,96 @@ def batches(lines: Iterable[bytes], rows: int = ROWS, size: int = BYTES) -> Iter
         yield last
 
 
-class AnswerLines:
-    """Answers to rows out of pieces of a stream.
+class Arrived:
+    """Answers to the rows of a request, out of pieces of a stream, and what stopped more of them.
 
-    Raises:
-        problems.ServiceUnreachable: what comes is no answer of this API.
+    Within its ``with`` a ClientError ends the stream.
     """
 
     def __init__(self) -> None:
+        self.answers: list[members.RowAnswer] = []
+        self.error: problems.ClientError | None = None
         self._rest = b""
 
-    def feed(self, piece: bytes) -> list[members.RowAnswer]:
-        """The answers that a piece completes."""
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        try:
+            if error is None:
+                self.feed(b"\n")  # the last line may have no end
+                if self.answers and self.answers[-1].fatal:  # the API read no further
+                    raise error_of(self.answers[-1])
+        except problems.ClientError as wrong:
+            error = wrong
+        if isinstance(error, problems.ClientError):
+            self.error = error
+            self.answers = [answer for answer in self.answers if not answer.fatal]
+        return self.error is not None
+
+    def feed(self, piece: bytes) -> None:
+        """Read the answers that a piece completes; raises problems.ServiceUnreachable."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > LONGEST_LINE:
             raise problems.ServiceUnreachable(
                 f"a line of the answer is longer than {LONGEST_LINE} bytes: this is no Duepoint API"
             )
-        return [_answer(line) for line in lines if line.strip()]
-
-    def end(self) -> list[members.RowAnswer]:
-        """The last line may have no end."""
-        last, self._rest = self._rest, b""
-        return [_answer(last)] if last.strip() else []
-
-
-def _answer(line: bytes) -> members.RowAnswer:
-    try:
-        return _answers.decode(line)
-    except msgspec.DecodeError as error:
-        raise problems.ServiceUnreachable(
-            f"a line of the answer is no answer to a row ({error}): this is no Duepoint API"
-        ) from error
+        try:
+            self.answers += [_answers.decode(line) for line in lines if line.strip()]
+        except msgspec.DecodeError as error:
+            raise problems.ServiceUnreachable(
+                f"a line of the answer is no answer to a row ({error}): this is no Duepoint API"
+            ) from error
 
 
-def raise_if_fatal(arrived: Sequence[members.RowAnswer]) -> None:
-    """The last line may say that the API read no further."""
-    if arrived and arrived[-1].fatal:
-        raise error_of(arrived[-1])
+class Sending:
+    """Rows that go together, until each has its answer.
 
+    Attributes:
+        waiting: places of those that are to be sent, or sent again.
+    """
 
-def miscounted(
-    arrived: Sequence[members.RowAnswer], sent: Sequence[int]
-) -> problems.ServiceUnreachable:
-    """What it means that not each row has one answer."""
-    return problems.ServiceUnreachable(
-        f"{len(sent)} rows were sent and {len(arrived)} answers came"
-    )
+    def __init__(self, lines: Sequence[bytes], attempts: transport.Attempts) -> None:
+        self._lines, self._attempts = lines, attempts
+        self._answers: dict[int, members.RowAnswer] = {}
+        self.waiting = list(range(len(lines)))
+
+    def lines(self) -> list[bytes]:
+        """What is to be sent now."""
+        return [self._lines[place] for place in self.waiting]
+
+    def take(self, arrived: Arrived) -> float:
+        """Take the answers; seconds to wait before the rest, if there is one, is sent again.
+
+        Raises:
+            problems.ClientError: the request was refused, or rows stay without an answer.
+        """
+        sent, came, error = self.waiting, arrived.answers, arrived.error
+        self._answers.update(zip(sent, came, strict=False))
+        if len(came) > len(sent) or (error is None and len(came) < len(sent)):
+            message = f"{len(sent)} rows were sent and {len(came)} answers came"
+            error = problems.ServiceUnreachable(message)
+            if len(came) > len(sent):
+                raise error
+        self.waiting = [
+            place
+            for place in sent
+            if place not in self._answers or is_passing(self._answers[place])
+        ]
+        if not self.waiting:
+            return 0.0
+        if len(self.waiting) < len(sent):
+            self._attempts.begin_anew()  # rows went through, so the API is there
+        try:
+            return self._attempts.after(error or error_of(self._answers[self.waiting[0]]))
+        except problems.ClientError:
+            if error is not None:
+                raise
+            self.waiting = []  # each row says why by itself
+            return 0.0
+
+    def in_order(self) -> list[members.RowAnswer]:
+        return [self._answers[place] for place in range(len(self._lines))]
 
 
 def error_of(answer: members.RowAnswer) -> problems.ApiProblem:

@@ -8,18 +8,20 @@ an ``Idempotency-Key`` made here, once for all attempts.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 from urllib import parse
 
 import msgspec
 from msgspec import UNSET
 
-from duepoint.client import members
+from duepoint.client import members, problems
 from duepoint.model import answers
 
 AnswerT = TypeVar("AnswerT")
+ItemT = TypeVar("ItemT")
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -29,6 +31,10 @@ _PROBLEM = "application/problem+json"
 NO_MEMBER = "NoSuchMember"
 
 
+def _as_it_is(answer: Any) -> Any:  # noqa: ANN401 - of any type
+    return answer
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall(Generic[AnswerT]):
     """One request.
@@ -36,14 +42,23 @@ class ApiCall(Generic[AnswerT]):
     Attributes:
         path: below the server's URL, encoded.
         answer: the type that the answer's JSON is read as; ``type(None)`` = there is none to read.
+        take: what the caller gets of it.
+        absent: what the caller gets where there is no such member; UNSET = the problem.
     """
 
     method: str
     path: str
-    answer: type[AnswerT]
+    answer: type[Any]
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    take: Callable[[Any], AnswerT] = _as_it_is
+    absent: Any = UNSET
+
+    def means_absent(self, error: problems.ClientError) -> bool:
+        """Whether an error is that there is no such member, and an answer all the same."""
+        is_known = isinstance(error, problems.NothingThere) and error.code == NO_MEMBER
+        return is_known and self.absent is not UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +103,7 @@ ALWAYS = ChangeOptions()
 
 @dataclass(frozen=True, slots=True)
 class SetCalls:
-    """The requests about one set."""
+    """The requests about one set; both kinds of client have a method for each."""
 
     namespace: str
     name: str
@@ -98,116 +113,114 @@ class SetCalls:
         return f"/v1/namespaces/{_segment(self.namespace)}/schedulesets/{_segment(self.name)}"
 
     def info(self) -> ApiCall[answers.SetView]:
+        """The set's state and its counts."""
         return ApiCall(method="GET", path=self.base, answer=answers.SetView)
 
     # -- one member ------------------------------------------------------------------------------
 
     def get(self, id_: str) -> ApiCall[answers.MemberView]:
+        """The member of this id; raises problems.NothingThere where there is none."""
         return ApiCall(method="GET", path=self._member(id_), answer=answers.MemberView)
 
     def put(
-        self, id_: str, spec: members.MemberSpec, options: ChangeOptions
+        self, id_: str, spec: members.MemberSpec, *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
-        return ApiCall(
-            method="PUT", path=self._member(id_), answer=answers.MemberView,
-            headers={
-                "Content-Type": JSON,
-                **options.headers(is_repeatable=spec.delay is UNSET),
-            },
-            body=encoded(spec),
-        )  # fmt: skip
+        """The member is as the spec says; the same again changes nothing."""
+        kept = options.headers(is_repeatable=spec.delay is UNSET)
+        return _change("PUT", self._member(id_), answers.MemberView, spec, kept)
 
     def patch(
-        self, id_: str, changes: Mapping[str, Any], options: ChangeOptions
+        self, id_: str, changes: Mapping[str, Any], *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
-        return ApiCall(
-            method="PATCH", path=self._member(id_), answer=answers.MemberView,
-            headers={
-                "Content-Type": MERGE_PATCH,
-                **options.headers(is_repeatable=changes.get("delay") is None),
-            },
-            body=encoded({_FIELDS.get(name, name): value for name, value in changes.items()}),
-        )  # fmt: skip
+        """Some fields of a member are others; None removes one (RFC 7396).
 
-    def delete(self, id_: str, options: ChangeOptions) -> ApiCall[None]:
+        Args:
+            changes: by the names of ``MemberSpec``, or by those of the API (``timeZone``).
+        """
+        kept = options.headers(is_repeatable=changes.get("delay") is None)
+        named = {_FIELDS.get(name, name): value for name, value in changes.items()}
+        headers = {**kept, "Content-Type": MERGE_PATCH}
+        return _change("PATCH", self._member(id_), answers.MemberView, named, headers)
+
+    def delete(self, id_: str, *, options: ChangeOptions = ALWAYS) -> ApiCall[bool]:
+        """There is no member of this id; False where there was none before.
+
+        After a lost answer False may also mean that the first attempt removed it.
+        """
         return ApiCall(
-            method="DELETE", path=self._member(id_), answer=type(None), headers=options.headers()
-        )
+            method="DELETE", path=self._member(id_), answer=type(None), headers=options.headers(),
+            take=lambda _: True, absent=False,
+        )  # fmt: skip
 
     def create(
-        self, spec: members.MemberSpec, options: ChangeOptions
+        self, spec: members.MemberSpec, *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
-        return ApiCall(
-            method="POST", path=f"{self.base}/schedules", answer=answers.MemberView,
-            headers={"Content-Type": JSON, **options.headers(is_repeatable=False)},
-            body=encoded(spec),
-        )  # fmt: skip
+        """A new one-off, whose id the API chooses: a ULID."""
+        kept = options.headers(is_repeatable=False)
+        return _change("POST", f"{self.base}/schedules", answers.MemberView, spec, kept)
 
     def trigger(
-        self, id_: str, payload: object, options: ChangeOptions
-    ) -> ApiCall[answers.Triggered]:
+        self, id_: str, payload: object = UNSET, *, options: ChangeOptions = ALWAYS
+    ) -> ApiCall[str]:
+        """The member fires once now; the id of that run. UNSET = with its own payload."""
         body = {} if payload is UNSET else {"payload": payload}
-        return ApiCall(
-            method="POST", path=f"{self._member(id_)}/trigger", answer=answers.Triggered,
-            headers={"Content-Type": JSON, **options.headers(is_repeatable=False)},
-            body=encoded(body),
-        )  # fmt: skip
+        kept = options.headers(is_repeatable=False)
+        path = f"{self._member(id_)}/trigger"
+        return _change("POST", path, answers.Triggered, body, kept, attrgetter("run"))
 
-    def next_times(self, id_: str, count: int) -> ApiCall[members.ItemPage[str]]:
+    def next_times(self, id_: str, count: int = 5) -> ApiCall[tuple[str, ...]]:
+        """The next slots of a member, RFC 3339 in UTC."""
         return ApiCall(
             method="GET", path=f"{self._member(id_)}/next", answer=members.ItemPage[str],
-            query={"count": str(count)},
+            query={"count": str(count)}, take=attrgetter("items"),
         )  # fmt: skip
 
     # -- many ------------------------------------------------------------------------------------
 
     def page(
-        self, cursor: str, *, limit: int, prefix: str = ""
+        self, cursor: str = "", *, limit: int = 100, prefix: str = ""
     ) -> ApiCall[members.ItemPage[answers.MemberView]]:
-        return ApiCall(
-            method="GET", path=f"{self.base}/schedules",
-            answer=members.ItemPage[answers.MemberView],
-            query=_query(limit=limit, cursor=cursor, prefix=prefix),
-        )  # fmt: skip
+        """A page of the members, which may be empty and not the last; '' begins."""
+        return _page(
+            f"{self.base}/schedules", answers.MemberView, limit, cursor=cursor, prefix=prefix
+        )
 
     def due(
-        self, cursor: str, *, since: str, until: str, limit: int
+        self, since: str, until: str, cursor: str = "", *, limit: int = 100
     ) -> ApiCall[members.ItemPage[answers.MemberView]]:
-        return ApiCall(
-            method="GET", path=f"{self.base}/schedules",
-            answer=members.ItemPage[answers.MemberView],
-            query=_query(limit=limit, cursor=cursor, dueFrom=since, dueUntil=until),
-        )  # fmt: skip
+        """A page of the members that are due from ``since`` until before ``until``."""
+        more = {"cursor": cursor, "dueFrom": since, "dueUntil": until}
+        return _page(f"{self.base}/schedules", answers.MemberView, limit, **more)
 
-    def export(self, cursor: str, *, limit: int) -> ApiCall[members.ItemPage[msgspec.Raw]]:
-        """A page of members as the API wrote them."""
-        return ApiCall(
-            method="GET", path=f"{self.base}/export", answer=members.ItemPage[msgspec.Raw],
-            query=_query(limit=limit, cursor=cursor),
-        )  # fmt: skip
+    def export(
+        self, cursor: str = "", *, limit: int = 1000
+    ) -> ApiCall[members.ItemPage[msgspec.Raw]]:
+        """A page of whole members as JSON; ``members.row_of`` makes a row for ``upsert`` of one."""
+        return _page(f"{self.base}/export", msgspec.Raw, limit, cursor=cursor)
 
-    def unacknowledged(self, *, limit: int) -> ApiCall[members.ItemPage[answers.UnfinishedSlot]]:
+    def unacknowledged(self, *, limit: int = 100) -> ApiCall[tuple[answers.UnfinishedSlot, ...]]:
+        """Slots that a worker has claimed, or that wait for their next attempt."""
+        page = _page(f"{self.base}/unacknowledged", answers.UnfinishedSlot, limit)
         return ApiCall(
-            method="GET", path=f"{self.base}/unacknowledged",
-            answer=members.ItemPage[answers.UnfinishedSlot], query=_query(limit=limit),
+            method="GET", path=page.path, answer=page.answer, query=page.query,
+            take=attrgetter("items"),
         )  # fmt: skip
 
     def dead_letters(
-        self, cursor: str, *, limit: int
+        self, cursor: str = "", *, limit: int = 100
     ) -> ApiCall[members.ItemPage[answers.LetterView]]:
-        return ApiCall(
-            method="GET", path=f"{self.base}/deadletters",
-            answer=members.ItemPage[answers.LetterView],
-            query=_query(limit=limit, cursor=cursor),
-        )  # fmt: skip
+        """A page of the slots that were given up, newest first."""
+        return _page(f"{self.base}/deadletters", answers.LetterView, limit, cursor=cursor)
 
-    def replay(self, letters: Sequence[str]) -> ApiCall[answers.Replayed]:
-        return ApiCall(
-            method="POST", path=f"{self.base}/deadletters:replay",
-            answer=answers.Replayed,
-            headers={"Content-Type": JSON, **ALWAYS.headers(is_repeatable=False)},
-            body=encoded({"ids": letters}),
-        )  # fmt: skip
+    def replay(self, letters: Sequence[str]) -> ApiCall[tuple[str, ...]]:
+        """Up to 100 dead letters fire once more, each under the id that its event had.
+
+        Gives those that were not there.
+        """
+        path, kept = f"{self.base}/deadletters:replay", ALWAYS.headers(is_repeatable=False)
+        return _change(
+            "POST", path, answers.Replayed, {"ids": letters}, kept, attrgetter("missing")
+        )
 
     def bulk(self, lines: Sequence[bytes], *, delete: bool, durability: str) -> ApiCall[None]:
         """Rows in one request; the answer is NDJSON, a RowAnswer for each row in its order."""
@@ -226,6 +239,30 @@ class SetCalls:
         return f"{self.base}/schedules/{_segment(id_)}"
 
 
+def _page(
+    path: str, item: type[ItemT], limit: int, **query: str
+) -> ApiCall[members.ItemPage[ItemT]]:
+    given = {name: text for name, text in query.items() if text}
+    return ApiCall(
+        method="GET", path=path, answer=members.ItemPage[item],  # type: ignore[valid-type]
+        query={"limit": str(limit), **given},
+    )  # fmt: skip
+
+
+def _change(  # noqa: PLR0917 - in the order of a request
+    method: str,
+    path: str,
+    answer: type[Any],
+    body: object,
+    headers: Mapping[str, str],
+    take: Callable[[Any], Any] = _as_it_is,
+) -> ApiCall[Any]:
+    headers = {"Content-Type": JSON, **headers}
+    return ApiCall(
+        method=method, path=path, answer=answer, headers=headers, body=encoded(body), take=take
+    )
+
+
 class ReplayedLetters(msgspec.Struct, frozen=True):
     """What became of each dead letter, in a word by its id."""
 
@@ -234,18 +271,12 @@ class ReplayedLetters(msgspec.Struct, frozen=True):
 
 def schedule_letters(namespace: str, cursor: str) -> ApiCall[members.ItemPage[answers.LetterView]]:
     """Slots of Schedules that were given up, newest first."""
-    return ApiCall(
-        method="GET", path=_letters(namespace), answer=members.ItemPage[answers.LetterView],
-        query=_query(limit=200, cursor=cursor),
-    )  # fmt: skip
+    return _page(_letters(namespace), answers.LetterView, 200, cursor=cursor)
 
 
 def replay_schedule_letters(namespace: str, ids: Sequence[str]) -> ApiCall[ReplayedLetters]:
     """Run up to 100 of them again; each once, however often it is asked for."""
-    return ApiCall(
-        method="POST", path=f"{_letters(namespace)}:replay", answer=ReplayedLetters,
-        headers={"Content-Type": JSON}, body=encoded({"ids": ids}),
-    )  # fmt: skip
+    return _change("POST", f"{_letters(namespace)}:replay", ReplayedLetters, {"ids": ids}, {})
 
 
 def _letters(namespace: str) -> str:
@@ -270,7 +301,3 @@ def _segment(text: str) -> str:
     if text in ("", ".", ".."):
         raise ValueError(f'"{text}" is no id and no name')
     return parse.quote(text, safe="")
-
-
-def _query(**given: str | int) -> dict[str, str]:
-    return {name: str(value) for name, value in given.items() if value != ""}

@@ -21,13 +21,14 @@ Messages hold no token and at most the first characters of what the API said.
 
 from __future__ import annotations
 
+import httpx2
 import msgspec
 
 from duepoint import errors
 from duepoint.model.answers import Problem
 
 #: What a server between us and the API answers is read this far, in bytes.
-LONGEST_PROBLEM_BYTES = 64 * 1024
+_LONGEST_PROBLEM_BYTES = 64 * 1024
 
 
 class ClientError(errors.DuepointError):
@@ -111,22 +112,30 @@ def of_problem(problem: Problem, retry_after_seconds: float | None = None) -> Ap
     return kind(problem, retry_after_seconds=retry_after_seconds)
 
 
-def of_answer(status: int, body: bytes, retry_after: str | None) -> ApiProblem:
-    """The exception for an answer of HTTP that is no success.
+class Refusal:
+    """An answer of HTTP that is no success, as its body comes."""
 
-    Args:
-        body: whole, or its first LONGEST_PROBLEM_BYTES.
-        retry_after: the header of this name.
-    """
-    try:
-        problem = msgspec.json.decode(body, type=Problem)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # Not this API: a proxy's page. Its first words help to find out whose.
-        said = errors.quoted(body[:400].decode("utf-8", "replace").strip()) if body else "nothing"
-        problem = Problem(detail=f"the server answered {status} and said {said}")
-    return of_problem(
-        msgspec.structs.replace(problem, status=status), _seconds_of(retry_after or "")
-    )
+    def __init__(self, answer: httpx2.Response) -> None:
+        self._answer = answer
+        self._body = b""
+
+    def has_all(self, piece: bytes) -> bool:
+        """Add a piece; whether no more of the body is needed."""
+        self._body += piece
+        return len(self._body) >= _LONGEST_PROBLEM_BYTES
+
+    def problem(self) -> ApiProblem:
+        """The exception for it."""
+        status, body = self._answer.status_code, self._body
+        try:
+            problem = msgspec.json.decode(body, type=Problem)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # Not this API: a proxy's page. Its first words help to find out whose.
+            text = body[:400].decode("utf-8", "replace").strip()
+            said = errors.quoted(text) if body else "nothing"
+            problem = Problem(detail=f"the server answered {status} and said {said}")
+        problem = msgspec.structs.replace(problem, status=status)
+        return of_problem(problem, _seconds_of(self._answer.headers.get("Retry-After", "")))
 
 
 def _seconds_of(text: str) -> float | None:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 from urllib import parse
 
 import httpx2
@@ -31,6 +31,9 @@ from duepoint import errors, tlsrules
 from duepoint.client import calls, problems
 
 AnswerT = TypeVar("AnswerT")
+
+#: Longest answer that is read, in bytes: more than the largest page.
+_LONGEST_ANSWER = 64 * 1024 * 1024
 
 
 def checked_server(url: str) -> str:
@@ -61,16 +64,32 @@ def tls_context(server: str, ca_file: str | os.PathLike[str] | None) -> ssl.SSLC
     return tlsrules.client_context(cafile=ca_file)
 
 
-def decoded(call: calls.ApiCall[AnswerT], body: bytes) -> AnswerT:
-    """The answer's JSON as the call's type; raises ServiceUnreachable where it is none."""
-    if call.answer is type(None):
-        return None
-    try:
-        return msgspec.json.decode(body, type=call.answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise problems.ServiceUnreachable(
-            f"{call.method} {call.path}: the answer is not what a Duepoint API says ({error})"
-        ) from error
+class Body(Generic[AnswerT]):
+    """The body of an answer, as it comes; raises ServiceUnreachable where it is none of the API."""
+
+    def __init__(self, call: calls.ApiCall[AnswerT]) -> None:
+        self._call = call
+        self._body = bytearray()
+
+    def add(self, piece: bytes) -> None:
+        self._body += piece
+        if len(self._body) > _LONGEST_ANSWER:
+            raise problems.ServiceUnreachable(
+                f"the answer is longer than {_LONGEST_ANSWER} bytes: no Duepoint API"
+            )
+
+    def decoded(self) -> AnswerT:
+        """What it says, as the call wants it."""
+        call = self._call
+        try:
+            is_empty = call.answer is type(None)
+            return call.take(
+                None if is_empty else msgspec.json.decode(self._body, type=call.answer)
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise problems.ServiceUnreachable(
+                f"{call.method} {call.path}: the answer is not what a Duepoint API says ({error})"
+            ) from error
 
 
 def unreachable(method: str, server: str, error: httpx2.HTTPError) -> problems.ServiceUnreachable:
@@ -156,14 +175,17 @@ class Attempts:
         """Count from here on: the request that follows is another one."""
         self._made, self._began = 0, self._monotonic()
 
-    def after(self, error: problems.ClientError) -> float | None:
-        """Seconds to wait for the next attempt; None = the error stays."""
+    def after(self, error: problems.ClientError) -> float:
+        """Seconds to wait for the next attempt; raises the error where there is none."""
         self._made += 1
         if self._has_renewed_token(error):
             return 0.0
-        return self._retries.wait_seconds(
+        wait = self._retries.wait_seconds(
             error, made=self._made, elapsed_seconds=self._monotonic() - self._began
         )
+        if wait is None:
+            raise error
+        return wait
 
     def _has_renewed_token(self, error: problems.ClientError) -> bool:
         """A 401 is answered once with a token that was replaced meanwhile."""

@@ -78,7 +78,7 @@ def test_the_health_is_one_word(spec, status, health):
 
 def test_a_spec_that_cannot_be_read_says_why_and_is_shown():
     spec = {**SPEC, "schedule": "61 * * * *"}
-    found = rows.detail(an_object(spec, a_status()), (), NOW)
+    found = rows.detail(an_object(spec, a_status()), NOW)
     assert "spec.schedule" in found["invalid"]
     assert found["upcoming"] == []
     assert json.loads(bytes(found["spec"])) == spec
