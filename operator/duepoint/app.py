@@ -58,9 +58,6 @@ _BATCH = 500
 #: So many Schedules of a namespace fill its tables as intended, 48 to a table. More work as well,
 #: and take more memory each.
 _NAMESPACE_SCHEDULES = 6_144
-#: 16 MiB of dead letters are 10,000 of a usual size. Of more than the second number in a
-#: namespace, a shard would have no place for those of another one.
-_LETTER_BYTES, _MOST_LETTERS = 1_677, 40_000
 
 #: The part of an operator's health that says whether Redis answers.
 _REDIS = "redis"
@@ -518,7 +515,6 @@ def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.Del
         key,
         buckets=keys.buckets_for(_NAMESPACE_SCHEDULES, chosen.shards),
         quotas=quotas.Quotas(
-            letters=min(_MOST_LETTERS, chosen.dead_letter_bytes_per_namespace // _LETTER_BYTES),
             letter_bytes=chosen.dead_letter_bytes_per_namespace,
             streams=max(1, chosen.own_stream_bytes_per_namespace // STREAM_BYTES),
             stream_bytes=max(1, chosen.own_stream_bytes_per_namespace),

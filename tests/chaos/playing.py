@@ -341,7 +341,7 @@ class _Play:
         found = []
         for server in self._redis.primaries():
             with servers.connected(server) as client:
-                for key in client.scan_iter(match="*:dead", _type="stream"):
+                for key in client.scan_iter(match="*:log:*", _type="stream"):
                     found += [f"dead letter: {letter}" for _, letter in client.xrange(key)]
         return [letter[:500] for letter in found]
 

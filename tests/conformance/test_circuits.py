@@ -1,24 +1,15 @@
-"""What every queue knows of receivers: the script on each server."""
+"""What all workers know of receivers in trouble, on each server."""
 
 from __future__ import annotations
 
-import random
+import asyncio
 
 import pytest
 
 from duepoint.delayqueue import circuits
-from duepoint.delayqueue.delayqueue import DelayQueue
-from tests.conformance import circuitmodel
 from tests.support import queueing, redisserver
 
-#: Short enough to be waited for.
-RULE = circuits.CircuitRule(
-    most_in_a_row=3,
-    least_calls=8,
-    window_us=600_000_000,
-    first_wait_us=40_000,
-    most_wait_us=150_000,
-)
+RULE = circuits.CircuitRule(first_wait_us=40_000, most_wait_us=150_000)
 HOST = "team https hooks.example 443"
 
 
@@ -31,142 +22,96 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
     await made.close()
 
 
-async def tell(harness, *calls, host=HOST, rule=RULE, probe=0, ask=0, cause=""):
-    """The receiver's circuit after these calls, None where nothing bad is known, and the probe."""
-    news = circuits.News(host=host, calls=calls, probe_us=probe, ask_us=ask, cause=cause)
-    board = await harness.queue.circuits.report([news], rule=rule)
-    return board.hosts.get(host), board.probes[0]
+def known(harness, rule=RULE):
+    return circuits.Circuits(harness.queue.index, rule)
 
 
-async def opened(harness, **changes):
-    known, _ = await tell(harness, -3, **changes)
-    assert known.is_open
-    return known
+async def probe(shared):
+    """The circuit, once its probe is given."""
+    async with asyncio.timeout(60):
+        while True:
+            is_given, circuit, now_us = await shared.probe(HOST, 60.0)
+            if is_given:
+                return circuit
+            assert circuit.until_us > now_us
+            await asyncio.sleep((circuit.until_us - now_us) / 1e6)
 
 
-async def probe(harness, *, ask=5_000_000, **changes):
-    """The probe, once the circuit gives it."""
-    while True:
-        known, given = await tell(harness, ask=ask, **changes)
-        if given or known is None:
-            return given
-        board = await harness.queue.circuits.report(rule=RULE)
-        await harness.pass_time(max(known.until_us, known.probe_us, 0) / 1e6 - board.now_us / 1e6)
+async def test_an_open_circuit_says_why_and_stays_as_the_first_worker_opened_it(harness):
+    shared = known(harness)
+    await shared.open(HOST, "3 failures in a row", "answered 500")
+    await shared.open(HOST, "4 failures in a row", "Connection refused")
+    board = await shared.read()
+    assert board.hosts[HOST].trouble == "3 failures in a row, the last: answered 500"
+    assert board.hosts[HOST].until_us <= board.now_us + RULE.first_wait_us
 
 
-async def test_a_receiver_that_answers_is_not_remembered(harness):
-    assert await tell(harness, 50) == (None, 0)
-    assert (await harness.queue.circuits.read()).hosts == {}
-
-
-async def test_failures_in_a_row_open_a_circuit_whoever_tells_of_them(harness):
-    known, _ = await tell(harness, -2)
-    assert not known.is_open
-    assert known.in_a_row == 2
-    known, _ = await tell(harness, -1)
-    assert known.is_open
-    assert known.until_us - known.since_us == RULE.first_wait_us
-
-
-async def test_an_open_circuit_says_what_its_newest_failure_was(harness):
-    await tell(harness, -1, cause="answered 500")
-    known, _ = await tell(harness, -1, cause="Connection refused")
-    assert (known.is_open, known.cause) == (False, "Connection refused")
-    known, _ = await tell(harness, -1)  # of a worker that does not say
-    assert known.is_open
-    assert circuits.trouble(known, RULE) == "3 failures in a row, the last: Connection refused"
-    given = await probe(harness)
-    known, _ = await tell(harness, -1, probe=given, cause="no answer within 5 s")
-    assert circuits.trouble(known, RULE) == "3 failures in a row, the last: no answer within 5 s"
-    assert (await harness.queue.circuits.read()).hosts[HOST].cause == "no answer within 5 s"
-
-
-async def test_nobody_may_probe_before_its_time(harness):
-    rule = circuits.CircuitRule(most_in_a_row=3)
-    await opened(harness, rule=rule)
-    assert (await tell(harness, ask=60_000_000, rule=rule))[1] == 0
-
-
-async def test_one_at_a_time_may_probe(harness):
-    await opened(harness)
-    given = await probe(harness, ask=60_000_000)
-    assert given
-    assert (await tell(harness, ask=60_000_000))[1] == 0
+async def test_nobody_may_probe_before_its_time_and_then_one_at_a_time(harness):
+    patient = known(harness, circuits.CircuitRule())
+    await patient.open(HOST, "3 failures in a row", "")
+    assert not (await patient.probe(HOST, 60.0))[0]
+    await patient.probed(HOST, succeeded=True)
+    shared = known(harness)
+    await shared.open(HOST, "3 failures in a row", "")
+    assert await probe(shared)
+    assert not (await shared.probe(HOST, 60.0))[0]
+    await shared.probed(HOST, succeeded=None)
+    assert await probe(shared)
 
 
 async def test_a_probe_that_succeeds_closes_the_circuit(harness):
-    await opened(harness)
-    given = await probe(harness)
-    assert await tell(harness, 1, probe=given) == (None, 0)
+    shared = known(harness)
+    await shared.open(HOST, "3 failures in a row", "")
+    await probe(shared)
+    await shared.probed(HOST, succeeded=True)
+    assert (await shared.read()).hosts == {}
+    assert (await shared.probe(HOST, 60.0))[:2] == (False, None)
 
 
 async def test_a_probe_that_fails_opens_it_for_twice_as_long_up_to_a_limit(harness):
-    await opened(harness)
+    shared = known(harness)
+    await shared.open(HOST, "3 failures in a row", "")
     waits = []
     for _ in range(3):
-        known, _ = await tell(harness, -1, probe=await probe(harness))
-        assert known.is_open
-        waits.append(known.wait_us)
+        await probe(shared)
+        await shared.probed(HOST, succeeded=False, cause="no answer within 5 s")
+        waits.append((await shared.read()).hosts[HOST].wait_us)
     assert waits == [80_000, 150_000, 150_000]
-
-
-async def test_what_was_under_way_when_it_opened_changes_nothing(harness):
-    before = await opened(harness)
-    assert await tell(harness, 5) == (before, 0)
-    assert await tell(harness, -5) == (before, 0)
-    assert await tell(harness, 1, probe=12345) == (before, 0)
-
-
-async def test_a_probe_that_nobody_answers_for_is_given_to_another(harness):
-    await opened(harness)
-    first = await probe(harness, ask=30_000)
-    second = await probe(harness, ask=30_000)
-    assert second > first
-    known, _ = await tell(harness, 1, probe=first)
-    assert known.is_open  # its time was over
+    assert (await shared.read()).hosts[HOST].cause == "no answer within 5 s"
 
 
 async def test_a_schedule_whose_receiver_is_gone_is_known_to_all_until_it_is_taken_back(harness):
-    await harness.queue.circuits.report(
-        gone=[circuits.GoneReceiver(uid="a-uid", generation=7)], rule=RULE
-    )
-    assert (await harness.queue.circuits.read()).gone == {"a-uid": 7}
-    await harness.queue.circuits.report(
-        gone=[circuits.GoneReceiver(uid="a-uid", generation=0)], rule=RULE
-    )
-    assert (await harness.queue.circuits.read()).gone == {}
+    shared = known(harness)
+    await shared.note_gone("a-uid", 7)
+    assert (await shared.read()).gone == {"a-uid": 7}
+    await shared.note_gone("a-uid", 0)
+    assert (await shared.read()).gone == {}
 
 
 async def test_what_nobody_speaks_of_is_forgotten(harness):
-    rule = circuits.CircuitRule(most_in_a_row=1, forget_us=30_000, gone_us=30_000)
-    await tell(harness, -1, rule=rule)
-    await harness.queue.circuits.report(
-        gone=[circuits.GoneReceiver(uid="a-uid", generation=7)], rule=rule
-    )
-    await harness.pass_time(0.05)
-    board = await harness.queue.circuits.report(rule=rule)
-    assert board.hosts == {}
-    assert board.gone == {}
+    shared = known(harness, circuits.CircuitRule(first_wait_us=0, forget_us=-1, gone_us=-1))
+    await shared.open(HOST, "3 failures in a row", "")
+    await shared.note_gone("a-uid", 7)
+    board = await shared.read()
+    assert len(board.stale) == 2
+    await shared.forget(board.stale)
+    board = await shared.read()
+    assert (board.hosts, board.gone, board.stale) == ({}, {}, ())
 
 
-async def test_script_and_rules_agree_about_any_calls(harness):
-    dice = random.Random(20261122)
-    rule = circuits.CircuitRule(most_in_a_row=6, least_calls=12, window_us=3_600_000_000)
-    expected: circuits.Circuit | None = None
-    for turn in range(60):
-        calls = tuple(dice.choice((-3, -2, -1, 1, 1, 2, 3)) for _ in range(dice.randrange(4)))
-        news = circuits.News(host=f"host {turn // 20}", calls=calls)
-        if turn % 20 == 0:
-            expected = None
-        board = await harness.queue.circuits.report([news], rule=rule)
-        expected = circuitmodel.after(expected, news, now_us=board.now_us, rule=rule)
-        assert board.hosts.get(news.host) == expected
+async def test_beyond_a_number_of_receivers_further_ones_are_called_as_if_they_were_well(
+    harness, monkeypatch
+):
+    monkeypatch.setattr(circuits, "MOST_KNOWN", 1)
+    shared = known(harness)
+    for host in (HOST, "another"):
+        await shared.open(host, "3 failures in a row", "")
+    assert list((await shared.read()).hosts) == [HOST]
 
 
-async def test_too_many_receivers_in_trouble_are_called_as_if_they_were_well(harness, monkeypatch):
-    monkeypatch.setattr(circuits, "MOST_KNOWN", 3)
-    for number in range(5):
-        await tell(harness, -1, host=f"host {number}")
-    board = await harness.queue.circuits.read()
-    assert len(board.hosts) == 2  # and the version
-    assert isinstance(harness.queue, DelayQueue)
+def test_what_opens_a_circuit():
+    rule = circuits.CircuitRule()
+    assert rule.trouble_of(in_a_row=9, failed=9, calls=9) == ""
+    assert rule.trouble_of(in_a_row=10, failed=10, calls=10) == "10 failures in a row"
+    assert rule.trouble_of(in_a_row=1, failed=10, calls=20) == ""
+    assert "more than half" in rule.trouble_of(in_a_row=1, failed=11, calls=20)

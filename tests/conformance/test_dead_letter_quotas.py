@@ -1,15 +1,15 @@
-"""Dead letters of one namespace: so many, so many bytes, and nobody else's go for them."""
+"""Dead letters of one lane: so many bytes, and nobody else's go for them."""
 
 from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue import messages, quotas
+from duepoint.delayqueue import quotas
 from duepoint.delayqueue.messages import DeadLetter, Settlement
 from tests.support import queueing
 
 #: With one shard a shard's share is the quota.
-QUOTAS = quotas.Quotas(letters=5, letter_bytes=4_000)
+QUOTAS = quotas.Quotas(letter_bytes=4_000)
 
 
 @pytest.fixture(params=("valkey", "cluster"))
@@ -44,79 +44,71 @@ async def bury(harness, namespace: str, *texts: str, **more: str) -> None:
 
 async def kept(harness, namespace: str) -> list[str]:
     """The texts of its letters, oldest first."""
-    letters = await harness.queue.dead_letters.newest(messages.ShardId(0), count=1_000)
-    return [
-        letter.entry["message"]
-        for letter in letters[::-1]
-        if letter.entry["namespace"] == namespace
-    ]
-
-
-def numbers(first: int, last: int) -> list[str]:
-    return [str(number) for number in range(first, last + 1)]
-
-
-async def test_of_too_many_dead_letters_the_oldest_of_that_namespace_go(harness):
-    await bury(harness, "quiet", "a", "b")
-    await bury(harness, "noisy", *numbers(1, 9))
-    await bury(harness, "noisy", *numbers(10, 12))
-    assert await kept(harness, "noisy") == numbers(8, 12)
-    assert await kept(harness, "quiet") == ["a", "b"]
+    found = harness.queue.dead_letters.newest()
+    letters = [letter.entry async for letter in found]
+    return [entry["message"] for entry in letters[::-1] if entry["namespace"] == namespace]
 
 
 async def test_dead_letters_take_a_bounded_number_of_bytes(harness):
     await bury(harness, "quiet", "a")
-    await bury(harness, "noisy", "1" * 1_500, "2" * 1_500, "3" * 1_500)
-    assert [text[0] for text in await kept(harness, "noisy")] == ["2", "3"]
+    await bury(harness, "noisy", "1" * 1_500, "2" * 1_500, "3" * 1_500, "4" * 1_500)
+    assert [text[0] for text in await kept(harness, "noisy")] == ["2", "3", "4"]
     assert await kept(harness, "quiet") == ["a"]
 
 
-async def test_a_full_shard_loses_the_oldest_letters_of_the_largest_group(harness, monkeypatch):
-    monkeypatch.setattr(quotas, "SHARD_LETTERS", 6)
-    await bury(harness, "noisy", *(str(number) * 500 for number in range(1, 5)))
-    await bury(harness, "quiet", "a", "b", "c")
-    assert [text[0] for text in await kept(harness, "noisy")] == ["2", "3", "4"]
-    assert await kept(harness, "quiet") == ["a", "b", "c"]
+async def test_one_letter_that_is_larger_than_all_may_be_is_kept(harness):
+    await bury(harness, "noisy", "1", "2" * 9_000)
+    assert [text[0] for text in await kept(harness, "noisy")] == ["2"]
+    await bury(harness, "noisy", "3")
+    assert [text[0] for text in await kept(harness, "noisy")] == ["2", "3"]
 
 
 async def test_letters_of_members_leave_those_of_schedules_alone(harness):
     await bury(harness, "noisy", "a", "b")
-    await bury(harness, "noisy", *numbers(1, 9), set_id="a-set")
-    assert await kept(harness, "noisy") == ["a", "b", *numbers(5, 9)]
-    await bury(harness, "noisy", "c", "d", "e", "f")
-    assert await kept(harness, "noisy") == ["b", *numbers(5, 9), "c", "d", "e", "f"]
+    await bury(harness, "noisy", *(str(number) * 900 for number in range(1, 9)), set_id="a/set")
+    assert [text[0] for text in await kept(harness, "noisy")] == ["a", "b", *"5678"]
+
+
+async def test_letters_that_are_purged_make_room(harness):
+    await bury(harness, "noisy", "1" * 1_500, "2" * 1_500, "3" * 1_500)
+    found = [letter async for letter in harness.queue.dead_letters.newest()]
+    assert [await harness.queue.dead_letters.purge(found[:1]) for _ in range(2)] == [1, 0]
+    await bury(harness, "noisy", "4" * 1_500)
+    assert [text[0] for text in await kept(harness, "noisy")] == ["1", "2", "4"]
+    assert await harness.queue.dead_letters.count() == 3
 
 
 async def test_two_namespaces_in_many_shards_have_each_their_own_quota(shared_servers, key_prefix):
-    quota = quotas.Quotas(letters=8, letter_bytes=1_000_000)  # two in each of four shards
+    quota = quotas.Quotas(letter_bytes=8_000)  # two letters in each of four shards
     made = await queueing.redis_harness(
         shared_servers("valkey").url, key_prefix, shards=8, quotas=quota
     )
-    for namespace, count in (("quiet", 4), ("noisy", 40)):
+    for namespace, count in (("quiet", 2), ("noisy", 40)):
         for number in range(count):
-            await bury_one(made, namespace, f"s-{number}")
-    letters = [letter async for letter in made.queue.dead_letters.all()]
-    held = [letter.entry["namespace"] for letter in letters]
-    assert held.count("noisy") == 8
-    assert 0 < held.count("quiet") <= 4
-    dropped = await made.queue.dead_letters.dropped()
-    assert dropped["noisy"] == 32
-    assert dropped.get("quiet", 0) == 4 - held.count("quiet")
+            await bury_one(made, namespace, f"s-{number}", message="x" * 800)
+    held = [letter.entry["namespace"] async for letter in made.queue.dead_letters.newest()]
+    assert held.count("quiet") == 2
+    assert 4 <= held.count("noisy") <= 12
     await made.close()
 
 
-async def test_members_in_all_shards_have_no_larger_quota_than_schedules_in_four(
-    shared_servers, key_prefix
-):
-    quota = quotas.Quotas(letters=8, letter_bytes=1_000_000)
-    made = await queueing.redis_harness(
-        shared_servers("valkey").url, key_prefix, shards=8, quotas=quota
+async def test_pages_of_a_namespace_go_on_where_the_last_one_ended(shared_servers, key_prefix):
+    made = await queueing.redis_harness(shared_servers("valkey").url, key_prefix, shards=8)
+    for number in range(7):
+        await bury_one(made, "team", f"s-{number}")
+        await bury_one(made, "other", f"s-{number}")
+    page = await made.queue.dead_letters.page("team", limit=3)
+    found = page.letters
+    while page.cursor:
+        page = await made.queue.dead_letters.page("team", limit=3, cursor=page.cursor)
+        found += page.letters
+    assert {letter.entry["name"] for letter in found} == {f"s-{number}" for number in range(7)}
+    assert len(found) == 7
+    assert [letter.given_up_us for letter in found] == sorted(
+        (letter.given_up_us for letter in found), reverse=True
     )
-    for number in range(60):
-        await bury_one(made, f"n-{number}", f"s-{number}", namespace="noisy", set_id="set")
-    shards = [letter.shard async for letter in made.queue.dead_letters.all()]
-    assert 4 < len(shards) == len(set(shards)) <= 8
-    assert await made.queue.dead_letters.dropped() == {"noisy": 60 - len(shards)}
+    everyone = [letter.id async for letter in made.queue.dead_letters.newest()]
+    assert len(everyone) == len(set(everyone)) == 14
     await made.close()
 
 

@@ -8,6 +8,7 @@ import uuid
 import msgspec
 import pytest
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.schedules import definition, points
@@ -238,7 +239,7 @@ async def test_a_cursor_of_another_set_is_refused(harness, stored_set):
     page = await harness.queue.members.pages.page(stored_set, limit=1)
     other = a_set(harness.queue, name="others")
     for set_, cursor in ((other, page.cursor), (stored_set, page.cursor[:-2] + "xx")):
-        with pytest.raises(values.InvalidCursor):
+        with pytest.raises(queue_errors.InvalidCursor):
             await harness.queue.members.pages.page(set_, cursor, limit=1)
 
 

@@ -272,7 +272,7 @@ class Reader:
         text = text.replace("get cronjobs -A", f"get cronjobs -n {reports}")
         text = text.replace("cronjob --all-namespaces", f"cronjob -n {reports}")
         text = text.replace("schedules,schedulesets -A", f"schedules,schedulesets -n {shop}")
-        if (letter := "1.17/1763771234567-0") in text:
+        if (letter := "1.17.1763771234567-0") in text:
             text = text.replace(letter, self._dead_letter())
         text = re.sub(r"--timeout[= ]\d+[smh]", f"--timeout={LONGEST_SECONDS:.0f}s", text)
         text = re.sub(r"--for \d+m", "--for 3s", text)

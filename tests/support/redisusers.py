@@ -22,20 +22,19 @@ ROLES = ("operator", "worker", "api", "viewer", "replayer")
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
     {
-        *("append", "beat", "circuits", "claim", "crashed", "deliver", "extend", "plan"),
+        *("append", "beat", "claim", "crashed", "deliver", "extend", "plan"),
         *("release", "rights", "settle"),
     }
 )
-#: Scripts of the commands that take dead letters back.
-REPLAYER_SCRIPTS = frozenset({"replay", "purge"})
+#: Scripts of the command that takes dead letters back.
+REPLAYER_SHARED_SCRIPTS = frozenset({"enqueue", "intern"})
 #: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
 #: tells of Jobs that have ended.
 SHARED_SCRIPTS = frozenset({"activeruns", "moves", "intern", "adopt", "import", "forget"})
-#: Scripts that only the HTTP API calls, and those that it shares with others: it writes members as
-#: the operator does that keeps rows, triggers, replays, and finishes a move that is in its way.
-API_SCRIPTS = frozenset({"request", "requestdone", "takechanges"})
+#: Scripts that the HTTP API shares with others: it writes members as the operator does that keeps
+#: rows, triggers, replays, and finishes a move that is in its way.
 API_SHARED_SCRIPTS = SHARED_SCRIPTS | {
-    *("put", "drop", "listmembers", "readmembers", "enqueue", "replay"),
+    *("put", "drop", "listmembers", "readmembers", "enqueue"),
 }
 #: Plain commands of either process besides its scripts.
 PLAIN = frozenset(
@@ -44,21 +43,23 @@ PLAIN = frozenset(
         *("ssubscribe", "sunsubscribe", "cluster|slots"),
     }
 )
-WORKER_PLAIN = PLAIN | {"zrem"}
+WORKER_PLAIN = PLAIN | {"zrem", "set", "del", "hset", "hsetnx", "hdel", "hgetall", "hlen", "time"}
 #: It listens to nothing, so it has no subscriptions.
 API_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hscan", "zrange", "zcount", "zmscore", "xrange", "xrevrange"),
-    *("wait", "waitaof", "time", "xlen"),
+    *("wait", "waitaof", "time", "xlen", "xdel", "hincrby", "expire"),
+    *("set", "get", "del", "incrby", "pexpire", "pttl"),
 }
 VIEWER_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hlen", "hscan", "time", "zcard", "zcount", "zmscore", "zrange", "zscore"),
     *("xlen", "xrange", "xrevrange"),
 }
 #: Of what looks into the queue only what finds a letter and its Schedule.
-REPLAYER_PLAIN = VIEWER_PLAIN - {"hlen", "zcard", "zcount", "hscan"}
+REPLAYER_PLAIN = VIEWER_PLAIN - {"hlen", "zcard", "zcount", "hscan"} | {"xdel"}
 OPERATOR_PLAIN = PLAIN | {
     *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
     *("xdel", "xrevrange", "hkeys", "hlen", "xrange", "unlink", "smembers", "srem", "exists"),
+    *("sismember", "scard", "sadd", "object|encoding", "xgroup|create", "xgroup|destroy"),
 }
 
 
@@ -109,6 +110,7 @@ def used_by(role: str) -> set[str]:
     for script in scripting.names():
         is_shared = script in SHARED_SCRIPTS and role in {"worker", "operator"}
         is_shared |= role == "api" and script in API_SHARED_SCRIPTS
+        is_shared |= role == "replayer" and script in REPLAYER_SHARED_SCRIPTS
         if is_shared or caller_of(script) == role:
             used |= commands_of(scripting.source(script))
     return used
@@ -118,9 +120,7 @@ def caller_of(script: str) -> str:
     """The role that calls a script."""
     if script in WORKER_SCRIPTS:
         return "worker"
-    if script in REPLAYER_SCRIPTS:
-        return "replayer"
-    return "api" if script in API_SCRIPTS else "operator"
+    return "operator"
 
 
 def commands_of(source: str) -> set[str]:
@@ -152,9 +152,8 @@ class TwoUsers:
     def __init__(self, url: str, *, connections: int = 8) -> None:
         self._roles = {role: servers_for(url, role, connections=connections) for role in ROLES}
         self._worker_shas = set(map(scripting.sha1, WORKER_SCRIPTS))
-        self._api_shas = set(map(scripting.sha1, API_SCRIPTS))
         granted = rights("worker")
-        self._worker_reads = {right.replace("|", " ").upper() for right in granted}
+        self._worker_plain = {right.replace("|", " ").upper() for right in granted}
 
     def of_role(self, role: str) -> servers.Servers:
         """The connections of one user."""
@@ -163,12 +162,12 @@ class TwoUsers:
     def _of(self, commands: Sequence[servers.Command]) -> servers.Servers:
         """The user whose process would send this."""
         scripts = {command[1] for command in commands if command[0] == "EVALSHA"}
-        if scripts & self._api_shas:
-            return self._roles["api"]
         if scripts:
             return self._roles["worker" if scripts & self._worker_shas else "operator"]
-        reads = {command[0] for command in commands}
-        return self._roles["worker" if reads <= self._worker_reads else "operator"]
+        plain = {command[0] for command in commands}
+        if plain <= self._worker_plain:
+            return self._roles["worker"]
+        return self._roles["api" if plain & {"INCRBY", "GET"} else "operator"]
 
     async def exchange(
         self, commands: Sequence[servers.Command], *, confirmed: bool = False

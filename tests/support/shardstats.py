@@ -33,12 +33,11 @@ async def _of_shard(queue, shard: messages.ShardId) -> ShardStats:
     names = queue.index.shard(shard)
     lanes = [names.lane(lane) for lane in await queue.definitions.namespaces(shard)]
     limit = points.DUE_LIMIT_US
-    time, claims, outcomes, dead, heads, *counts = await queue.index.read(
+    time, claims, outcomes, heads, *counts = await queue.index.read(
         "read the statistics",
         ("TIME",),
         ("ZCARD", names.claims),
         ("XLEN", names.runs),
-        ("XLEN", names.dead),
         ("ZRANGE", names.heads, 0, 0, "WITHSCORES"),
         *(("ZCOUNT", lane, "-inf", "(+inf") for lane in lanes),
         *(("ZCOUNT", lane, limit, "(+inf") for lane in lanes),
@@ -55,6 +54,6 @@ async def _of_shard(queue, shard: messages.ShardId) -> ShardStats:
         claimed=sum(counts[len(lanes) :]),
         claims=max(0, claims - 1),  # the sentinel
         outcomes=outcomes,
-        dead=dead,
+        dead=await queue.dead_letters.count(shard),
         lag_us=max(lags, default=0),
     )

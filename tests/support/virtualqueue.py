@@ -254,7 +254,11 @@ class ShardView:
     @property
     def dead(self) -> list[deadletters.DeadEntry]:
         """Dead letters, oldest first."""
-        return at_once(self._inspector.dead_letters.newest(self.number, count=10_000))[::-1]
+        return at_once(self._dead())[::-1]
+
+    async def _dead(self) -> list[deadletters.DeadEntry]:
+        found = self._inspector.dead_letters.newest()
+        return [letter async for letter in found if letter.shard == self.number]
 
 
 class VirtualQueue(delayqueue.DelayQueue):

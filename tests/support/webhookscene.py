@@ -261,7 +261,7 @@ class Scene:
         """Ids of the deliveries that were given up."""
         return {
             targets.webhook_id(letter.entry["uid"], int(letter.entry["slot_us"]), "")
-            async for letter in self.queue.dead_letters.all()
+            async for letter in self.queue.dead_letters.newest()
         }
 
     def due_of(self, webhook_id: str) -> int:
@@ -282,7 +282,8 @@ def a_worker(
         vaults.a_vault(),
         clock,
         admission=admission.Admission(
-            limits, circuitbreaker.CircuitBreaker(queue.circuits, clock, wants.rule)
+            limits,
+            circuitbreaker.CircuitBreaker(circuits.Circuits(queue.index, wants.rule), clock),
         ),
     )
     every = targets.Targets(job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(clock))

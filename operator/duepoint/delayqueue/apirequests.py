@@ -11,12 +11,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index
 
 KEPT_SECONDS = 86_400
 #: Requests with a key that one namespace may have in a day, and bytes of them: as of its streams.
 MOST_REQUESTS = 1_000_000
 MOST_BYTES = 256 << 20
+#: Bytes that Redis takes for a key beside its value, about.
+_OVERHEAD = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +61,53 @@ class ApiRequests:
 
         None: the namespace has had too many in this day.
         """
-        call = self.index.call(
-            "request",
-            None,
-            *self._names(request),
-            record=record,
-            most=MOST_REQUESTS,
-            most_bytes=MOST_BYTES,
-            seconds=KEPT_SECONDS,
+        key, taken = self._names(request)
+        found, is_first, count, size, _ = await self.index.read(
+            "record a request",
+            ("GET", key),
+            ("SET", key, record, "NX", "EX", KEPT_SECONDS),
+            *self._count(taken, _OVERHEAD + len(record), requests=1),
         )
-        found = await self.index.scripts.run(call)
-        return None if found is None else bytes(found)
+        if found is None and not is_first:  # another process was between the two
+            (found,) = await self.index.read("read a request", ("GET", key))
+        if found is not None:
+            return bytes(found)
+        if count > MOST_REQUESTS or size > MOST_BYTES:
+            await self.index.read("forget a request", ("DEL", key))
+            return None
+        return b""
 
     async def finish(self, request: RepeatedRequest, record: bytes) -> None:
         """Keep the answer; an empty one lets the request be made again."""
-        call = self.index.call("requestdone", None, *self._names(request), record=record)
-        await self.index.scripts.run(call)
+        key, taken = self._names(request)
+        if not record:
+            await self.index.read("forget a request", ("DEL", key))
+            return
+        await self.index.read(
+            "record an answer",
+            ("SET", key, record, "XX", "KEEPTTL"),
+            *self._count(taken, len(record), requests=0),
+        )
 
     async def resume(self, request: RepeatedRequest, before: bytes, record: bytes) -> bool:
         """Carry a lost request out again; False where another one does so since ``before``."""
-        names = self._names(request)
-        call = self.index.call("requestdone", None, *names, record=record, before=before)
-        return bool(await self.index.scripts.run(call) == b"OK")
+        key, _ = self._names(request)
+        again = f"{key}:{hashlib.sha256(before).hexdigest()[:16]}"
+        found, is_first = await self.index.read(
+            "resume a request", ("GET", key), ("SET", again, b"", "NX", "EX", KEPT_SECONDS)
+        )
+        if not is_first or found not in (None, before):
+            return False
+        await self.index.read("resume a request", ("SET", key, record, "XX", "KEEPTTL"))
+        return True
+
+    @staticmethod
+    def _count(taken: str, size: int, *, requests: int) -> tuple[tuple[str | int, ...], ...]:
+        return (
+            ("HINCRBY", taken, "n", requests),
+            ("HINCRBY", taken, "b", size),
+            ("EXPIRE", taken, KEPT_SECONDS, "NX"),
+        )
 
     def _names(self, request: RepeatedRequest) -> tuple[str, str]:
         names, span = self.index.keys, request.now_us // (KEPT_SECONDS * 1_000_000)
@@ -87,11 +115,18 @@ class ApiRequests:
         return names.request(digest), names.requests(request.namespace, span)
 
     async def take(self, owner: str, *, wanted: int, most: int) -> Taken:
-        """Take a part of what may be changed in this second."""
-        name = self.index.keys.changes(owner)
-        call = self.index.call("takechanges", None, name, wanted=wanted, most=most)
-        granted, rest_us = await self.index.scripts.run(call)
-        return Taken(int(granted), int(rest_us))
+        """Take a part of what may be changed in a second, which begins with the first part."""
+        key = self.index.keys.changes(owner)
+        try:
+            total, _, rest_ms = await self.index.read(
+                "take a part of the changes of a second",
+                ("INCRBY", key, wanted), ("PEXPIRE", key, 1_000, "NX"), ("PTTL", key),
+            )  # fmt: skip
+        except queue_errors.WriteRefused:
+            return Taken(
+                wanted, 0
+            )  # a full server counts nothing, and members can still be removed
+        return Taken(max(0, min(wanted, most - total + wanted)), 1_000 * max(0, rest_ms))
 
 
 def _digest(owner: str, key: str) -> str:

@@ -1,28 +1,24 @@
-"""What all workers know of receivers in trouble: circuits, and receivers that are gone.
+"""What all workers know of receivers in trouble: open circuits, and receivers that are gone.
 
-Healthy receivers are not in there, so the one hash is small; who knows its version gets it whole
-only when it has changed. It is worth nothing after a loss: what is wrong with a receiver is found
-out again by calling it.
-
-A circuit breaker says when deliveries to a receiver stop, and when they may go on. Closed, calls go
-through and are counted: by how many have failed in a row, and by how many of the last minute have
-(ring of buckets). Open, none goes until ``until_us``; then one worker is given the probe, whose
-outcome alone closes the circuit or opens it for twice as long (M. Nygard, "Release It!"). A success
-that was under way when it opened changes nothing. ``circuits.lua`` has the rules. A circuit of
-which nothing bad is known is None, so that healthy receivers cost nothing. Times are the server's,
-in microseconds.
+A circuit breaker says when deliveries to a receiver stop, and when they may go on. Each worker
+counts the failures of its own calls and opens the circuit for all. While it is open no call goes
+until ``until_us``; then one worker gets the probe, a key that expires, and its outcome closes the
+circuit or opens it for twice as long (M. Nygard, "Release It!"). A success that was under way when
+it opened changes nothing. Only what is wrong is stored, so the one hash is small. It is worth
+nothing after a loss: what is wrong with a receiver is found out again by calling it. Times are the
+server's, in microseconds.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import run
@@ -32,8 +28,7 @@ MOST_KNOWN = 10_000
 
 _HOST, _GONE = b"h", b"g"
 
-#: The window is counted in so many buckets; it ends to a bucket.
-BUCKETS = 6
+TypeT = TypeVar("TypeT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,64 +52,41 @@ class CircuitRule:
     forget_us: int = 3_600_000_000
     gone_us: int = 35 * 86_400_000_000
 
-
-class Bucket(msgspec.Struct, frozen=True, array_like=True):
-    """Calls of one part of the window."""
-
-    number: int
-    succeeded: int
-    failed: int
+    def trouble_of(self, *, in_a_row: int, failed: int, calls: int) -> str:
+        """Why a circuit opens after these calls; empty where it does not."""
+        if in_a_row >= self.most_in_a_row:
+            return f"{in_a_row} failures in a row"
+        if calls >= self.least_calls and 2 * failed > calls:
+            return f"more than half of its requests failed within {self.window_us // 1_000_000} s"
+        return ""
 
 
 class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What is known of a receiver that failed lately.
+    """An open circuit.
 
     Attributes:
-        is_open: whether calls wait.
-        in_a_row: failures since the last success; of an open circuit, those that opened it.
-        until_us: of an open circuit: no probe before this.
-        wait_us: how long it was opened for the last time; 0 = it is closed.
-        probe_us: until when the probe is held, and so its name; 0 = not held.
+        until_us: no probe before this.
+        wait_us: how long it was opened for the last time.
         since_us: when it opened.
+        why: which failures opened it, in words.
         cause: what the newest failure was, in our words; empty where it is not known.
     """
 
-    is_open: bool = False
-    in_a_row: int = 0
-    until_us: int = 0
-    wait_us: int = 0
-    probe_us: int = 0
-    since_us: int = 0
-    buckets: tuple[Bucket, ...] = ()
+    until_us: int
+    wait_us: int
+    since_us: int
+    why: str = ""
     cause: str = ""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """What one worker has to say of one receiver, or asks.
-
-    Attributes:
-        host: the receiver's name.
-        calls: outcomes in their order, in runs: 3 = three successes, -2 = then two failures.
-        probe_us: the probe that ``calls`` is the outcome of, 0 = of none. Without an outcome the
-            probe is given back.
-        ask_us: a probe is asked for, to be held for so long; 0 = none is.
-        cause: what the newest failure among ``calls`` was, in words of ours.
-    """
-
-    host: str
-    calls: tuple[int, ...] = ()
-    probe_us: int = 0
-    ask_us: int = 0
-    cause: str = ""
+    @property
+    def trouble(self) -> str:
+        """Why it is open, in words that stay the same until the cause is another."""
+        return f"{self.why}, the last: {self.cause}" if self.cause else self.why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoneReceiver:
-    """A Schedule whose receiver said 410, as of this generation; 0 = it is to be called again."""
-
-    uid: str
+class _Gone(msgspec.Struct, frozen=True, array_like=True):
     generation: int
+    since_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,26 +94,15 @@ class Board:
     """All that is known of receivers in trouble.
 
     Attributes:
-        version: changes whenever a circuit opens, closes, comes or goes.
         now_us: the server's time at which this was true.
-        hosts, gone: None where the version is the one that was known already.
-        probes: for each of the news, the probe that was given; 0 = none.
+        gone: uids of Schedules whose receiver said 410, with the generation that it was said to.
+        stale: fields of what nobody has spoken of for long.
     """
 
-    version: int
     now_us: int
-    hosts: dict[str, Circuit] | None = None
-    gone: dict[str, int] | None = None
-    probes: tuple[int, ...] = ()
-
-
-def trouble(known: Circuit, rule: CircuitRule) -> str:
-    """Why an open circuit is open, in words that stay the same until the cause is another."""
-    cause = f", the last: {known.cause}" if known.cause else ""
-    if known.in_a_row >= rule.most_in_a_row:
-        return f"{known.in_a_row} failures in a row{cause}"
-    seconds = rule.window_us // 1_000_000
-    return f"more than half of its requests failed within {seconds} s{cause}"
+    hosts: dict[str, Circuit]
+    gone: dict[str, int]
+    stale: tuple[bytes, ...] = ()
 
 
 @dataclass(eq=False)
@@ -149,63 +110,115 @@ class Circuits:
     """What all workers know of receivers in trouble."""
 
     index: index.Index
-
-    async def report(
-        self,
-        news: Sequence[News] = (),
-        gone: Sequence[GoneReceiver] = (),
-        *,
-        known: int = -1,
-        rule: CircuitRule,
-    ) -> Board:
-        """Tell, ask, and learn what has changed since the version that is known; -1 = none is."""
-        times = {
-            name.removesuffix("_us"): value for name, value in dataclasses.asdict(rule).items()
-        }
-        call = self.index.call(
-            "circuits", None, known=known, most=MOST_KNOWN, buckets=BUCKETS, rule=times
-        )
-        call.put(
-            gone=[(call.position(f"g{item.uid}"), item.generation) for item in gone],
-            news=[
-                (
-                    call.position(f"h{item.host}"),
-                    *(item.calls, item.probe_us, item.ask_us, run.cut(item.cause, run.CAUSE_LIMIT)),
-                )
-                for item in news
-            ],
-        )
-        version, now, probes, fields = await self.index.pipelined.run(call)
-        board = Board(
-            version=int(version), now_us=int(now), probes=tuple(int(item) for item in probes)
-        )
-        if board.version == known:
-            return board
-        hosts, gone_now = _sorted_out(zip(fields[::2], fields[1::2], strict=True))
-        return dataclasses.replace(board, hosts=hosts, gone=gone_now)
+    rule: CircuitRule = CircuitRule()
 
     async def read(self) -> Board:
-        """All that is known, for those who only look."""
-        (found,) = await self.index.read("read the circuits", ("HGETALL", self.index.keys.circuits))
-        hosts, gone = _sorted_out(scripting.fields(found).items())
-        return Board(version=0, now_us=0, hosts=hosts, gone=gone)
+        """All that is known."""
+        time, found = await self.index.read(
+            "read the circuits", ("TIME",), ("HGETALL", self.index.keys.circuits)
+        )
+        now_us = scripting.time_us(time)
+        hosts: dict[str, Circuit] = {}
+        gone: dict[str, int] = {}
+        stale: list[bytes] = []
+        for field, value in scripting.fields(found).items():
+            name = field[1:].decode(errors="replace")
+            if field[:1] == _HOST:
+                circuit = self._as_of(_decoded(value, Circuit), now_us)
+                hosts[name] = circuit
+                if now_us > circuit.until_us + self.rule.forget_us:
+                    stale.append(field)
+            elif field[:1] == _GONE:
+                known = _decoded(value, _Gone)
+                gone[name] = known.generation
+                if now_us > known.since_us + self.rule.gone_us:
+                    stale.append(field)
+        return Board(now_us=now_us, hosts=hosts, gone=gone, stale=tuple(stale))
+
+    @staticmethod
+    def _as_of(circuit: Circuit, now_us: int) -> Circuit:
+        """No wait is longer than it was made for, though the server's clock was ahead."""
+        until_us = min(circuit.until_us, now_us + circuit.wait_us)
+        return msgspec.structs.replace(circuit, until_us=until_us)
+
+    async def forget(self, stale: Sequence[bytes]) -> None:
+        """These fields are gone."""
+        await self.index.read("forget circuits", ("HDEL", self.index.keys.circuits, *stale))
+
+    async def open(self, host: str, why: str, cause: str) -> None:
+        """Open a receiver's circuit; one that is open stays as it is."""
+        key = self.index.keys.circuits
+        time, count = await self.index.read("open a circuit", ("TIME",), ("HLEN", key))
+        now_us = scripting.time_us(time)
+        wait_us = self.rule.first_wait_us
+        circuit = Circuit(
+            until_us=now_us + wait_us, wait_us=wait_us, since_us=now_us, why=why, cause=_cut(cause)
+        )
+        if count < MOST_KNOWN:
+            field, value = _HOST + host.encode(), msgspec.msgpack.encode(circuit)
+            await self.index.read("open a circuit", ("HSETNX", key, field, value))
+
+    async def probe(self, host: str, hold_seconds: float) -> tuple[bool, Circuit | None, int]:
+        """Whether the probe was given, the circuit (None = closed), and the server's time.
+
+        ``probed`` has to follow within the time for which it is held.
+        """
+        lock, hold_ms = self._lock(host), max(1, int(hold_seconds * 1_000))
+        ask = ("HGET", self.index.keys.circuits, _HOST + host.encode())
+        try:
+            time, value, given = await self.index.read(
+                "ask for a probe", ("TIME",), ask, ("SET", lock, b"", "NX", "PX", hold_ms)
+            )
+        except queue_errors.WriteRefused:  # a full server: whoever asks probes
+            time, value = await self.index.read("ask for a probe", ("TIME",), ask)
+            given = True
+        now_us = scripting.time_us(time)
+        circuit = None if value is None else self._as_of(_decoded(value, Circuit), now_us)
+        if given and (circuit is None or circuit.until_us > now_us):
+            await self.index.read("give a probe back", ("DEL", lock))
+            given = False
+        return bool(given), circuit, now_us
+
+    async def probed(self, host: str, succeeded: bool | None, cause: str = "") -> None:  # noqa: FBT001 - the outcome
+        """What became of a probe; None = it says nothing of the receiver."""
+        key, field = self.index.keys.circuits, _HOST + host.encode()
+        if succeeded:
+            await self.index.read("close a circuit", ("HDEL", key, field))
+        elif succeeded is False:
+            time, value = await self.index.read("read a circuit", ("TIME",), ("HGET", key, field))
+            if value is not None:
+                known = _decoded(value, Circuit)
+                wait_us = min(2 * known.wait_us, self.rule.most_wait_us)
+                longer = msgspec.structs.replace(
+                    known,
+                    until_us=scripting.time_us(time) + wait_us,
+                    wait_us=wait_us,
+                    cause=_cut(cause),
+                )
+                value = msgspec.msgpack.encode(longer)
+                await self.index.read("keep a circuit open", ("HSET", key, field, value))
+        await self.index.read("give a probe back", ("DEL", self._lock(host)))
+
+    async def note_gone(self, uid: str, generation: int) -> None:
+        """The receiver of this Schedule said 410 to this generation; 0 = it is there again."""
+        key, field = self.index.keys.circuits, _GONE + uid.encode()
+        if not generation:
+            await self.index.read("take back a receiver", ("HDEL", key, field))
+            return
+        time, count = await self.index.read("note a gone receiver", ("TIME",), ("HLEN", key))
+        if count < MOST_KNOWN:
+            value = msgspec.msgpack.encode(_Gone(generation, scripting.time_us(time)))
+            await self.index.read("note a gone receiver", ("HSET", key, field, value))
+
+    def _lock(self, host: str) -> str:
+        return f"{self.index.keys.circuits}:probe:{host}"
 
 
-def _sorted_out(
-    pairs: Iterable[tuple[bytes, bytes]],
-) -> tuple[dict[str, Circuit], dict[str, int]]:
-    hosts: dict[str, Circuit] = {}
-    gone: dict[str, int] = {}
-    for field, value in pairs:
-        kind, name = field[:1], field[1:].decode(errors="replace")
-        if kind == _HOST:
-            hosts[name] = _decoded(value, Circuit)
-        elif kind == _GONE:
-            gone[name] = _decoded(value, int)
-    return hosts, gone
+def _cut(cause: str) -> str:
+    return run.cut(cause, run.CAUSE_LIMIT)
 
 
-def _decoded(value: bytes, type_: Any) -> Any:  # noqa: ANN401 - a type, and one of it
+def _decoded(value: bytes, type_: type[TypeT]) -> TypeT:
     try:
         return msgspec.msgpack.decode(value, type=type_)
     except msgspec.DecodeError as error:

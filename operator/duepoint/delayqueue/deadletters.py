@@ -1,37 +1,39 @@
-"""Dead letters that are wanted back, or gone for good.
+"""Dead letters: the log of what was given up on, read by lanes, replayed and purged.
 
-A replayed letter becomes an occurrence of its Schedule, due at once, in the script that removes
-the letter: so it runs again once, under the id that the slot always had. Its attempts and its age
-count anew from the replay, by ``OccurrenceRecord.replayed_us``. A few hundred are purged at a time.
-What is counted of a namespace's letters goes with them.
+Each lane (a namespace, or a set) has in each shard a stream of its own, bounded by bytes, in which
+the script that ends a slot adds its letter (``scripts/includes/log.lua``). A replayed letter
+becomes an occurrence of its Schedule, due at once, and goes when that is in the queue: so it runs
+again once, under the id that the slot always had. Its attempts and its age count anew from the
+replay, by ``OccurrenceRecord.replayed_us``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import heapq
-import struct
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, quotas, sharding
-from duepoint.delayqueue.definitions import codec, reading, records
+from duepoint.delayqueue.definitions import occurrences, reading, records
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 _LETTERS_TOGETHER = 200
-#: Letters that one script removes; their payloads are not in them, so this is quick.
-PURGED_TOGETHER = 500
+#: Letters that one command removes.
+_PURGED_TOGETHER = 500
 #: Of each part of the id of a stream's entry; the server refuses more.
 _LARGEST = 2**64 - 1
+#: The log of letters that name no namespace, because their point could not be read.
+NO_LANE = "-"
 
-Where = tuple[messages.ShardId, definitions.Definition]
+LETTER_ID = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,20}-\d{1,20})", re.ASCII)
+_CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,6})", re.ASCII)
 
 
 class Replayed(enum.StrEnum):
@@ -41,14 +43,14 @@ class Replayed(enum.StrEnum):
     UNCHANGED = "waiting"
     UNKNOWN = "gone"
     GONE = "absent"
-    BUSY = "moving"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """What a letter says of its slot; enough to run it again."""
 
-    namespace: str
+    schedule_id: points.ScheduleId
     uid: str
     kind: points.PointKind
     slot_us: int
@@ -56,30 +58,55 @@ class Slot:
     record: messages.OccurrenceRecord
 
 
-def slot_of(letter: DeadEntry) -> Slot | None:
-    """None where the letter does not say which slot it is of: it could not be read when buried."""
-    entry = letter.entry
-    point = points.parse_member(letter.member, 0) if letter.member else None
-    slot_us = whole(entry.get("slot_us"))
-    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
-        slot_us = point.slot_us
-    if slot_us is None or slot_us >= points.DUE_LIMIT_US:
-        return None
-    if not entry.get("uid") or not entry.get("namespace"):
-        return None
-    if point is not None and point.kind is points.PointKind.CHECK:
-        return None  # nothing was to be delivered
-    is_run = point is not None and point.kind in points.RUN_KINDS
-    if bool(entry.get("run_uid")) != is_run:
-        return None  # the id of its event hangs on the ScheduleRun
-    return Slot(
-        namespace=entry["namespace"],
-        uid=entry["uid"],
-        kind=point.kind if is_run and point is not None else points.PointKind.RETRY,
-        slot_us=slot_us,
-        run_tag=point.run_tag if is_run and point is not None else points.NO_RUN,
-        record=_record(entry),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadEntry:
+    """One letter of a lane's log in a shard; ``entry_id`` begins with when it was added (ms)."""
+
+    shard: messages.ShardId
+    lane: str
+    entry_id: str
+    member: bytes
+    entry: dict[str, str]
+
+    @property
+    def id(self) -> str:
+        """Its name for people: its layout, shard and entry."""
+        layout, number = sharding.layout_of(self.shard), sharding.index_of(self.shard)
+        return f"{layout}.{number}.{self.entry_id}"
+
+    @property
+    def given_up_us(self) -> int:
+        return 1000 * int(self.entry_id.partition("-")[0])
+
+    @property
+    def slot(self) -> Slot | None:
+        """None where it does not say which slot it is of: it could not be read when buried."""
+        entry = self.entry
+        point = points.parse_member(self.member, 0) if self.member else None
+        slot_us = whole(entry.get("slot_us"))
+        if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
+            slot_us = point.slot_us
+        if slot_us is None or slot_us >= points.DUE_LIMIT_US:
+            return None
+        if not entry.get("uid") or not entry.get("namespace"):
+            return None
+        if point is not None and point.kind is points.PointKind.CHECK:
+            return None  # nothing was to be delivered
+        is_run = point is not None and point.kind in points.RUN_KINDS
+        if bool(entry.get("run_uid")) != is_run:
+            return None  # the id of its event hangs on the ScheduleRun
+        try:
+            schedule_id = self.member[:8] or bytes.fromhex(entry.get("schedule_id", ""))
+        except ValueError:
+            return None
+        return Slot(
+            schedule_id=points.ScheduleId(schedule_id),
+            uid=entry["uid"],
+            kind=point.kind if is_run and point is not None else points.PointKind.RETRY,
+            slot_us=slot_us,
+            run_tag=point.run_tag if is_run and point is not None else points.NO_RUN,
+            record=_record(entry),
+        )
 
 
 def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
@@ -100,150 +127,182 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadEntry:
-    """One entry of a shard's ``dead`` stream."""
-
-    shard: messages.ShardId
-    id: str
-    member: bytes
-    entry: dict[str, str]
-
-
-class LetterPlace(NamedTuple):
-    """Where a letter stands among those of its namespace: by time, then by its shard's number."""
+class _Place(NamedTuple):
+    """Where a letter stands: newer ones first, those of one id by the places of their shards."""
 
     milliseconds: int
     number: int
     shard: int
 
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """Newer letters come first."""
-        return -self.milliseconds, -self.number, self.shard
+
+class _Log(NamedTuple):
+    """The log of a lane in a shard, which has this place among all of them."""
+
+    place: int
+    shard: messages.ShardId
+    lane: str
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some dead letters, and where to go on; empty = the end."""
+
+    letters: list[DeadEntry]
+    cursor: str
+
+
+def lane_of(entry: Mapping[str, str]) -> str:
+    """The lane to whose log a letter belongs, by what it says."""
+    return entry.get("set_id") or entry.get("namespace") or NO_LANE
+
+
+def namespace_of(lane: str) -> str:
+    """The namespace that a lane is, or whose set it is."""
+    try:
+        return points.parse_set(lane.encode()).namespace
+    except ValueError:
+        return lane
+
+
+def is_of_set(lane: str) -> bool:
+    return "/" in lane
 
 
 @dataclass(eq=False)
 class DeadLetters:
-    """Dead letters: reading, replaying and purging them."""
+    """Reads, replays and purges dead letters; the layout must have been read."""
 
     index: index.Index
     reader: reading.DefinitionReader
+    occurrences: occurrences.Occurrences
+    quotas: quotas.Quotas
 
-    async def all(self) -> AsyncIterator[DeadEntry]:
-        """Every dead letter, newest first, read as it is asked for."""
-        shards = sharding.all_shards(self.index.known_layout())
-        read = await asyncio.gather(*(self.newest(shard) for shard in shards))
-        unread = dict(zip(shards, read, strict=True))
-        newest = [(_age(found[0]), shard) for shard, found in unread.items() if found]
-        heapq.heapify(newest)
-        while newest:
-            _, shard = heapq.heappop(newest)
-            letter = unread[shard].pop(0)
-            yield letter
-            if not unread[shard]:
-                unread[shard] = await self.newest(shard, before=f"({letter.id}")
-            if unread[shard]:
-                heapq.heappush(newest, (_age(unread[shard][0]), shard))
+    def put_log(
+        self, call: scripting.ScriptCall, shard: messages.ShardId, lane: str
+    ) -> dict[str, object]:
+        """The log of a lane, as a script that adds to it takes it."""
+        shards = self.index.known_layout().shards
+        return {
+            "key": call.key(self.index.shard(shard).log(lane)),
+            "lane": lane,
+            "bytes": self.quotas.of_log(shards, is_of_set=is_of_set(lane)),
+        }
 
-    async def of_namespace(
-        self, namespace: str, *, limit: int, before: LetterPlace | None = None
-    ) -> tuple[list[DeadEntry], LetterPlace | None]:
-        """Letters of a namespace's Schedules, newest first, and where to go on; None = all.
+    async def lanes_of(self, shards: Sequence[messages.ShardId]) -> list[list[str]]:
+        """The lanes that have a log, of each of these shards."""
+        found = await self.index.read_many(
+            "look for dead letters",
+            [("ZRANGE", self.index.shard(shard).logs, 0, -1) for shard in shards],
+        )
+        return [[lane.decode(errors="replace") for lane in lanes] for lanes in found]
 
-        One read of each shard's order of letters (``scripts/includes/deadletters.lua``), however
-        many letters other namespaces have.
-        """
-        shards = sharding.all_shards(self.index.known_layout())
-        lowest = b"[" + _place_bytes(namespace)
-        orders = await self.index.read_many(
-            "list dead letters",
-            [
-                (
-                    "ZRANGE", self.index.shard(shard).letters, _bound(namespace, number, before),
-                    lowest, "BYLEX", "REV", "LIMIT", 0, limit + 1,
-                )
-                for number, shard in enumerate(shards)
-            ],
-        )  # fmt: skip
-        start = len(_place_bytes(namespace))
-        places = [
-            LetterPlace(milliseconds, sequence, number)
-            for number, members in enumerate(orders)
-            for member in members
-            for milliseconds, sequence in (_PLACE.unpack_from(member, start),)
+    async def count(self, *shards: messages.ShardId) -> int:
+        """How many dead letters there are, in these shards or in all."""
+        asked = shards or sharding.all_shards(self.index.known_layout())
+        keys = [
+            self.index.shard(shard).log(lane)
+            for shard, lanes in zip(asked, await self.lanes_of(asked), strict=True)
+            for lane in lanes
         ]
-        places.sort(key=lambda place: place.order)
-        chosen = places[:limit]
-        entries = await self.index.read_many(
-            "read dead letters",
-            [
-                ("XRANGE", self.index.shard(shards[place.shard]).dead, entry_id, entry_id)
-                for place in chosen
-                for entry_id in (f"{place.milliseconds}-{place.number}",)
-            ],
+        return sum(
+            await self.index.read_many("count dead letters", [("XLEN", key) for key in keys])
         )
-        letters = [
-            _letter(shards[place.shard], *found[0])
-            for place, found in zip(chosen, entries, strict=True)
-            if found
-        ]
-        return letters, chosen[-1] if len(places) > limit else None
-
-    async def dropped(self) -> dict[str, int]:
-        """How many letters of each namespace went because it had more than it may keep."""
-        shards = sharding.all_shards(self.index.known_layout())
-        found = await self.index.read(
-            "read how many dead letters went",
-            *(("HGETALL", self.index.shard(shard).letter_sums) for shard in shards),
-        )
-        dropped: Counter[str] = Counter()
-        for raw in found:
-            for name, count in scripting.fields(raw).items():
-                if name.startswith(b"d:"):
-                    dropped[quotas.namespace_of(name[2:])] += int(count)
-        return dict(sorted(dropped.items()))
-
-    async def find(self, layout: int, shard_number: int, entry_id: str) -> DeadEntry | None:
-        """The letter with this id; None where it is not there (any more)."""
-        if any(int(part) > _LARGEST for part in entry_id.split("-")):
-            return None
-        wanted = (layout, shard_number)
-        for shard in sharding.all_shards(self.index.known_layout()):
-            if (sharding.layout_of(shard), sharding.index_of(shard)) == wanted:
-                return await self._letter(shard, entry_id)
-        return None
-
-    async def _letter(self, shard: messages.ShardId, entry_id: str) -> DeadEntry | None:
-        (found,) = await self.index.read(
-            "read a dead letter", ("XRANGE", self.index.shard(shard).dead, entry_id, entry_id)
-        )
-        return _letter(shard, *found[0]) if found else None
 
     async def newest(
-        self, shard: messages.ShardId, *, before: str = "+", count: int = _LETTERS_TOGETHER
-    ) -> list[DeadEntry]:
-        """Some letters of a shard, newest first, from ``before`` (an id after a bracket) on."""
-        (found,) = await self.index.read(
-            "read dead letters",
-            ("XREVRANGE", self.index.shard(shard).dead, before, "-", "COUNT", count),
-        )
-        return [_letter(shard, entry_id, fields) for entry_id, fields in found]
-
-    async def replay(self, letter: DeadEntry, slot: Slot, where: Where, now_us: int) -> Replayed:
-        """The letter's slot is due again, and the letter gone; or why not.
+        self, lanes: Collection[str] | None = None, *, cursor: str = ""
+    ) -> AsyncIterator[DeadEntry]:
+        """Letters of these lanes, or of all, newest first, read as they are asked for.
 
         Args:
-            slot: of the letter, by ``slot_of``.
-            where: the shard and the definition of the letter's Schedule.
-            now_us: from here on its age counts anew.
+            cursor: of a page, behind which they begin. Raises InvalidCursor.
         """
-        shard, known = where
-        if self.index.servers.is_cluster and shard != letter.shard:
-            return Replayed.BUSY  # the letter follows its schedule when the move is over
-        lane = await self.reader.lane_of_definition(shard, known)
-        if lane is None:
+        before = _parse_cursor(cursor)
+        shards = sharding.all_shards(self.index.known_layout())
+        known = [lanes] * len(shards) if lanes is not None else await self.lanes_of(shards)
+        logs = [
+            _Log(place, shard, lane) for place, shard in enumerate(shards) for lane in known[place]
+        ]
+        count = _LETTERS_TOGETHER // max(1, len(logs)) + 1
+        replies = await self.index.read_many(
+            "read dead letters",
+            [
+                ("XREVRANGE", self._key(log), _bound(log, before), "-", "COUNT", count)
+                for log in logs
+            ],
+        )
+        unread = {
+            log: list(_letters(log, found))
+            for log, found in zip(logs, replies, strict=True)
+            if found
+        }
+        heads = [(_order(log, letters[0]), log) for log, letters in unread.items()]
+        heapq.heapify(heads)
+        while heads:
+            _, log = heapq.heappop(heads)
+            letter = unread[log].pop(0)
+            yield letter
+            if not unread[log]:
+                rest = (
+                    "XREVRANGE",
+                    self._key(log),
+                    f"({letter.entry_id}",
+                    "-",
+                    "COUNT",
+                    _LETTERS_TOGETHER,
+                )
+                (found,) = await self.index.read("read dead letters", rest)
+                unread[log] = list(_letters(log, found))
+            if unread[log]:
+                heapq.heappush(heads, (_order(log, unread[log][0]), log))
+
+    async def page(self, lane: str, *, limit: int, cursor: str = "") -> LetterPage:
+        """Letters of a lane, newest first. Raises InvalidCursor."""
+        found: list[DeadEntry] = []
+        async for letter in self.newest([lane], cursor=cursor):
+            if len(found) == limit:
+                return LetterPage(letters=found, cursor=self._cursor(found[-1]))
+            found.append(letter)
+        return LetterPage(letters=found, cursor="")
+
+    def _cursor(self, letter: DeadEntry) -> str:
+        place = sharding.all_shards(self.index.known_layout()).index(letter.shard)
+        return f"{letter.entry_id}-{place}"
+
+    def _key(self, log: _Log) -> str:
+        return self.index.shard(log.shard).log(log.lane)
+
+    async def find(self, letter_id: str, lane: str | None = None) -> DeadEntry | None:
+        """The letter with this id, in the log of this lane or in any; None = not (any more)."""
+        parts = LETTER_ID.fullmatch(letter_id)
+        if parts is None or any(int(part) > _LARGEST for part in parts[3].split("-")):
+            return None
+        place = int(parts[1]), int(parts[2])
+        for shard in sharding.all_shards(self.index.known_layout()):
+            if (sharding.layout_of(shard), sharding.index_of(shard)) == place:
+                (lanes,) = await self.lanes_of([shard]) if lane is None else ([lane],)
+                logs = [_Log(0, shard, each) for each in lanes]
+                reads = [("XRANGE", self._key(log), parts[3], parts[3]) for log in logs]
+                replies = await self.index.read_many("read a dead letter", reads)
+                for log, found in zip(logs, replies, strict=True):
+                    for letter in _letters(log, found):
+                        return letter
+        return None
+
+    async def replay(self, letter: DeadEntry, *, dry: bool = False) -> Replayed:
+        """The letter's slot is due again, and the letter gone; or why not, which ``dry`` asks.
+
+        Raises WorldChanged where its Schedule is removed at this moment.
+        """
+        slot = letter.slot
+        if slot is None:
+            return Replayed.UNREADABLE
+        known = await self.reader.definition(slot.schedule_id)
+        if known is None or known.uid != slot.uid:
             return Replayed.GONE
+        if dry:
+            return Replayed.APPLIED
+        if await self.find(letter.id, letter.lane) is None:
+            return Replayed.UNKNOWN  # somebody else took it meanwhile
+        now_us = self.index.clock.now_us()
         point = points.DuePoint(
             schedule_id=known.id,
             timing_version=known.timing_version,
@@ -253,80 +312,71 @@ class DeadLetters:
             run_tag=slot.run_tag,
         )
         record = msgspec.structs.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
-        names, buried = self.index.shard(shard), self.index.shard(letter.shard)
-        call = self.index.call(
-            "replay",
-            shard,
-            *(names.lane(lane), names.bucket_of(known.id, self.index.buckets)),
-            *(buried.dead, buried.letters, buried.letter_sums),
-            lane=str(lane),
-            letter=letter.id,
-            id=known.id,
-            uid=codec.packed_uid(known.uid),
-            member=point.member,
-            record=records.pack(record),
-        )
-        reply: bytes = await self.index.scripts.run(call)
-        return Replayed.BUSY if reply == b"ABSENT" else Replayed[reply.decode()]
+        armed = await self.occurrences.enqueue(known, point, record, None)
+        if armed is messages.Armed.UNCHANGED:
+            return Replayed.UNCHANGED
+        await self.purge([letter])
+        return Replayed.APPLIED
 
-    async def purge(self, letters: Sequence[DeadEntry]) -> int:
+    async def purge(self, letters: Iterable[DeadEntry]) -> int:
         """These letters are gone; how many were there."""
-        by_shard: dict[messages.ShardId, list[str]] = {}
+        by_log: dict[str, list[str]] = {}
         for letter in letters:
-            by_shard.setdefault(letter.shard, []).append(letter.id)
-        removed = 0
-        for shard, ids in by_shard.items():
-            for first in range(0, len(ids), PURGED_TOGETHER):
-                call = self.index.call("purge", shard)
-                call.put(letters=call.run(ids[first : first + PURGED_TOGETHER]))
-                removed += await self.index.scripts.run(call)
-        return removed
-
-    async def count(self) -> int:
-        """How many dead letters there are."""
-        shards = sharding.all_shards(self.index.known_layout())
-        counts = await self.index.read(
-            "count dead letters", *(("XLEN", self.index.shard(shard).dead) for shard in shards)
+            key = self.index.shard(letter.shard).log(letter.lane)
+            by_log.setdefault(key, []).append(letter.entry_id)
+        return sum(
+            await self.index.read_many(
+                "purge dead letters",
+                [
+                    ("XDEL", key, *ids[first : first + _PURGED_TOGETHER])
+                    for key, ids in by_log.items()
+                    for first in range(0, len(ids), _PURGED_TOGETHER)
+                ],
+            )
         )
-        return sum(counts)
 
 
-#: Milliseconds and number of a letter's id, in its place in the order of letters.
-_PLACE = struct.Struct(">QQ")
+def _parse_cursor(cursor: str) -> _Place | None:
+    if not cursor:
+        return None
+    parts = _CURSOR.fullmatch(cursor)
+    if parts is None:
+        raise queue_errors.InvalidCursor(
+            "the cursor was not given for this list; begin again without one"
+        )
+    return _Place(*map(int, parts.groups()))
 
 
-def _place_bytes(namespace: str, place: bytes = b"") -> bytes:
-    return namespace.encode() + b"\0" + place
-
-
-def _bound(namespace: str, shard: int, before: LetterPlace | None) -> bytes:
-    """The upper bound of what comes behind a place, in a shard."""
+def _bound(log: _Log, before: _Place | None) -> str:
+    """From where on the letters of a log come behind a place."""
     if before is None:
-        return b"(" + namespace.encode() + b"\x01"
-    # In a later shard the letter of the very same id comes behind; its bytes follow the place.
-    rest = b"\xff" * 5 if shard > before.shard else b""
-    return b"(" + _place_bytes(namespace, _PLACE.pack(*before[:2]) + rest)
+        return "+"
+    # In a later shard the letter of the very same id comes behind.
+    return f"{'' if log.place > before.shard else '('}{before.milliseconds}-{before.number}"
+
+
+def _order(log: _Log, letter: DeadEntry) -> tuple[int, int, int]:
+    milliseconds, _, number = letter.entry_id.partition("-")
+    return -int(milliseconds), -int(number), log.place
+
+
+def _letters(log: _Log, found: Sequence[tuple[bytes, Any]]) -> Iterable[DeadEntry]:
+    for entry_id, raw in found:
+        fields = scripting.fields(raw)
+        fields.pop(b"taken", None)
+        member = fields.pop(b"member", b"")
+        yield DeadEntry(
+            shard=log.shard,
+            lane=log.lane,
+            entry_id=entry_id.decode(),
+            member=member,
+            entry={
+                name.decode(errors="replace"): value.decode(errors="replace")
+                for name, value in fields.items()
+            },
+        )
 
 
 def whole(text: str | None) -> int | None:
     """The number that a field of a letter is; None where it is none."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
-
-
-def _age(letter: DeadEntry) -> tuple[int, int]:
-    milliseconds, _, number = letter.id.partition("-")
-    return -int(milliseconds), -int(number or 0)
-
-
-def _letter(shard: messages.ShardId, entry_id: bytes, raw: Any) -> DeadEntry:  # noqa: ANN401 - the library parses some commands
-    fields = scripting.fields(raw)
-    member = fields.pop(b"member", b"")
-    return DeadEntry(
-        shard=shard,
-        id=entry_id.decode(),
-        member=member,
-        entry={
-            name.decode(errors="replace"): value.decode(errors="replace")
-            for name, value in fields.items()
-        },
-    )

@@ -45,7 +45,6 @@ from duepoint.delayqueue.definitions import (
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, upcoming
-from duepoint.delayqueue.members import deadletters as member_deadletters
 from duepoint.delayqueue.members import lookups, members, pages, sets, writing
 from duepoint.delayqueue.repair import fallbacks, sweeper
 from duepoint.delayqueue.resharding import moving, resharding
@@ -92,9 +91,9 @@ class DelayQueue:
         # A worker's turn.
         self.server_clocks = wakeups.ServerClocks(shared)
         self.claims = claiming.Claims(shared, known, self.server_clocks)
-        self.settlements = settling.Settlements(shared, known, quotas, self.streams)
+        self.dead_letters = deadletters.DeadLetters(shared, reader, self.occurrences, quotas)
+        self.settlements = settling.Settlements(shared, known, self.dead_letters, self.streams)
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
-        self.dead_letters = deadletters.DeadLetters(shared, reader)
         # Members of ScheduleSets.
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
         by_id = lookups.MemberLookups(shared, known, reader, numbers)
@@ -108,21 +107,18 @@ class DelayQueue:
             pages.MemberDues(shared, known, numbers, self.signed_blobs, by_id),
             counted,
             members.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
-            member_deadletters.MemberLetters(
-                shared, known, reader, self.dead_letters, self.signed_blobs
-            ),
         )
         self.set_removals = sets.SetRemovals(
             shared, known, numbers, self.interned, self.sets, counted
         )
         self.api_requests = apirequests.ApiRequests(shared)
         # Another number of shards; repair.
-        self.mover = moving.Mover(shared, reader, self.numbering, self.interned)
+        self.mover = moving.Mover(shared, reader, self.numbering, self.interned, self.dead_letters)
         self.resharding = resharding.Resharding(shared, known, self.membership, self.mover)
         self.sweeper = sweeper.Sweeper(shared, reader, sweeper.Unused(shared))
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.
-        self.counts = counts.Counts(shared, reader)
+        self.counts = counts.Counts(shared, reader, self.dead_letters)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
         self.durability = serverhealth.DurabilityProbe(shared)
 

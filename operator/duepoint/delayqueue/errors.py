@@ -76,3 +76,7 @@ class TooManyWaiting(errors.DuepointError):
 
 class TooManyDefinitions(errors.DuepointError):
     """A search by name would read too many definitions."""
+
+
+class InvalidCursor(errors.DuepointError):
+    """The cursor was not made here, or for another list or layout: begin again without one."""

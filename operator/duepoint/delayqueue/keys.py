@@ -48,12 +48,11 @@ class ShardKeys:
 
     Attributes:
         crashes: how many owners each point has ended, as far as that is certain.
-        letters: which dead letters are of which namespace, oldest first.
-        letter_sums: bytes of the dead letters of each namespace.
+        logs: the lanes that have a log, by when a dead letter was added to it.
         ended_even, ended_odd: one-offs of sets that ended a short while ago; they take turns.
         wake: channel: the shard's head came earlier.
         ran: channel: something was added to ``runs``.
-        probe: a key that exists for a moment.
+        probe, confirm: keys that exist for a moment.
     """
 
     def __init__(self, tag: str) -> None:
@@ -69,18 +68,21 @@ class ShardKeys:
         self.blobs = f"{tag}:blobs"
         self.interned = f"{tag}:interned"
         self.runs = f"{tag}:runs"
-        self.dead = f"{tag}:dead"
-        self.letters = f"{tag}:letters"
-        self.letter_sums = f"{tag}:lettersums"
+        self.logs = f"{tag}:logs"
         self.ended_even = f"{tag}:ended:0"
         self.ended_odd = f"{tag}:ended:1"
         self.wake = f"{tag}:wake"
         self.ran = f"{tag}:ran"
         self.probe = f"{tag}:probe"
+        self.confirm = f"{tag}:confirm"
 
     def lane(self, number: int) -> str:
         """The points of one namespace or set, by its interned number."""
         return f"{self.tag}:points:{number}"
+
+    def log(self, lane: str) -> str:
+        """The dead letters of one namespace or set, by its name or text."""
+        return f"{self.tag}:log:{lane}"
 
     def active(self, schedule_id: points.ScheduleId) -> str:
         """The runs of a schedule that count for its concurrency policy, and slots that wait."""
@@ -109,7 +111,6 @@ class IndexKeys:
     Attributes:
         troubles: what is wrong with each worker that is not well.
         circuits: receivers in trouble, and Schedules whose receiver is gone.
-        troubled: when each of the former is forgotten.
         sets: the records of the ScheduleSets, by namespace and name.
         probe: a key that exists for a moment.
     """
@@ -121,7 +122,6 @@ class IndexKeys:
         self.workers = f"{prefix}{{ctl}}:workers"
         self.troubles = f"{prefix}{{ctl}}:troubles"
         self.circuits = f"{prefix}{{ctl}}:circuits"
-        self.troubled = f"{prefix}{{ctl}}:troubled"
         self.sets = f"{prefix}{{ctl}}:sets"
 
     def shard(self, layout: int, index: int) -> ShardKeys:

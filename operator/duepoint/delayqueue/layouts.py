@@ -9,8 +9,9 @@ only the former layout is sent on, too. The record is changed by ``membership`` 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from duepoint import errors
@@ -85,6 +86,29 @@ class Layouts:
                 f"what {self.index.keys.layout} says cannot be read; remove that key, and the"
                 " operator makes it again"
             ) from garbage
+
+    async def change(
+        self,
+        epoch: messages.Epoch | None,
+        fields: Mapping[str, object],
+        *,
+        expected: Mapping[str, object] = MappingProxyType({}),
+        gone: Sequence[str] = (),
+        **more: object,
+    ) -> messages.Layout | None:
+        """Change the layout record if it says what is expected ("": no such field); else None.
+
+        Args:
+            epoch: of the leader that changes it; None = anybody may.
+            more: see ``control.lua``.
+        """
+        call = self.index.call("control", None, gone=gone, **more)
+        for name, pairs in (("fields", fields), ("expected", expected)):
+            call.put(**{name: [str(part) for pair in pairs.items() for part in pair]})
+        if epoch is not None:
+            call.put(epoch=epoch)
+        is_changed, *record = await self.index.scripts.run(call)
+        return self.remember(record) if is_changed else None
 
     def compare_owner(self, mark: str, *, by: str = "") -> None:
         """Raise Foreign where the index is of another cluster; else its mark goes with scripts."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue.wire import scripting
 
 RECORD_FORMAT = 1
 #: A worker that has not said so for this long is not alive.
@@ -21,6 +22,10 @@ WORKER_TTL_SECONDS = 25.0
 TROUBLE_LIMIT = 300
 #: An installation that was not heard of for so long has gone, and another one takes its index over.
 ABANDONED_SECONDS = 300.0
+
+
+#: What the layout record says when a new layout begins to be filled.
+BEGUN = {"state": "splitting", "phase": "announced", "moved": 0, "left": 0}
 
 
 @dataclass(eq=False)
@@ -50,24 +55,39 @@ class Membership:
             await self._compare_owner_of_shards(noted or messages.Layout(number=1, shards=shards))
         wanted = existing or noted or messages.Layout(number=1, shards=shards)
         await self.make_shards(wanted, epoch)
-        call = self.index.call(
-            "open",
-            None,
-            layout=wanted.number,
-            shards=wanted.shards,
-            buckets=self.index.buckets,
-            epoch=epoch,
-            incarnation=secrets.token_hex(8),
-            silence=int(ABANDONED_SECONDS * 1_000_000),
-        )
-        if by:
-            call.put(by=by)
-        if wanted.former is not None:
-            call.put(former=wanted.former.number, former_shards=wanted.former.shards)
-        opened = self.layouts.remember(await self.index.scripts.run(call))
+        opened = None
+        while opened is None:  # until no other operator changes it between reading and writing
+            opened = await self._open(wanted, epoch, by)
         if opened != wanted:  # another operator was first, with another wish
             await self.make_shards(opened, epoch)
         return opened
+
+    async def _open(
+        self, wanted: messages.Layout, epoch: messages.Epoch, by: str
+    ) -> messages.Layout | None:
+        """The layout record exists; None where somebody else changed it at this moment."""
+        (found, time) = await self.index.read(
+            "read whose index it is",
+            ("HMGET", self.index.keys.layout, "layout", "by", "seen"),
+            ("TIME",),
+        )
+        layout, known_by, seen = ((field or b"").decode(errors="replace") for field in found)
+        silent_us = scripting.time_us(time) - int(seen or 0)
+        if by and known_by not in ("", by) and silent_us < ABANDONED_SECONDS * 1_000_000:
+            raise queue_errors.Foreign(
+                f"the installation {known_by} looked after it {silent_us // 1_000_000} s ago;"
+                f" {scripting.OTHER_INDEX}"
+            )
+        fields: dict[str, object] = {"by": by} if by else {}
+        if not layout:
+            fields |= {"layout": wanted.number, "shards": wanted.shards, "state": "stable"}
+            fields |= {"buckets": self.index.buckets, "incarnation": secrets.token_hex(8)}
+        if not layout and (former := wanted.former) is not None:
+            fields |= {"former": former.number, "former_shards": former.shards, **BEGUN}
+        expected = {"layout": layout, "by": known_by, "seen": seen}
+        return await self.layouts.change(
+            epoch, fields, expected=expected, seen=bool(by), makes=True
+        )
 
     async def _compare_owner_of_shards(self, layout: messages.Layout) -> None:
         """The layout record may be lost alone: the shards say whose index it was."""
@@ -83,7 +103,7 @@ class Membership:
 
     async def stay(self, by: str) -> bool:
         """The installation that opened the index lives; False where another one opened it last."""
-        return bool(await self.index.scripts.run(self.index.call("stay", None, by=by)))
+        return await self.layouts.change(None, {}, expected={"by": by}, seen=True) is not None
 
     async def beat(self, worker: str, *, trouble: str = "") -> messages.Beat:
         """Say that this worker lives for the next 25 s; who else does, and what the index is.

@@ -13,6 +13,7 @@ again by itself.
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +38,15 @@ CHECKS = ("version", "eviction", "listpack", "rights")
 _BY_BOTH = (
     *("HGET", "HMGET", "HSET", "HDEL", "HEXISTS", "HINCRBY", "HLEN", "HSETNX", "HGETALL"),
     *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZLEXCOUNT", "ZMSCORE"),
-    *("XADD", "TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE", "EXPIRE"),
+    *("XADD", "XDEL", "XRANGE", "XREVRANGE", "ZREMRANGEBYSCORE"),
+    *("TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE", "EXPIRE"),
 )
-BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "XDEL", "XTRIM")
+BY_WORKERS = (*_BY_BOTH, "XTRIM", "SET", "DEL")
 BY_OPERATORS = (
     *_BY_BOTH,
-    *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),
-    *("XDEL", "OBJECT|ENCODING", "HKEYS", "SADD", "SCARD", "SISMEMBER", "SMEMBERS", "SREM"),
+    *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN"),
+    *("OBJECT|ENCODING", "HKEYS", "SADD", "SCARD", "SISMEMBER", "SMEMBERS", "SREM"),
+    *("XGROUP|CREATE", "XGROUP|DESTROY"),
 )
 #: Those of which each argument is a key or a channel, or that have one argument.
 _KEYS_ONLY = (
@@ -150,16 +153,22 @@ class ServerHealth:
 
     async def _exceeded(self) -> list[str]:
         """The limits that a bucket of definitions would exceed, on any of the servers."""
-        limits = {"value": LISTPACK_VALUE_BYTES, "entries": LISTPACK_ENTRIES}
-        replies = await self.index.scripts.run_many(
-            [scripting.ScriptCall("compact", [key], **limits) for key in self._probes()]
-        )
-        found = [reply for reply in replies if not isinstance(reply, errors.DuepointError)]
-        return [
-            name
-            for position, name in enumerate(_LIMITS)
-            if any(not reply[position] for reply in found)
-        ]
+        of_a_value = ("field", "x" * LISTPACK_VALUE_BYTES)
+        of_entries = [part for number in range(LISTPACK_ENTRIES) for part in (number, "")]
+        exceeded = []
+        for name, fields in zip(_LIMITS, (of_a_value, of_entries), strict=True):
+            keys = [f"{key}:{secrets.token_hex(4)}" for key in self._probes()]
+            commands = [
+                command
+                for key in keys
+                for command in (
+                    ("HSET", key, *fields), ("OBJECT", "ENCODING", key), ("UNLINK", key),
+                )
+            ]  # fmt: skip
+            replies = await self.index.servers.exchange(commands)
+            if b"hashtable" in replies[1::3]:
+                exceeded.append(name)
+        return exceeded
 
     def _probes(self) -> list[str]:
         """A key on each server, as far as shards are known; else on that of the layout."""
@@ -193,6 +202,10 @@ def _example(name: str, key: str) -> list[str]:
             return [name]
         case "OBJECT|ENCODING":
             return ["OBJECT", "ENCODING", key]
+        case "XGROUP|CREATE":
+            return ["XGROUP", "CREATE", key, "group", "$"]
+        case "XGROUP|DESTROY":
+            return ["XGROUP", "DESTROY", key, "group"]
     return [name, key] if name in _KEYS_ONLY else [name, key, "0", "0", "0"]
 
 

@@ -17,6 +17,9 @@ from duepoint.delayqueue import index, messages, quotas
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
+#: A group of readers that exists for a moment: without an entry a stream is made by one alone.
+_MAKER = "duepoint-maker"
+
 
 @dataclass(eq=False)
 class Streams:
@@ -40,15 +43,34 @@ class Streams:
             if not is_enlisted and await self._forget_deleted(namespace):
                 is_enlisted = await self._enlist(namespace, name, anyhow=anyhow)
             if is_enlisted:
-                keys = self._keys(namespace, name)
-                await self.index.scripts.run(self.index.call("prepare", None, *keys))
+                await self._prepare(*self._keys(namespace, name))
         return is_enlisted
 
     async def _enlist(self, namespace: str, name: str, *, anyhow: bool) -> bool:
-        key, most = self.index.keys.streams(namespace), self.quotas.streams
-        call = self.index.call("enlist", None, key, name=name, most=most, anyhow=anyhow)
-        reply: bytes = await self.index.scripts.run(call)
-        return reply != b"FULL"
+        key = self.index.keys.streams(namespace)
+        is_there, count = await self.index.read(
+            "look for a stream's place", ("SISMEMBER", key, name), ("SCARD", key)
+        )
+        if not is_there and (anyhow or count < self.quotas.streams):
+            await self.index.read("enlist a stream", ("SADD", key, name))
+            return True
+        return bool(is_there)
+
+    async def _prepare(self, stream: str, state: str) -> None:
+        """The stream exists, and what is counted of it; what is there, of any type, stays.
+
+        A script that names a key that is not there has to wait while its slot moves to another
+        node.
+        """
+        _, is_there = await self.index.read(
+            "prepare a stream", ("HSETNX", state, "in", 0), ("EXISTS", stream)
+        )
+        if not is_there:
+            await self.index.read(
+                "make a stream",
+                ("XGROUP", "CREATE", stream, _MAKER, "$", "MKSTREAM"),
+                ("XGROUP", "DESTROY", stream, _MAKER),
+            )
 
     async def _forget_deleted(self, namespace: str) -> int:
         """How many streams of the namespace do not exist any more; they have no place now."""

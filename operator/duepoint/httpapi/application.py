@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from duepoint import errors, faults, telemetry
-from duepoint.delayqueue.members import values
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.faults import FaultPoint
 from duepoint.httpapi import (
     access,
@@ -251,7 +251,7 @@ class Application:
                 return error
             case BodyCut():
                 return problems.of_status(error.status or 400, str(error))
-            case values.InvalidCursor():
+            case queue_errors.InvalidCursor():
                 message = "the cursor is not from this list; begin again without one"
                 return OperationProblem("InvalidParameter", message, field="cursor")
             case errors.TryLater() | errors.WorldChanged():

@@ -137,16 +137,13 @@ _decoder = msgspec.json.Decoder(_Replay)
 class Letters:
     """Carries out operations on dead letters."""
 
-    def __init__(self, stored: members.Members, limits: ownsets.Rates) -> None:
-        self._members = stored
+    def __init__(self, stored: deadletters.DeadLetters, limits: ownsets.Rates) -> None:
+        self._letters = stored
         self._rates = limits
 
     async def list(self, call: calls.OperationCall) -> HttpResponse:
-        limit = call.limit
-        page = await self._members.given_up.page(
-            call.owned.record, call.text("cursor"), limit=limit
-        )
-        items = [_shown(letter_id, letter) for letter_id, letter in page.letters]
+        page = await self._letters.page(_lane(call), limit=call.limit, cursor=call.text("cursor"))
+        items = [shown(letter) for letter in page.letters]
         return views.json(200, {"items": items, "next": page.cursor})
 
     async def replay(self, call: calls.OperationCall) -> HttpResponse:
@@ -156,9 +153,16 @@ class Letters:
         most = owned.changes_per_second
         if len(ids) > 1:  # one is taken by each request
             await self._rates.take(owned.owner, most, len(ids) - 1)
-        answers = await self._members.given_up.replay(owned.record, ids)
-        missing = [one for one, answer in answers.items() if answer not in REPLAYED]
-        return views.json(200, {"replayed": len(answers) - len(missing), "missing": missing})
+        missing = []
+        for letter_id in ids:
+            letter = await self._letters.find(letter_id, _lane(call))
+            if letter is None or await self._letters.replay(letter) not in REPLAYED:
+                missing.append(letter_id)
+        return views.json(200, {"replayed": len(ids) - len(missing), "missing": missing})
+
+
+def _lane(call: calls.OperationCall) -> str:
+    return call.owned.record.identity.text.decode()
 
 
 #: The slot runs again, by this request or an earlier one.
@@ -174,23 +178,16 @@ def replayed_ids(call: calls.OperationCall) -> list[str]:
     return ids
 
 
-def shown(letter_id: str, letter: deadletters.DeadEntry, slot_us: int | None) -> dict[str, object]:
+def shown(letter: deadletters.DeadEntry) -> dict[str, object]:
     """A letter as it is listed."""
-    entry = letter.entry
+    entry, slot = letter.entry, letter.slot
+    slot_us = deadletters.whole(entry.get("slot_us")) if slot is None else slot.slot_us
     return {
-        "id": letter_id,
+        "id": letter.id,
         "schedule": entry.get("name", ""),
         "slotTime": views.time(slot_us),
-        "deadTime": views.time(_number(letter.id.partition("-")[0]) * 1_000),
+        "deadTime": views.time(letter.given_up_us),
         "reason": entry.get("reason", ""),
         "message": entry.get("message", ""),
-        "attempts": _number(entry.get("attempts", "")),
+        "attempts": deadletters.whole(entry.get("attempts")) or 0,
     }
-
-
-def _shown(letter_id: str, letter: deadletters.DeadEntry) -> dict[str, object]:
-    return shown(letter_id, letter, _number(letter.entry.get("slot_us", "")))
-
-
-def _number(text: str) -> int:
-    return deadletters.whole(text) or 0

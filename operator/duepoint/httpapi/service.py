@@ -49,7 +49,7 @@ def assemble(
     lists = listing.Listing(queue.members, sets, queue.durability, clock)
     reading = calls.Turns()
     streams = bulk.Bulk(queue.members, sets, limits, reading, clock)
-    dead = listing.Letters(queue.members, limits)
+    dead = listing.Letters(queue.dead_letters, limits)
     rights = access.Access(api, audiences)
     pages = None if users is None else dashboard.Dashboard(rights, users, queue, clock)
     return application.Application(

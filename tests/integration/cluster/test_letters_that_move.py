@@ -63,29 +63,20 @@ async def test_letters_of_members_can_be_replayed_after_the_index_was_cut_anew(c
     await clustered.pass_time(2.5)
     await _bury(clustered)
     await _cut_anew(clustered, 16)
-    page = await queue.members.given_up.page(made, limit=100)
+    page = await queue.dead_letters.page(made.identity.text.decode(), limit=100)
     assert len(page.letters) == COUNT
-    answers = await queue.members.given_up.replay(
-        made, [letter_id for letter_id, _ in page.letters]
-    )
-    assert set(answers.values()) == {deadletters.Replayed.APPLIED}
+    answers = [await queue.dead_letters.replay(letter) for letter in page.letters]
+    assert set(answers) == {deadletters.Replayed.APPLIED}
 
 
 async def test_letters_of_schedules_whose_first_id_was_anothers_can_be_replayed_too(clustered):
-    queue, ids = clustered.queue, {}
+    queue = clustered.queue
     for number in range(COUNT):
         named = {"name": f"n{number}", "uid": str(uuid.uuid4()), "collision": 1}
-        ids[named["uid"]] = clustered.definition(**named).id
         await clustered.arm(**named)
     await _bury(clustered)
     await _cut_anew(clustered, 16)
-    letters = [letter async for letter in queue.dead_letters.all()]
+    letters = [letter async for letter in queue.dead_letters.newest()]
     assert len(letters) == COUNT
-    answers = []
-    for letter in letters:
-        slot = deadletters.slot_of(letter)
-        schedule_id = ids[slot.uid]
-        shard = sharding.home(schedule_id, await queue.layouts.read())
-        where = shard, await queue.definitions.definition(schedule_id)
-        answers.append(await queue.dead_letters.replay(letter, slot, where, clustered.now_us()))
+    answers = [await queue.dead_letters.replay(letter) for letter in letters]
     assert set(answers) == {deadletters.Replayed.APPLIED}

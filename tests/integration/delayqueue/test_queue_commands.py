@@ -147,8 +147,8 @@ async def _bury(harness, *names):
         (("queue", "stats", "-o", "xml"), "write "),
         (("queue", "peek", "--count", "none"), "write a whole number from 1 to 1000"),
         (("queue", "peek", "-s", "report"), "write --namespace NAME too"),
-        (("dlq", "replay", "7"), "write SHARD/ENTRY"),
-        (("dlq", "replay", "1.1/99999999999999999999999-0"), "write SHARD/ENTRY"),
+        (("dlq", "replay", "7"), "write an ID as list shows it"),
+        (("dlq", "replay", "1.1.99999999999999999999999-0"), "write an ID as list shows it"),
     ],
     ids=[
         "server", "server of dlq", "no URL", "no such sum", "format", "count", "no namespace", "id",

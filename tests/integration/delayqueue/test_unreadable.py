@@ -97,8 +97,4 @@ def _worker(harness, target):
 
 
 async def _letters(harness):
-    return [
-        letter
-        for shard in await harness.shards()
-        for letter in await harness.queue.dead_letters.newest(shard)
-    ]
+    return [letter async for letter in harness.queue.dead_letters.newest()]

@@ -137,17 +137,19 @@ async def test_a_one_off_that_is_given_up_stays_with_its_dead_letter(shop):
     (found,) = await shop.queue.members.lookups.get(shop.set, ["a"])
     assert found.payload == b"7"
     assert (await shop.ended()).failed == 1
-    page = await shop.queue.members.given_up.page(shop.set, limit=10)
-    ((letter_id, letter),) = page.letters
+    lane = shop.set.identity.text.decode()
+    page = await shop.queue.dead_letters.page(lane, limit=10)
+    (letter,) = page.letters
     assert (letter.entry["name"], letter.entry["set"], page.cursor) == ("a", "reminders", "")
-    replayed = await shop.queue.members.given_up.replay(
-        shop.set, [letter_id, "1.0.5-5", "nonsense"]
-    )
-    assert [answer.value for answer in replayed.values()] == ["replayed", "gone", "gone"]
+    for guessed in ("1.0.5-5", "nonsense"):
+        assert await shop.queue.dead_letters.find(guessed, lane) is None
+    assert await shop.queue.dead_letters.find(letter.id, "shop") is None
+    found = await shop.queue.dead_letters.find(letter.id, lane)
+    assert await shop.queue.dead_letters.replay(found) == "replayed"
     async with shop.working():
         await _until(lambda: len(shop.target.fired) >= 2)
     assert bytes(shop.target.fired[-1].action.payload) == b"7"
-    assert (await shop.queue.members.given_up.page(shop.set, limit=10)).letters == []
+    assert (await shop.queue.dead_letters.page(lane, limit=10)).letters == []
 
 
 async def test_a_one_off_that_is_kept_is_not_fired_again_by_a_repeated_write(harness):

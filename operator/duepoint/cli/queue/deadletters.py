@@ -29,19 +29,19 @@ from duepoint import client, errors, settings
 from duepoint import clock as clocks
 from duepoint.cli import apisession, grouping, limits, options, output
 from duepoint.cli.queue import connection
-from duepoint.cli.queue.letters import WHY, ApiLetters, Letter, LetterId, Letters, QueueLetters
+from duepoint.cli.queue.letters import WHY, ApiLetters, Letter, Letters, QueueLetters, given_up_us
 from duepoint.expressions import durations
 
 _MOST_LETTERS = 10_000
 #: Letters that are looked at for a namespace or a Schedule before the search is ended.
 _LOOKED_AT = 200_000
-_LETTER_ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
+_LETTER_ID = re.compile(r"\d{1,6}\.\d{1,6}\.\d{1,20}-\d{1,20}", re.ASCII)
 
 
-def _letter_id(text: str) -> LetterId:
-    if parts := _LETTER_ID.fullmatch(text):
-        return int(parts[1]), int(parts[2]), parts[3]
-    example = "write SHARD/ENTRY as list shows it, such as 1.17/1763771234567-0"
+def _letter_id(text: str) -> str:
+    if _LETTER_ID.fullmatch(text):
+        return text
+    example = "write an ID as list shows it, such as 1.17.1763771234567-4"
     raise ValueError(f"{errors.quoted(text)}: {example}")
 
 
@@ -65,7 +65,7 @@ class Choice:
         older_than_us: only letters of slots given up on longer ago.
     """
 
-    letter_ids: tuple[LetterId, ...] = ()
+    letter_ids: tuple[str, ...] = ()
     namespace: str | None = None
     schedule: str | None = None
     reason: str | None = None
@@ -89,12 +89,11 @@ class Choice:
 
     def has(self, row: output.Row, now_us: int) -> bool:
         """Whether a letter is among them."""
-        given_up_us = 1_000 * int(row["id"].partition("/")[2].partition("-")[0])
         return (
             self.namespace in (None, row["namespace"])
             and self.schedule in (None, row["schedule"], row["uid"])
             and self.reason in (None, row["reason"])
-            and (not self.older_than_us or given_up_us <= now_us - self.older_than_us)
+            and (not self.older_than_us or given_up_us(row["id"]) <= now_us - self.older_than_us)
         )
 
     async def found_in(self, letters: Letters) -> AsyncIterator[Letter]:
@@ -202,11 +201,6 @@ async def list_letters(letters: Letters, *, choice: Choice, count: int, form: st
             break
     if not rows:
         output.complain(_no_letter(choice.reason))
-    for of, went in (await letters.dropped()).items():
-        if choice.namespace in (None, of):
-            output.complain(
-                f"{went} older letters of namespace {of} are gone: it had more than it may keep"
-            )
     return output.show_rows(
         rows, form, _COLUMNS, spare=("attempts", "scheduledTime", "id"), may_cut="message"
     )

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from duepoint import client, errors
-from duepoint import clock as clocks
 from duepoint.cli import output
 from duepoint.client import calls
-from duepoint.delayqueue import sharding
 from duepoint.schedules import points
 
 if TYPE_CHECKING:
@@ -22,15 +20,11 @@ if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
     from duepoint.model import answers
 
-#: Layout, shard and entry of a letter.
-LetterId = tuple[int, int, str]
-
 #: Why a letter was left, by the answer of the queue or of the API.
 WHY = {
     "waiting": "this slot waits in the queue already",
     "gone": "another command replayed or purged it just now",
     "absent": "the queue holds no definition of this uid: the Schedule was deleted or is not armed",
-    "moving": "its Schedule is moving to another shard: ask again in a moment",
     "forbidden": "you may not run its Schedule: ask for the verb run on it",
     "unreadable": "the letter names no Schedule and slot: its point could not be read",
     "missing": "there is no such dead letter",
@@ -51,13 +45,16 @@ class Letter:
     entry: deadletters.DeadEntry | None = None
 
 
-def _row(letter_id: LetterId, **known: Any) -> output.Row:  # noqa: ANN401 - cells
-    layout, shard, entry = letter_id
-    given_up_us = 1_000 * int(entry.partition("-")[0])
+def given_up_us(letter_id: str) -> int:
+    """When a letter was added, by its id."""
+    return 1_000 * int(letter_id.rpartition(".")[2].partition("-")[0])
+
+
+def _row(letter_id: str, **known: Any) -> output.Row:  # noqa: ANN401 - cells
     texts = ("namespace", "schedule", "uid", "kind", "trigger", "runUid", "reason", "message")
     return {
-        "id": f"{layout}.{shard}/{entry}",
-        "givenUp": output.time(given_up_us),
+        "id": letter_id,
+        "givenUp": output.time(given_up_us(letter_id)),
         **dict.fromkeys(texts, ""),
         "scheduledTime": None,
         "attempts": None,
@@ -66,7 +63,7 @@ def _row(letter_id: LetterId, **known: Any) -> output.Row:  # noqa: ANN401 - cel
     }
 
 
-def _absent(letter_id: LetterId) -> Letter:
+def _absent(letter_id: str) -> Letter:
     return Letter(row=_row(letter_id, givenUp="", scheduledTime=""), is_there=False)
 
 
@@ -78,18 +75,14 @@ class QueueLetters:
 
     async def all(self) -> AsyncIterator[Letter]:
         """Every letter, newest first."""
-        async for entry in self._queue.dead_letters.all():
+        async for entry in self._queue.dead_letters.newest():
             yield self._letter(entry)
 
-    async def named(self, ids: Sequence[LetterId]) -> AsyncIterator[Letter]:
+    async def named(self, ids: Sequence[str]) -> AsyncIterator[Letter]:
         """The letters of these ids."""
         for letter_id in ids:
-            entry = await self._queue.dead_letters.find(*letter_id)
+            entry = await self._queue.dead_letters.find(letter_id)
             yield _absent(letter_id) if entry is None else self._letter(entry)
-
-    async def dropped(self) -> dict[str, int]:
-        """How many of each namespace went because it had more than it may keep."""
-        return await self._queue.dead_letters.dropped()
 
     async def replay(self, letters: Sequence[Letter], *, dry: bool) -> list[str]:
         """Run their slots again unless ``dry``; of each, why not, or nothing."""
@@ -101,22 +94,9 @@ class QueueLetters:
         await self._queue.dead_letters.purge(found)
 
     async def _replay(self, entry: deadletters.DeadEntry | None, *, dry: bool) -> str:
-        from duepoint.delayqueue import deadletters  # noqa: PLC0415 - --help needs no queue
-
         if entry is None:
             return WHY["missing"]
-        slot = deadletters.slot_of(entry)
-        if slot is None:
-            return WHY["unreadable"]
-        known = await self._queue.upcoming.schedule_view(slot.namespace, uid=slot.uid)
-        if known is None:
-            return WHY["absent"]
-        if dry:
-            return ""
-        now_us = clocks.SystemClock().now_us()
-        where = (known.shard, known.known)
-        answer = await self._queue.dead_letters.replay(entry, slot, where, now_us)
-        return "" if answer is deadletters.Replayed.APPLIED else WHY[answer.value]
+        return WHY.get(await self._queue.dead_letters.replay(entry, dry=dry), "")
 
     @staticmethod
     def _letter(letter: deadletters.DeadEntry) -> Letter:
@@ -125,9 +105,8 @@ class QueueLetters:
         slot_us = _number(entry.get("slot_us"))
         if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
             slot_us = point.slot_us
-        letter_id = sharding.layout_of(letter.shard), sharding.index_of(letter.shard), letter.id
         row = _row(
-            letter_id,
+            letter.id,
             namespace=entry.get("namespace", ""),
             schedule=entry.get("name", ""),
             uid=entry.get("uid", ""),
@@ -164,12 +143,12 @@ class ApiLetters:
             if not (cursor := page.next):
                 return
 
-    async def named(self, ids: Sequence[LetterId]) -> AsyncIterator[Letter]:
+    async def named(self, ids: Sequence[str]) -> AsyncIterator[Letter]:
         """The letters of these ids."""
         left = set(ids)
         async for letter in self.all():
-            if (letter_id := _id_of(letter)) in left:
-                left.remove(letter_id)
+            if letter.row["id"] in left:
+                left.remove(letter.row["id"])
                 yield letter
             if not left:
                 return
@@ -177,14 +156,10 @@ class ApiLetters:
             if letter_id in left:
                 yield _absent(letter_id)
 
-    async def dropped(self) -> dict[str, int]:
-        """The API does not say."""
-        return {}
-
     async def replay(self, letters: Sequence[Letter], *, dry: bool) -> list[str]:
         """Run their slots again unless ``dry``; of each, why not, or nothing."""
         results: dict[str, str] = {}
-        ids = [_api_id(letter) for letter in letters if letter.is_there and not dry]
+        ids = [letter.row["id"] for letter in letters if letter.is_there and not dry]
         for first in range(0, len(ids), _PAGE):
             call = calls.replay_schedule_letters(self._namespace, ids[first : first + _PAGE])
             results |= (await self._api.send(call)).results
@@ -196,9 +171,8 @@ class ApiLetters:
 
     @staticmethod
     def _letter(view: answers.LetterView) -> Letter:
-        layout, shard, entry = view.id.split(".")
         row = _row(
-            (int(layout), int(shard), entry),
+            view.id,
             namespace=view.namespace,
             schedule=view.schedule,
             scheduledTime=view.slot_time,
@@ -209,19 +183,10 @@ class ApiLetters:
         return Letter(row=row)
 
 
-def _id_of(letter: Letter) -> LetterId:
-    layout, shard, entry = _api_id(letter).split(".")
-    return int(layout), int(shard), entry
-
-
-def _api_id(letter: Letter) -> str:
-    return str(letter.row["id"]).replace("/", ".")
-
-
 def _why(letter: Letter, results: dict[str, str]) -> str:
     if not letter.is_there:
         return WHY["missing"]
-    answer = results.get(_api_id(letter), "replayed")
+    answer = results.get(letter.row["id"], "replayed")
     return "" if answer == "replayed" else WHY.get(answer, answer)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duepoint import telemetry
-from duepoint.delayqueue import index, layouts, messages, quotas, streams
+from duepoint.delayqueue import deadletters, index, layouts, messages, streams
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -55,7 +55,7 @@ class Settlements:
 
     index: index.Index
     layouts: layouts.Layouts
-    quotas: quotas.Quotas
+    dead_letters: deadletters.DeadLetters
     streams: streams.Streams
 
     async def settle(
@@ -158,18 +158,7 @@ class Settlements:
         ]
         retried = self._retried(call, claim, settlement, key_of)
         if settlement.dead or retried:
-            shards = self.index.known_layout().shards
-            share = self.quotas.of_shard(shards)
-            of_members = self.quotas.of_shard(shards, of_members=True)
-            letters = {
-                "order": call.key(names.letters),
-                "sums": call.key(names.letter_sums),
-                "entries": share.entries,
-                "bytes": share.bytes,
-                "members": {"entries": of_members.entries, "bytes": of_members.bytes},
-                "all": quotas.SHARD_LETTERS,
-            }
-            call.put(letters=letters)
+            call.put(logs=call.key(names.logs))
 
         def place(member: bytes) -> tuple[int, int, int]:
             """Where the bucket, the id and the member stand."""
@@ -186,6 +175,7 @@ class Settlements:
                 (
                     call.position(letter.member) if letter.member else 0,
                     *call.run(itertools.chain.from_iterable(letter.entry.items())),
+                    self._log_of(call, claim.shard, letter.entry),
                 )
                 for letter in settlement.dead
             ],
@@ -205,7 +195,7 @@ class Settlements:
         claim: messages.Claim,
         settlement: messages.Settlement,
         key_of: Mapping[int, int],
-    ) -> list[tuple[str, int, int, int, int, int, int]]:
+    ) -> list[tuple[object, ...]]:
         """Schedules that have more open retries after this settlement than before."""
         tried_again = {
             occurrence.point.schedule_id: occurrence
@@ -214,7 +204,7 @@ class Settlements:
             and occurrence.point.member not in claim.records
         }
         names = self.index.shard(claim.shard)
-        retried = []
+        retried: list[tuple[object, ...]] = []
         for schedule_id, occurrence in tried_again.items():
             lane = claim.lanes[schedule_id]
             position = call.position(schedule_id)
@@ -222,8 +212,15 @@ class Settlements:
             first, last = call.run(part for pair in entry.items() for part in pair)
             most = occurrence.most_open
             bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
-            retried.append((str(lane), key_of[lane], position, first, last, most, bucket))
+            log = self._log_of(call, claim.shard, entry)
+            retried.append((str(lane), key_of[lane], position, first, last, most, bucket, log))
         return retried
+
+    def _log_of(
+        self, call: scripting.ScriptCall, shard: messages.ShardId, entry: Mapping[str, str]
+    ) -> dict[str, object]:
+        """The log to which a letter with this entry goes."""
+        return self.dead_letters.put_log(call, shard, deadletters.lane_of(entry))
 
     def _leaving(
         self,
@@ -296,7 +293,8 @@ class Settlements:
 
 def _report_dropped(dropped: Sequence[bytes]) -> None:
     """Count and log dead letters that were dropped, by their namespaces."""
-    for name, count in collections.Counter(map(quotas.namespace_of, dropped)).items():
+    lanes = (lane.decode(errors="replace") for lane in dropped)
+    for name, count in collections.Counter(map(deadletters.namespace_of, lanes)).items():
         telemetry.dead_letters_dropped_total.labels(telemetry.namespaces.label(name)).inc(count)
         telemetry.logger.warning(
             "a namespace has more dead letters than it may keep: its oldest are gone",

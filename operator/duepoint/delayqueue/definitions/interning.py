@@ -161,7 +161,7 @@ class Numbering:
         self,
         shard: messages.ShardId,
         texts: list[bytes],
-        epoch: messages.Epoch,
+        epoch: messages.Epoch | None,
         *,
         script: str = "intern",
     ) -> dict[bytes, int]:
@@ -198,7 +198,7 @@ class Numbering:
         return known
 
     async def lane_of(
-        self, shard: messages.ShardId, known: definitions.Definition, epoch: messages.Epoch
+        self, shard: messages.ShardId, known: definitions.Definition, epoch: messages.Epoch | None
     ) -> int:
         """The number of the lane in which a definition's points stand."""
         text = lane_text(known)

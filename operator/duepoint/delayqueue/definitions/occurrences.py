@@ -61,11 +61,11 @@ class Occurrences:
         definition: definitions.Definition,
         point: points.DuePoint,
         record: messages.OccurrenceRecord,
-        epoch: messages.Epoch,
+        epoch: messages.Epoch | None,
         *,
         most: tuple[int, int, int] | None = None,
     ) -> messages.Armed:
-        """Put one in; ``most``: see ``enqueue_many``."""
+        """Put one in: as ``enqueue_many``."""
         (armed,) = await self.enqueue_many(definition, [(point, record)], epoch, most=most)
         return armed
 
@@ -73,13 +73,14 @@ class Occurrences:
         self,
         definition: definitions.Definition,
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
-        epoch: messages.Epoch,
+        epoch: messages.Epoch | None,
         *,
         most: tuple[int, int, int] | None = None,
     ) -> list[messages.Armed]:
         """Put all of them in.
 
         Args:
+            epoch: of the leader that asks; None = it is for a person.
             most: of a member of a set: how many it may have, and in one shard the set and the
                 namespace. Raises TooManyWaiting beyond.
         """
@@ -103,7 +104,7 @@ class Occurrences:
         *,
         definition: definitions.Definition,
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
-        epoch: messages.Epoch,
+        epoch: messages.Epoch | None,
         most: tuple[int, int, int] | None,
     ) -> Any:  # noqa: ANN401 - what the script replies
         lane = await self.numbering.lane_of(shard, definition, epoch)

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from duepoint.delayqueue import deadletters, index, layouts, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -135,6 +135,7 @@ class Counts:
 
     index: index.Index
     reader: reading.DefinitionReader
+    letters: deadletters.DeadLetters
 
     async def index_view(self) -> IndexView:
         """Raises ``queue_errors.Uninitialised`` when there is no index."""
@@ -218,14 +219,13 @@ class Counts:
 
     async def _shard_view(self, shard: messages.ShardId) -> ShardView:
         names = self.index.shard(shard)
-        state, time, claims, occurrences, runs, dead, kinds = await self.index.read(
+        state, time, claims, occurrences, runs, kinds = await self.index.read(
             "look at a shard",
             ("HGET", names.meta, "state"),
             ("TIME",),
             ("ZCARD", names.claims),
             ("ZCARD", names.occ),
             ("XLEN", names.runs),
-            ("XLEN", names.dead),
             ("ZRANGE", names.occ, "-", "+", "BYLEX", "LIMIT", 0, _KINDS_COUNTED + 1),
         )
         known = await self._known_lanes(shard)
@@ -249,17 +249,16 @@ class Counts:
             claims=max(0, claims - 1),
             oldest_due_us=min(oldest, default=None),
             runs=runs,
-            dead=dead,
+            dead=await self.letters.count(shard),
             is_exact=known.are_all and all_counted and occurrences <= _KINDS_COUNTED,
         )
 
     async def _totals_of_shard(self, shard: messages.ShardId) -> Totals:
         names = self.index.shard(shard)
-        time, runs, dead, heads = await self.index.read(
+        time, runs, heads = await self.index.read(
             "count what waits",
             ("TIME",),
             ("XLEN", names.runs),
-            ("XLEN", names.dead),
             ("ZRANGE", names.heads, 0, -1, "WITHSCORES"),
         )
         now = scripting.time_us(time)
@@ -277,7 +276,7 @@ class Counts:
             points=sum(counts),
             due=sum(overdue),
             outcomes=runs,
-            dead=dead,
+            dead=await self.letters.count(shard),
             lag_us=0 if first_due_us is None else max(0, now - first_due_us),
             first_due_us=first_due_us,
         )

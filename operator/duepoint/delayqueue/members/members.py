@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint import errors
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import (
     codec,
@@ -23,7 +22,6 @@ from duepoint.delayqueue.definitions import (
     records,
     signedblobs,
 )
-from duepoint.delayqueue.members import deadletters as member_deadletters
 from duepoint.delayqueue.members import (
     lookups,
     sets,
@@ -41,8 +39,8 @@ from duepoint.schedules.sets.setrecord import SetRecord
 
 #: No member has it: the condition never holds.
 _NO_SUCH_TAG = b"????????"
-#: Scripts of one round trip.
-_CALLS_TOGETHER = 64
+#: Writes of one round trip.
+_WRITES_TOGETHER = 64
 
 
 @dataclass(eq=False)
@@ -57,7 +55,6 @@ class Members:
     dues: MemberDues
     counting: sets.MemberCounting
     triggers: MemberTriggers
-    given_up: member_deadletters.MemberLetters
 
     async def put(
         self,
@@ -115,12 +112,10 @@ class Members:
         for layout in filter(None, (newest.former, newest)):
             shards = sharding.own_shards(layout)
             asked = sorted({shards[low & layout.shards - 1] for low in lows})
-            calls = [self.index.call("confirm", shard) for shard in asked]
-            for first in range(0, len(calls), _CALLS_TOGETHER):
-                part = calls[first : first + _CALLS_TOGETHER]
+            writes = [("SET", self.index.shard(shard).confirm, b"", "EX", 60) for shard in asked]
+            for first in range(0, len(writes), _WRITES_TOGETHER):
+                part = writes[first : first + _WRITES_TOGETHER]
                 for reply in await self.index.scripts.run_many_safely(part, safety):
-                    if layout is not newest and isinstance(reply, queue_errors.LayoutChanged):
-                        continue  # closed: its members have been written elsewhere since
                     if isinstance(reply, errors.DuepointError):
                         raise reply
 
@@ -149,7 +144,6 @@ def _removed(row: values.MemberRemoval, answer: bytes) -> values.MemberWritten:
 
 
 _SECOND_US = 1_000_000
-_ROUNDS = 3
 #: Runs of a member that may wait, and of a set and a namespace over all shards: a receiver that
 #: does not answer keeps them, each with a payload (of 16 KiB at most: 128 MiB of a namespace).
 MOST_OF_A_MEMBER = 100
@@ -181,30 +175,24 @@ class MemberTriggers:
         for a receiver. Raises TooManyWaiting.
         """
         member_id = points.member_id(set_.identity, name)
-        for _ in range(_ROUNDS):
-            known = await self.reader.definition(member_id)
-            if known is None or known.name != name or known.owner != set_.identity:
-                return None
-            slot_us = self.index.clock.now_us()
-            if known.rule.whole_seconds:
-                slot_us = slot_us // _SECOND_US * _SECOND_US
-            record = messages.OccurrenceRecord(trigger="Manual", run_uid=run_uid)
-            if payload:
-                signed = records.signed_content(record, known.uid, slot_us, payload)
-                signature = self.signed_blobs.digest(known.namespace, signed)
-                record = msgspec.structs.replace(record, payload=payload, signature=signature)
-            point = points.manual(member_id, slot_us, run_uid, PointKind.MANUAL)
-            epoch = messages.Epoch(await self.layouts.newest_epoch())
-            try:
-                shards = self.index.known_layout().shards
-                of_set = max(MOST_OF_A_MEMBER, MOST_OF_A_SET // shards)
-                of_namespace = max(MOST_OF_A_MEMBER, MOST_OF_A_NAMESPACE // shards)
-                most = MOST_OF_A_MEMBER, of_set, of_namespace
-                await self.occurrences.enqueue(known, point, record, epoch, most=most)
-            except (queue_errors.Fenced, queue_errors.LayoutChanged):
-                await self.layouts.read()  # a leader began meanwhile
-            except errors.WorldChanged:
-                return None  # removed meanwhile
-            else:
-                return slot_us
-        raise errors.TryLater("the index changes all the time")
+        known = await self.reader.definition(member_id)
+        if known is None or known.name != name or known.owner != set_.identity:
+            return None
+        slot_us = self.index.clock.now_us()
+        if known.rule.whole_seconds:
+            slot_us = slot_us // _SECOND_US * _SECOND_US
+        record = messages.OccurrenceRecord(trigger="Manual", run_uid=run_uid)
+        if payload:
+            signed = records.signed_content(record, known.uid, slot_us, payload)
+            signature = self.signed_blobs.digest(known.namespace, signed)
+            record = msgspec.structs.replace(record, payload=payload, signature=signature)
+        point = points.manual(member_id, slot_us, run_uid, PointKind.MANUAL)
+        shards = self.index.known_layout().shards
+        of_set = max(MOST_OF_A_MEMBER, MOST_OF_A_SET // shards)
+        of_namespace = max(MOST_OF_A_MEMBER, MOST_OF_A_NAMESPACE // shards)
+        most = MOST_OF_A_MEMBER, of_set, of_namespace
+        try:
+            await self.occurrences.enqueue(known, point, record, None, most=most)
+        except errors.WorldChanged:
+            return None  # removed meanwhile
+        return slot_us

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, lanes, records, signedblobs
 from duepoint.delayqueue.members import lookups, values
@@ -159,7 +160,9 @@ def parse_cursor(
             return msgspec.msgpack.decode(content, type=kind)
     except msgspec.MsgspecError:
         pass
-    raise values.InvalidCursor("the cursor was not given for this list; begin again without one")
+    raise queue_errors.InvalidCursor(
+        "the cursor was not given for this list; begin again without one"
+    )
 
 
 async def layout_of(known: layouts.Layouts, number: int | None) -> messages.Layout:
@@ -173,7 +176,7 @@ async def layout_of(known: layouts.Layouts, number: int | None) -> messages.Layo
         return layout
     layout = await known.read()
     if number != layout.number:
-        raise values.InvalidCursor(
+        raise queue_errors.InvalidCursor(
             "the index was resharded since that cursor was given; begin again without one"
         )
     return layout

@@ -120,9 +120,7 @@ class Sets:
         await self._store_field(record.place, b"", epoch)
 
     async def _store_field(self, field: str, value: bytes, epoch: messages.Epoch) -> None:
-        call = self.index.call("setrecord", None, epoch=epoch)
-        call.put(place=field.encode(), record=value)
-        await self.index.scripts.run(call)
+        await self.layouts.change(epoch, {}, place=field.encode(), record=value)
 
     async def count_again(
         self, record: setrecord.SetRecord, lost: run.SetTally, epoch: messages.Epoch
@@ -377,6 +375,9 @@ class SetRemovals:
             self._walks.pop(record.uid, None)  # its entry is written anew
             return 0
         if reply[0] == b"GONE" or not chunk:
+            text = record.identity.text.decode()
+            forgotten = (("UNLINK", names.log(text)), ("ZREM", names.logs, text))
+            await self.index.read("forget dead letters", *forgotten)
             walk.shard, walk.bucket = walk.shard + 1, 0
             return 0
         removed, emptied = reply

@@ -10,7 +10,6 @@ import enum
 
 import msgspec
 
-from duepoint import errors
 from duepoint.runs import run
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
@@ -153,7 +152,3 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
     oldest_overdue_us: int | None
     shards_without: int = 0
     ended: run.SetTally = run.NONE_ENDED
-
-
-class InvalidCursor(errors.DuepointError):
-    """The cursor was not made here, or for another set or layout: begin again without one."""

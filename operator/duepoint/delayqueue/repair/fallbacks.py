@@ -222,11 +222,12 @@ class Fallbacks:
         lanes = list(await self.reader.namespaces(doubt.shard))
         names = self.index.shard(doubt.shard)
         call = self.index.call(
-            "trust",
+            "doubt",
             doubt.shard,
             *map(names.lane, lanes),
             epoch=epoch,
-            doubt=doubt.found.decode(),
+            ended=doubt.found.decode(),
             lanes=[str(lane) for lane in lanes],
         )
-        return bool(await self.index.scripts.run(call))
+        _, found = await self.index.scripts.run(call)
+        return not found

@@ -2,8 +2,8 @@
 
 A pass goes over all buckets, then over the dead letters. A batch travels in three steps. ``depart``
 takes its points out of reach and notes what leaves; all else stays where it is, and readable.
-``arrive`` stores it in the new shards, part by part, each part once. ``departed`` removes it here.
-All three want the leader's term. A mover that dies leaves its batch behind, and the next one
+``arrive`` stores it in the new shards, part by part, each part once. ``depart`` removes it then.
+All want the leader's term. A mover that dies leaves its batch behind, and the next one
 finishes that before anything else. A schedule leaves whole; one that a worker holds anything of is
 left out until another pass, and what cannot be read is left to the comparison with the objects.
 
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from duepoint import faults, settings, telemetry
+from duepoint.delayqueue import deadletters, index, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.faults import FaultPoint
@@ -101,6 +101,7 @@ class Mover:
     reader: reading.DefinitionReader
     numbering: interning.Numbering
     interned: interning.Interned
+    letters: deadletters.DeadLetters
 
     async def passing(
         self, shard: messages.ShardId, epoch: messages.Epoch, *, hold_seconds: float = 0.0
@@ -111,8 +112,9 @@ class Mover:
         time except while its own batch is on its way. With a hold no worker claims in the shard for
         so long.
         """
-        hold_us = int(hold_seconds * 1_000_000)
-        call = self.index.call("drain", shard, epoch=epoch, state="draining", hold=hold_us)
+        call = self.index.call("drain", shard, epoch=epoch, state="draining")
+        if hold_seconds:
+            call.put(hold=int(hold_seconds * 1_000_000))
         if left_behind := await self.index.scripts.run(call):
             batch, taken = left_behind
             damaged = await self.bring(shard, batch.decode(), taken, epoch)
@@ -122,8 +124,10 @@ class Mover:
             yield Moved(damaged=unreadable)
             for some in _parts(found, _MOST_SCHEDULES):
                 yield await self._send(shard, epoch, some)
-        while await self._move_letters(shard, epoch):
-            yield Moved()
+        (lanes,) = await self.letters.lanes_of([shard])
+        for lane in lanes:
+            while await self._move_letters(shard, lane, epoch):
+                yield Moved()
 
     async def buckets(self, shard: messages.ShardId) -> list[str]:
         """All buckets of the shard that may hold definitions."""
@@ -388,7 +392,7 @@ class Mover:
         ids: Collection[points.ScheduleId],
         epoch: messages.Epoch,
     ) -> None:
-        call = self.index.call("departed", shard, epoch=epoch, batch=batch)
+        call = self.index.call("depart", shard, epoch=epoch, arrived=batch, schedules=[], most=0)
         buckets = [
             (call.key(bucket), *call.run(some))
             for bucket, some in self.reader.by_bucket(shard, ids).items()
@@ -398,43 +402,29 @@ class Mover:
 
     # -- dead letters ------------------------------------------------------------------------------
 
-    async def _move_letters(self, shard: messages.ShardId, epoch: messages.Epoch) -> bool:
-        """Some dead letters lie in the new shards; whether there may be more."""
-        names = self.index.shard(shard)
+    async def _move_letters(
+        self, shard: messages.ShardId, lane: str, epoch: messages.Epoch
+    ) -> bool:
+        """Some letters of a lane lie in a new shard; whether there may be more."""
+        log = self.index.shard(shard).log(lane)
         (found,) = await self.index.read(
-            "read dead letters", ("XRANGE", names.dead, "-", "+", "COUNT", _LETTERS_PER_STEP)
+            "read dead letters", ("XRANGE", log, "-", "+", "COUNT", _LETTERS_PER_STEP)
         )
         if not found:
             return False
-        by_home: dict[messages.ShardId, list[tuple[bytes, dict[bytes, bytes]]]] = {}
-        for letter, raw in found:
+        shards = sharding.own_shards(self.index.known_layout())
+        home = shards[sharding.index_of(shard) % len(shards)]
+        call = self.index.call("bury", home, epoch=epoch)
+        letters = []
+        for entry_id, raw in found:
             fields = scripting.fields(raw)
-            home = _letter_home(fields, self.index.known_layout())
-            by_home.setdefault(home, []).append((letter, fields))
-        for home, letters in by_home.items():
-            call = self.index.call("rebury", home, epoch=epoch, source=names.tag)
-            call.put(
-                letters=[
-                    (letter.decode(), *call.run(part for pair in fields.items() for part in pair))
-                    for letter, fields in letters
-                ]
-            )
-            await self.index.pipelined_durably.run(call)
-        ids = [letter for letter, _ in found]
-        await self.index.read("forget dead letters", ("XDEL", names.dead, *ids))
+            del fields[b"taken"]
+            position = call.run(part for pair in fields.items() for part in pair)
+            letters.append((entry_id.decode(), *position))
+        call.put(log=self.letters.put_log(call, home, lane), letters=letters)
+        await self.index.pipelined_durably.run(call)
+        await self.index.read("forget dead letters", ("XDEL", log, *(each for each, _ in found)))
         return len(found) == _LETTERS_PER_STEP
-
-
-def _letter_home(fields: dict[bytes, bytes], layout: messages.Layout) -> messages.ShardId:
-    """The shard of the schedule of a letter; the first one where it does not say."""
-    member = fields.get(b"member", b"")
-    if len(member) >= points.CHAIN_LENGTH:
-        return sharding.home(points.ScheduleId(member[:_ID_LENGTH]), layout)
-    try:  # of a chain, which goes on without the slot
-        schedule_id = bytes.fromhex(fields.get(b"schedule_id", b"").decode())
-    except ValueError:
-        schedule_id = b""
-    return sharding.home(points.ScheduleId(schedule_id), layout)
 
 
 def _numbers(record: bytes) -> tuple[int, ...]:

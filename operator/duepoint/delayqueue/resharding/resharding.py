@@ -81,8 +81,16 @@ class Resharding:
                 f"{shards} is no power of two up to {sharding.MOST_SHARDS};"
                 f" write {_nearest_power(shards)}",
             )
-        answer, _ = await self.index.scripts.run(self.index.call("ask", None, shards=shards))
-        return ReshardingAnswer(answer.decode())
+        layout = await self.layouts.read()
+        if layout.former is not None:
+            is_wanted = shards == layout.shards
+            return ReshardingAnswer.MOVING if is_wanted else ReshardingAnswer.OTHER
+        expected = {"layout": layout.number, "former": ""}
+        if shards == layout.shards:
+            await self.layouts.change(None, {}, expected=expected, gone=["wanted"])
+            return ReshardingAnswer.DONE
+        changed = await self.layouts.change(None, {"wanted": shards}, expected=expected)
+        return await self.ask(shards) if changed is None else ReshardingAnswer.ASKED
 
     async def progress(self) -> ReshardingProgress:
         """How far it is."""
@@ -112,8 +120,20 @@ class Resharding:
 
     async def announce(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
         """A new layout that is filled from the one there is; made already, it is only read."""
-        call = self.index.call("announce", None, epoch=epoch, shards=shards)
-        layout = self.layouts.remember(await self.index.scripts.run(call))
+        layout = await self.layouts.read()
+        if layout.former is None:
+            fields = {
+                "former": layout.number,
+                "former_shards": layout.shards,
+                "layout": layout.number + 1,
+                "shards": shards,
+                **membership.BEGUN,
+            }
+            expected = {"layout": layout.number, "former": ""}
+            changed = await self.layouts.change(epoch, fields, expected=expected, gone=["wanted"])
+            if changed is None:
+                return await self.announce(shards, epoch)
+            layout = changed
         self.layouts.wanted_shards = 0
         await self.membership.make_shards(layout, epoch)
         return layout
@@ -127,27 +147,27 @@ class Resharding:
         left: int,
         waiting: str = "",
         done: bool = False,
-    ) -> list[bytes]:
+    ) -> messages.Layout:
         """Write how far it is into the layout record, which is returned; ``done`` ends it."""
-        call = self.index.call(
-            "progress",
-            None,
-            epoch=epoch,
-            layout=self.index.known_layout().number,
-            phase=phase.value,
-            moved=moved,
-            left=left,
-            waiting=waiting,
-            done=done,
+        fields: dict[str, object] = {"moved": moved, "left": left}
+        gone = ["former", "former_shards", "phase", "waiting"]
+        if done:
+            fields["state"] = "stable"
+        else:
+            fields |= {"phase": phase.value, "waiting": waiting}
+        changed = await self.layouts.change(
+            epoch,
+            fields,
+            expected={"layout": self.index.known_layout().number},
+            gone=gone if done else (),
         )
-        reply: list[bytes] = await self.index.scripts.run(call)
-        return reply
+        if changed is None:
+            raise queue_errors.LayoutChanged("the index was cut anew meanwhile")
+        return changed
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
         """Every former shard is closed: the new layout stands alone."""
-        return self.layouts.remember(
-            await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
-        )
+        return await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
 
     async def open_own(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
         """Every shard of a layout that stands alone takes schedules.
@@ -157,7 +177,7 @@ class Resharding:
         """
         replies = await self.index.scripts.run_many(
             [
-                self.index.call("drain", shard, epoch=epoch, state="open", hold=0)
+                self.index.call("drain", shard, epoch=epoch, state="open")
                 for shard in sharding.own_shards(layout)
             ]
         )
@@ -187,18 +207,24 @@ class Resharding:
         """
         if await self.mover.is_any_definition_left(shard):
             return "definitions"
-        call = self.index.call("close", shard, epoch=epoch, latest=moving.LATEST_US)
-        answer: bytes = await self.index.scripts.run(call)
+        logs = await self._logs(shard)
+        call = self.index.call("drain", shard, *logs, epoch=epoch, state="closed")
+        call.put(latest=moving.LATEST_US)
+        (answer,) = await self.index.scripts.run(call)
         if answer == b"closed":
             await self.unlink_closed(shard)
             return ""
-        return answer.decode()
+        return str(answer.decode())
+
+    async def _logs(self, shard: messages.ShardId) -> list[str]:
+        (lanes,) = await self.mover.letters.lanes_of([shard])
+        return [self.index.shard(shard).log(lane) for lane in lanes]
 
     async def unlink_closed(self, shard: messages.ShardId) -> None:
         """What a crash after the closing has left is gone."""
         names, buckets = self.index.shard(shard), await self.mover.buckets(shard)
         gone = [names.lane(lane) for lane in await self.mover.reader.lanes(shard)]
-        gone += buckets
+        gone += [*buckets, names.logs, *await self._logs(shard)]
         lasting = {names.meta, names.interned}
         gone += [key for key in self.index.call("init", shard).keys if key not in lasting]
         # The names of all lanes stand in it: a process that goes on after a crash needs them.

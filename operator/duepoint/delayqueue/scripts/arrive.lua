@@ -2,7 +2,7 @@
 --[[
   A part of a batch is here and can be claimed; a part that has arrived changes nothing. A schedule that is here
   already in the same or a newer generation keeps what it has; occurrences come only to a schedule that is here.
-  Runs on a full server: what it stores is given back by `departed`.
+  Runs on a full server: what it stores is given back by `depart`.
 
   KEYS  then lanes and buckets
   ARGV  layout, epoch, incarnation, batch (text), part (its number in the batch, from 1), blobs {from, to} of digest, blob pairs,

@@ -1,16 +1,17 @@
-#!lua
+#!lua flags=allow-oom
 --[[
   Schedules of a draining shard are on their way to new ones: their points cannot be claimed any more, and edits of
-  them wait. What they are stays here, and readable, until `departed`; until then no other batch leaves, and a call
-  answers with this one. A schedule leaves whole: where a worker holds any of its points it is left out. A chain in the band of
+  them wait. What they are stays here, and readable, until a call says that the batch has arrived where it belongs: nothing of it
+  is left here then, and said again it changes nothing. Until then no other batch leaves, and a call answers with this one. A schedule leaves whole: where a worker holds any of its points it is left out. A chain in the band of
   claims that no claim holds goes without its due, which the sweep finds again; an occurrence is due at its slot then. Nothing
   leaves a shard in doubt: the new one has not gone back, and would hand out what waits for the leader.
 
   KEYS  then lanes and buckets
   ARGV  layout, epoch, batch (text: a name for it), most (occurrences, after which no other schedule is taken),
-        latest (us after now that no lease can end), schedules {{lane, lane key, bucket key, from, to}}: ids in ARGV
+        latest (us after now that no lease can end), schedules {{lane, lane key, bucket key, from, to}}: ids in ARGV,
+        arrived (text: the batch that has; absent: none), buckets {{key, from, to}}: of its schedules, ids in ARGV
   Reply {left out, not looked at, batch, {{lane, id, record, due or '', {member, due, ...}} ...}}: the last two are what is on its way
-  Error WRONGLAYOUT (also: does not drain), OOM
+  Error WRONGLAYOUT (also: does not drain)
 ]]
 -- keys meta heads claims leases occ occrec
 -- include shard
@@ -22,6 +23,31 @@
 -- include definition
 -- include moves
 
+local function end_batch()
+  local batch, taken = cmsgpack.unpack(redis.call('HGET', LEASES, BATCH) or cmsgpack.pack(''))
+  if batch ~= args.arrived then
+    return
+  end
+  for _, bucket in ipairs(args.buckets) do
+    redis.call('HDEL', KEYS[bucket[1]], unpack(ARGV, bucket[2], bucket[3]))
+  end
+  for _, schedule in ipairs(taken) do
+    local lane, id, points = schedule[1], schedule[2], schedule[5]
+    if redis.call('HEXISTS', META, 's' .. lane) == 1 then
+      redis.call('HINCRBY', META, 'c' .. lane, -1)
+    end
+    for i = 1, #points, 2 do
+      forget_occurrences({ points[i] })
+    end
+    redis.call('HDEL', LEASES, mark_of(id))
+  end
+  redis.call('HDEL', LEASES, BATCH)
+end
+
+if args.arrived then
+  end_batch()
+  return { 0, 0, '', {} }
+end
 if shard_state ~= 'draining' then
   return redis.error_reply('WRONGLAYOUT the shard is ' .. shard_state .. ' and gives nothing away')
 end

@@ -1,16 +1,31 @@
 #!lua flags=allow-oom
 --[[
   Whether the shard is in doubt. A server that went back is found out here as by a claim, because what is not in
-  its state may be missing for that reason alone.
+  its state may be missing for that reason alone. Or the doubt ends, because the leader has looked at every point of a Schedule
+  that is due by `back`; unless more of them were found since.
 
-  KEYS
+  KEYS  then, to end it, lanes
   ARGV  layout, cap (us), former, moved, ran (channel): as of claim.lua; the last value is the run id of the server that this is
-        sent to
+        sent to; or, to end it, epoch, ended (text: the doubt that the leader knows), lanes (numbers, in the order of KEYS)
   Reply {back (us), doubt (text; '': there is none)} | {'other', run id}: as of claim.lua
 ]]
--- keys meta runs
+-- keys meta runs heads wake
 -- include shard
+-- include fenced
 -- include time
 -- include doubt
+-- include wake
 
-return look_at_server(ARGV[#ARGV], server_time()) or { meta[6] or '0', meta[8] or '' }
+if not args.ended then
+  return look_at_server(ARGV[#ARGV], server_time()) or { meta[6] or '0', meta[8] or '' }
+end
+if meta[8] == args.ended then
+  local before = shard_head()
+  redis.call('HDEL', META, 'doubt')
+  meta[8] = false
+  for i, lane in ipairs(args.lanes) do
+    refresh_head(lane, KEYS[4 + i])
+  end
+  announce_head(before, server_time())
+end
+return { meta[6] or '0', meta[8] or '' }

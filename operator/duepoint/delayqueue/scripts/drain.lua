@@ -2,16 +2,53 @@
 --[[
   The shard drains: it takes no new schedules, and what it holds can be edited, deleted, claimed and settled until
   it has left. With a hold nothing more is claimed here for so long: the points of schedules that are always in
-  some worker's hands come to rest, so that they can leave. Or, of a layout that stands alone, it is open again.
+  some worker's hands come to rest, so that they can leave. Or it is closed: it is empty and stays so, and a later caller has
+  to read the layout again; the caller has seen that no definition is left, which nothing can undo in a draining shard. Or, of
+  a layout that stands alone, it is open again.
 
-  ARGV  layout, epoch, state (draining or open), hold (us; 0: none)
+  KEYS  then, to close it, its logs, as the caller knows them
+  ARGV  layout, epoch, state (draining, closed or open), hold (us; absent: none), latest (us after now that no lease can end)
   Reply {} | {batch, {schedule ...}}: what is on its way, as `depart` replies; nobody brings it but its finder
+        | of one that is to be closed: {closed}, or {moving} (a batch is on its way), {points} (a worker holds some),
+          {outcomes} (not read yet), {dead}
+  Error WRONGLAYOUT (also: it is to be closed, and does not drain)
 ]]
--- keys meta leases
+-- keys meta claims leases runs logs
 -- include shard
 -- include fenced
 -- include time
 -- include moves
-redis.call('HSET', META, 'state', args.state, 'hold', digits(args.hold > 0 and server_time() + args.hold or 0))
+local FIRST_LOG = 6
+
+local function what_is_left()
+  if redis.call('HEXISTS', LEASES, BATCH) == 1 then
+    return 'moving'
+  end
+  if redis.call('ZCOUNT', CLAIMS, '-inf', digits(server_time() + args.latest)) > 0 then
+    return 'points'
+  end
+  if redis.call('XLEN', RUNS) > 0 then
+    return 'outcomes'
+  end
+  local letters = redis.call('ZCARD', LOGS) - (#KEYS - FIRST_LOG + 1) -- there may be logs that the caller does not know
+  for k = FIRST_LOG, #KEYS do
+    letters = letters + redis.call('XLEN', KEYS[k])
+  end
+  return letters > 0 and 'dead' or nil
+end
+
+if args.state == 'closed' then
+  if shard_state ~= 'draining' then
+    return redis.error_reply('WRONGLAYOUT the shard is ' .. shard_state .. ' and cannot be closed')
+  end
+  local left = what_is_left()
+  if left then
+    return { left }
+  end
+end
+redis.call('HSET', META, 'state', args.state, 'hold', digits(args.hold and server_time() + args.hold or 0))
+if args.state == 'closed' then
+  return { 'closed' }
+end
 local on_its_way = redis.call('HGET', LEASES, BATCH)
 return on_its_way and { cmsgpack.unpack(on_its_way) } or {}

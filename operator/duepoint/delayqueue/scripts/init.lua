@@ -9,7 +9,7 @@
         stays as it is)
   Reply {made (0 or 1), incarnation}
 ]]
--- keys meta heads claims leases occ occrec blobs interned runs dead letters letter_sums ended_even ended_odd
+-- keys meta heads claims leases occ occrec blobs interned runs ended_even ended_odd
 -- include time
 local made = redis.call('HMGET', META, 'layout', 'incarnation')
 if not tonumber(made[1]) or not made[2] then
@@ -23,16 +23,12 @@ if not tonumber(made[1]) or not made[2] then
   for _, sorted_set in ipairs({ HEADS, CLAIMS }) do
     redis.call('ZADD', sorted_set, '+inf', '')
   end
-  for _, by_text in ipairs({ OCC, LETTERS }) do
-    redis.call('ZADD', by_text, 0, '')
-  end
-  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, INTERNED, LETTER_SUMS, ENDED_EVEN, ENDED_ODD }) do
+  redis.call('ZADD', OCC, 0, '')
+  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, INTERNED, ENDED_EVEN, ENDED_ODD }) do
     redis.call('HSET', hash, '', '')
   end
-  for _, stream in ipairs({ RUNS, DEAD }) do
-    if redis.call('EXISTS', stream) == 0 then
-      redis.call('XDEL', stream, redis.call('XADD', stream, '0-1', '', ''))
-    end
+  if redis.call('EXISTS', RUNS) == 0 then
+    redis.call('XDEL', RUNS, redis.call('XADD', RUNS, '0-1', '', ''))
   end
   return { 1, wanted.made_as }
 end

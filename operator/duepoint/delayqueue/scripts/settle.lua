@@ -15,29 +15,28 @@
           {from, to} of one member (or '') for each occurrence. An occurrence is stored if the claim
           holds it or its source; without a source, any named member of its schedule
         records {from, to} of member, record pairs of the occurrences
-        letters {order, sums, entries, bytes, all}: where letters may be buried, positions in KEYS of
-          their order and their sums; what one namespace may have here, and the entries of all
-        dead {{member, from, to}}: position of the member (0: of none), fields of its entry
+        logs (absent: no letter may come): position in KEYS of the lanes that have a log
+        dead {{member, from, to, log {key, lane, bytes}}}: position of the member (0: of none), fields of its entry, and the log
+          that it goes to (log.lua): position in KEYS, name of its lane, bytes that it may take
         ended {{bucket, id, chain}}: definitions that are completed with their chain
         leaving {{bucket, members, chains (bool), lane, key, why}}: members of sets that may have come to their end
           (absent: none): position of their ids, one behind the other in one value, or of their chains, which end
         counted {{bucket, id, member}}: slots that have started, of schedules with maxRuns
-        retried {{lane, key, id, from, to, most, bucket}}: schedules that get new retries, fields of the entries of
-          buried ones, how many may be open, the bucket of the definition
+        retried {{lane, key, id, from, to, most, bucket, log}}: schedules that get new retries, fields of the entries of
+          buried ones, how many may be open, the bucket of the definition, the log
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
-          {namespace of each dead letter that had to go, ...}, errors of streams (absent: none)} |
+          {lane of each dead letter that had to go, ...}, errors of streams (absent: none)} |
         {'refused', the error}: nothing was done, because no stream takes an entry
 ]]
--- keys meta heads claims leases occ occrec runs dead ran wake ended_even ended_odd
+-- keys meta heads claims leases occ occrec runs ran wake ended_even ended_odd
 -- include shard
-local letters = args.letters or {}
-local LETTERS, LETTER_SUMS = KEYS[letters.order], KEYS[letters.sums]
+local LOGS = KEYS[args.logs]
 -- include wake
 -- include claims
 -- include callersclaim
 -- include occurrences
 -- include runs
--- include burying
+-- include log
 -- include definition
 -- include entries
 -- include leaving
@@ -316,7 +315,7 @@ end
 for _, letter in ipairs(args.dead) do
   local member = letter[1] > 0 and ARGV[letter[1]] or ''
   if member == '' or is_held(member) then
-    bury_letter(letters, { 'member', member, unpack(ARGV, letter[2], letter[3]) })
+    add_to_log(LOGS, letter[4], { 'member', member, unpack(ARGV, letter[2], letter[3]) })
   end
 end
 for _, counted in ipairs(args.counted) do
@@ -383,7 +382,7 @@ end
 local buried, now = {}, server_time()
 
 -- A schedule that is not looked at for want of time is looked at with its next retry.
-local function bury_oldest_retries(lane, lane_key, schedule, from, to, most)
+local function bury_oldest_retries(lane, lane_key, schedule, from, to, most, log)
   if looked_at >= MOST_LOOKED_AT or redis.call('ZLEXCOUNT', OCC, range_of(schedule)) <= most then
     return
   end
@@ -391,7 +390,7 @@ local function bury_oldest_retries(lane, lane_key, schedule, from, to, most)
   for i = 1, math.min(open - most, #waiting) do
     local member, given_up = waiting[i], digits(now)
     local record = redis.call('HGET', OCCREC, member) or ''
-    bury_letter(letters, { 'member', member, 'slot_us', digits(slot_of(member)), 'given_up_us', given_up,
+    add_to_log(LOGS, log, { 'member', member, 'slot_us', digits(slot_of(member)), 'given_up_us', given_up,
       unpack(ARGV, from, to) })
     add_outcome(#member + #record + MOST_ORIGIN, 'member', member, 'record', record,
       'given_up_us', given_up, unpack(ARGV, from, to))
@@ -402,7 +401,7 @@ local function bury_oldest_retries(lane, lane_key, schedule, from, to, most)
 end
 
 for _, schedule in ipairs(args.retried) do
-  bury_oldest_retries(schedule[1], KEYS[schedule[2]], ARGV[schedule[3]], schedule[4], schedule[5], schedule[6])
+  bury_oldest_retries(schedule[1], KEYS[schedule[2]], ARGV[schedule[3]], schedule[4], schedule[5], schedule[6], schedule[8])
 end
 
 -- What is held of these chains, or all of these ids.

@@ -37,7 +37,7 @@ _LEAST_REFRESH_SECONDS = 0.05
 
 #: Where the key stands, of commands that do not have it first; None = they have none.
 _KEY_AT = {
-    "EVALSHA": 3, "XINFO": 2, "OBJECT": 2,
+    "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2,
     "INFO": None, "PING": None, "SCRIPT": None, "CONFIG": None,
     "ACL": None, "TIME": None, "CLUSTER": None, "ECHO": None,
 }  # fmt: skip

@@ -175,7 +175,9 @@ class Scripts:
         """As ``run_many``; where a replica is attached it has it, or was too slow."""
         return await self.run_many(calls, confirmed=True)
 
-    async def run_many_safely(self, calls: Sequence[ScriptCall], safety: nodes.Safety) -> list[Any]:
+    async def run_many_safely(
+        self, calls: Sequence[ScriptCall | nodes.Command], safety: nodes.Safety
+    ) -> list[Any]:
         """As ``run_many``; what is not so safe in time has NotDurable in place of its reply."""
         return await self.run_many(calls, safety=safety)
 

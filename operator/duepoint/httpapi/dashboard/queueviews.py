@@ -13,15 +13,13 @@ them.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from typing import Any, Final
 
-from duepoint.delayqueue import deadletters, delayqueue, sharding
+from duepoint.delayqueue import deadletters, delayqueue
 from duepoint.httpapi import access, listing, views
 from duepoint.httpapi.dashboard import asking, objects
 from duepoint.httpapi.dashboard.asking import UserCall
-from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import schedules
 from duepoint.net.requests import HttpResponse
 
@@ -90,8 +88,6 @@ class QueueViews:
 
 #: Letters that are looked at for the list of all namespaces: those of members are among them.
 _MOST_READ: Final = 2_000
-_ID: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,20}-\d{1,20})", re.ASCII)
-_CURSOR: Final = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,6})", re.ASCII)
 
 
 class ScheduleLetters:
@@ -104,14 +100,12 @@ class ScheduleLetters:
     async def list(self, asked: UserCall) -> HttpResponse:
         call = asked.call
         await asking.check_list(self._rights, asked, call.namespace)
-        limit = call.limit
         await self._queue.layouts.read()
-        found, behind = await self._queue.dead_letters.of_namespace(
-            call.namespace, limit=limit, before=_place(call.text("cursor"))
+        page = await self._queue.dead_letters.page(
+            call.namespace, limit=call.limit, cursor=call.text("cursor")
         )
-        items = [_shown(letter) for letter in found if _is_of_schedule(letter)]
-        cursor = "" if behind is None else "-".join(map(str, behind))
-        return objects.answer(200, {"items": items, "next": cursor})
+        items = [_shown(letter) for letter in page.letters]
+        return objects.answer(200, {"items": items, "next": page.cursor})
 
     async def list_all(self, asked: UserCall) -> HttpResponse:
         """The newest letters of all namespaces."""
@@ -120,9 +114,9 @@ class ScheduleLetters:
         await self._queue.layouts.read()
         items: list[dict[str, object]] = []
         read = 0
-        async for letter in self._queue.dead_letters.all():
+        async for letter in self._queue.dead_letters.newest():
             read += 1
-            if _is_of_schedule(letter):
+            if not deadletters.is_of_set(letter.lane):
                 items.append(_shown(letter))
             if len(items) == limit or read == _MOST_READ:
                 break
@@ -144,50 +138,16 @@ class ScheduleLetters:
 
     async def _replay(self, asked: UserCall, letter_id: str) -> str:
         """What became of a letter, in a word."""
-        parts = _ID.fullmatch(letter_id)
-        letter = None
-        if parts is not None:
-            letter = await self._queue.dead_letters.find(int(parts[1]), int(parts[2]), parts[3])
-        if letter is None or not self._is_in(letter, asked.call.namespace):
+        letter = await self._queue.dead_letters.find(letter_id, asked.call.namespace)
+        if letter is None:
             return "gone"
         name = letter.entry.get("name", "")
         wanted = asking.attributes("run", schedules.PLURAL, asked.call.namespace, name)
         if not await self._rights.may(asked.caller, wanted):
             return "forbidden"
-        slot = deadletters.slot_of(letter)
-        if slot is None:
-            return "unreadable"
-        view = await self._queue.upcoming.schedule_view(slot.namespace, uid=slot.uid)
-        if view is None:
-            return deadletters.Replayed.GONE.value
-        now_us = self._queue.index.clock.now_us()
-        answer = await self._queue.dead_letters.replay(
-            letter, slot, (view.shard, view.known), now_us
-        )
+        answer = await self._queue.dead_letters.replay(letter)
         return deadletters.Replayed.APPLIED.value if answer in listing.REPLAYED else answer.value
-
-    @staticmethod
-    def _is_in(letter: deadletters.DeadEntry, namespace: str) -> bool:
-        return letter.entry.get("namespace") == namespace and _is_of_schedule(letter)
-
-
-def _is_of_schedule(letter: deadletters.DeadEntry) -> bool:
-    return not letter.entry.get("set_id")
-
-
-def _place(cursor: str) -> deadletters.LetterPlace | None:
-    if not cursor:
-        return None
-    parts = _CURSOR.fullmatch(cursor)
-    if parts is None:
-        message = "is not from this list; begin again without one"
-        raise OperationProblem("InvalidParameter", message, field="cursor")
-    return deadletters.LetterPlace(int(parts[1]), int(parts[2]), int(parts[3]))
 
 
 def _shown(letter: deadletters.DeadEntry) -> dict[str, object]:
-    slot = deadletters.slot_of(letter)
-    layout, shard = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
-    letter_id = f"{layout}.{shard}.{letter.id}"
-    shown = listing.shown(letter_id, letter, None if slot is None else slot.slot_us)
-    return {**shown, "namespace": letter.entry.get("namespace", "")}
+    return {**listing.shown(letter), "namespace": letter.entry.get("namespace", "")}

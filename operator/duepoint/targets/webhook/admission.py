@@ -46,11 +46,11 @@ class Admitted:
     """A delivery that may be made; ``Admission.leave`` has to follow.
 
     Attributes:
-        probe_us: of which probe of the circuit it is; 0 = of none.
+        is_probe: it decides about the circuit.
     """
 
     host: str
-    probe_us: int = 0
+    is_probe: bool = False
 
 
 class Admission:
@@ -102,12 +102,12 @@ class Admission:
             return _waiting(Reason.RECEIVER_BUSY, message, seconds, last_us)
         if self._breaker is None:
             return Admitted(host)
-        admitted: int | circuitbreaker.Wait | None = None
+        admitted: bool | circuitbreaker.Wait | None = None
         try:
             hold_seconds = webhook.timeout_seconds + _PROBE_MARGIN_SECONDS
             admitted = await self._breaker.admit(host, hold_seconds)
         finally:
-            if not isinstance(admitted, int):
+            if not isinstance(admitted, bool):
                 self._limits.leave(host)
         if isinstance(admitted, circuitbreaker.Wait):
             return _circuit_open(host, admitted, last_us)
@@ -129,7 +129,7 @@ class Admission:
         if self._breaker is not None:
             # The message of the circuit names the receiver already.
             said = cause.removeprefix(f"{_name(entry.host)}: ")
-            self._breaker.note(entry.host, entry.probe_us, succeeded, said)
+            self._breaker.note(entry.host, succeeded, said, is_probe=entry.is_probe)
             if succeeded and firing.trigger == _BY_HAND:
                 self._breaker.note_gone(firing.uid, 0)
 

@@ -1,19 +1,17 @@
-"""What this worker knows of receivers in trouble, and what it reports to the others.
+"""What this worker counts of its receivers, and what all workers know of those in trouble.
 
-All workers share one board (``delayqueue.circuits``). Here is a copy of it, no older than a second
-while webhooks are sent, so that a delivery to a healthy receiver needs no request. Failures are
-reported at once, in the background; successes only of receivers that are on the board. While a
-circuit is open nothing is sent; when it may be probed, the board gives the probe to one delivery of
-all workers. A board that cannot be reached lets everything through: a worker that can claim can
-reach it.
+A worker counts its own calls of receivers that fail, and opens a circuit for all workers
+(``delayqueue.circuits``). Here is a copy of what is known, no older than a second while webhooks
+are sent, so that a delivery to a healthy receiver needs no request. While a circuit is open nothing
+is sent; when it may be probed, one delivery of all workers is the probe. A server that cannot be
+reached lets everything through: a worker that can claim can reach it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass
 
 import yarl
@@ -32,10 +30,6 @@ _SPACING_SECONDS = 0.01
 _MOST_SPREAD_SECONDS = 60.0
 #: While another worker probes.
 _PROBED_SECONDS = 1.0
-#: Successes are reported so long after the first of them.
-_SOON_SECONDS = 0.2
-#: Most runs of equal outcomes in a report of one receiver.
-_MOST_RUNS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +42,21 @@ class Wait:
 
 @dataclass(slots=True)
 class _Entry:
-    """A circuit on the copy, with its times on our clock."""
+    """An open circuit on the copy, with its time on our clock."""
 
     circuit: circuits.Circuit
     until: float
     put_off: int = 0
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Our calls of a receiver that fails, since the window began."""
+
+    since: float
+    calls: int = 0
+    failed: int = 0
+    in_a_row: int = 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -71,31 +75,22 @@ def host_of(namespace: str, url: str | None, service: actions.ServiceRef | None)
 class CircuitBreaker:
     """One worker's side of the circuit breaker."""
 
-    def __init__(
-        self,
-        shared: circuits.Circuits,
-        clock: clocks.Clock,
-        rule: circuits.CircuitRule | None = None,
-    ) -> None:
+    def __init__(self, shared: circuits.Circuits, clock: clocks.Clock) -> None:
         self._shared = shared
         self._clock = clock
-        self._rule = rule or circuits.CircuitRule()
-        self._version = -1
         self._hosts: dict[str, _Entry] = {}
         self._gone: dict[str, int] = {}
+        self._calls: dict[str, _Calls] = {}
+        #: News of receivers that are gone, or back, which Redis does not have yet.
+        self._gone_news: dict[str, int] = {}
         self._looked_at = float("-inf")
-        self._calls: dict[str, list[int]] = {}
-        self._causes: dict[str, str] = {}
-        self._gone_news: list[circuits.GoneReceiver] = []
-        #: Those in reports that wait for their answers, by the number of the report.
-        self._gone_reported: dict[int, Sequence[circuits.GoneReceiver]] = {}
         self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._will_report = False
-        self._asked = self._taken = 0
+        #: A copy that was read before our news arrived does not replace them.
+        self._in_turn = asyncio.Lock()
 
     async def close(self) -> None:
-        """Send what is left to report."""
+        """Tell what is left to tell."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- before a delivery -----------------------------------------------------------------------
@@ -112,7 +107,7 @@ class CircuitBreaker:
             return
         is_first = self._looked_at == float("-inf")
         self._looked_at = now
-        looking = self._in_background(self._report_all())
+        looking = self._in_background(self._look())
         if is_first:
             await asyncio.wait({looking}, timeout=_FIRST_SECONDS)
 
@@ -124,18 +119,18 @@ class CircuitBreaker:
         """For how long the circuit certainly stays open."""
         entry = self._hosts.get(host)
         now = self._clock.monotonic()
-        if entry is None or not entry.circuit.is_open or now >= entry.until:
+        if entry is None or now >= entry.until:
             return None
         return self._put_off(entry, entry.until - now)
 
-    async def admit(self, host: str, hold_seconds: float) -> int | Wait:
-        """Whether the delivery may go out, and of which probe it is; 0 = of none.
+    async def admit(self, host: str, hold_seconds: float) -> bool | Wait:
+        """Whether the delivery may go out only as the probe of the circuit, or has to wait.
 
         A probe's outcome decides about the circuit. It is held for so many seconds at most.
         """
         entry = self._hosts.get(host)
-        if entry is None or not entry.circuit.is_open:
-            return 0
+        if entry is None:
+            return False
         wait = self.wait_of(host)
         if wait is None and host in self._asking:
             wait = self._put_off(entry, _PROBED_SECONDS)
@@ -143,141 +138,123 @@ class CircuitBreaker:
             return wait
         self._asking.add(host)
         try:
-            board = await self._report(
-                [circuits.News(host=host, ask_us=int(hold_seconds * 1_000_000))]
-            )
+            is_given, circuit, now_us = await self._shared.probe(host, hold_seconds)
         except (errors.TryLater, errors.WorldChanged):
             return self._put_off(entry, _PROBED_SECONDS)
         finally:
             self._asking.discard(host)
-        if board.probes[0]:
-            return board.probes[0]
-        entry = self._hosts.get(host)
-        if entry is None or not entry.circuit.is_open:
-            return 0
+        if is_given:
+            return True
+        if circuit is None:
+            self._close(host)
+            return False
+        entry = self._put(host, circuit, now_us)
         return self._put_off(entry, max(entry.until - self._clock.monotonic(), _PROBED_SECONDS))
 
     def _put_off(self, entry: _Entry, seconds: float) -> Wait:
         spread = entry.put_off * _SPACING_SECONDS % _MOST_SPREAD_SECONDS
         entry.put_off += 1
-        return Wait(seconds + spread, circuits.trouble(entry.circuit, self._rule))
+        return Wait(seconds + spread, entry.circuit.trouble)
 
     # -- after a delivery ------------------------------------------------------------------------
 
     def note(
         self,
         host: str,
-        probe_us: int,
         succeeded: bool | None,  # noqa: FBT001 - the outcome
         cause: str = "",
+        *,
+        is_probe: bool = False,
     ) -> None:
         """What became of it, and of a failure why; None = it says nothing of the receiver."""
-        if probe_us:
-            calls = () if succeeded is None else (1 if succeeded else -1,)
-            news = circuits.News(host=host, calls=calls, probe_us=probe_us, cause=cause)
-            self._in_background(self._report_quietly([news]))
-        elif succeeded is False:
-            _add(self._calls.setdefault(host, []), -1)
-            self._causes[host] = cause
-            self._report_now()
-        elif succeeded and host in self._hosts:
-            _add(self._calls.setdefault(host, []), 1)
-            if len(self._tasks) == 0:
-                self._in_background(self._report_all(_SOON_SECONDS))
+        if is_probe:
+            self._in_background(self._probed(host, succeeded, cause))
+        elif succeeded is None or host in self._hosts:
+            return  # what was under way when the circuit opened changes nothing
+        elif host in self._calls or not succeeded:
+            self._count(host, cause, has_failed=not succeeded)
+
+    def _count(self, host: str, cause: str, *, has_failed: bool) -> None:
+        now, rule = self._clock.monotonic(), self._shared.rule
+        counted = self._calls.pop(host, None)
+        if counted is None or now - counted.since >= rule.window_us / 1_000_000:
+            counted = _Calls(now, in_a_row=0 if counted is None else counted.in_a_row)
+        counted.calls += 1
+        counted.failed += has_failed
+        counted.in_a_row = counted.in_a_row + 1 if has_failed else 0
+        why = rule.trouble_of(in_a_row=counted.in_a_row, failed=counted.failed, calls=counted.calls)
+        if has_failed and why:
+            self._in_background(self._open(host, why, cause))
+        elif counted.failed:
+            self._calls[host] = counted
+            if len(self._calls) > circuits.MOST_KNOWN:
+                del self._calls[next(iter(self._calls))]
 
     def note_gone(self, uid: str, generation: int) -> None:
         """The receiver of this Schedule said that it is gone; 0 = it is there again."""
         if not generation and uid not in self._gone:
             return
-        news = circuits.GoneReceiver(uid=uid, generation=generation)
-        self._remember_gone(news)
-        self._gone_news.append(news)
-        self._report_now()
+        self._gone_news[uid] = generation
+        self._remember_gone()
+        self._in_background(self._look())
 
-    def _remember_gone(self, news: circuits.GoneReceiver) -> None:
-        if news.generation:
-            self._gone[news.uid] = news.generation
-        else:
-            self._gone.pop(news.uid, None)
+    def _remember_gone(self) -> None:
+        for uid, generation in self._gone_news.items():
+            if generation:
+                self._gone[uid] = generation
+            else:
+                self._gone.pop(uid, None)
 
-    # -- the board -------------------------------------------------------------------------------
+    # -- what all know ---------------------------------------------------------------------------
 
-    def _report_now(self) -> None:
-        if not self._will_report:
-            self._will_report = True
-            self._in_background(self._report_all())
+    async def _look(self) -> None:
+        async with self._in_turn:
+            for uid, generation in list(self._gone_news.items()):
+                await self._shared.note_gone(uid, generation)
+                if self._gone_news[uid] == generation:
+                    del self._gone_news[uid]
+            board = await self._shared.read()
+            for host, circuit in board.hosts.items():
+                self._put(host, circuit, board.now_us)
+            for host in self._hosts.keys() - board.hosts.keys():
+                self._close(host)
+            self._gone = dict(board.gone)
+            self._remember_gone()
+            if board.stale:
+                await self._shared.forget(board.stale)
 
-    async def _report_all(self, after_seconds: float = 0.0) -> None:
-        if after_seconds:
-            await self._clock.sleep(after_seconds)
-        await asyncio.sleep(0)  # what fails in this turn is reported together
-        self._will_report = False
-        calls_by_host, self._calls = self._calls, {}
-        causes, self._causes = self._causes, {}
-        gone, self._gone_news = self._gone_news, []
-        news = [
-            circuits.News(host=host, calls=tuple(calls), cause=causes.get(host, ""))
-            for host, calls in calls_by_host.items()
-        ]
-        await self._report_quietly(news, gone)
+    async def _open(self, host: str, why: str, cause: str) -> None:
+        await self._shared.open(host, why, cause)
+        await self._look()
 
-    async def _report_quietly(
-        self, news: Sequence[circuits.News], gone: Sequence[circuits.GoneReceiver] = ()
-    ) -> None:
-        try:
-            await self._report(news, gone)
-        except (errors.TryLater, errors.WorldChanged) as trouble:
-            telemetry.logger.debug("circuits not reported", error=str(trouble))
+    async def _probed(self, host: str, succeeded: bool | None, cause: str) -> None:  # noqa: FBT001 - the outcome
+        await self._shared.probed(host, succeeded, cause)
+        await self._look()
 
-    async def _report(
-        self, news: Sequence[circuits.News], gone: Sequence[circuits.GoneReceiver] = ()
-    ) -> circuits.Board:
-        self._looked_at = self._clock.monotonic()
-        self._asked += 1
-        number = self._asked
-        self._gone_reported[number] = gone
-        try:
-            board = await self._shared.report(news, gone, known=self._version, rule=self._rule)
-        finally:
-            del self._gone_reported[number]
-        if board.hosts is not None and number > self._taken:
-            self._taken = number
-            self._apply(board)
-        return board
+    def _put(self, host: str, circuit: circuits.Circuit, now_us: int) -> _Entry:
+        older = self._hosts.get(host)
+        if older is None:
+            telemetry.logger.warning("circuit opened", receiver=host)
+        entry = _Entry(circuit, self._clock.monotonic() + (circuit.until_us - now_us) / 1_000_000)
+        if older is not None and older.circuit.until_us == circuit.until_us:
+            entry.put_off = older.put_off
+        self._hosts[host] = entry
+        self._calls.pop(host, None)
+        return entry
 
-    def _apply(self, board: circuits.Board) -> None:
-        now = self._clock.monotonic()
-        before, self._hosts = self._hosts, {}
-        for host, one in (board.hosts or {}).items():
-            until_us = max(one.until_us, min(one.probe_us, board.now_us + 1_000_000))
-            # A server's clock that was ahead has written an instant that is far away now.
-            until_us = min(until_us, board.now_us + max(one.wait_us, 1_000_000))
-            entry = _Entry(one, now + (until_us - board.now_us) / 1_000_000)
-            older = before.get(host)
-            if older is not None and older.circuit.until_us == one.until_us:
-                entry.put_off = older.put_off
-            elif one.is_open and (older is None or not older.circuit.is_open):
-                telemetry.logger.warning("circuit opened", receiver=host)
-            self._hosts[host] = entry
-        for host, older in before.items():
-            if older.circuit.is_open and host not in self._hosts:
-                telemetry.logger.info("circuit closed", receiver=host)
-        self._gone = dict(board.gone or {})
-        # The board was read before these arrived: without them a Schedule would be sent once more.
-        for news in itertools.chain(*self._gone_reported.values(), self._gone_news):
-            self._remember_gone(news)
-        self._version = board.version
+    def _close(self, host: str) -> None:
+        if self._hosts.pop(host, None) is not None:
+            telemetry.logger.info("circuit closed", receiver=host)
 
-    def _in_background(self, reporting: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(reporting)
+    def _in_background(self, talking: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(_quietly(talking))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
 
-def _add(runs: list[int], call: int) -> None:
-    """One more outcome at the end of runs of equal ones."""
-    if runs and (runs[-1] > 0) == (call > 0):
-        runs[-1] += call
-    elif len(runs) < _MOST_RUNS:
-        runs.append(call)
+async def _quietly(talking: Coroutine[None, None, None]) -> None:
+    try:
+        await talking
+    except (errors.TryLater, errors.WorldChanged) as trouble:
+        telemetry.logger.debug("circuits not reached", error=str(trouble))

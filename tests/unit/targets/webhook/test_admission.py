@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 
@@ -18,36 +17,27 @@ LONG = circuits.CircuitRule(most_in_a_row=3)
 
 
 class Shared:
-    """What all workers share.
+    """What all workers share, and their sides of it."""
 
-    Attributes:
-        told: how often anybody has spoken to it.
-    """
-
-    def __init__(self) -> None:
-        self.circuits = virtualqueue.VirtualQueue(clock.SystemClock()).circuits
-        self._report = self.circuits.report
-        self.circuits.report = self.report
-        self.told = 0
-
-    async def report(self, *args, **kwargs):
-        self.told += 1
-        return await self._report(*args, **kwargs)
+    def __init__(self, rule: circuits.CircuitRule = RULE) -> None:
+        queue = virtualqueue.VirtualQueue(clock.SystemClock())
+        self.circuits = circuits.Circuits(queue.index, rule)
+        self.breakers: list[circuitbreaker.CircuitBreaker] = []
 
 
 @contextlib.asynccontextmanager
 async def workers(count=1, *, answer=None, shared=None, rule=RULE, **changes):
     """A receiver, and so many workers that share one queue."""
-    shared = shared or Shared()
+    shared = shared or Shared(rule)
     async with contextlib.AsyncExitStack() as stack:
         hears = await stack.enter_async_context(receiver.listening(answer))
-        breakers = [
-            circuitbreaker.CircuitBreaker(shared.circuits, clock.SystemClock(), rule)
+        shared.breakers = [
+            circuitbreaker.CircuitBreaker(shared.circuits, clock.SystemClock())
             for _ in range(count)
         ]
         targets = [
             (await stack.enter_async_context(webhooktargets.a_target(breaker=one, **changes)))[0]
-            for one in breakers
+            for one in shared.breakers
         ]
         yield hears, targets, shared
 
@@ -60,10 +50,8 @@ def a_firing(hears, *, path="/", namespace="default", **changes):
 
 async def settle(shared):
     """Until what is being told in the background has been."""
-    before = -1
-    while before != shared.told:
-        before = shared.told
-        await asyncio.sleep(0.01)
+    for one in shared.breakers:
+        await one.close()
 
 
 async def opened(hears, targets, shared):
@@ -86,11 +74,12 @@ async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_us
 
 
 async def test_a_queue_that_cannot_be_asked_holds_nothing_back():
-    class Away(Shared):
-        async def report(self, *_args, **_kwargs):
-            raise errors.QueueUnavailable("away")
+    async def away(*_):
+        raise errors.QueueUnavailable("away")
 
-    async with workers(shared=Away()) as (hears, targets, _):
+    shared = Shared()
+    shared.circuits.read = shared.circuits.open = away
+    async with workers(shared=shared) as (hears, targets, _):
         hears.answer = receiver.status(503)
         for _ in range(10):
             assert (await targets[0].fire(a_firing(hears))).reason is Reason.REJECTED

@@ -1,0 +1,45 @@
+#!lua flags=allow-oom
+--[[
+  The layout record changes where it says what the caller has read, and perhaps the record of a set. Runs on a full server: a
+  new leader has to be able to delete.
+
+  ARGV  epoch (absent: no leader's), expected {field, value, ...} ('': no such field), fields {field, value, ...}, gone {field, ...},
+        seen (bool: also the field `seen`: now), makes (bool: there may be no index yet), place, record (positions; absent: of no set): an
+        empty one goes
+  Reply {1, or 0: something else was expected and nothing changed,
+         layout, shards, buckets, incarnation, former, former_shards}
+  Error UNINIT, FENCED, FOREIGN
+]]
+-- keys layout sets
+-- include layout
+-- include time
+if not args.makes and redis.call('HEXISTS', LAYOUT, 'layout') == 0 then
+  return redis.error_reply('UNINIT there is no index yet')
+end
+-- include fenced
+
+for i = 1, #args.expected, 2 do
+  if (redis.call('HGET', LAYOUT, args.expected[i]) or '') ~= args.expected[i + 1] then
+    return { 0, unpack(layout_record(), 1, 6) }
+  end
+end
+if #args.fields > 0 then
+  redis.call('HSET', LAYOUT, unpack(args.fields))
+end
+if #args.gone > 0 then
+  redis.call('HDEL', LAYOUT, unpack(args.gone))
+end
+if args.seen then
+  redis.call('HSET', LAYOUT, 'seen', digits(server_time()))
+end
+if args.makes and args.owner then
+  redis.call('HSET', LAYOUT, 'owner', args.owner)
+end
+if args.place then
+  if ARGV[args.record] == '' then
+    redis.call('HDEL', SETS, ARGV[args.place])
+  else
+    redis.call('HSET', SETS, ARGV[args.place], ARGV[args.record])
+  end
+end
+return { 1, unpack(layout_record(), 1, 6) }
