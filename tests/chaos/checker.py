@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tests.chaos import atrest, overlaps, timeline
 from tests.chaos.history import Effect, History, Wish
@@ -66,7 +66,7 @@ def judge(history: History) -> list[Violation]:
         wishes.sort(key=lambda one: one.at_us)
         lines[uid] = timeline.of(wishes, disturbances, history.run.namespace, until_us)
         of_object = _Object(wishes[0].name, wishes[0].target, lines[uid], effects.pop(uid, {}))
-        for rule in _rules(of_object, disturbances):
+        for rule in _RULES:
             found += rule(of_object, disturbances)
     for uid, of_slots in effects.items():
         found += [
@@ -106,17 +106,6 @@ class _Object:
         return [one for one in self.effects.get(slot, ()) if one.accepted]
 
 
-def _rules(one: _Object, disturbances: Disturbances) -> Sequence[_Rule]:
-    """All, unless it stood in a Redis that forgot it while it was wanted, and nowhere else."""
-    seen = [effect.at_us for found in one.effects.values() for effect in found]
-    dues = [disturbances.latest_us(due) for due in one.line.allowed.values()]
-    wishes = one.line.wishes
-    until_us = max([wish.returned_us for wish in wishes] + seen + dues)
-    if not wishes[0].is_restored and disturbances.forgot_between(wishes[0].at_us, until_us):
-        return (_early,)
-    return (_lost, _twice, _early, _late, _stale, _not_wanted, _deadlines)
-
-
 def _by_object(history: History) -> dict[str, dict[int, list[Effect]]]:
     found: defaultdict[str, defaultdict[int, list[Effect]]]
     found = defaultdict(lambda: defaultdict(list))
@@ -124,8 +113,6 @@ def _by_object(history: History) -> dict[str, dict[int, list[Effect]]]:
         found[effect.uid][effect.slot_us].append(effect)
     return {uid: dict(of_slots) for uid, of_slots in found.items()}
 
-
-_Rule: TypeAlias = Callable[[_Object, Disturbances], Iterator[Violation]]
 
 # -- the rules of one object ---------------------------------------------------------------------
 
@@ -261,6 +248,8 @@ def _deadlines(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
             yield one.violation(Rule.POLICY, slot, what)
 
 
+_RULES = (_lost, _twice, _early, _late, _stale, _not_wanted, _deadlines)
+
 # -- the rules of the whole ----------------------------------------------------------------------
 
 
@@ -277,20 +266,8 @@ def _leaders(history: History) -> Iterator[Violation]:
         holder = seen.holder or holder
 
 
-def idle_at_most(processes: int) -> float:
-    """Commands a second of so many processes that have nothing to do."""
-    return 30.0 * processes
-
-
 def _harm(history: History) -> Iterator[Violation]:
     if history.end is None:
         return
     for what in history.end.strangers:
         yield Violation(rule=Rule.HARM, name="strangers", at_us=0, what=what)
-    most = idle_at_most(history.end.processes)
-    if history.end.idle_commands > most:
-        what = (
-            f"{history.end.idle_commands:.0f} commands a second while idle, {most:.0f} at most: "
-            f"{', '.join(history.end.idle_kinds)}"
-        )
-        yield Violation(rule=Rule.HARM, name="Redis", at_us=0, what=what)

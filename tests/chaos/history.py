@@ -50,7 +50,6 @@ class Wish:
         at_us, returned_us: when the request was sent first, and when an answer said that it is so.
         of: uid and generation of the object that has to be ``Ready`` for it; no uid = it never is.
         ready_us: when that was first seen; 0 where it never was.
-        is_restored: whether an operator writes it again to a Redis that forgot it.
     """
 
     name: str
@@ -63,7 +62,6 @@ class Wish:
     returned_us: int
     of: tuple[str, int] = NEVER_READY
     ready_us: int = 0
-    is_restored: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,19 +170,11 @@ class EndState:
         at_us: when the last statuses were read.
         problems: what has not come to rest, a line each.
         strangers: what happened to objects that are not Duepoint's, a line each.
-        idle_commands: commands a second that Duepoint sent to Redis once nothing was due.
-        idle_inside: commands a second that its scripts carried out meanwhile.
-        idle_kinds: the most frequent of those that were sent, a line each.
-        processes: how many processes these came from.
     """
 
     at_us: int
     problems: tuple[str, ...] = ()
     strangers: tuple[str, ...] = ()
-    idle_commands: float = 0.0
-    idle_inside: float = 0.0
-    idle_kinds: tuple[str, ...] = ()
-    processes: int = 0
 
 
 Line: TypeAlias = (

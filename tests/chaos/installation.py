@@ -1,6 +1,6 @@
 """The processes of a run, each behind proxies of its own, and started again when they end.
 
-Two operators, three workers and the HTTP API log in as the chart's accounts. A supervisor does what
+Two operators and three workers log in as the chart's accounts. A supervisor does what
 a kubelet does: a process that ended is started again a second later.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.chaos.plan import APIS, OPERATORS, WORKERS
+from tests.chaos.plan import OPERATORS, WORKERS
 from tests.chaos.servers import RedisSetup
 from tests.support import stack as stacks
 from tests.support.proxy import Proxy
@@ -67,13 +67,12 @@ class Installation:
         self.exits: list[str] = []
         self.operators: list[Member] = []
         self.workers: list[Member] = []
-        self.apis: list[Member] = []
         self._redis = redis
         self._folder: Path = stack.folder
 
     @property
     def members(self) -> list[Member]:
-        return [*self.operators, *self.workers, *self.apis]
+        return [*self.operators, *self.workers]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -83,8 +82,6 @@ class Installation:
                 self.operators.append(await self._member(held, "operator", number))
             for number in range(WORKERS):
                 self.workers.append(await self._member(held, "worker", number))
-            for number in range(APIS):
-                self.apis.append(await self._member(held, "api", number))
             for member in self.members:
                 await member.process.wait_until_ready()
             supervising = asyncio.create_task(self._supervise())
@@ -119,8 +116,6 @@ class Installation:
         name = f"{role}-{number}"
         if role == "operator":
             process = self.stack.operator(name, **settings)
-        elif role == "api":
-            process = self.stack.http_api(name, **settings)
         else:
             process = self.stack.worker(
                 name,

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from duepoint.kube import errors as kube_errors
-from tests.chaos import apiusers
 from tests.chaos.history import NEVER_READY, Wish, instant_us
 from tests.chaos.recorder import Recorder, now_us
 from tests.support.builders import JOB_TEMPLATE
@@ -41,7 +40,6 @@ class Amounts:
     jobs: int
     edited: int
     members: int
-    api_users: int
 
 
 class Load:
@@ -68,7 +66,6 @@ class Load:
 
         await asyncio.gather(*(one(name, spec) for name, spec in specs.items()))
         await self.apply_set(amounts.members)
-        await self.apply_api_set()
 
     async def edit(self, chance: random.Random, edited: int, seconds: float) -> None:
         """Users who change their minds, every second or so, until so many seconds have passed."""
@@ -183,11 +180,6 @@ class Load:
                 of=(metadata["uid"], metadata["generation"]),
             )  # fmt: skip
             self._record(wish)
-
-    async def apply_api_set(self, *, suspend: bool = False) -> None:
-        """A set that the users of the HTTP API fill."""
-        spec = {"webhook": self._webhook(), "limits": {"members": 10_000}}
-        await self._write_set(apiusers.SET, {**spec, "suspend": True} if suspend else spec)
 
     async def _write_set(self, name: str, spec: Spec) -> Any:
         """The object as it is then."""

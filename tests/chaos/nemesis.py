@@ -32,7 +32,6 @@ _OF_PROCESSES = frozenset(
         FaultKind.WRONG_CLOCK, FaultKind.API_LOST_REPLIES, FaultKind.API_LATE_REPLIES,
         FaultKind.API_HALF_OPEN, FaultKind.API_REFUSED, FaultKind.RECEIVER_REFUSES,
         FaultKind.RECEIVER_HANGS, FaultKind.RECEIVER_CUTS,
-        FaultKind.KILL_API, FaultKind.PAUSE_API,
     }
 )  # fmt: skip
 #: Where a worker dies that is at work.
@@ -55,7 +54,6 @@ class Nemesis:
 
     Args:
         stopped: pids of the control plane's servers, by kind of fault; empty where others use them.
-        api_requests: how many requests to the HTTP API have no answer yet.
     """
 
     def __init__(
@@ -65,14 +63,12 @@ class Nemesis:
         sink: Sink,
         recorder: Recorder,
         stopped: dict[FaultKind, int],
-        api_requests: Callable[[], int],
     ) -> None:
         self._installed = installed
         self._redis = setup
         self._sink = sink
         self._recorder = recorder
         self._stopped = stopped
-        self._api_requests = api_requests
         self._one_at_a_time = {name: asyncio.Lock() for name in ("redis", "plane", "receiver")}
         self._wrong_clocks = self._doomed_workers = 0
         self._began = 0.0
@@ -229,8 +225,6 @@ class Nemesis:
         members = self._installed.members
         if planned.kind.endswith("-worker"):
             members = self._installed.workers
-        elif planned.kind.endswith("-http-api"):
-            members = self._installed.apis
         return members[planned.number % len(members)]
 
     async def _end_or_pause(self, member: Member, planned: PlannedFault) -> str:
@@ -238,7 +232,7 @@ class Nemesis:
         if process.has_ended:  # by another fault, a moment ago
             return ""
         match planned.kind:
-            case FaultKind.PAUSE_WORKER | FaultKind.PAUSE_LEADER | FaultKind.PAUSE_API:
+            case FaultKind.PAUSE_WORKER | FaultKind.PAUSE_LEADER:
                 witness = await _pause(process.pid, planned.lasts_seconds)
                 await asyncio.sleep(2)  # a leader that lost its Lease ends itself
                 member.is_expected_to_end = process.has_ended
@@ -247,15 +241,13 @@ class Nemesis:
                 code = await process.drain()  # the supervisor starts it again
                 return "" if code else "ended with 0"
             case _:
-                asked = self._api_requests()
                 member.is_wanted = False
                 try:
                     await process.kill()
                     await asyncio.sleep(planned.lasts_seconds)
                 finally:
                     member.is_wanted = True
-                at_work = f", {asked} requests under way" if member in self._installed.apis else ""
-                return f"killed by SIGKILL{at_work}"
+                return "killed by SIGKILL"
 
     async def _delete_lease(self, _: PlannedFault) -> Done:
         stack = self._installed.stack

@@ -27,8 +27,6 @@ class FaultKind(enum.StrEnum):
     LEASE_DELETED = "lease-deleted"
     DIES_AT_POINT = "dies-at-point"
     WRONG_CLOCK = "wrong-clock"
-    KILL_API = "kill-http-api"
-    PAUSE_API = "pause-http-api"
     # -- a process's connections ---------------------------------------------------------------
     REDIS_CUT = "redis-cut"
     REDIS_LOST_REPLIES = "redis-lost-replies"
@@ -63,8 +61,6 @@ LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.KILL_LEADER: (0.5, 3),
     FaultKind.PAUSE_LEADER: (2, 20),
     FaultKind.WRONG_CLOCK: (5, 8),
-    FaultKind.KILL_API: (0.2, 1.5),
-    FaultKind.PAUSE_API: (1, 5),
     FaultKind.REDIS_LOST_REPLIES: (0.1, 0.5),
     FaultKind.REDIS_LATE_REPLIES: (0.3, 4),
     FaultKind.REDIS_HALF_OPEN: (2, 12),
@@ -88,7 +84,7 @@ COSTLY = frozenset(
     {
         FaultKind.KILL_WORKER, FaultKind.DRAIN_WORKER, FaultKind.KILL_LEADER,
         FaultKind.LEASE_DELETED, FaultKind.DIES_AT_POINT, FaultKind.WRONG_CLOCK,
-        FaultKind.KILL_API, FaultKind.REDIS_RESTART,
+        FaultKind.REDIS_RESTART,
         FaultKind.REDIS_TAIL_LOST, FaultKind.REDIS_STOPPED, FaultKind.REDIS_FLUSHED,
         FaultKind.REDIS_FULL, FaultKind.SCRIPTS_FLUSHED,
         FaultKind.CLIENTS_KILLED, FaultKind.FAILOVER, FaultKind.FAILOVER_LOSING,
@@ -102,7 +98,7 @@ OF_RECEIVER = frozenset(
 _SHARE_OF_RECEIVER = 1 / 3
 _RECEIVER_EVERY_SECONDS = 3.0
 #: Which processes there are to choose from.
-WORKERS, OPERATORS, APIS = 3, 2, 1
+WORKERS, OPERATORS = 3, 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +187,7 @@ def _dealt(
                     kind=kind,
                     lasts_seconds=chance.uniform(shortest, longest),
                     begins_by_seconds=end,
-                    number=chance.randrange(WORKERS + OPERATORS + APIS),
+                    number=chance.randrange(WORKERS + OPERATORS),
                     amount=chance.random(),
                 )
             )

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from duepoint.kube import transport
-from tests.chaos import checker, idleness, plan, servers
-from tests.chaos.apiusers import ApiUsers
+from tests.chaos import plan, servers
 from tests.chaos.history import EndState, Run, StatusAtEnd, instant_us
 from tests.chaos.installation import Installation, Member
 from tests.chaos.load import STREAMS, Amounts, Load
@@ -37,13 +36,11 @@ from tests.support.stack import Stack
 
 #: A claim's lease is 3 s, a leader's 15 s, and what a server lost is mended within 30 s.
 RECOVERY_SECONDS = 35.0
-#: Eleven processes and a control plane share two cores.
+#: Ten processes and a control plane share two cores.
 LATENESS_SECONDS = 3.0
 _WARM_SECONDS = 4.0
 _TAIL_SECONDS = 4.0
 _REST_SECONDS = 60.0
-_IDLE_SECONDS = 3.0
-_IDLE_LOOKS = 6
 #: A stall explains what happens so long after it.
 _STALLED_US = 20_000_000
 _STRANGER = "stranger"
@@ -134,7 +131,6 @@ class _Play:
         self._installed = Installation(stack, redis, self._stood_still)
         self._strangers: list[str] = []
         self._most_files = 0
-        self._api_users: ApiUsers | None = None
         stack.answer = self._sink.answer
 
     async def run(self) -> Collection[str]:
@@ -147,7 +143,6 @@ class _Play:
             self._sink,
             self._recorder,
             self._wanted.stopped,
-            api_requests=lambda: self._api_users.under_way if self._api_users else 0,
         )
         kinds = frozenset(self._wanted.kinds or nemesis.kinds()) & frozenset(nemesis.kinds())
         for line in nemesis.skipped():
@@ -177,9 +172,6 @@ class _Play:
             )
             load = Load(self._stack, self._recorder, ends)
             await load.apply_all(self._wanted.amounts)
-            self._api_users = api_users = ApiUsers(
-                self._stack, self._recorder, await self._stack.member_token()
-            )
             self._say(f"{len(load.present())} Schedules, {len(faults)} faults in {seconds:.0f} s")
             await asyncio.sleep(_WARM_SECONDS)
             self._most_files = max(map(_open_files, self._installed.members))
@@ -187,13 +179,8 @@ class _Play:
             editing = asyncio.create_task(
                 load.edit(chance, self._wanted.amounts.edited, rhythm.seconds - rhythm.calm_seconds)
             )
-            writing = asyncio.create_task(
-                api_users.write(
-                    chance, self._wanted.amounts.api_users, rhythm.seconds - rhythm.calm_seconds
-                )
-            )
             began = time.monotonic()
-            await asyncio.gather(disturbing, editing, writing)
+            await asyncio.gather(disturbing, editing)
             await asyncio.sleep(max(0.0, began + rhythm.seconds - time.monotonic()))
             await self._end(load, stranger)
 
@@ -270,11 +257,9 @@ class _Play:
         recovered_us += self._recorder.history.run.recovery_us + 1_000_000
         await asyncio.sleep(max(0.0, left, (recovered_us - now_us()) / 1e6))
         await load.apply_set(self._wanted.amounts.members, suspend=True)
-        await load.apply_api_set(suspend=True)
         problems += await self._wait_for_rest(load)
         problems += await self._unready()
         self._recorder.stop_following()
-        idle = await self._idle_look()
         for name in load.present():
             found = await self._found(name)
             self._recorder.add(
@@ -291,10 +276,6 @@ class _Play:
                 at_us=now_us(),
                 problems=tuple(problems),
                 strangers=tuple(self._strangers),
-                idle_commands=idle.sent,
-                idle_inside=idle.inside,
-                idle_kinds=idle.kinds,
-                processes=len(self._installed.members),
             )
         )
 
@@ -344,18 +325,6 @@ class _Play:
                 for key in client.scan_iter(match="*:log:*", _type="stream"):
                     found += [f"dead letter: {letter}" for _, letter in client.xrange(key)]
         return [letter[:500] for letter in found]
-
-    async def _idle_look(self) -> idleness.Look:
-        """The quietest of some looks: what was written last is still compared."""
-        found = []
-        most = checker.idle_at_most(len(self._installed.members))
-        for _ in range(_IDLE_LOOKS):
-            seen = await asyncio.to_thread(idleness.look, self._redis.primaries(), _IDLE_SECONDS)
-            found.append(seen)
-            if seen.sent <= most:
-                break
-            self._say(f"not idle yet: {seen.sent:.0f} commands a second; {', '.join(seen.kinds)}")
-        return min(found, key=lambda one: one.sent)
 
     def _look_after(self, stranger: str) -> None:
         path = f"{stacks.JOBS.format(ns=self._stack.namespace)}/{_STRANGER}"

@@ -127,9 +127,7 @@ class Recorder:
         of = data["schedule"]
         at_us = now_us()
         payload = data["payload"] or {}
-        # a one-off of the HTTP API is known by what its user called it, whatever its id is
-        name = payload.get("key", of["name"])
-        uid = f"{of['set']}/{name}" if "set" in of else of["uid"]
+        uid = f"{of['set']}/{of['name']}" if "set" in of else of["uid"]
         self.add(
             Effect(
                 target="webhook",

@@ -67,12 +67,6 @@ def _effects(history: History) -> Iterator[str]:
 def _machine(history: History) -> Iterator[str]:
     stalled = sum(one.end_us - one.begin_us for one in history.stalls) / 1e6
     yield f"the machine stood still {len(history.stalls)} times, {stalled:.0f} s in all"
-    if history.end is not None:
-        end = history.end
-        yield (
-            f"at rest: {end.idle_commands:.1f} commands a second to Redis, {end.idle_inside:.0f} "
-            f"inside scripts; {', '.join(end.idle_kinds)}"
-        )
 
 
 def _at(ordered: Sequence[float], share: float) -> float:

@@ -29,8 +29,8 @@ RHYTHMS = {
     "usual": Rhythm(rounds=5, faults_seconds=45, **_CALM),
 }
 AMOUNTS = {
-    "small": Amounts(webhooks=10, streams=8, jobs=1, edited=3, members=5, api_users=1),
-    "usual": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40, api_users=2),
+    "small": Amounts(webhooks=10, streams=8, jobs=1, edited=3, members=5),
+    "usual": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40),
 }
 
 

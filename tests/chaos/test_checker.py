@@ -87,7 +87,7 @@ def clean(target="webhook", **fields):
     ]
     made.statuses = [a_status()]
     made.leases = [LeaseSeen(at_us=T, holder="operator-0", epoch=1)]
-    made.end = EndState(at_us=T + 120 * S, processes=5, idle_commands=10.0)
+    made.end = EndState(at_us=T + 120 * S)
     return made
 
 
@@ -287,52 +287,10 @@ def test_v11_terms_go_up_and_each_has_one_leader():
     assert broken(made) == {Rule.TWO_LEADERS}
 
 
-def test_v12_strangers_are_left_alone_and_idle_is_idle():
+def test_v12_strangers_are_left_alone():
     made = clean()
     made.end = dataclasses.replace(made.end, strangers=("a Job in default",))
     assert broken(made) == {Rule.HARM}
-    made = clean()
-    made.end = dataclasses.replace(made.end, idle_commands=151.0)
-    assert broken(made) == {Rule.HARM}
-
-
-# -- members that only Redis has -------------------------------------------------------------------
-
-
-def of_the_api(made):
-    """The same object, written through the HTTP API."""
-    uid = "letters/every-1"
-    made.wishes = [
-        dataclasses.replace(one, name=uid, uid=uid, is_restored=False) for one in made.wishes
-    ]
-    made.effects = [dataclasses.replace(one, uid=uid) for one in made.effects]
-    made.statuses = []
-    return made
-
-
-def test_a_change_that_the_api_acknowledged_must_run_whatever_kills_the_api():
-    made = of_the_api(clean())
-    made.faults = [dataclasses.replace(FAULT, kind="kill-http-api")]
-    assert checker.judge(made) == []
-    del made.effects[14]
-    assert broken(made) == {Rule.LOST}
-
-
-def test_a_one_off_that_a_repeated_request_made_twice_is_found():
-    made = of_the_api(clean())
-    made.faults = [dataclasses.replace(FAULT, kind="kill-http-api")]
-    made.effects.append(dataclasses.replace(made.effects[14], key="of-another-id"))
-    assert broken(made) == {Rule.DELIVERED_TWICE}
-
-
-def test_a_change_that_only_redis_had_may_be_lost_with_it():
-    made = of_the_api(clean())
-    made.faults = [dataclasses.replace(FAULT, kind="redis-flushed", forgets=True)]
-    del made.effects[14:]
-    assert checker.judge(made) == []
-
-
-# -- stalls of the machine -------------------------------------------------------------------------
 
 
 def test_a_stall_of_the_machine_excuses_what_a_pause_of_all_processes_does():
