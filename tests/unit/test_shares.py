@@ -10,13 +10,6 @@ from duepoint import shares
 from tests.support.taking import take_all
 
 
-def test_two_greedy_owners_leave_enough_for_a_newcomer_to_begin_at_once():
-    given_out = shares.Shares(256)
-    take_all(given_out, "first")
-    take_all(given_out, "second")
-    assert given_out.most("quiet") >= 8
-
-
 @pytest.mark.parametrize(
     ("places", "greed", "parts"),
     [(32, 1, [16, 8, 4, 2, 1, 1]), (256, shares.GREED, [192, 48, 12, 3, 1])],
@@ -31,28 +24,6 @@ def test_who_owns_several_namespaces_can_have_every_place(places, greed, parts):
 
 
 # -- waiting ---------------------------------------------------------------------------------------
-
-
-async def test_a_place_that_comes_free_goes_to_whoever_has_the_fewest():
-    places = shares.FairPlaces(2, greed=None)
-    assert places.take("busy")
-    assert places.take("busy")
-    got = []
-
-    async def wait(owner):
-        assert await places.wait(owner)
-        got.append(owner)
-
-    tasks = [asyncio.create_task(wait(owner)) for owner in ("busy", "busy", "busy", "quiet")]
-    await asyncio.sleep(0)
-    places.leave("busy")
-    await asyncio.sleep(0.01)
-    assert got == ["quiet"]
-    for owner in ("busy", "quiet", "busy", "busy", "busy"):
-        places.leave(owner)
-        await asyncio.sleep(0)
-    await asyncio.gather(*tasks)
-    assert got == ["quiet", "busy", "busy", "busy"]
 
 
 async def test_a_newcomer_waits_behind_no_line_of_others():

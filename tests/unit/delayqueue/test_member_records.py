@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import keys
-from duepoint.delayqueue.definitions import codec, columns
+from duepoint.delayqueue.definitions import codec
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
-from duepoint.schedules.sets import setrecord, setspec
 
 OWNER = points.SetIdentity(str(uuid.UUID(int=7)), "shop", "reminders", 3)
 CREATED_US = 1_767_225_600_000_000
@@ -52,27 +51,6 @@ def test_every_member_lies_in_a_population_of_its_shard(shards, spread):
     assert len(used) > min(reachable, 500) // 3
 
 
-def test_an_entry_says_what_may_happen():
-    record = setrecord.SetRecord(
-        namespace="shop",
-        name="reminders",
-        uid="u",
-        generation=1,
-        state=setrecord.SetState.SUSPENDED,
-        spread=0,
-        target="digest",
-        settings=setspec.SetSettings(retention_seconds=60),
-    )
-    assert setrecord.entry_text(record) == "pdigest:60"
-    assert setrecord.parse_entry(b"pdigest:60") == setrecord.SetEntry("p", "digest")
-    managed = setrecord.entry_text(msgspec.structs.replace(record, is_managed=True))
-    assert managed == "pdigest:m:60"
-    assert setrecord.parse_entry(managed.encode()) == setrecord.SetEntry("p", "digest")
-    assert setrecord.parse_entry(b"odigest:0").letter == "o"
-    for damaged in (b"", b"x", b"o\xff:1"):
-        assert setrecord.parse_entry(damaged).is_paused
-
-
 # -- many at once ----------------------------------------------------------------------------------
 
 
@@ -101,17 +79,3 @@ MIXED = [
     _record(9, once_us=1) + b"more",
     _record(10, payload=b"{}", payload_mac=b"8 bytes!")[:-1],
 ]
-
-
-def test_members_are_read_by_column_whatever_is_their_own():
-    found = columns.columns(MIXED, [b"vers"] * len(MIXED))
-    assert found.indexes == [0, 1, 3, 4, 5]
-    for row, index in enumerate(found.indexes):
-        packed = codec.unpack(MIXED[index])
-        payload = found.payloads[row]
-        assert (found.names[row], found.uids[row]) == (packed.name, packed.uid)
-        assert found.generations[row] == packed.generation
-        assert found.created_us[row] == packed.created_us
-        assert codec.kind_numbers(found.kinds[row]) == packed.numbers()
-        assert found.once_us[row] == packed.once_us
-        assert (payload.text, payload.mac) == (packed.payload, packed.payload_mac)

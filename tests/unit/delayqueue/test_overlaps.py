@@ -212,19 +212,6 @@ def test_a_slot_that_asks(case):
     assert is_waiting is (answer.verdict is Verdict.WAITS)
 
 
-def test_a_slot_that_its_claim_does_not_hold_is_lost():
-    lost = dataclasses.replace(known("A5!"), is_held=False)
-    request = overlaps.Request(
-        member=point(5, PointKind.PLANNED).member,
-        run=run("A5", jobs=True),
-        version=VERSION,
-        policy="Allow",
-        most=1,
-        mark="7",
-    )
-    assert overlaps.admit(lost, request) == overlaps.Answer(verdict=Verdict.LOST)
-
-
 def test_a_run_by_hand_takes_the_place_of_a_newer_slot_and_gives_it_to_an_older_one():
     def by_hand(one: ActiveRun) -> ActiveRun:
         return dataclasses.replace(one, run=Run(one.run + b"hand"))
@@ -239,47 +226,6 @@ def test_a_run_by_hand_takes_the_place_of_a_newer_slot_and_gives_it_to_an_older_
     there = dataclasses.replace(known(""), runs={own.run: own})
     older = dataclasses.replace(request, run=run("A4", jobs=True))
     assert overlaps.admit(there, older).runs == (own.as_(ActiveRunState.REPLACED),)
-
-
-def test_a_job_that_another_made_is_no_newer_slot():
-    foreign = activeruns.active(activeruns.run_of_job("mine", "s", None), VERSION, "mine")
-    there = dataclasses.replace(known(""), runs={foreign.run: foreign})
-    request = overlaps.Request(
-        member=point(5, PointKind.PLANNED).member, run=run("A5", jobs=True), version=VERSION,
-        policy="Replace", most=1, mark="7", facts=Facts(checked=True),
-    )  # fmt: skip
-    assert overlaps.admit(there, request).verdict is Verdict.IN
-
-
-def test_what_an_older_look_found_over_is_not_taken_from_a_newer_run():
-    other = activeruns.active(name(1), VERSION, "another-job")
-    there = dataclasses.replace(known("A1"), runs={other.run: other})
-    request = overlaps.Request(
-        member=point(5, PointKind.PLANNED).member, run=run("A5", jobs=True), version=VERSION,
-        policy="Forbid", most=1, mark="7",
-        facts=Facts(checked=True, over=frozenset({run("A1", jobs=True)})),
-    )  # fmt: skip
-    assert overlaps.admit(there, request) == overlaps.Answer(verdict=Verdict.CHECK, runs=(other,))
-
-
-@pytest.mark.parametrize("kind", [PointKind.RETRY, PointKind.QUEUED])
-def test_what_stands_in_the_queue_is_known_again_after_a_loss(kind):
-    there = known("", jobs=False, mark="")
-    other = Tried(member=point(3, kind).member, due_us=NOW_US + 5)
-    request = overlaps.Request(
-        member=point(5, PointKind.PLANNED).member,
-        run=run("A5", jobs=False),
-        version=VERSION,
-        policy="Queue",
-        most=1,
-        mark="7",
-        facts=Facts(checked=True),
-    )
-    answer = overlaps.admit(dataclasses.replace(there, tried={name(3): other}), request)
-    assert answer.change is not None
-    assert (answer.verdict, answer.change.mark) == (Verdict.WAITS, MARK)
-    state = "A" if kind is PointKind.RETRY else "Q"
-    assert shown(answer.change.runs) == f"{state}3 Q5"
 
 
 # -- runs that have ended --------------------------------------------------------------------------

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import telemetry
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import target
-from tests.fakes import fakeclock, recordingtarget
 from tests.support import firings
 
 HOUR_US = 3_600_000_000
@@ -46,45 +44,9 @@ def test_a_webhooks_retries_are_its_specs_counted_from_the_due():
     )
 
 
-def test_a_starting_deadline_does_not_end_a_webhook_that_has_started():
-    assert limits(firings.a_webhook(), deadline_us=1) == limits(firings.a_webhook())
-
-
 @pytest.mark.parametrize("action", [firings.a_job(), firings.a_stream()], ids=["job", "stream"])
 def test_jobs_and_entries_are_tried_for_a_day_or_until_their_deadline(action):
     assert limits(action).give_up_us == firings.SLOT_US + 5 + 24 * HOUR_US
     assert limits(action, deadline_us=77).give_up_us == 77
     assert limits(action).first_us == 1_000_000
     assert limits(action).most_us == 60_000_000
-
-
-def test_a_job_is_tried_until_its_deadline_however_often_that_is():
-    at_us = firings.SLOT_US
-    tries = 0
-    while at_us is not None:
-        tries += 1
-        at_us = outcome.next_try(
-            limits(firings.a_job()), attempts_made=tries, now_us=at_us, fraction=0.5
-        )
-    assert tries > 1000  # 24 h at 30 s
-
-
-@pytest.mark.parametrize(
-    ("action", "kind"),
-    [
-        pytest.param(firings.a_job(), "job", id="job"),
-        pytest.param(firings.a_webhook(), "webhook", id="webhook"),
-        pytest.param(firings.a_stream(), "stream", id="stream"),
-    ],
-)
-async def test_each_firing_goes_to_the_target_of_its_kind_and_is_counted(action, kind):
-    clock = fakeclock.FakeClock()
-    kinds = {name: recordingtarget.RecordingTarget(clock) for name in ("job", "webhook", "stream")}
-    counted = telemetry.runs_total.labels("default", kind, "delivered")
-    before = counted._value.get()
-
-    given = await target.Targets(**kinds).fire(a_firing(clock, action))
-
-    assert isinstance(given, outcome.Delivered)
-    assert {name for name, one in kinds.items() if one.fired} == {kind}
-    assert counted._value.get() == before + 1
