@@ -18,7 +18,6 @@ import asyncio
 import collections
 import dataclasses
 import functools
-import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -270,29 +269,23 @@ class Firer:
 
     async def _append_batches(self, work: _Work) -> None:
         """Entries of ordinary points; the claim has nothing else of them afterwards."""
-        items: list[handover.Entries] = []
-        for batch in work.plan.batches:
-            action = self._actions.at_hand(batch.namespace, batch.target)
-            assert isinstance(action, actions.Action)  # noqa: S101 - as it was when it was planned
-            if not work.is_over:
-                work.begun.update(batch.members)
-                items.append(handover.Entries(batch, action, work.settler.now_us()))
-        await self._handover.append(work.settler, items)
-        work.holding.ended(sum(one.points for one in work.plan.batches))
+        batches = [] if work.is_over else work.plan.batches
+        for batch in batches:
+            work.begun.update(batch.members)
+        await self._handover.append(work.settler, batches)
+        work.holding.ended(sum(batch.points for batch in work.plan.batches))
 
     async def _append_entries(self, work: _Work, lost: set[bytes]) -> None:
         """Entries of single attempts, in their order."""
-        items: list[handover.Entries] = []
-        kept = (one for one in work.plan.entries if one[0].point.member not in lost)
-        for attempt in itertools.chain.from_iterable(kept):
-            if work.begins([attempt]):
+        batches: list[Batch] = []
+        for attempt in work.plan.entries:
+            if attempt.point.member not in lost and work.begins([attempt]):
                 prepared = await self._prepared(work.settler, attempt)
                 if isinstance(prepared, Settlement):
                     work.settler.add(prepared)
                 else:
-                    batch, started_us = Batch.of(attempt), work.settler.now_us()
-                    items.append(handover.Entries(batch, prepared.action, started_us))
-        await self._handover.append(work.settler, items)
+                    batches.append(Batch.alone(attempt, prepared.action))
+        await self._handover.append(work.settler, batches)
 
     # -- chains that move on first ---------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from duepoint import errors, faults
 from duepoint.clock import Clock
@@ -23,11 +22,11 @@ from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
-from duepoint.schedules import actions, points
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
 from duepoint.worker import endings, results
-from duepoint.worker.plan import Attempt, Batch
+from duepoint.worker.plan import Batch
 from duepoint.worker.settler import Settler
 
 #: Of one script that appends and settles: 2 to 3.5 ms of the server's time, 5.5 with 500.
@@ -36,49 +35,6 @@ _MOST_BYTES = 1024 * 1024
 #: Of an entry beside its payload, which is copied with every entry.
 _ENTRY_BYTES = 256
 _ID_LENGTH = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """A batch whose entries go into one stream, with the action that they are made from."""
-
-    batch: Batch
-    action: actions.Action
-    started_us: int
-
-    @property
-    def members(self) -> Sequence[bytes]:
-        return self.batch.members
-
-    @property
-    def firings(self) -> targets.Firings:
-        batch, single = self.batch, self.batch.single
-        return targets.Firings(
-            action=self.action,
-            namespace=batch.namespace,
-            trigger=batch.trigger,
-            uids=batch.uids,
-            generations=batch.generations,
-            slots_us=batch.slots_us,
-            attempt=1 if single is None else single.number,
-            run_uid="" if single is None else single.run_uid,
-            owner=batch.owner,
-            names=batch.names,
-            payloads=[payload.text for payload in batch.payloads],
-        )
-
-    @property
-    def longest_payload(self) -> int:
-        """Bytes of the longest payload."""
-        own = max((len(payload.text) for payload in self.batch.payloads), default=0)
-        return max(own, len(self.action.payload))
-
-    def pick(self, rows: Sequence[int]) -> Entries:
-        return Entries(self.batch.pick(rows), self.action, self.started_us)
-
-    def firing(self, attempt: Attempt) -> targets.Firing:
-        """One of its attempts as its target sees it; never sent."""
-        return attempt.firing(self.action, now=0.0, not_after=0.0)
 
 
 class Handover:
@@ -97,78 +53,78 @@ class Handover:
         self._clock = clock
         self._results = results
 
-    async def append(self, settler: Settler, items: Iterable[Entries]) -> None:
+    async def append(self, settler: Settler, batches: Iterable[Batch]) -> None:
         """Append these; the ends of their points are settled or with the settler afterwards."""
-        for script in _scripts(items):
+        for script in _scripts(batches):
             if settler.lost:
                 return  # nothing of it is this worker's any more
             await faults.reach(FaultPoint.BEFORE_ENTRIES)
             if self._queue.settlements.settles_entries:
                 await self._deliver(settler, script)
             else:
-                for item in script:
-                    await self._append_first(settler, item)
+                for batch in script:
+                    await self._append_first(settler, batch)
             await faults.reach(FaultPoint.AFTER_ENTRIES)
 
     # -- one server: with the settlement ---------------------------------------------------------
 
-    async def _deliver(self, settler: Settler, items: Sequence[Entries]) -> None:
-        while items:
+    async def _deliver(self, settler: Settler, batches: Sequence[Batch]) -> None:
+        while batches:
             handed = await settler.hand_over(
-                *zip(*(self._hoped(settler, item) for item in items), strict=True)
+                *zip(*(self._hoped(settler, batch) for batch in batches), strict=True)
             )
             if handed is None:
                 return
             if isinstance(handed, queue_errors.WriteRefused | queue_errors.WrongType):
-                if len(items) == 1:
-                    self._answer(settler, items[0], _answer_of(handed))
+                if len(batches) == 1:
+                    self._answer(settler, batches[0], _answer_of(handed))
                     return
-                refused = items
+                refused = batches
             elif handed.done:
                 now_us = settler.now_us()
-                why = handed.refused or ("",) * len(items)
-                refused = [item for item, refusal in zip(items, why, strict=True) if refusal]
-                for item, refusal in zip(items, why, strict=True):
+                why = handed.refused or ("",) * len(batches)
+                refused = [batch for batch, refusal in zip(batches, why, strict=True) if refusal]
+                for batch, refusal in zip(batches, why, strict=True):
                     if not refusal:
-                        self._count(item, now_us)
+                        self._count(batch, now_us)
             elif handed.lost:
                 settler.lost = True
                 return
             else:
-                items = self._still_held(settler, items, handed)
+                batches = self._still_held(settler, batches, handed)
                 continue
-            for item in refused:  # alone, each stream says why
-                await self._deliver(settler, [item])
+            for batch in refused:  # alone, each stream says why
+                await self._deliver(settler, [batch])
             return
 
-    def _hoped(self, settler: Settler, item: Entries) -> tuple[messages.StreamEntries, Settlement]:
+    def _hoped(self, settler: Settler, batch: Batch) -> tuple[messages.StreamEntries, Settlement]:
         """Entries and what their points end with, the news among the entries."""
-        text = self._target.message(item.action)
-        ending = self._ending(settler, item, [text] * len(item.members), settler.now_us())
+        text = self._target.message(batch.action)
+        ending = self._ending(settler, batch, [text] * len(batch.members), settler.now_us())
         entries = dataclasses.replace(
-            self._target.entries(item.firings, item.members), outcomes=run.pack(ending.events)
+            self._target.entries(batch, batch.members), outcomes=run.pack(ending.events)
         )
         ending.events.clear()
         return entries, ending
 
     def _still_held(
-        self, settler: Settler, items: Sequence[Entries], handed: messages.DeliveryResult
-    ) -> list[Entries]:
+        self, settler: Settler, batches: Sequence[Batch], handed: messages.DeliveryResult
+    ) -> list[Batch]:
         """What is left once the points that were taken out of the queue are left out."""
         held, left = iter(handed.held), []
-        for item in items:
-            flags = [next(held) for _ in item.members]
+        for batch in batches:
+            flags = [next(held) for _ in batch.members]
             rows = [row for row, is_held in enumerate(flags) if is_held]
             if len(rows) == len(flags):
-                left.append(item)
+                left.append(batch)
             elif rows:
-                left.append(item.pick(rows))
-            elif item.batch.single is not None:
+                left.append(batch.pick(rows))
+            elif batch.single is not None:
                 withdrawn = endings.still_open(
-                    item.batch.single,
+                    batch.single,
                     Reason.DELETED,
                     "taken out of the queue before it ran",
-                    attempts=item.batch.single.number,
+                    attempts=batch.single.number,
                     now_us=settler.now_us(),
                 )
                 if withdrawn is not None:
@@ -177,39 +133,36 @@ class Handover:
 
     # -- a cluster: before the settlement --------------------------------------------------------
 
-    async def _append_first(self, settler: Settler, item: Entries) -> None:
+    async def _append_first(self, settler: Settler, batch: Batch) -> None:
         left = min(settler.claim.held_until - self._clock.monotonic(), targets.STREAM_LIMIT_SECONDS)
         if left <= 0 or settler.lost:
             settler.lost = True
             return
         try:
             async with asyncio.timeout(left):
-                ids = await self._queue.streams.append(
-                    self._target.entries(item.firings, item.members)
-                )
+                ids = await self._queue.streams.append(self._target.entries(batch, batch.members))
         except (queue_errors.WrongType, errors.QueueUnavailable) as error:
-            self._answer(settler, item, _answer_of(error))
+            self._answer(settler, batch, _answer_of(error))
         except TimeoutError:
             message = f"no answer from Redis in {left:g} s"
             self._answer(
-                settler, item, outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message)
+                settler, batch, outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message)
             )
         else:
             now_us = settler.now_us()
-            settler.add(self._ending(settler, item, [f"entry {id_}" for id_ in ids], now_us))
-            self._count(item, now_us)
+            settler.add(self._ending(settler, batch, [f"entry {id_}" for id_ in ids], now_us))
+            self._count(batch, now_us)
 
     # -- what the points end with ----------------------------------------------------------------
 
     def _ending(
-        self, settler: Settler, item: Entries, texts: Sequence[str], accepted_us: int
+        self, settler: Settler, batch: Batch, texts: Sequence[str], accepted_us: int
     ) -> Settlement:
         """With their entries appended; a message for each."""
-        batch = item.batch
         if (single := batch.single) is not None:
             delivered = outcomes.Delivered(accepted_us=accepted_us, message=texts[0])
-            firing = item.firing(single)
-            return self._results.settlement(settler, single, firing, delivered, item.started_us)
+            firing = single.firing(batch.action, now=0.0, not_after=0.0)
+            return self._results.settlement(settler, single, firing, delivered, accepted_us)
         news = run.Together(
             namespace=batch.namespace,
             trigger=batch.trigger,
@@ -241,29 +194,28 @@ class Handover:
                 ending.leave(points.ScheduleId(member[:_ID_LENGTH]), messages.Leaving.ENDED)
         return ending
 
-    def _count(self, item: Entries, accepted_us: int) -> None:
+    def _count(self, batch: Batch, accepted_us: int) -> None:
         delivered = outcomes.Delivered(accepted_us=accepted_us)
-        batch, count = item.batch, len(item.members)
-        targets.count(batch.namespace, item.action, delivered, count)
+        count = len(batch.members)
+        targets.count(batch.namespace, batch.action, delivered, count)
         if batch.single is not None:
             self._results.observe(batch.single, delivered)
         else:
             results.observe_batch(batch.namespace, accepted_us, batch.slots_us)
-        targets.count_result(batch.namespace, item.action.target, run.RunState.SUCCEEDED, count)
+        targets.count_result(batch.namespace, batch.action.target, run.RunState.SUCCEEDED, count)
 
     def _answer(
-        self, settler: Settler, item: Entries, refusal: outcomes.Retry | outcomes.Rejected
+        self, settler: Settler, batch: Batch, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
         """None of their entries was appended.
 
         Of several slots of a chain the oldest is answered for; the chain is due at the next one.
         """
-        batch, now_us = item.batch, settler.now_us()
-        started_us = now_us if batch.single is None else item.started_us
-        targets.count(batch.namespace, item.action, refusal, batch.points)
+        now_us = settler.now_us()
+        targets.count(batch.namespace, batch.action, refusal, batch.points)
         for attempt in batch.attempts():
-            firing = item.firing(attempt)
-            settler.add(self._results.record(settler, attempt, firing, refusal, started_us))
+            firing = attempt.firing(batch.action, now=0.0, not_after=0.0)
+            settler.add(self._results.record(settler, attempt, firing, refusal, now_us))
 
 
 def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejected:
@@ -273,34 +225,34 @@ def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejecte
     return outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message, after_us=after_us)
 
 
-def _scripts(items: Iterable[Entries]) -> Iterator[list[Entries]]:
-    """The items in their order, few enough entries and bytes for one script each."""
-    script: list[Entries] = []
+def _scripts(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """The batches in their order, few enough entries and bytes for one script each."""
+    script: list[Batch] = []
     entries = size = 0
-    for part in items:
-        for item in _parts(part):
-            count = len(item.members)
-            length = count * _entry_bytes(item)
+    for part in batches:
+        for batch in _parts(part):
+            count = len(batch.members)
+            length = count * _entry_bytes(batch)
             if script and (entries + count > _MOST_ENTRIES or size + length > _MOST_BYTES):
                 yield script
                 script, entries, size = [], 0, 0
-            script.append(item)
+            script.append(batch)
             entries, size = entries + count, size + length
     if script:
         yield script
 
 
-def _parts(item: Entries) -> Iterator[Entries]:
-    """An item in parts for one script each."""
-    count = len(item.members)
-    most = max(1, min(_MOST_ENTRIES, _MOST_BYTES // _entry_bytes(item)))
+def _parts(batch: Batch) -> Iterator[Batch]:
+    """A batch in parts for one script each."""
+    count = len(batch.members)
+    most = max(1, min(_MOST_ENTRIES, _MOST_BYTES // _entry_bytes(batch)))
     if count <= most:
-        yield item
+        yield batch
         return
     first = 0
     while first < count:
-        end, left = _end_of_part(item.members, first, most)
-        yield item.pick(range(first, end))
+        end, left = _end_of_part(batch.members, first, most)
+        yield batch.pick(range(first, end))
         first = left
 
 
@@ -324,5 +276,6 @@ def _end_of_part(members: Sequence[bytes], first: int, most: int) -> tuple[int, 
     return end, left
 
 
-def _entry_bytes(item: Entries) -> int:
-    return _ENTRY_BYTES + item.longest_payload
+def _entry_bytes(batch: Batch) -> int:
+    own = max(map(len, batch.payloads), default=0)
+    return _ENTRY_BYTES + max(own, len(batch.action.payload))

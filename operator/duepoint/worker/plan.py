@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import columns
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, points, slots
@@ -109,17 +108,16 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Slots of one namespace, target and trigger, by column; a row is a slot.
+class Batch(targets.Firings):
+    """Slots of one namespace, target and trigger whose entries the queue appends, by column.
 
-    Where ``has_several``, the overdue slots of a chain are rows side by side, the oldest first, and
-    ``following`` of each is the due of the next row; otherwise a chain has one.
+    A row is a slot. Where ``has_several``, the overdue slots of a chain are rows side by side, the
+    oldest first, and ``following`` of each is the due of the next row; otherwise a chain has one.
 
     Attributes:
         target: digest of the action.
-        owner: the set whose members they are; None of Schedules.
         members: of the claimed points.
-        payloads: of members of a set, those of their own; empty where none has one.
+        macs: beside ``payloads``, what proves them.
         single: the attempt, of a lone slot that is not ordinary (a retry, one that a ScheduleRun
             wants ...); such a batch has no more columns.
         indexes: rows of the claim.
@@ -127,16 +125,9 @@ class Batch:
         previous_us: the slot before, where there is one.
     """
 
-    namespace: str
     target: str
-    owner: points.SetIdentity | None
-    trigger: str
     members: Sequence[bytes]
-    names: Sequence[str]
-    uids: Sequence[str]
-    generations: Sequence[int]
-    slots_us: Sequence[int]
-    payloads: Sequence[columns.OwnPayload] = ()
+    macs: Sequence[bytes] = ()
     single: Attempt | None = None
     indexes: Sequence[int] = ()
     created_us: Sequence[int] = ()
@@ -146,10 +137,11 @@ class Batch:
     has_several: bool = False
 
     @classmethod
-    def of(cls, attempt: Attempt) -> Batch:
+    def alone(cls, attempt: Attempt, action: actions.Action) -> Batch:
         """One attempt, as one row."""
         known = attempt.definition
         return cls(
+            action=action,
             namespace=known.namespace,
             target=known.target,
             owner=known.owner,
@@ -159,6 +151,8 @@ class Batch:
             uids=(known.uid,),
             generations=(known.generation,),
             slots_us=(attempt.slot_us,),
+            attempt=attempt.number,
+            run_uid=attempt.run_uid,
             single=attempt,
         )
 
@@ -190,7 +184,6 @@ class Batch:
         slot_us, following_us = self.slots_us[row], self.following[row]
         member, generation = self.members[row], self.generations[row]
         rule, is_once = self.rules[row], following_us is None
-        payload = self.payloads[row] if self.payloads else columns.OwnPayload()
         known = definitions.Definition(
             namespace=self.namespace,
             name=self.names[row],
@@ -203,8 +196,8 @@ class Batch:
             rule=rules.at_instant(rule, slot_us) if is_once else rule,
             target=self.target,
             owner=self.owner,
-            payload=payload.text,
-            payload_mac=payload.mac,
+            payload=self.payloads[row] if self.payloads else b"",
+            payload_mac=self.macs[row] if self.payloads else b"",
             once_us=slot_us if is_once else None,
             version=points.TimingVersion(member[_ID_LENGTH:] if self.owner is not None else b""),
         )
@@ -232,10 +225,9 @@ def picked(column: Sequence[_ValueT], rows: Sequence[int]) -> Sequence[_ValueT]:
     return [column[row] for row in rows]
 
 
-_COLUMNS = tuple(
-    one.name
-    for one in dataclasses.fields(Batch)
-    if one.name not in {"namespace", "target", "owner", "trigger", "single", "has_several"}
+_COLUMNS = (
+    *("uids", "generations", "slots_us", "names", "payloads"),
+    *("members", "macs", "indexes", "created_us", "following", "previous_us", "rules"),
 )
 
 
@@ -248,7 +240,7 @@ class Plan:
         attempts: sequences of attempts; a sequence is made in its order, oldest slot first, and
             sequences do not wait for one another (a retry that hangs must not hold up the next
             slot).
-        entries: sequences whose entries the queue appends.
+        entries: attempts whose entries the queue appends, sequence by sequence.
         checks: points at which nothing is fired: what the definition refers to is checked.
         splits: chain points that move on before their slots are tried.
         opened: beside each split, the news of its slots, which are open from then on.
@@ -259,7 +251,7 @@ class Plan:
 
     batches: list[Batch] = field(default_factory=list)
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
-    entries: list[tuple[Attempt, ...]] = field(default_factory=list)
+    entries: list[Attempt] = field(default_factory=list)
     checks: list[Attempt] = field(default_factory=list)
     splits: list[messages.Planning] = field(default_factory=list)
     opened: list[RunEvent] = field(default_factory=list)
@@ -276,7 +268,7 @@ class Plan:
 
     def members(self) -> set[bytes]:
         """The points of all that is tried."""
-        tried = itertools.chain.from_iterable((*self.attempts, *self.entries))
+        tried = itertools.chain(self.entries, *self.attempts)
         of_batches = itertools.chain.from_iterable(batch.members for batch in self.batches)
         return {attempt.point.member for attempt in tried}.union(of_batches)
 

@@ -32,6 +32,7 @@ from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import columns
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions, points, policies, slots
+from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.targets import target as targets
 from duepoint.worker import plan as plans
@@ -73,13 +74,12 @@ class Planner:
                 return None
             made = planned
         for batch in batches:
-            appends = self._appends(batch.namespace, batch.target)
-            action = self._actions.at_hand(batch.namespace, batch.target)
-            if appends and isinstance(action, actions.Action):
-                made.batches.append(batch)
+            if not self._target.appends(batch.action):
+                made.attempts += [(attempt,) for attempt in batch.attempts()]
+            elif self._actions.at_hand(batch.namespace, batch.target) is None:
+                made.entries += batch.attempts()
             else:
-                into = made.entries if appends else made.attempts
-                into += [(attempt,) for attempt in batch.attempts()]
+                made.batches.append(batch)
         return made
 
     # -- ordinary points -------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Planner:
             claim.shard, ((kind.namespace, kind.target) for kind in found.kind_of.values())
         )
         found = self._with_proven_payloads(found)
-        kinds = kind_rules(found.kind_of, self._limit_us)
+        kinds = kind_rules(found.kind_of, self._outline_and_limit)
         return batches(found, chains.members, chains.dues, kinds, claim.now_us)
 
     def _with_proven_payloads(self, found: columns.Columns) -> columns.Columns:
@@ -142,7 +142,7 @@ class Planner:
         made = planning.plan(
             rest,
             found,
-            attempt_limit_us=lambda known: self._limit_us(known.namespace, known.target) or 0,
+            attempt_limit_us=self._limit_us,
             unreadable=found.unreadable,
             runs_left=runs_left,
         )
@@ -154,8 +154,10 @@ class Planner:
         sequences, made.attempts = made.attempts, []
         for sequence in sequences:
             known = sequence[0].definition
-            appends = self._appends(known.namespace, known.target)
-            (made.entries if appends else made.attempts).append(sequence)
+            if self._appends(known.namespace, known.target):
+                made.entries += sequence
+            else:
+                made.attempts.append(sequence)
         return made
 
     # -- actions ---------------------------------------------------------------------------------
@@ -170,14 +172,18 @@ class Planner:
         outline = self._actions.outline(namespace, target)
         return isinstance(outline, actions.Action) and self._target.appends(outline)
 
-    def _limit_us(self, namespace: str, target: str) -> int | None:
-        """How long an attempt may take; None where that is not known."""
+    def _outline_and_limit(self, namespace: str, target: str) -> tuple[actions.Action, int] | None:
+        """As much of an action as is at hand, and how long an attempt may take; None = unknown."""
         outline = self._actions.outline(namespace, target)
         if isinstance(outline, ActionUnreadable):
             return None
         if self._target.appends(outline):  # the chain moves on with the entry, not after it
-            return 0
-        return int(targets.attempt_limit_seconds(outline) * 1_000_000)
+            return outline, 0
+        return outline, int(targets.attempt_limit_seconds(outline) * 1_000_000)
+
+    def _limit_us(self, known: definitions.Definition) -> int:
+        found = self._outline_and_limit(known.namespace, known.target)
+        return 0 if found is None else found[1]
 
 
 def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
@@ -197,12 +203,14 @@ class KindRule(NamedTuple):
     """What decides about points of one kind.
 
     Attributes:
+        action: as much of it as is at hand.
         limit_us: how long an attempt may take; 0 of an entry that the queue appends.
         is_anchored: its slots depend on when a schedule was created.
         is_once: it has no slots of its own: each member has one instant.
     """
 
     kind: columns.DefinitionKind
+    action: actions.Action
     limit_us: int
     is_anchored: bool
     is_once: bool
@@ -360,7 +368,11 @@ def batches(
     for row, step in enumerate(steps):
         if step is not None:
             step.rows.append(row)
-    return [_batch(key, rows, found, members, steps) for key, rows in known.batches.items()]
+    action_of = {(one.kind.namespace, one.kind.target): one.action for one in kinds.values()}
+    return [
+        _batch(key, rows, found, members, steps, action=action_of[key[:2]])
+        for key, rows in known.batches.items()
+    ]
 
 
 def _batch(
@@ -369,6 +381,8 @@ def _batch(
     found: columns.Columns,
     members: Sequence[bytes],
     steps: Sequence[_Step | None],
+    *,
+    action: actions.Action,
 ) -> Batch:
     namespace, target, owner, trigger, has_several = key
     if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
@@ -383,7 +397,9 @@ def _batch(
         rules_of = [step.rule for step in own]
         chosen = [step.slots[0] for step in own]
     indexes = picked(found.indexes, rows)
+    payloads = picked(found.payloads, rows) if found.payloads else ()
     return Batch(
+        action=action,
         namespace=namespace,
         target=target,
         owner=owner,
@@ -393,7 +409,8 @@ def _batch(
         uids=picked(found.uids, rows),
         generations=picked(found.generations, rows),
         slots_us=[one.slot_us for one in chosen],
-        payloads=picked(found.payloads, rows) if found.payloads else (),
+        payloads=[payload.text for payload in payloads],
+        macs=[payload.mac for payload in payloads],
         indexes=indexes,
         created_us=picked(found.created_us, rows),
         following=[one.following_us for one in chosen],
@@ -411,15 +428,16 @@ def is_ordinary(rule: rules.Rule) -> bool:
 
 
 def kind_rules(
-    found: Mapping[Hashable, columns.DefinitionKind], limit_us: Callable[[str, str], int | None]
+    found: Mapping[Hashable, columns.DefinitionKind],
+    outline_and_limit: Callable[[str, str], tuple[actions.Action, int] | None],
 ) -> dict[Hashable, KindRule]:
     """The kinds whose points may be ordinary.
 
     Args:
-        limit_us: how long an attempt at a target (namespace, digest) may take; None where that is
-            not known.
+        outline_and_limit: the action of a target (namespace, digest), and how long an attempt may
+            take in microseconds; None where that is not known.
     """
-    limits: dict[tuple[str, str], int | None] = {}
+    limits: dict[tuple[str, str], tuple[actions.Action, int] | None] = {}
     chosen: dict[Hashable, KindRule] = {}
     for key, kind in found.items():
         nature = (_nature if kind.is_large else _kept_nature)(kind)
@@ -427,9 +445,9 @@ def kind_rules(
             continue
         target = kind.namespace, kind.target
         if target not in limits:
-            limits[target] = limit_us(*target)
+            limits[target] = outline_and_limit(*target)
         if (limit := limits[target]) is not None:
-            chosen[key] = KindRule(kind, limit, *nature)
+            chosen[key] = KindRule(kind, *limit, *nature)
     return chosen
 
 

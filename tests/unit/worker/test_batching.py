@@ -7,7 +7,7 @@ import pytest
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import columns
-from duepoint.schedules import points, slots
+from duepoint.schedules import actions, points, slots
 from duepoint.schedules import rule as rules
 from duepoint.worker import planner, planning
 from tests.support.builders import UID, a_definition, a_rule, at
@@ -16,6 +16,7 @@ SECOND = 1_000_000
 CREATED = at("2026-03-01 11:00:00")
 NOON = at("2026-03-01 12:00:00")
 LIMIT_US = 5 * SECOND
+ACTION = actions.Action(target=actions.StreamAction(name="events"))
 
 SCHEDULES = [
     "* * * * *",
@@ -91,7 +92,7 @@ def _batches(known, chains, now_us, limit_us=LIMIT_US):
         else (),
     )
     members, dues = [one.member for one in chains], [one.due_us for one in chains]
-    decided = planner.kind_rules(found.kind_of, lambda *_: limit_us)
+    decided = planner.kind_rules(found.kind_of, lambda *_: (ACTION, limit_us))
     return planner.batches(found, members, dues, decided, now_us)
 
 
@@ -190,7 +191,7 @@ def test_a_one_off_is_fired_together_exactly_where_it_would_be_fired_alone(polic
     if not batches:
         return
     ((attempt,),), (batch,) = alone, batches
-    assert (batch.following, [one.text for one in batch.payloads]) == ([None], [b'{"n":1}'])
+    assert (batch.following, list(batch.payloads)) == ([None], [b'{"n":1}'])
     (same,) = batch.attempts()
     for name in ("slot_us", "due_us", "previous_us", "trigger", "following", "completes"):
         assert getattr(same, name) == getattr(attempt, name)
