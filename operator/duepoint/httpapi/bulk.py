@@ -27,7 +27,7 @@ from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
 from duepoint.httpapi import calls, ownsets, problems, singles, views
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.model import answers
+from duepoint.model.answers import RowView
 from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
 
@@ -50,13 +50,6 @@ _encoder = msgspec.json.Encoder()
 class _Removal(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     id: str
     if_match: str | None = None
-
-
-class _RowError(msgspec.Struct, omit_defaults=True, gc=False):
-    line: int
-    error: answers.Problem
-    id: str | None = None
-    fatal: bool = False
 
 
 class _Batch(NamedTuple):
@@ -333,7 +326,7 @@ class _Transfer:
         if lost is not None and not isinstance(lost, OperationProblem):
             raise lost  # its answers did not reach the client
         if fatal is not None:
-            error = _RowError(self._line + 1, problems.of_row(fatal), fatal=True)
+            error = RowView(line=self._line + 1, error=problems.of_row(fatal), fatal=True)
             await self._stream.write(_encoder.encode(error) + b"\n")
 
     async def _read(self, lines: list[bytes]) -> _Batch:
@@ -382,7 +375,7 @@ class _Transfer:
         self, batch: _Batch, answers: list[values.MemberWritten | OperationProblem]
     ) -> None:
         first_line, refused = batch.first_line, batch.refused
-        lines: list[views.RowView | _RowError | None] = [None] * len(batch.lines)
+        lines: list[RowView | None] = [None] * len(batch.lines)
         for place, row, answer in zip(batch.places, batch.rows, answers, strict=True):
             if isinstance(answer, OperationProblem):
                 refused[place] = row.id, answer
@@ -392,7 +385,7 @@ class _Transfer:
                 lines[place] = views.row_answer(answer)
         for place, (id_, problem) in refused.items():
             error = problems.of_row(problem)
-            lines[place] = _RowError(first_line + place, error, id_ or None)
+            lines[place] = RowView(line=first_line + place, error=error, id=id_ or None)
         await self._stream.write(_encoder.encode_lines(lines))
 
 

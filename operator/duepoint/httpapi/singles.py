@@ -26,7 +26,6 @@ from duepoint.net.requests import HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import slots
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import memberviews
 from duepoint.schedules.sets.setrecord import SetState
 
 USUAL_TIMES = 10
@@ -81,7 +80,7 @@ class Singles:
                 created_us=found.created_us,
             )
             times = timeline.upcoming(self._clock.now_us(), count)
-        return views.json(200, {"items": [memberviews.instant_text(each) for each in times]})
+        return views.json(200, {"items": [views.time(each) for each in times]})
 
     async def _found(self, call: calls.OperationCall) -> values.StoredMember:
         found = await self._stored(call)
@@ -142,7 +141,7 @@ class Singles:
             if wanted and "*" not in wanted and found.tag not in wanted:
                 raise _other_tag()
             settings = call.owned.record.settings
-            merged = merge(memberviews.own(found, settings), call.body.strip())
+            merged = merge(views.own(found, settings), call.body.strip())
             row = self._row(call, merged, call.id)
             write = write_of(row, values.IfMatch(found.tag))
             answer = await self._puts.ask((call.owned, call.safety()), write)

@@ -1,16 +1,28 @@
-"""What answers show, as JSON."""
+"""What answers show, as JSON; members in the form that can be written again.
+
+A field of a member is there where its value, or the set's default for it, is not the usual one: so
+what is read from a set and written to the same set says the same.
+"""
 
 from __future__ import annotations
+
+import datetime as dt
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from duepoint.delayqueue.members import values
+from duepoint.expressions import durations
+from duepoint.model import answers
 from duepoint.net.requests import Headers, HttpResponse
 from duepoint.schedules import definition as definitions
+from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import memberviews, setspec
+from duepoint.schedules.sets import setspec
 
-STATES = {
+_STATES = {
     definitions.State.ARMED: "Active",
     definitions.State.SUSPENDED: "Suspended",
     definitions.State.COMPLETED: "Completed",
@@ -18,25 +30,11 @@ STATES = {
 #: Outcomes as answers spell them.
 _WORDS = {outcome: outcome.value.capitalize() for outcome in values.Outcome}
 _JSON = ("Content-Type", "application/json")
+_EPOCH = dt.date(1970, 1, 1)
+_SECOND_US, _DAY_SECONDS = 1_000_000, 86_400
+_TWO_DIGITS = tuple(f"{number:02}" for number in range(60))
+_MOST_RULES = 4_096
 _encoder = msgspec.json.Encoder()
-
-
-class WrittenView(memberviews.MemberFields, rename="camel", kw_only=True):
-    """A member as it was written."""
-
-    outcome: str
-    etag: str
-    state: str
-    next_due_time: str | None
-
-
-class RowView(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """What became of a row that was carried out."""
-
-    id: str
-    outcome: str
-    etag: str = ""
-    due_time: str = ""
 
 
 def json(status: int, value: object, headers: Headers = ()) -> HttpResponse:
@@ -47,8 +45,56 @@ def json_text(status: int, text: bytes, headers: Headers = ()) -> HttpResponse:
     return HttpResponse(status, (_JSON, *headers), text)
 
 
-def member(stored: values.StoredMember, settings: setspec.SetSettings) -> memberviews.StoredView:
-    return memberviews.shown(stored, STATES[stored.state], settings)
+# -- members ---------------------------------------------------------------------------------------
+
+
+class MemberFields(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The fields of a member that may be written again."""
+
+    id: str
+    schedule: str | None = None
+    at: str | None = None
+    time_zone: str | None = None
+    dst: dict[str, str] | None = None
+    jitter: str | None = None
+    starting_deadline_seconds: int | None = None
+    catch_up_policy: str | None = None
+    catch_up_limit: int | None = None
+    concurrency_policy: str | None = None
+    suspend: bool = False
+    payload: msgspec.Raw | None = None
+
+
+class StoredView(MemberFields, rename="camel", kw_only=True):
+    """A member as it stands in the queue."""
+
+    etag: str
+    uid: str
+    state: str
+    created_time: str | None
+    next_due_time: str | None
+    claimed: bool
+
+
+class WrittenView(MemberFields, rename="camel", kw_only=True):
+    """A member as it was written."""
+
+    outcome: str
+    etag: str
+    state: str
+    next_due_time: str | None
+
+
+def member(stored: values.StoredMember, settings: setspec.SetSettings) -> StoredView:
+    return StoredView(
+        **_fields_of(stored, settings),
+        etag=stored.tag,
+        uid=stored.uid,
+        state=_STATES[stored.state],
+        created_time=time(stored.created_us),
+        next_due_time=time(stored.due_us),
+        claimed=stored.claimed,
+    )
 
 
 def written(
@@ -59,7 +105,7 @@ def written(
     if answer.has_ended:
         state = "Completed"
     return WrittenView(
-        **memberviews.fields_of(row.id, row.rule, row.at_us, row.payload, settings),
+        **_fields_of(row, settings),
         outcome=_WORDS[answer.outcome],
         etag=answer.tag,
         state=state,
@@ -67,16 +113,97 @@ def written(
     )
 
 
-def row_answer(answer: values.MemberWritten) -> RowView:
-    due_us = answer.due_us
-    return RowView(
-        answer.id,
-        _WORDS[answer.outcome],
-        answer.tag,
-        "" if due_us is None else memberviews.instant_text(due_us),
+def row_answer(answer: values.MemberWritten) -> answers.RowView:
+    due_time = time(answer.due_us) or ""
+    return answers.RowView(
+        id=answer.id, outcome=_WORDS[answer.outcome], etag=answer.tag, due_time=due_time
     )
 
 
+def own(stored: values.StoredMember, settings: setspec.SetSettings) -> bytes:
+    """What may be written again, as the body of a request: to this a merge patch applies."""
+    return _encoder.encode(MemberFields(**_fields_of(stored, settings)))
+
+
+def _fields_of(
+    one: values.StoredMember | memberjson.ReadMember, settings: setspec.SetSettings
+) -> dict[str, Any]:
+    """The ``MemberFields`` of a member, which is stored or being written."""
+    fields = {"id": one.id, **_known_fields(one.rule, settings.defaults)}
+    if one.at_us is not None:
+        fields["at"] = time(one.at_us)
+    if one.payload:
+        fields["payload"] = msgspec.Raw(one.payload)
+    return fields
+
+
+#: What members with the same rule object show alike, as long as their set has these defaults.
+_known: dict[int, tuple[rules.Rule, setspec.MemberDefaults, dict[str, Any]]] = {}
+
+
+def _known_fields(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
+    """As ``_of_rule``; readers of rows and of records hand out one object for equal rules."""
+    known = _known.get(id(rule))
+    if known is not None and known[0] is rule and known[1] is defaults:
+        return known[2]
+    fields = _of_rule(rule, defaults)
+    if len(_known) >= _MOST_RULES:
+        _known.clear()
+    _known[id(rule)] = rule, defaults, fields
+    return fields
+
+
+def _of_rule(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
+    """A field is there where it, or the set's default for it, is not the usual one."""
+    timing, policy = rule.timing, rule.policy
+    usual, usual_policy = setspec.MemberDefaults(), rules.Policy()
+
+    def odd(value: object, default: object, common: object) -> bool:
+        return value != common or default != common
+
+    fields: dict[str, Any] = {}
+    if timing.schedules != rules.ONCE:
+        fields["schedule"] = timing.schedules[0]
+    if odd(timing.time_zone, defaults.time_zone, usual.time_zone):
+        fields["time_zone"] = timing.time_zone
+    pairs = (
+        ("gap", timing.gap, defaults.gap, usual.gap),
+        ("overlap", timing.overlap, defaults.overlap, usual.overlap),
+    )
+    if dst := {
+        name: value for name, value, default, common in pairs if odd(value, default, common)
+    }:
+        fields["dst"] = dst
+    if odd(timing.jitter_ms, defaults.jitter_ms, 0):
+        fields["jitter"] = durations.format_duration(timing.jitter_ms * 1_000)
+    if policy.deadline_seconds is not None:
+        fields["starting_deadline_seconds"] = policy.deadline_seconds
+    names: tuple[tuple[str, Callable[[rules.Policy], object]], ...] = (
+        ("catch_up_policy", lambda one: one.catch_up),
+        ("catch_up_limit", lambda one: one.catch_up_limit),
+        ("concurrency_policy", lambda one: one.concurrency),
+    )
+    for name, of in names:
+        if odd(of(policy), of(defaults.policy), of(usual_policy)):
+            fields[name] = of(policy)
+    if timing.suspend:
+        fields["suspend"] = True
+    return fields
+
+
 def time(instant_us: int | None) -> str | None:
-    """RFC 3339, or None."""
-    return None if instant_us is None else memberviews.instant_text(instant_us)
+    """RFC 3339 in UTC, with as many digits as it needs; None for None."""
+    if instant_us is None:
+        return None
+    seconds, fraction = divmod(instant_us, _SECOND_US)
+    day, second = divmod(seconds, _DAY_SECONDS)
+    minute = second // 60
+    hours, minutes = _TWO_DIGITS[minute // 60], _TWO_DIGITS[minute % 60]
+    digits = f".{fraction:06}".rstrip("0") if fraction else ""
+    return f"{_date_text(day)}T{hours}:{minutes}:{_TWO_DIGITS[second % 60]}{digits}Z"
+
+
+@functools.lru_cache(maxsize=1_024)
+def _date_text(day: int) -> str:
+    """The date so many days after 1970-01-01."""
+    return (_EPOCH + dt.timedelta(days=day)).isoformat()

@@ -109,7 +109,7 @@ class LetterView(Fields, kw_only=True):
     attempts: Count | None = None
 
 
-class RowView(Fields, kw_only=True):
+class RowView(Fields, kw_only=True, omit_defaults=True, gc=False):
     """What became of one row; a line for each, in the order of the rows."""
 
     id: Annotated[str | None, "Of the row, where it has one that can be."] = None
