@@ -371,7 +371,7 @@ async def operating(
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)
         if watchdog is not None:
-            watchdog.close()
+            watchdog.rest()
         await queue.close()
 
 

@@ -12,7 +12,7 @@ this process's own monotonic clock, never by comparing a time that another machi
   trust ended at least 5 s before.
 - *Stopping.* Those 5 s are what work has to stop in: flag down, cancel, wait ``stop`` (4 s) at
   most, and if it still runs, leave the process. Nothing of a lost term outlives it. A watchdog
-  thread does the same when the loop itself is stuck.
+  does the same when the loop itself is stuck.
 - *Compare and swap.* Each write carries the version it was made from. A refused one is no verdict:
   our own earlier write may have been accepted with its answer lost. So we read again, and only a
   foreign holder means that the Lease is lost.
@@ -320,7 +320,8 @@ class Elector:
         holding.lease = answer.value
         holding.term.trust_until(began + self._timing.renew_deadline)
         if self._watchdog is not None:
-            self._watchdog.guard(began + self._timing.renew_deadline + self._timing.stop)
+            ends_at = began + self._timing.renew_deadline + self._timing.stop
+            self._watchdog.guard(ends_at - self._clock.monotonic())
         return True
 
     async def _stop(self, work: asyncio.Task[None]) -> None:

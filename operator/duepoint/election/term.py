@@ -4,22 +4,20 @@ A ``Term`` is what the work asks before it writes. It answers by the clock, not 
 has noticed, and in any thread. The elector moves its end on and takes its flag down.
 
 A leader whose loop is blocked cannot take its flag down, while threads of the same process go on
-working in its name. So a thread of its own (``Watchdog``) keeps the deadline: the loop moves it on
-at each renewal and lifts it when the term is over. ``exit_process`` is the one way out for both.
+working in its name. So a ``Watchdog`` keeps the deadline: the loop moves it on at each renewal and
+lifts it when the term is over.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NewType
 
 import structlog
-
-from duepoint import clock as clocks
 
 Epoch = NewType("Epoch", int)
 """Number of a term; above that of every earlier one."""
@@ -95,9 +93,6 @@ class Term:
 
 _log = structlog.get_logger(__name__)
 
-_monotonic = clocks.SystemClock().monotonic
-#: The thread looks at the clock this often: its waits do not count what a machine was suspended.
-_LOOK_SECONDS = 1.0
 #: EX_SOFTWARE of sysexits.h: the supervisor starts us again.
 EXIT_CODE = 70
 
@@ -111,56 +106,17 @@ def exit_process(why: str) -> None:
 
 
 class Watchdog:
-    """One thread that holds a deadline of the monotonic clock, or none.
+    """Ends the process where a deadline passes, and shows where its threads stand; one a process.
 
-    Args:
-        leave: called once, from the thread, when a deadline passes.
-        monotonic: the clock that the deadlines are on.
+    The exit code is 1, as of a bug.
     """
 
-    def __init__(
-        self,
-        leave: Callable[[str], None] = exit_process,
-        monotonic: Callable[[], float] = _monotonic,
-    ) -> None:
-        self._leave = leave
-        self._monotonic = monotonic
-        self._changed = threading.Condition()
-        self._deadline: float | None = None
-        self._closed = False
-        self._thread: threading.Thread | None = None
-
-    def guard(self, deadline: float) -> None:
+    @staticmethod
+    def guard(seconds: float) -> None:
         """From now on this is the deadline."""
-        with self._changed:
-            self._deadline = deadline
-            self._changed.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
-            self._thread.start()
+        faulthandler.dump_traceback_later(max(seconds, 0.001), exit=True)
 
-    def rest(self) -> None:
+    @staticmethod
+    def rest() -> None:
         """No deadline any more."""
-        with self._changed:
-            self._deadline = None
-            self._changed.notify()
-
-    def close(self) -> None:
-        """End the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _watch(self) -> None:
-        with self._changed:
-            while not self._closed:
-                left = None if self._deadline is None else self._deadline - self._monotonic()
-                if left is not None and left <= 0:
-                    break
-                self._changed.wait(None if left is None else min(left, _LOOK_SECONDS))
-            if self._closed:
-                return
-        self._leave("the event loop was blocked past the end of the leader's term")
+        faulthandler.cancel_dump_traceback_later()

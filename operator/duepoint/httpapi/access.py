@@ -12,7 +12,7 @@ import asyncio
 import collections
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -20,8 +20,7 @@ import msgspec
 from duepoint import shares, telemetry
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, reviews
-from duepoint.net import admission
+from duepoint.kube import port
 
 _MOST_KNOWN = 20_000
 #: Questions to the API server at a time, about tokens and about rights: a flood of made-up tokens
@@ -40,12 +39,96 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 CHALLENGE = (("WWW-Authenticate", 'Bearer realm="duepoint"'),)
 
 
+# -- what the API server says: TokenReview and SubjectAccessReview ---------------------------------
+
+_TOKENS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+_RIGHTS_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+#: A client waits for this.
+_REVIEW_SECONDS = 5.0
+
+
+class User(msgspec.Struct, frozen=True):
+    """Whose token it is, as the API server names them."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: Mapping[str, tuple[str, ...]] | None = None
+
+
+class _TokenStatus(msgspec.Struct):
+    authenticated: bool = False
+    user: User = User()
+    audiences: tuple[str, ...] | None = None
+
+
+class _TokenReview(msgspec.Struct):
+    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
+
+
+class _AccessStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct):
+    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
+
+
+class Attributes(msgspec.Struct, frozen=True, rename="camel"):
+    """What a user wants to do, as ``ResourceAttributes``."""
+
+    namespace: str
+    verb: str
+    group: str
+    resource: str
+    subresource: str
+    name: str
+
+
+async def _user_of(api: port.Api, token: str, audiences: tuple[str, ...]) -> User | None:
+    """Whose token it is; None where it is no valid one. Raises ``kube.errors.ApiError``.
+
+    ``audiences``: the token has to be for one of them; empty = for the API server itself.
+    """
+    spec: dict[str, object] = {"token": token}
+    if audiences:
+        spec["audiences"] = audiences
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+    try:
+        answer = await api.request("POST", _TOKENS_PATH, body, timeout_seconds=_REVIEW_SECONDS)
+    except kube_errors.Invalid:
+        return None
+    status = msgspec.json.decode(answer, type=_TokenReview).status
+    if not status.authenticated or not status.user.username:
+        return None
+    if audiences and not set(audiences) & set(status.audiences or ()):
+        return None  # an authenticator that does not know audiences
+    return status.user
+
+
+async def _may(api: port.Api, user: User, wanted: Attributes) -> bool:
+    """Whether the user may do this. Raises ``kube.errors.ApiError``."""
+    spec = {
+        "user": user.username,
+        "uid": user.uid,
+        "groups": user.groups or (),
+        "extra": user.extra or {},
+        "resourceAttributes": wanted,
+    }
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer = await api.request("POST", _RIGHTS_PATH, body, timeout_seconds=_REVIEW_SECONDS)
+    return msgspec.json.decode(answer, type=_AccessReview).status.allowed
+
+
+# -- what is known ---------------------------------------------------------------------------------
+
+
 class Caller:
     """A user whose token is valid."""
 
     __slots__ = ("asker", "identity", "key", "user")
 
-    def __init__(self, user: reviews.User) -> None:
+    def __init__(self, user: User) -> None:
         self.user = user
         #: Stands for the user, whichever of their tokens they show: ``extra`` names the token.
         whose = msgspec.json.encode((user.username, user.uid))
@@ -111,7 +194,7 @@ class Access:
         if (known := self._callers.known(digest)) is not None:
             found = known[1]
         else:
-            found, owner = None, admission.owner_of(peer)
+            found, owner = None, shares.owner_of(peer)
             if _TOKEN.fullmatch(token):
                 if not self._callers.stands(digest):
                     self._refusals.check(owner)
@@ -124,7 +207,7 @@ class Access:
     async def _review(self, token: str, peer: str) -> Caller | None:
         await self._token_places.wait(peer)
         try:
-            user = await reviews.user_of(self._api, token, self._audiences)
+            user = await _user_of(self._api, token, self._audiences)
         except kube_errors.ApiError as error:
             telemetry.logger.warning("tokens cannot be checked", error=str(error)[:300])
             raise _unavailable() from error
@@ -160,7 +243,7 @@ class Access:
             self._granted.clear()
         self._granted[all_of_them] = until
 
-    async def may(self, caller: Caller, wanted: reviews.Attributes) -> bool:
+    async def may(self, caller: Caller, wanted: Attributes) -> bool:
         """Whether the caller may do this; raises Problem AuthenticationUnavailable."""
         key = _key(caller, wanted)
         if (known := self._rights.known(key)) is not None:
@@ -169,7 +252,7 @@ class Access:
         async def ask() -> bool:
             await self._places.wait(caller.asker)
             try:
-                return await reviews.may(self._api, caller.user, wanted)
+                return await _may(self._api, caller.user, wanted)
             except kube_errors.ApiError as error:
                 telemetry.logger.warning("rights cannot be checked", error=str(error)[:300])
                 raise _unavailable() from error
@@ -179,12 +262,12 @@ class Access:
         return await self._rights.find(key, ask, caller.asker)
 
 
-def _key(caller: Caller, wanted: reviews.Attributes) -> tuple[object, ...]:
+def _key(caller: Caller, wanted: Attributes) -> tuple[object, ...]:
     return caller.key, *msgspec.structs.astuple(wanted)
 
 
-def _on_members(namespace: str, name: str, verb: str) -> reviews.Attributes:
-    return reviews.Attributes(
+def _on_members(namespace: str, name: str, verb: str) -> Attributes:
+    return Attributes(
         namespace=namespace,
         verb=verb,
         group="duepoint.dev",

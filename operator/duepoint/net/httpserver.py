@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 
 import httptools
 
-from duepoint.net import admission
+from duepoint import shares
 from duepoint.net.requests import (
     Body,
     BodyCut,
@@ -93,10 +93,10 @@ class HttpServer:
         self.refusal = refusal
         self.limits = limits
         self.connections: set[_Connection] = set()
-        self.places: admission.ConnectionPlaces[_Connection] = admission.ConnectionPlaces(
+        self.places: shares.ConnectionPlaces[_Connection] = shares.ConnectionPlaces(
             limits.connections
         )
-        self.handshakes: admission.ConnectionPlaces[_Connection] = admission.ConnectionPlaces(
+        self.handshakes: shares.ConnectionPlaces[_Connection] = shares.ConnectionPlaces(
             limits.handshakes
         )
         self.is_draining = False
@@ -134,7 +134,7 @@ class HttpServer:
                 await asyncio.sleep(_SWEEP_SECONDS)
                 continue
             peer = str(address[0]) if address else ""
-            connection, owner = _Connection(self, loop, peer), admission.owner_of(peer)
+            connection, owner = _Connection(self, loop, peer), shares.owner_of(peer)
             if self.places.enter(owner, connection) and (
                 tls is None or self.handshakes.enter(owner, connection)
             ):

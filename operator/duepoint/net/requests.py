@@ -47,7 +47,7 @@ class ServerLimits:
         idle_seconds: between two requests; the connection is closed.
         body_seconds: within which ``body_bytes_each`` bytes of a body come, or its end: 408.
         answer_seconds: how long a client may leave an answer unread.
-        connections: at a time, of which each address has its share (``net.admission``); further
+        connections: at a time, of which each address has its share (``shares``); further
             ones get 503.
         handshakes: of TLS at a time, each some 400 KiB; further connections are closed.
     """

@@ -1,69 +1,62 @@
-"""The thread that ends a process whose loop is stuck."""
+"""What ends a process whose loop is stuck."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
+import subprocess
+import sys
 
 from duepoint.clock import SystemClock
 from duepoint.election import elector
 from duepoint.election import term as terms
 from tests.unit.election.leaseserver import Connection, LeaseServer
 
+TIMING = terms.LeaseTiming(
+    lease=60.0, renew_deadline=30.0, stop=1.0, retry=0.01, look=0.05, call=5.0, release=0.1
+)
 
-class Exit:
+
+class Recorder(terms.Watchdog):
     """Takes the place of the end of the process."""
 
     def __init__(self) -> None:
-        self.reasons: list[str] = []
-        self.happened = threading.Event()
+        self.told: list[float] = []
+        self.is_renewed = asyncio.Event()
 
-    def __call__(self, why: str) -> None:
-        self.reasons.append(why)
-        self.happened.set()
+    def guard(self, seconds: float) -> None:
+        self.told.append(seconds)
+        if len(self.told) == 4:
+            self.is_renewed.set()
 
-
-def test_a_deadline_moved_on_or_lifted_ends_nothing():
-    now = 0.0
-    leave = Exit()
-    dog = terms.Watchdog(leave, monotonic=lambda: now)
-    dog.guard(10.0)
-    dog.guard(20.0)
-    now = 15.0
-    dog.guard(25.0)
-    dog.rest()
-    now = 100.0
-    dog.close()
-    assert not leave.reasons
+    def rest(self) -> None:
+        self.told.append(0.0)
 
 
-def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends():
-    timing = terms.LeaseTiming(
-        lease=60.0, renew_deadline=0.3, stop=0.1, retry=0.05, look=0.05, call=5.0, release=0.1
+async def test_each_renewal_moves_the_deadline_on_and_the_end_of_the_term_lifts_it():
+    dog = Recorder()
+
+    async def work(_term: terms.Term) -> None:
+        await asyncio.Event().wait()
+
+    one = elector.Elector(
+        Connection(LeaseServer()), SystemClock(), "a", timing=TIMING, watchdog=dog
     )
-    leave = Exit()
-    blocked: list[float] = []
-    unblocked = asyncio.Event()
+    running = asyncio.create_task(one.run(work))
+    await dog.is_renewed.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    *renewed, last = dog.told[: dog.told.index(0.0) + 1]
+    assert all(0 < seconds <= TIMING.renew_deadline + TIMING.stop for seconds in renewed)
+    assert last == 0.0
 
-    async def work(term: terms.Term) -> None:
-        began = time.monotonic()
-        leave.happened.wait(90)  # blocks the loop on purpose: this is the fault
-        blocked.append(time.monotonic() - began)
-        unblocked.set()
-        assert not term.is_held()
 
-    async def main() -> None:
-        dog = terms.Watchdog(leave)
-        one = elector.Elector(
-            Connection(LeaseServer()), SystemClock(), "a", timing=timing, watchdog=dog
-        )
-        running = asyncio.create_task(one.run(work))
-        await unblocked.wait()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        dog.close()
-
-    asyncio.run(main())
-    assert leave.reasons
-    assert 0.3 < blocked[0] < timing.lease
+def test_a_process_whose_loop_is_stuck_ends_and_says_where():
+    text = (
+        "import time; from duepoint.election import term\n"
+        "dog = term.Watchdog(); dog.guard(60); dog.rest(); dog.guard(0.2); time.sleep(90)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert "most recent call first" in ended.stderr

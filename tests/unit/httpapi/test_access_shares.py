@@ -8,11 +8,10 @@ import pytest
 
 from duepoint.httpapi import access
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.kube import reviews
 
 
 def caller(name: str) -> access.Caller:
-    return access.Caller(reviews.User(username=name, uid=f"uid of {name}"))
+    return access.Caller(access.User(username=name, uid=f"uid of {name}"))
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ async def slow(monkeypatch):
             await asyncio.Event().wait()
         return True
 
-    monkeypatch.setattr(reviews, "may", may)
+    monkeypatch.setattr(access, "_may", may)
     return asked
 
 
@@ -71,9 +70,9 @@ async def test_an_address_that_sends_made_up_tokens_keeps_no_other_waiting(monke
     async def user_of(_api, token, _audiences):
         if token.startswith("made-up"):
             await asyncio.Event().wait()
-        return reviews.User(username=token, uid="1")
+        return access.User(username=token, uid="1")
 
-    monkeypatch.setattr(reviews, "user_of", user_of)
+    monkeypatch.setattr(access, "_user_of", user_of)
     rights = access.Access(None)
     tasks = [
         asyncio.create_task(rights.caller(f"Bearer made-up-{number}", "10.0.0.1"))
@@ -90,7 +89,7 @@ async def test_an_address_that_sends_made_up_tokens_keeps_no_other_waiting(monke
 
 async def test_nothing_is_asked_or_remembered_of_what_can_be_no_token(monkeypatch):
     """It costs a client nothing to send one, and must not push out what is known of others."""
-    monkeypatch.setattr(reviews, "user_of", None)
+    monkeypatch.setattr(access, "_user_of", None)
     rights = access.Access(None)
     for number in range(100):
         with pytest.raises(OperationProblem) as refused:

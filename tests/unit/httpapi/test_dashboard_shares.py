@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from duepoint import clock as clocks
 from duepoint.httpapi import access, calls, operations
 from duepoint.httpapi.dashboard import dashboard
-from duepoint.kube import port, reviews, transport
+from duepoint.kube import port, transport
 
 
 class Sessions:
@@ -36,7 +36,7 @@ async def test_one_user_does_not_take_all_connections_to_the_api_server():
         request = SimpleNamespace(headers=headers)
         call = calls.OperationCall(request, "1", "", "", "", {})
         (operation,) = (one for one in operations.PAGES if one.name == "listSchedules")
-        return await pages.answer(operation, call, access.Caller(reviews.User(username=token)))
+        return await pages.answer(operation, call, access.Caller(access.User(username=token)))
 
     held = [asyncio.create_task(ask("slow")) for _ in range(200)]
     await asyncio.sleep(0.1)

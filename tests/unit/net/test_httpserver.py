@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from duepoint.net import admission, httpserver
+from duepoint import shares
+from duepoint.net import httpserver
 from duepoint.net.requests import BodyCut, HttpRequest, HttpResponse, ServerLimits
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -147,12 +148,12 @@ async def test_idle_connections_of_few_addresses_keep_no_other_address_out(serve
 
 
 def test_the_addresses_of_an_ipv6_network_have_one_share():
-    one = admission.owner_of("2001:db8:1:2::1")
-    assert admission.owner_of("2001:db8:1:2:ffff::9") == one
-    assert admission.owner_of("2001:db8:1:3::1") != one
-    assert admission.owner_of("::ffff:192.0.2.1") == admission.owner_of("192.0.2.1")
-    assert admission.owner_of("192.0.2.2") != admission.owner_of("192.0.2.1")
-    assert admission.owner_of("fe80::1%eth0") == admission.owner_of("fe80::2")
+    one = shares.owner_of("2001:db8:1:2::1")
+    assert shares.owner_of("2001:db8:1:2:ffff::9") == one
+    assert shares.owner_of("2001:db8:1:3::1") != one
+    assert shares.owner_of("::ffff:192.0.2.1") == shares.owner_of("192.0.2.1")
+    assert shares.owner_of("192.0.2.2") != shares.owner_of("192.0.2.1")
+    assert shares.owner_of("fe80::1%eth0") == shares.owner_of("fe80::2")
 
 
 async def test_a_change_of_the_protocol_is_refused_and_its_request_not_carried_out(serve):

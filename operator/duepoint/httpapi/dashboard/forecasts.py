@@ -14,8 +14,8 @@ from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.expressions import timezones
 from duepoint.httpapi import access, views
-from duepoint.httpapi.dashboard import asking, objects
-from duepoint.httpapi.dashboard.asking import UserCall
+from duepoint.httpapi.dashboard import objects
+from duepoint.httpapi.dashboard.objects import UserCall
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import schedules
 from duepoint.net.requests import HttpResponse
@@ -71,7 +71,7 @@ class Forecasts:
     ) -> dict[str, Any]:
         counting = _Counting(self._clock.now_us(), days * _DAY_MINUTES)
         path = schedules.collection(namespace)
-        with asking.refusals():
+        with objects.refusals():
             async for page in asked.api.list_pages(path, schedules.Schedule):
                 await asyncio.to_thread(counting.add, page.items)
         return await asyncio.to_thread(counting.shown, zone)

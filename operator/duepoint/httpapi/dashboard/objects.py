@@ -1,23 +1,25 @@
 """Operations on objects: who asks, lists of Schedules and sets, one Schedule; run, hold, resume it.
 
 A change is one request to the API server with the caller's own token, under a manager of its own,
-so that the object's managed fields and the audit log say who did it and by what.
+so that the object's managed fields and the audit log say who did it and by what. What the API
+server refuses becomes a problem with its own words: they say best which right is missing.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import delayqueue
-from duepoint.httpapi import access, calls, views
-from duepoint.httpapi.dashboard import asking, rows
-from duepoint.httpapi.dashboard.asking import UserCall
+from duepoint.httpapi import access, calls, operations, views
+from duepoint.httpapi.dashboard import rows
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.kube import api as kubeapi
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, times
 from duepoint.net.requests import HttpResponse
@@ -44,6 +46,95 @@ def answer(status: int, value: object) -> HttpResponse:
     return views.json(status, value, FRESH)
 
 
+_MOST_WORDS: Final = 400
+
+
+@dataclass(slots=True, eq=False)
+class UserCall:
+    """A request, who makes it, and a session of theirs to the API server."""
+
+    call: calls.OperationCall
+    caller: access.Caller
+    api: kubeapi.ApiSession
+
+    @property
+    def namespace(self) -> str | None:
+        """The one that the parameter ``namespace`` names; None = all."""
+        text = self.call.text("namespace")
+        if text and not operations.is_namespace(text):
+            message = "no namespace can have this name"
+            raise OperationProblem("InvalidParameter", message, field="namespace")
+        return text or None
+
+
+def attributes(
+    verb: str, resource: str, namespace: str | None, name: str = ""
+) -> access.Attributes:
+    """What a user wants to do with objects of ours; without a namespace with those of all."""
+    return access.Attributes(
+        namespace=namespace or "",
+        verb=verb,
+        group=schedules.GROUP,
+        resource=resource,
+        subresource="",
+        name=name,
+    )
+
+
+async def may_list(rights: access.Access, asked: UserCall, namespace: str | None) -> bool:
+    """Whether the caller may list the Schedules of this namespace; None = of all."""
+    wanted = attributes("list", schedules.PLURAL, namespace)
+    return await rights.may(asked.caller, wanted)
+
+
+async def check_list(rights: access.Access, asked: UserCall, namespace: str | None) -> None:
+    """Raise Problem Forbidden where the caller may not list these Schedules."""
+    if not await may_list(rights, asked, namespace):
+        where = "of all namespaces" if namespace is None else "of this namespace"
+        message = f"you may not list schedules (group duepoint.dev) {where}"
+        raise OperationProblem("Forbidden", message)
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What the API server refuses is a problem of the caller's request."""
+    try:
+        yield
+    except kube_errors.ApiError as error:
+        raise _problem_of(error) from error
+
+
+#: Refusals whose own words say what is wrong, by kind.
+_IN_ITS_WORDS: Final = (
+    (kube_errors.Forbidden, "Forbidden"),
+    (kube_errors.NotFound, "NotFound"),
+    (kube_errors.Conflict, "Conflict"),
+    (kube_errors.Invalid, "InvalidSchedule"),
+)
+
+
+def _problem_of(error: kube_errors.ApiError) -> OperationProblem:
+    """The problem that an answer of the API server is."""
+    for kind, code in _IN_ITS_WORDS:
+        if isinstance(error, kind):
+            return OperationProblem(code, (error.server_message or str(error))[:_MOST_WORDS])
+    if isinstance(error, kube_errors.Gone):
+        message = "the list took too long; begin again without a cursor"
+        return OperationProblem("InvalidParameter", message, field="cursor")
+    if isinstance(error, kube_errors.Unauthorized):
+        message = (
+            "the Kubernetes API server does not take this token; the dashboard needs one whose "
+            "audience is the API server, such as kubectl create token gives"
+        )
+        return OperationProblem("Unauthenticated", message, headers=access.CHALLENGE)
+    if isinstance(error, kube_errors.Throttled):
+        wait = error.retry_after_seconds or 1
+        message = "the Kubernetes API server asks to wait"
+        return OperationProblem("TooManyRequests", message, retry_after_seconds=wait)
+    message = "the Kubernetes API server does not answer; repeat it"
+    return OperationProblem("Unavailable", message, retry_after_seconds=1)
+
+
 class Objects:
     """Carries out operations that read objects."""
 
@@ -57,7 +148,7 @@ class Objects:
     async def whoami(self, asked: UserCall) -> HttpResponse:
         """The caller's name, and the namespaces that they may list; null = they may not."""
         namespaces = None
-        with asking.refusals(), contextlib.suppress(kube_errors.Forbidden):
+        with refusals(), contextlib.suppress(kube_errors.Forbidden):
             page = await asked.api.page("/api/v1/namespaces", _Named, limit=_MOST_NAMESPACES)
             namespaces = [each.metadata.name for each in page.items]
         return answer(
@@ -65,7 +156,7 @@ class Objects:
             {
                 "user": asked.caller.user.username,
                 "namespaces": namespaces,
-                "mayListAll": await asking.may_list(self._rights, asked, None),
+                "mayListAll": await may_list(self._rights, asked, None),
             },
         )
 
@@ -94,7 +185,7 @@ class Objects:
         if len(cursor) > _LONGEST_CURSOR:
             message = "is not from this list; begin again without one"
             raise OperationProblem("InvalidParameter", message, field="cursor")
-        with asking.refusals():
+        with refusals():
             page = await asked.api.page(path, item_type, limit=limit, continue_token=cursor)
         items = [shown(item) for item in page.items]
         return answer(200, {"items": items, "next": page.metadata.continue_token})
@@ -102,7 +193,7 @@ class Objects:
     async def get_schedule(self, asked: UserCall) -> HttpResponse:
         """A Schedule, with what the caller may do with it."""
         namespace, name = asked.call.namespace, asked.call.id
-        with asking.refusals():
+        with refusals():
             body = await asked.api.request("GET", schedules.path(namespace, name))
         item = _decoder.decode(body)
         return answer(
@@ -117,7 +208,7 @@ class Objects:
         """What buttons there are; the API server decides again when one of them is used."""
 
         async def may(verb: str, resource: str, of: str = "") -> bool:
-            return await self._rights.may(caller, asking.attributes(verb, resource, namespace, of))
+            return await self._rights.may(caller, attributes(verb, resource, namespace, of))
 
         may_run = await may("run", schedules.PLURAL, name)
         return {
@@ -165,7 +256,7 @@ async def trigger(asked: UserCall) -> HttpResponse:
         what["payload"] = wanted.payload
     spec = {"trigger": what, "ttlSecondsAfterFinished": _TTL_SECONDS}
     run = schedules.new_run(asked.call.namespace, asked.call.id, spec)
-    with asking.refusals():
+    with refusals():
         made = await schedules.create_run(asked.api, run, manager=MANAGER)
     return answer(201, {"run": made.metadata.name, "uid": made.metadata.uid})
 
@@ -193,7 +284,7 @@ async def _check_not_suspended(asked: UserCall) -> None:
 
     Their reason and end would be lost, and it would run by itself at the new end.
     """
-    with asking.refusals():
+    with refusals():
         path = schedules.path(asked.call.namespace, asked.call.id)
         found = _held_decoder.decode(await asked.api.request("GET", path)).spec
     if schedules.is_suspended(found.suspend, found.suspend_until, clocks.SystemClock().now_us()):
@@ -208,7 +299,7 @@ async def resume(asked: UserCall) -> HttpResponse:
 
 
 async def _write(asked: UserCall, fields: dict[str, Any]) -> HttpResponse:
-    with asking.refusals():
+    with refusals():
         await asked.api.request(
             "PATCH",
             schedules.path(asked.call.namespace, asked.call.id),

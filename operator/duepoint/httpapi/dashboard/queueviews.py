@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from duepoint.delayqueue import deadletters, delayqueue
 from duepoint.httpapi import access, listing, views
-from duepoint.httpapi.dashboard import asking, objects
-from duepoint.httpapi.dashboard.asking import UserCall
+from duepoint.httpapi.dashboard import objects
+from duepoint.httpapi.dashboard.objects import UserCall
 from duepoint.kube import schedules
 from duepoint.net.requests import HttpResponse
 
@@ -38,7 +38,7 @@ class QueueViews:
 
     async def queue(self, asked: UserCall) -> HttpResponse:
         namespace = asked.namespace
-        await asking.check_list(self._rights, asked, namespace)
+        await objects.check_list(self._rights, asked, namespace)
         await self._queue.layouts.read()
         if namespace is not None:
             return objects.answer(200, await self._of_namespace(namespace))
@@ -99,7 +99,7 @@ class ScheduleLetters:
 
     async def list(self, asked: UserCall) -> HttpResponse:
         call = asked.call
-        await asking.check_list(self._rights, asked, call.namespace)
+        await objects.check_list(self._rights, asked, call.namespace)
         await self._queue.layouts.read()
         page = await self._queue.dead_letters.page(
             call.namespace, limit=call.limit, cursor=call.text("cursor")
@@ -109,7 +109,7 @@ class ScheduleLetters:
 
     async def list_all(self, asked: UserCall) -> HttpResponse:
         """The newest letters of all namespaces."""
-        await asking.check_list(self._rights, asked, None)
+        await objects.check_list(self._rights, asked, None)
         limit = asked.call.limit
         await self._queue.layouts.read()
         items: list[dict[str, object]] = []
@@ -125,7 +125,7 @@ class ScheduleLetters:
     async def replay(self, asked: UserCall) -> HttpResponse:
         """Run slots again; what became of each letter by its id."""
         ids = listing.replayed_ids(asked.call)
-        if not await asking.may_list(self._rights, asked, asked.call.namespace):
+        if not await objects.may_list(self._rights, asked, asked.call.namespace):
             results = dict.fromkeys(ids, "gone")
         else:
             await self._queue.layouts.read()
@@ -142,7 +142,7 @@ class ScheduleLetters:
         if letter is None:
             return "gone"
         name = letter.entry.get("name", "")
-        wanted = asking.attributes("run", schedules.PLURAL, asked.call.namespace, name)
+        wanted = objects.attributes("run", schedules.PLURAL, asked.call.namespace, name)
         if not await self._rights.may(asked.caller, wanted):
             return "forbidden"
         answer = await self._queue.dead_letters.replay(letter)
