@@ -3,7 +3,7 @@
 A crash matters where one effect has happened and the next has not: a Job exists and its slot is
 not settled, a definition is stored and no status says so. Each such place is a ``FaultPoint``, and
 code that passes it awaits ``reach``. Without a hook, which is always in production, that returns at
-once; ``docs/design/20261126-fault-points.md`` says what it costs.
+once.
 
 No setting, variable or argument of Duepoint installs a hook: only Python code in the process can,
 and none of the product does. Tests bring theirs (``tests.support.faultplan``), for a process of

@@ -1,4 +1,4 @@
-"""What is wrong with a history, by the rules V1-V12 of ``docs/design/20261126-nemesis.md``.
+"""What is wrong with a history, by the rules V1-V12 of its design note (how faults are looked for).
 
 Pure, and written from ``docs/reference/semantics.md``: an effect is joined to its slot by object
 and time, and each rule looks at what it finds there. ``judge`` returns violations, none where all
