@@ -345,7 +345,25 @@ async def test_a_dead_letter_carries_what_is_needed_to_replay_it(harness):
     assert (await harness.total()).points == 0
 
 
-async def test_outcomes_are_read_once_by_the_group(harness):
+async def test_a_record_is_stored_in_the_step_that_removes_what_it_counts(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    for number, outcomes in enumerate((b"one", b"two", b"three"), start=1):
+        await harness.queue.settlements.settle(claim, Settlement(outcomes=outcomes, number=number))
+    ledger = harness.queue.ledger()
+    _, second, third = await ledger.read_outcomes()
+    await ledger.store(claim.shard, {"a": b"1", "b": b"2"}, through=second.id, epoch=EPOCH)
+    assert await ledger.records() == {"a": [(claim.shard, b"1")], "b": [(claim.shard, b"2")]}
+    assert await ledger.read_outcomes() == [third]
+    await ledger.store(claim.shard, {}, shown=["a"], epoch=EPOCH)
+    assert list(await ledger.records()) == ["b"]
+    with pytest.raises(queue_errors.Fenced):
+        await ledger.store(claim.shard, {"b": b"3"}, through=third.id, epoch=EPOCH - 1)
+    assert await ledger.records() == {"b": [(claim.shard, b"2")]}
+    assert await ledger.read_outcomes() == [third]
+
+
+async def test_outcomes_that_were_counted_are_read_no_more(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
     await harness.queue.settlements.settle(
@@ -623,7 +641,7 @@ async def test_outcomes_that_nobody_reads_take_a_bounded_number_of_bytes(harness
         await harness.queue.settlements.settle(claim, Settlement(outcomes=outcomes, number=number))
     ledger = harness.queue.ledger()
     dropped = await ledger.dropped()
-    entries = await ledger.read_outcomes({}, count=1000)
+    entries = await ledger.read_outcomes(count=1000)
     kept = [entry.outcomes for entry in entries]
     assert kept == written[-len(kept) :]  # the newest
     assert 8_000 < sum(map(len, kept)) <= 16_000

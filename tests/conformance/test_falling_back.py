@@ -92,13 +92,13 @@ async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     await harness.arm()
     assert await harness.claim_all() == []
     ledger = harness.queue.ledger()
-    (note,) = await ledger.read_outcomes({}, shards=[SHARD])
+    (note,) = await ledger.read_outcomes(shards=[SHARD])
     # Less for how long the connection has known the server, which is for some seconds.
     assert began - 5 * SECOND_US <= note.back_us <= harness.now_us() + SECOND_US
     (doubt,) = await doubts(harness)
     assert (doubt.shard, doubt.back_us) == (SHARD, note.back_us)
-    assert await ledger.read_outcomes({SHARD: note.id}, shards=[SHARD]) == []  # it is found once
-    await ledger.ack([note])
+    await ledger.store(SHARD, {}, through=note.id, epoch=EPOCH)
+    assert await ledger.read_outcomes(shards=[SHARD]) == []  # it is found once
 
 
 async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_one(harness):

@@ -102,7 +102,7 @@ class Workplace:
 
     async def events(self) -> list[run.RunEvent]:
         """Run events told so far, in order."""
-        entries = await self.queue.ledger().read_outcomes({}, count=10_000)
+        entries = await self.queue.ledger().read_outcomes(count=10_000)
         return [event for entry in entries for event in run.unpack(entry.outcomes)]
 
     async def definition(self, known: definition.Definition) -> definition.Definition | None:

@@ -33,11 +33,12 @@ from duepoint.controller.schedules.store import Store
 from duepoint.controller.schedulesets import schedulesets
 from duepoint.controller.schedulesets.schedulesets import ScheduleSets
 from duepoint.controller.status.outcomes import Outcomes
+from duepoint.controller.status.records import RunRecords, of_runs
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import layouts, messages, serverhealth
+from duepoint.delayqueue import layouts, ledger, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
@@ -152,6 +153,7 @@ class TermServices:
         layout: how the index is cut.
         dry_runs, others: kept from term to term.
         has_own_streams: whether the installation has streams in our Redis.
+        records: what the ledger holds.
     """
 
     def __init__(
@@ -162,13 +164,14 @@ class TermServices:
         dry_runs: DryRuns,
         has_own_streams: bool,
         others: OtherInstalls,
+        records: ledger.Records,
         timings: Timings = USUAL_TIMINGS,
     ) -> None:
         term.services = self
         self.others = others
         self.reconciler = Reconciler(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
-        self._follow_schedules(term)
-        self._follow_runs(term)
+        self._follow_schedules(term, records)
+        self._follow_runs(term, of_runs(records))
         self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
         self._maintain(term, layout, timings)
         self._observers = {
@@ -181,20 +184,30 @@ class TermServices:
         """The watch shows a change of an object of this kind."""
         self._observers[plural](seen)
 
-    def _follow_schedules(self, term: TermContext) -> None:
+    def _follow_schedules(self, term: TermContext, found: ledger.Records) -> None:
         """Observations of Schedules go to the queue; reports and outcomes to the statuses."""
-        self.states = ScheduleStates(self.reconciler.stored)
-        self.reporter = Reporter(
-            term, states=self.states, is_arming=lambda: not self.resync.listed.is_set()
+        self.states = ScheduleStates(
+            self.reconciler.stored,
+            {uid: [record for _, record in listed] for uid, listed in found.items()},
         )
-        self.outcomes = Outcomes(term, reporter=self.reporter)
+        runs = term.queue.ledger()
+        records = self.records = RunRecords(term, runs, states=self.states, found=found)
+        self.reporter = Reporter(
+            term,
+            states=self.states,
+            records=records,
+            is_arming=lambda: not self.resync.listed.is_set(),
+        )
+        self.outcomes = Outcomes(term, reporter=self.reporter, records=records, ledger=runs)
         self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)
         self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
 
-    def _follow_runs(self, term: TermContext) -> None:
+    def _follow_runs(self, term: TermContext, unshown: list[RunEvent]) -> None:
         """ScheduleRuns, the Jobs of all runs, and what a server that went back has lost of them."""
         catch_up = self.outcomes.catch_up
-        self.runs = ScheduleRuns(term, definitions=self.reconciler.stored, catch_up=catch_up)
+        self.runs = ScheduleRuns(
+            term, definitions=self.reconciler.stored, catch_up=catch_up, unshown=unshown
+        )
         self.jobs = JobWatch(
             term,
             reporter=self.reporter,
@@ -301,18 +314,20 @@ class Leadership:
         )
         reporting = asyncio.create_task(report.run())  # nothing of the term waits for it
         try:
-            layout = await self._open(epoch, partitioner.layout_of(term.inherited))
+            layout, records = await self._open(epoch, partitioner.layout_of(term.inherited))
             await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
             term.annotate(partitioner.note_of(layout))
             telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
-            await self._run(layout, epoch, term)
+            await self._run(layout, records, epoch, term)
         finally:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
             for part in PARTS:
                 self._health.well(part)
 
-    async def _open(self, epoch: messages.Epoch, noted: messages.Layout | None) -> messages.Layout:
+    async def _open(
+        self, epoch: messages.Epoch, noted: messages.Layout | None
+    ) -> tuple[messages.Layout, ledger.Records]:
         """The index that exists; an empty Redis is cut as it was before, not as is set now."""
         shards = self._settings.shards
         # Not a work queue: nothing of the term runs before this has an answer, which is returned.
@@ -331,6 +346,7 @@ class Leadership:
                 )
                 if layout.former is None:
                     await self._queue.resharding.open_own(layout, epoch)
+                records = await self._queue.ledger().records()
             except (errors.TryLater, kube_errors.ApiError) as trouble:
                 part = "queue" if self._is_identified else "resync"  # of the API server
                 if self._health.unwell(part, str(trouble)):
@@ -343,9 +359,15 @@ class Leadership:
                 await self._clock.sleep(asked or next(waits))
             else:
                 self._health.well("queue")
-                return layout
+                return layout, records
 
-    async def _run(self, layout: messages.Layout, epoch: messages.Epoch, lease: LeaseTerm) -> None:
+    async def _run(
+        self,
+        layout: messages.Layout,
+        records: ledger.Records,
+        epoch: messages.Epoch,
+        lease: LeaseTerm,
+    ) -> None:
         """Everything that a term does, until one of its services fails."""
         api = TermApi(self._api, lease.is_held)
         recorder = events.Recorder(api, self._clock, "operator")
@@ -369,6 +391,7 @@ class Leadership:
             has_own_streams=self._has_own_streams,
             others=self._others,
             timings=self._timings,
+            records=records,
         )
         watch = self._watch(term)
         async with asyncio.TaskGroup() as group:

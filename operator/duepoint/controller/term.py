@@ -8,7 +8,7 @@ block.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,35 +24,6 @@ from duepoint.runs.run import RunEvent
 
 if TYPE_CHECKING:
     from duepoint.controller.leadership import TermServices
-
-
-@dataclass(slots=True)
-class Acknowledgement:
-    """What has to be published before an entry of an outcome stream may be acknowledged.
-
-    Such an entry carries events of many Schedules. It is acknowledged when every status that its
-    events changed has been written, or needs no write any more. A crash before that reads the entry
-    again, and the fold recognises what it has counted. ``when_done`` is called once.
-    """
-
-    when_done: Callable[[], None]
-    outstanding: int = 1
-
-    def expect(self) -> None:
-        """One more status has to be written."""
-        self.outstanding += 1
-
-    def settle(self) -> None:
-        """One status less has to be written."""
-        self.outstanding -= 1
-        if self.outstanding == 0:
-            self.when_done()
-
-
-def settle_all(acks: Iterable[Acknowledgement]) -> None:
-    """One status less for each of these."""
-    for ack in acks:
-        ack.settle()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

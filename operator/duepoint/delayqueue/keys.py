@@ -68,6 +68,7 @@ class ShardKeys:
         self.blobs = f"{tag}:blobs"
         self.interned = f"{tag}:interned"
         self.runs = f"{tag}:runs"
+        self.ledger = f"{tag}:ledger"
         self.logs = f"{tag}:logs"
         self.ended_even = f"{tag}:ended:0"
         self.ended_odd = f"{tag}:ended:1"

@@ -1,9 +1,9 @@
-"""The ``runs`` streams of all shards, as their reader wants them.
+"""What runs have come to: the ``runs`` stream of each shard, and the ledger that it is counted in.
 
-The status writer is the one reader. The ``ran`` channels name the shards that have something new,
-and it reads those without blocking. What is acknowledged leaves the stream, so that its length is
-how far status lags behind; a cap bounds it while there is no reader. A new reader begins with all
-that is there; a mark in each shard says which entries a former one had read.
+The leader is the one reader. The ``ran`` channels name the shards that have something new, and it
+reads those without blocking. It stores what it has counted in the step that removes the entries, so
+that each counts once whoever leads. A record stays until a status shows it. The length of a stream
+is how far its reader lags behind; a cap bounds it while there is none.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting, subscription
 
-#: The field of ``meta`` with the id of the newest entry that was read.
-_READ = "runs_read"
-
 EntryId = tuple[int, int]
+
+#: Records by their name, with the shards that they stand in.
+Records = Mapping[str, Sequence[tuple[messages.ShardId, bytes]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,6 @@ class OutcomeEntry:
     """One entry of a shard's ``runs`` stream, as the reporter reads it.
 
     Attributes:
-        was_read: another process had read it, and may have written it to a status.
         is_lost: written by a claim that did not exist (any more): its slots are for others to end.
         back_us: not outcomes, but that the server went back; 0 = outcomes.
     """
@@ -36,7 +35,6 @@ class OutcomeEntry:
     shard: messages.ShardId
     id: str
     outcomes: bytes
-    was_read: bool = False
     is_lost: bool = False
     back_us: int = 0
 
@@ -50,7 +48,6 @@ class Ledger:
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._is_started = False
-        self._marks: dict[messages.ShardId, EntryId] = {}
         self._use(self.index.known_layout())
 
     def _use(self, layout: messages.Layout) -> None:
@@ -98,69 +95,64 @@ class Ledger:
         return tuple(unread)
 
     async def read_outcomes(
-        self,
-        behind: Mapping[messages.ShardId, str],
-        *,
-        shards: Collection[messages.ShardId] | None = None,
-        count: int = 100,
+        self, *, shards: Collection[messages.ShardId] | None = None, count: int = 100
     ) -> list[OutcomeEntry]:
-        """Entries of these shards (default all), the oldest first, at most ``count`` of each.
-
-        It is noted that they were read before they are answered with: the next process takes them
-        for some that a status may show.
-
-        Args:
-            behind: ids, behind which a shard is read; from its beginning where it has none.
-        """
+        """Entries of these shards (default all), the oldest first, at most ``count`` of each."""
         await self._follow()
         asked = list(self._shards if shards is None else shards)
-        if unknown := [shard for shard in asked if shard not in self._marks]:
-            await self._read_marks(unknown)
         replies = await self.index.read(
             "read outcomes",
             *(
-                ("XRANGE", self.index.shard(shard).runs, first, "+", "COUNT", count)
+                ("XRANGE", self.index.shard(shard).runs, "-", "+", "COUNT", count)
                 for shard in asked
-                for first in (f"({behind[shard]}" if shard in behind else "-",)
-            ),
-        )
-        found = [
-            (shard, [(_text(entry_id), fields) for entry_id, fields in reply])
-            for shard, reply in zip(asked, replies, strict=True)
-            if reply
-        ]
-        if not found:
-            return []
-        await self.index.read(
-            "note which outcomes were read",
-            *(
-                ("HSET", self.index.shard(shard).meta, _READ, entries[-1][0])
-                for shard, entries in found
             ),
         )
         return [
-            _outcome(shard, entry_id, scripting.fields(raw), self._marks[shard])
-            for shard, entries in found
-            for entry_id, raw in entries
+            _outcome(shard, _text(entry_id), scripting.fields(raw))
+            for shard, reply in zip(asked, replies, strict=True)
+            for entry_id, raw in reply or ()
         ]
 
-    async def _read_marks(self, shards: Sequence[messages.ShardId]) -> None:
-        """What another process had read of these shards, when this one first reads them."""
-        commands = [("HMGET", self.index.shard(shard).meta, _READ) for shard in shards]
-        replies = await self.index.read("read which outcomes were read", *commands)
-        for shard, (mark,) in zip(shards, replies, strict=True):
-            self._marks[shard] = order_of(_text(mark or b""))
+    # -- the ledger ------------------------------------------------------------------------------
 
-    async def ack(self, entries: Sequence[OutcomeEntry]) -> None:
-        """Remove entries whose outcomes are in the status."""
-        by_shard: dict[messages.ShardId, list[str]] = {}
-        for entry in entries:
-            by_shard.setdefault(entry.shard, []).append(entry.id)
-        commands = [("XDEL", self.index.shard(shard).runs, *ids) for shard, ids in by_shard.items()]
-        await self.index.read("remove outcomes", *commands)
+    async def records(self) -> Records:
+        """All records."""
+        shards = sharding.all_shards(self.index.known_layout())
+        commands = [("HGETALL", self.index.shard(shard).ledger) for shard in shards]
+        replies = await self.index.read("read the ledger", *commands)
+        found: dict[str, list[tuple[messages.ShardId, bytes]]] = {}
+        for shard, reply in zip(shards, replies, strict=True):
+            for uid, record in scripting.fields(reply).items():
+                if not uid:
+                    continue  # the sentinel
+                found.setdefault(_text(uid), []).append((shard, record))
+        return found
+
+    async def store(
+        self,
+        shard: messages.ShardId,
+        records: Mapping[str, bytes],
+        *,
+        through: str = "",
+        shown: Collection[str] = (),
+        epoch: messages.Epoch,
+    ) -> None:
+        """Store records, and remove the entries up to ``through``: they are counted in them.
+
+        Those of ``shown`` are removed: their statuses show them.
+        """
+        call = self.index.call("recordruns", shard, epoch=epoch)
+        pairs = [part for uid, record in records.items() for part in (uid, record)]
+        call.put(records=call.run(pairs), shown=call.run(shown))
+        if through:
+            at_ms, number = order_of(through)
+            call.put(behind=f"{at_ms}-{number + 1}")
+        await self.index.scripts.run(call)
+
+    # -- entries ---------------------------------------------------------------------------------
 
     async def dropped(self) -> dict[messages.ShardId, int]:
-        """Entries dropped, unread or unacknowledged, since ``forget_dropped`` by shard.
+        """Entries dropped unread since ``forget_dropped`` by shard.
 
         A shard holds a bounded number of bytes, and nothing older than a week.
         """
@@ -188,15 +180,12 @@ class Ledger:
             self._changed.set()
 
 
-def _outcome(
-    shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes], mark: EntryId
-) -> OutcomeEntry:
+def _outcome(shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes]) -> OutcomeEntry:
     back = fields.get(b"back", b"")
     return OutcomeEntry(
         shard=shard,
         id=entry_id,
         outcomes=b"" if b"back" in fields else _packed(fields),
-        was_read=order_of(entry_id) <= mark,
         is_lost=b"lost" in fields,
         back_us=int(back) if back.isdigit() else 0,
     )

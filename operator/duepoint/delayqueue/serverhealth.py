@@ -38,10 +38,10 @@ CHECKS = ("version", "eviction", "listpack", "rights")
 _BY_BOTH = (
     *("HGET", "HMGET", "HSET", "HDEL", "HEXISTS", "HINCRBY", "HLEN", "HSETNX", "HGETALL"),
     *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZLEXCOUNT", "ZMSCORE"),
-    *("XADD", "XDEL", "XRANGE", "XREVRANGE", "ZREMRANGEBYSCORE"),
+    *("XADD", "XDEL", "XTRIM", "XRANGE", "XREVRANGE", "ZREMRANGEBYSCORE"),
     *("TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE", "EXPIRE"),
 )
-BY_WORKERS = (*_BY_BOTH, "XTRIM", "SET", "DEL")
+BY_WORKERS = (*_BY_BOTH, "SET", "DEL")
 BY_OPERATORS = (
     *_BY_BOTH,
     *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN"),

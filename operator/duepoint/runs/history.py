@@ -12,7 +12,9 @@ Pure; instants in microseconds since the epoch, 0 = never.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 
@@ -26,8 +28,7 @@ _OVER = ENDED | _WITHOUT_RUN
 _SHOWN = _OVER | {RunState.RUNNING}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastSlot:
+class PastSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A slot, or ``count`` slots that ended alike.
 
     Attributes:

@@ -8,14 +8,14 @@ and out of order; the newest counts. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One trouble of the receiver: since when it is known, of which generation, in words.
 
     Attributes:
@@ -28,8 +28,7 @@ class Note:
     slot_us: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiverState:
+class ReceiverState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Both troubles; None = not known of."""
 
     gone: Note | None = None

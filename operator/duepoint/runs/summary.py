@@ -1,24 +1,23 @@
 """The fold of run events into what a status shows: counters, the last run, the watermark.
 
-A ``Summary`` is loaded once from a status and then only folded: ``fold(summary, event)`` returns
-the summary after the event. Events arrive at least once and out of order, so each is recognised by
-its slot: within a process by ``running`` and ``recent``, across a restart by ``floors``, the marks
-that the loaded status carried. An edit of the timing moves the watermark past slots whose events
-are still on their way, so what was counted has a mark of its own while it is the lower one. What
-the floors cannot distinguish is left uncounted: a counter that is one short is better than one that
-counts a run twice. ``started`` is always what has ended and what is running: an end whose start was
-lost counts both. The watermark and the times of last things never fall. Pure; instants in
-microseconds since the epoch, 0 = never.
+``fold(summary, event)`` returns the summary after the event. An entry of an outcome stream is
+folded once (``delayqueue.ledger``), but two workers may both have ended a slot, and a Job may be
+seen to end again and again. So a slot that has ended is remembered for a while, and the end of a
+Job counts only while its run is listed as running, which a worker's report begins. ``started`` is
+always what has ended and what is running: an end whose start was not reported counts both. The
+watermark and the times of last things never fall. Pure; instants in microseconds since the epoch,
+0 = never.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from duepoint.runs import history as histories
 from duepoint.runs import receiver as receivers
-from duepoint.runs.floors import UNKNOWN, Floors
 from duepoint.runs.run import ENDED, REGULAR, STARTED, RunEvent, RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
@@ -28,7 +27,7 @@ Key = tuple[int, str]
 #: Runs that have started and have not ended, with the names of their Jobs; "" = a delivery.
 Running = Mapping[Key, str]
 
-#: Slots remembered by name; the floors cover older ones.
+#: Slots that have ended and are remembered.
 REMEMBERED = 32
 
 #: The Schedule's author wants these slots missed.
@@ -36,8 +35,7 @@ _BY_POLICY = Reason.CATCH_UP_POLICY
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTotals:
+class RunTotals(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """``status.runs``; ``manual`` are those of the started runs that a ScheduleRun wanted."""
 
     started: int = 0
@@ -58,9 +56,13 @@ class RunTotals:
         """Started runs that have ended, however they did."""
         return self.succeeded + self.failed + self.replaced
 
+    @property
+    def all(self) -> int:
+        """Whatever was counted: it never falls."""
+        return self.started + self.ended + self.missed + self.skipped
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastResult:
+
+class LastResult(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """How the newest run went that came to an end of its own; a replaced one did not."""
 
     at_us: int
@@ -69,8 +71,7 @@ class LastResult:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailingRun:
+class FailingRun(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A run that has failed at least two attempts and is tried again.
 
     Attributes:
@@ -86,8 +87,7 @@ class FailingRun:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissedSlot:
+class MissedSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A regular slot that ended without a run against the will of its Schedule's author."""
 
     slot_us: int
@@ -95,22 +95,25 @@ class MissedSlot:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What has happened to one schedule.
 
     Attributes:
         last_run: the newest started run.
         last_slot_us: newest slot of a started regular run.
         settled_us: the watermark; the open slots at or below it stand in ``openSlots``.
-        counted_us: the events of every slot up to here were folded, but for those of the open ones;
-            None = of every slot up to the watermark.
         reached_us: where the watermark would be if every open slot could be listed.
         completed: no slot is left.
         missed: the newest such slot, until a later regular run starts; one of a ScheduleRun is here
             only where its Job's name belongs to something else.
         retried: the newest such run, succeeded runs or not; ``failure`` says whether it counts.
         receiver: what is wrong with a webhook's receiver.
+        replacing: the Jobs that Duepoint deletes in favour of a newer slot, with the message that
+            says so, until their runs have ended.
+        check: the newest check of a worker.
+        edited, resumed: newest generation whose edit, and newest timing whose end of a suspension,
+            has counted the slots that it ended.
+        started_us, waiting_us: of a record, the open slots as a ``Watermark`` has them.
         running: a run joins these in the step that counts its start, and leaves them in the step
             that counts its end.
         recent: newest slots that have ended, and how, oldest first.
@@ -125,14 +128,18 @@ class Summary:
     last_replaced_us: int = 0
     last_result: LastResult | None = None
     settled_us: int = 0
-    counted_us: int | None = None
     reached_us: int = 0
     completed: bool = False
     missed: MissedSlot | None = None
     retried: FailingRun | None = None
     receiver: receivers.ReceiverState = receivers.WELL
-    floors: Floors = UNKNOWN
-    running: Running = field(default_factory=dict)
+    replacing: Mapping[str, str] = msgspec.field(default_factory=dict)
+    check: RunEvent | None = None
+    started_us: tuple[int, ...] = ()
+    waiting_us: tuple[int, ...] = ()
+    edited: int = 0
+    resumed: int = 0
+    running: Running = msgspec.field(default_factory=dict)
     recent: tuple[tuple[Key, RunState], ...] = ()
     history: histories.History = ()
 
@@ -158,76 +165,56 @@ def _result(summary: Summary) -> tuple[object, ...]:
     return newest, summary.completed, missed, failure, summary.receiver
 
 
-def loaded(summary: Summary, settled: Watermark | None = None) -> Summary:
-    """A summary read from a status, with its floors set to what it shows.
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Summary)
 
-    Args:
-        summary: as the status shows it.
-        settled: which slots had ended by it; None = all up to its watermark.
-    """
-    known = Watermark(summary.settled_us) if settled is None else settled
-    if summary.counted_us is not None:
-        known = replace(known, through_us=summary.counted_us)
-    floors = Floors(
-        slot_us=summary.last_slot_us,
-        started_us=0 if summary.last_run is None else summary.last_run.started_us,
-        success_us=summary.last_success_us,
-        failure_us=summary.last_failure_us,
-        replaced_us=summary.last_replaced_us,
-        settled=known,
-        history=summary.history,
+
+def pack(summary: Summary, settled: Watermark) -> bytes:
+    """The text of a record in the ledger, with the open slots; ``unpack`` is the way back."""
+    return _encoder.encode(
+        replace(summary, started_us=settled.started_us, waiting_us=settled.waiting_us)
     )
-    return replace(summary, floors=floors)
+
+
+def unpack(text: bytes) -> Summary:
+    """The summary of a record; an empty one where another version wrote it."""
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError:
+        return Summary()
+
+
+def newest(first: Summary, *others: Summary) -> Summary:
+    """The newest of several summaries of one schedule; of equal ones the last.
+
+    A record is as new as the status, or newer, unless a server went back. The watermark never
+    falls, and neither does any counter.
+    """
+    return max((*reversed(others), first), key=lambda one: (one.settled_us, one.counts.all))
 
 
 def settled(summary: Summary, through_us: int, *, ceiling_us: int | None = None) -> Summary:
-    """The summary with its watermark raised by an event, never lowered.
+    """The summary with its watermark raised, never lowered.
 
     Args:
         summary: before it.
-        through_us: every slot up to here has ended, but for those that are open, and the events of
-            all of them were folded before.
+        through_us: every slot up to here has ended, but for those that are open.
         ceiling_us: the highest watermark under which all open slots can be listed; None = any.
     """
     reached_us = max(summary.reached_us, summary.settled_us, through_us)
     may_reach_us = reached_us if ceiling_us is None else min(reached_us, ceiling_us)
     settled_us = max(summary.settled_us, may_reach_us)
-    counted_us = summary.counted_us
-    if counted_us is not None:
-        counted_us = _apart(max(counted_us, min(through_us, may_reach_us)), settled_us)
-    after = (settled_us, counted_us, reached_us)
-    if after == (summary.settled_us, summary.counted_us, summary.reached_us):
+    if (settled_us, reached_us) == (summary.settled_us, summary.reached_us):
         return summary
-    return replace(summary, settled_us=settled_us, counted_us=counted_us, reached_us=reached_us)
+    return replace(summary, settled_us=settled_us, reached_us=reached_us)
 
 
-def passed(
-    summary: Summary, through_us: int, *, since_us: int = 0, ceiling_us: int | None = None
-) -> Summary:
-    """The summary with its watermark raised by what no event says; what was counted stays.
+def passed(summary: Summary, through_us: int) -> Summary:
+    """The summary after a decision, such as an edit, that ends the slots up to here, and no others.
 
-    An edit passes open slots, and slots that ran and whose events were not read yet: a worker may
-    have fired them while no operator led.
-
-    Args:
-        summary: before it.
-        through_us: every slot up to here has ended for the queue.
-        since_us: no slot lies before this; where nothing was settled yet, nothing up to here ran.
-        ceiling_us: as ``settled`` takes it; None where a decision ends the slots up to there, and
-            those only: what the watermark had to stay below, it stays below.
+    What the watermark had to stay below, it stays below.
     """
-    if ceiling_us is None:
-        ceiling_us = max(through_us, summary.settled_us)
-    after = settled(summary, through_us, ceiling_us=ceiling_us)
-    counted_us = summary.counted_us
-    if counted_us is None:
-        counted_us = summary.settled_us or since_us
-    return replace(after, counted_us=_apart(counted_us, after.settled_us))
-
-
-def _apart(counted_us: int, settled_us: int) -> int | None:
-    """The mark of what was counted, where it is not the watermark."""
-    return counted_us if counted_us < settled_us else None
+    return settled(summary, through_us, ceiling_us=max(through_us, summary.settled_us))
 
 
 def has_ended(summary: Summary, slot_us: int) -> bool:
@@ -241,7 +228,6 @@ def fold(
     summary: Summary,
     event: RunEvent,
     *,
-    replayed: bool = False,
     is_over: bool = False,
     timing_generation: int = 0,
     ceiling_us: int | None = None,
@@ -251,7 +237,6 @@ def fold(
     Args:
         summary: before it.
         event: of this very schedule.
-        replayed: the event may have been folded by an earlier process.
         is_over: the slot is known to have ended: an old event cannot make it go on.
         timing_generation: generation of the last edit of a timing field; an older event's
             ``completed`` speaks of slots that do not count any more.
@@ -263,7 +248,7 @@ def fold(
     known = dict(summary.recent).get(key)
     after = summary
     if event.state in STARTED:
-        after = _fold_run(summary, event, known, replayed=replayed, is_over=is_over)
+        after = _fold_run(summary, event, known, is_over=is_over)
     if event.state in (RunState.MISSED, RunState.SKIPPED) and known is None:
         after = _fold_unrun(after, event)
     if event.completed and event.generation >= timing_generation and not after.completed:
@@ -343,13 +328,15 @@ def key_of(slot_us: int, *, is_regular: bool, wanted_by: str) -> Key:
 
 
 def _fold_run(
-    summary: Summary, event: RunEvent, known: RunState | None, *, replayed: bool, is_over: bool
+    summary: Summary, event: RunEvent, known: RunState | None, *, is_over: bool
 ) -> Summary:
     if known in ENDED:
         return summary
     key, running, counts = _key(event), summary.running, summary.counts
     if key not in running:
-        if _is_old(summary, event, replayed=replayed, is_over=is_over):
+        # A worker's report begins a run; what was seen of a Job before or after it does not.
+        has_ended = is_over and event.state not in ENDED
+        if has_ended or event.job_uid or (event.job_name and event.state in ENDED):
             return summary
         manual = counts.manual + (not event.is_regular)
         counts = replace(counts, started=counts.started + 1, manual=manual)
@@ -363,26 +350,12 @@ def _fold_run(
     return _fold_end(after, event) if event.state in ENDED else after
 
 
-def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool) -> bool:
-    """Whether the event is of a run that was counted, and has ended, before."""
-    floors = summary.floors
-    if event.state in ENDED:
-        return floors.has_ended(event) or floors.may_have_counted_end(event, replayed=replayed)
-    if is_over:
-        return True
-    # A Job that is seen to run has not ended: it is a new one, or one that was not listed. The
-    # start of another may arrive, for the first time even, after it was seen to run and to end.
-    may_be_counted = not event.job_uid and (
-        replayed or bool(event.job_name) or floors.has_ended(event)
-    )
-    return may_be_counted and floors.may_have_counted_start(event)
-
-
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:
     """The run, which is running, has ended."""
     at_us, counts, ended = event.ended_us, summary.counts, _key(event)
     running = {key: job for key, job in summary.running.items() if key != ended}
-    summary = replace(summary, running=running)
+    replacing = {job: why for job, why in summary.replacing.items() if job != event.job_name}
+    summary = replace(summary, running=running, replacing=replacing)
     match event.state:
         case RunState.SUCCEEDED:
             counts = replace(counts, succeeded=counts.succeeded + 1)
@@ -414,8 +387,6 @@ def _newest_result(shown: LastResult | None, event: RunEvent, at_us: int) -> Las
 
 
 def _fold_unrun(summary: Summary, event: RunEvent) -> Summary:
-    if summary.floors.has_counted_unrun(event):
-        return summary
     counts = summary.counts
     if event.state is RunState.MISSED:
         return replace(summary, counts=replace(counts, missed=counts.missed + event.count))

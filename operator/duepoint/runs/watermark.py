@@ -92,8 +92,6 @@ class OpenSlot:
         reason, message: why it was put off; empty until it was tried.
         told_us: when we last heard of it.
         started: its target was asked for at least once.
-        counted: its Job was seen before the queue's word of it was read; it is listed as started,
-            so that the next process does not count its run once more.
         superseded: an edit of the timing has ended it unless it is under way; no status lists it.
     """
 
@@ -103,7 +101,6 @@ class OpenSlot:
     reason: str = ""
     message: str = ""
     started: bool = False
-    counted: bool = False
     superseded: bool = False
 
     @property
@@ -147,15 +144,9 @@ class OpenSlots:
                 reason=slot.reason or former.reason,
                 message=slot.message if slot.reason else former.message,
                 started=slot.started or former.started,
-                counted=slot.counted or former.counted,
             )
         self._by_slot[slot.slot_us] = slot
         return former is None or _listing(former) != _listing(slot)
-
-    def count(self, slot_us: int) -> None:
-        """The run of this slot, which may be open, is counted."""
-        if (slot := self._by_slot.get(slot_us)) is not None:
-            self._by_slot[slot_us] = replace(slot, counted=True)
 
     def end(self, slot_us: int, *, since_us: int = 0) -> None:
         """The slot has ended; with ``since_us`` every one from there to it."""
@@ -193,8 +184,8 @@ class OpenSlots:
             for slot_us in itertools.takewhile(lambda slot_us: slot_us <= through_us, self._order)
             if self._by_slot[slot_us].is_listed
         ]
-        started = [slot.slot_us for slot in listed if slot.started or slot.counted]
-        waiting = [slot.slot_us for slot in listed if not (slot.started or slot.counted)]
+        started = [slot.slot_us for slot in listed if slot.started]
+        waiting = [slot.slot_us for slot in listed if not slot.started]
         return Watermark(
             through_us=through_us, started_us=tuple(started), waiting_us=tuple(waiting)
         )
@@ -207,6 +198,11 @@ class OpenSlots:
                     self.put(
                         OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=now_us, started=started)
                     )
+
+    def keep(self, settled: Watermark) -> None:
+        """What has ended by this is not open."""
+        for slot_us in [one for one in self._order if settled.has_ended(one)]:
+            self.end(slot_us)
 
     def compare(self, held: Iterable[OpenSlot], *, began_us: int) -> None:
         """Take over what the queue was found to hold.
@@ -252,7 +248,7 @@ class OpenSlots:
 
 def _listing(slot: OpenSlot) -> tuple[bool, bool]:
     """What a status says of it beside its instant."""
-    return slot.started or slot.counted, slot.is_listed
+    return slot.started, slot.is_listed
 
 
 def _may_wait(slot: OpenSlot) -> bool:

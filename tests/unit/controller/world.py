@@ -81,6 +81,7 @@ class World:
             dry_runs=dryruns.DryRuns(self.api),
             has_own_streams=self.has_own_streams,
             others=self.others,
+            records=await self.queue.ledger().records(),
         )
         self.resync.listed.set()  # statuses are written from the beginning
         version = str(self.api.version)

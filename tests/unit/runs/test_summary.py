@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.runs.summary import RunTotals, Summary
+from duepoint.runs.watermark import Watermark
 
 S = 1_000_000
 
@@ -37,11 +37,6 @@ def folded(*events, into=None, **options) -> Summary:
     for one in events:
         summary = summaries.fold(summary, one, **options)
     return summary
-
-
-def restarted(summary: Summary) -> Summary:
-    """As read back from the status by another process."""
-    return summaries.loaded(dataclasses.replace(summary, recent=()))
 
 
 def test_a_run_that_starts_and_succeeds_counts_once_each():
@@ -88,17 +83,35 @@ def test_an_end_told_before_its_start_counts_one_run():
     assert after.last_run.outcome is RunState.SUCCEEDED
 
 
-def test_replays_after_a_restart_count_nothing_that_the_status_shows():
-    events = [event(100), event(200, RunState.FAILED), event(300)]
-    shown = restarted(folded(*events))
-    assert folded(*events, into=shown, replayed=True).counts == shown.counts
+def test_the_end_of_a_job_counts_while_its_run_is_listed_and_never_before_or_after():
+    end = event(200, job_name="j", job_uid="uid")
+    assert folded(end).counts == RunTotals()
+    after = folded(event(200, RunState.RUNNING, job_name="j"), end, end)
+    assert after.counts == RunTotals(started=1, succeeded=1)
+    forgetful = msgspec.structs.replace(after, recent=())
+    assert folded(end, into=forgetful).counts == after.counts
 
 
-def test_the_end_of_a_job_that_ran_through_a_restart_is_counted():
-    shown = restarted(folded(event(100), event(200, RunState.RUNNING)))
-    after = folded(event(200, finished_us=500 * S), into=shown, replayed=True)
-    assert after.counts == RunTotals(started=2, succeeded=2)
-    assert after.last_run.outcome is RunState.SUCCEEDED
+def test_a_record_is_the_summary_again():
+    after = folded(
+        event(100, RunState.FAILED, message="no"),
+        event(200, RunState.RUNNING, job_name="j", reason="RunFailed"),
+        event(250, RunState.RUNNING, trigger="Manual", run_uid="r", reason="EndpointGone"),
+        event(300, RunState.MISSED, message="gone"),
+    )
+    settled = Watermark(after.settled_us, (100 * S,), (200 * S,))
+    record = summaries.unpack(summaries.pack(after, settled))
+    assert (record.started_us, record.waiting_us) == ((100 * S,), (200 * S,))
+    assert msgspec.structs.replace(record, started_us=(), waiting_us=()) == after
+    assert summaries.unpack(b"of another version") == Summary()
+
+
+def test_of_a_status_and_a_record_the_one_with_the_larger_watermark_or_counters_is_newer():
+    first = folded(event(100, settled_us=100 * S))
+    second = folded(event(200, RunState.RUNNING, job_name="j", settled_us=200 * S), into=first)
+    third = folded(event(200, job_name="j"), into=second)
+    for newer, older in ((second, first), (third, second)):
+        assert summaries.newest(older, newer) is summaries.newest(newer, older) is newer
 
 
 def test_missed_slots_count_by_their_number_and_are_no_runs():
@@ -120,7 +133,7 @@ def test_a_completion_from_before_an_edit_of_the_timing_does_not_count():
 
 
 def test_manual_runs_count_but_do_not_move_the_last_slot():
-    after = folded(event(100), event(500, trigger="Manual", job_name="a"))
+    after = folded(event(100), event(500, trigger="Manual", run_uid="a"))
     assert after.counts.started == 2
     assert after.last_slot_us == 100 * S
     assert after.last_run.trigger == "Manual"
@@ -137,13 +150,6 @@ def test_a_hundred_deliveries_that_are_tried_again_and_again_are_a_hundred_start
         after = folded(*tries, into=after)
     after = folded(*(event(slot) for slot in slots), into=after)
     assert after.counts == RunTotals(started=100, succeeded=100)
-
-
-def test_a_job_seen_again_after_a_restart_is_not_another_start():
-    """Its start is told by another clock than that of the worker that told of it first."""
-    shown = restarted(folded(event(300, RunState.RUNNING)))
-    seen = event(300, started_us=300 * S + 5, finished_us=320 * S, job_uid="j")
-    assert folded(seen, into=shown, replayed=True).counts == RunTotals(started=1, succeeded=1)
 
 
 @pytest.mark.parametrize("trigger", ["Schedule", "Manual"])

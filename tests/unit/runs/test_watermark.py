@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from duepoint.runs import summary as summaries
-from duepoint.runs.run import RunState
 from duepoint.runs.watermark import MOST_LISTED, OpenSlot, OpenSlots, Watermark, newest
-from tests.unit.runs.test_summary import S, event, folded, restarted
+from tests.unit.runs.test_summary import S, event, folded
 
 HOUR = 3_600 * S
 
@@ -120,30 +119,8 @@ def test_the_watermark_does_not_fall_with_its_ceiling():
     assert later.settled_us == 200 * S
 
 
-# -- what was counted ---------------------------------------------------------------------------
-
-
-def test_an_edit_moves_the_watermark_and_not_what_was_counted():
-    before = folded(event(100, settled_us=100 * S))
-    edited = summaries.passed(before, 250 * S)
-    assert (edited.settled_us, edited.counted_us) == (250 * S, 100 * S)
-    late = folded(event(200, settled_us=200 * S), into=restarted(edited))
-    assert late.counts.started == 2
-    assert (late.settled_us, late.counted_us) == (250 * S, 200 * S)
-    assert folded(event(200, settled_us=200 * S), into=restarted(late)).counts.started == 2
-    assert folded(event(300, settled_us=300 * S), into=restarted(late)).counted_us is None
-
-
 def test_a_decision_ends_the_slots_up_to_it_and_none_that_the_watermark_had_to_stay_below():
     before = folded(event(300, settled_us=300 * S), ceiling_us=200 * S)
     assert summaries.passed(before, 100 * S).settled_us == 200 * S
     assert summaries.passed(before, 250 * S).settled_us == 250 * S
     assert summaries.settled(summaries.passed(before, 250 * S), 0).settled_us == 300 * S
-
-
-def test_slots_that_were_missed_while_an_edit_passed_them_count_once():
-    edited = summaries.passed(folded(event(100, settled_us=100 * S)), 250 * S)
-    missed = event(200, RunState.MISSED, count=2, settled_us=200 * S)
-    late = folded(missed, into=restarted(edited), replayed=True)
-    assert late.counts.missed == 2
-    assert folded(missed, into=restarted(late), replayed=True).counts.missed == 2

@@ -15,8 +15,7 @@ and the watch does not show it: it is looked for once, after the watch had time 
 Job that does not exist has failed as far as is known. A worker reports a replacement before it
 deletes the Job, among the outcomes. So before a run counts as failed because its Job is gone, every
 outcome up to then is read: a Job that Duepoint replaced is never taken for one that a user deleted,
-whichever is seen first. One reading serves all Jobs that were gone when it began. A report stays
-unacknowledged until the Job is gone or has ended, so the next leader reads it again.
+whichever is seen first. One reading serves all Jobs that were gone when it began.
 
 *Beyond the limits.* See ``history``: a Job is the proof that its slot ran.
 
@@ -45,7 +44,7 @@ from duepoint.controller.jobs.jobstate import FinishedJob, JobWithoutPods, Watch
 from duepoint.controller.status import events as changes
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.texts import instant
-from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
+from duepoint.controller.term import RunningJob, TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import overlaps
@@ -123,8 +122,6 @@ class JobSync:
         self.late = LateRequests()
         #: When the newest completed reading of outcomes began, monotonic.
         self._caught_up_at = -math.inf
-        #: Announced replacements whose Jobs have not gone yet, by the Schedule's uid and the Job.
-        self._replacing: dict[tuple[str, str], tuple[RunEvent, Acknowledgement | None]] = {}
         self._todo: dict[str, _Todo] = {}
         #: Schedules of which a Job without Pods was reported.
         self._reported: set[str] = set()
@@ -167,25 +164,6 @@ class JobSync:
         for run in runs:
             if not self._watched.is_active(_owner(run), run.job_name):
                 self._todo_of(run.uid).missing[run.job_name] = run, not_before
-
-    def announce(self, event: RunEvent, ack: Acknowledgement | None) -> None:
-        """A worker is about to delete the Job of this run in favour of a newer slot."""
-        if ack is not None:
-            ack.expect()
-        self.forget_replacing(event.uid, event.job_name)
-        self._replacing[event.uid, event.job_name] = event, ack
-        self.look_for([RunningJob.of_event(event)], patience_seconds=GRACE_SECONDS)
-
-    def forget_replacing(self, schedule_uid: str, job_name: str) -> None:
-        """The run has ended otherwise, or its end was reported."""
-        _, ack = self._replacing.pop((schedule_uid, job_name), (None, None))
-        if ack is not None:
-            ack.settle()
-
-    def look_for_replaced(self) -> None:
-        """All Jobs were listed: the replaced ones among them should be gone."""
-        announced = [RunningJob.of_event(event) for event, _ in self._replacing.values()]
-        self.look_for(announced, patience_seconds=0)
 
     def look_at_pods(self, schedule_uid: str) -> None:
         """A Job of this Schedule has changed."""
@@ -255,7 +233,6 @@ class JobSync:
         if self._watched.is_active(_owner(run), run.job_name):
             return
         if self._states.is_over(run):
-            self.forget_replacing(run.uid, run.job_name)
             return
         job = await jobs.find(self._term.api, run.namespace, run.job_name)
         if job is not None and jobs.is_run_of(job, _owner(run)):
@@ -273,21 +250,16 @@ class JobSync:
             gone: how the run has ended, unless the Job was replaced.
             seen_at: when the Job was known to be gone, monotonic.
         """
-        key = gone.uid, gone.job_name
-        if key not in self._replacing and self._caught_up_at <= seen_at:
+        named = gone.uid, gone.job_name
+        if self._states.replacement(*named) is None and self._caught_up_at <= seen_at:
             began_at = self._term.clock.monotonic()
             await self._catch_up()
             self._caught_up_at = max(self._caught_up_at, began_at)
-        if key not in self._replacing:
-            self._reporter.event(gone)
-            return
-        announced, ack = self._replacing[key]
-        replaced = msgspec.structs.replace(
-            gone, state=RunState.REPLACED, reason=Reason.REPLACED, message=announced.message
-        )
-        # The watch ends no slot in the queue, so the event counts as one of a lost claim.
-        self._reporter.event(replaced, ack=ack, is_lost=True)
-        self.forget_replacing(*key)
+        if (message := self._states.replacement(*named)) is not None:
+            gone = msgspec.structs.replace(
+                gone, state=RunState.REPLACED, reason=Reason.REPLACED, message=message
+            )
+        self._reporter.event(gone)
 
     # -- history -----------------------------------------------------------------------------------
 

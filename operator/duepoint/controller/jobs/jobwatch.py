@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from duepoint import services, telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
-from duepoint.controller.jobs.jobsync import JobSync
+from duepoint.controller.jobs.jobsync import PATIENCE_SECONDS, JobSync
 from duepoint.controller.status import texts
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import RunningJob, TermContext
@@ -90,7 +90,10 @@ class JobWatch:
             run.namespace, run.job_name, run.reported_us, may_come=run.may_come_again
         )
         if not self._reporter.states.is_over(run):
-            self.sync.look_for([run])
+            has_ended = self._jobs.has(
+                jobs.JobOwner(run.namespace, run.schedule_name, run.uid), run.job_name
+            )
+            self.sync.look_for([run], patience_seconds=0 if has_ended else PATIENCE_SECONDS)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -124,7 +127,7 @@ class JobWatch:
                     self._remove(change.item)
                 else:
                     pod_end = await self._pod_end(change.item)
-                    self._observe(change.item, replayed=False, pod_end=pod_end)
+                    self._observe(change.item, pod_end=pod_end)
 
     async def _list(self, namespace: str | None) -> str:
         version = ""
@@ -135,7 +138,7 @@ class JobWatch:
             for job in page.items:
                 uids.add(job.metadata.uid)
                 with _reported(job):
-                    self._observe(job, replayed=True, pod_end=await self._pod_end(job))
+                    self._observe(job, pod_end=await self._pod_end(job))
         for owner in self._jobs.retain(namespace, uids):
             if self._is_its_own(owner):
                 self._report_active(owner)
@@ -144,7 +147,6 @@ class JobWatch:
             if (known := self._reporter.states.owner(schedule_uid)) is not None:
                 self._report_active(known)
             self.sync.look_for(runs, patience_seconds=0)
-        self.sync.look_for_replaced()
         return version
 
     # -- one Job ---------------------------------------------------------------------------------
@@ -179,14 +181,14 @@ class JobWatch:
             telemetry.logger.debug("pods not read", job=job_name, error=str(trouble))
             return ""
 
-    def _observe(self, job: jobs.Job, *, replayed: bool, pod_end: str = "") -> None:
+    def _observe(self, job: jobs.Job, *, pod_end: str = "") -> None:
         seen = self._jobs.observe(job, self._term.clock.now_us(), pod_end)
         owner, slot_us, known = seen.owner, jobs.slot_us(job), job.metadata
         is_its_own = owner is not None and self._is_its_own(owner)
         is_back = self.sync.late.is_back
         if owner is not None and is_its_own and is_back(owner.uid, known.name, known.uid):
             self._reporter.job_made_again(owner.uid, known.name, known.uid)
-        self._report(seen, job, replayed=replayed, is_gone=known.deletion_timestamp is not None)
+        self._report(seen, job, is_gone=known.deletion_timestamp is not None)
         if owner is None or slot_us is None or not is_its_own:
             return
         if self._jobs.is_active(owner, known.name):
@@ -200,18 +202,18 @@ class JobWatch:
         if owner is not None and self._reporter.states.owner(owner.uid) == owner:
             name, uid = job.metadata.name, job.metadata.uid
             self.sync.late.record_gone(owner.uid, name, uid, now_us)
-        self._report(seen, job, replayed=False, is_gone=True)
+        self._report(seen, job, is_gone=True)
 
     def _observe_found(self, job: jobs.Job) -> None:
         """The Job was found without the watch; its end counts though it was reported before."""
-        self._observe(job, replayed=True)
+        self._observe(job)
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
         if owner is None or slot_us is None:
             return
         if (ended := jobstate.end_of(job, owner, slot_us, self._term.clock.now_us())) is not None:
-            self._reporter.event(ended, replayed=True)
+            self._reporter.event(ended)
 
-    def _report(self, seen: Observation, job: jobs.Job, *, replayed: bool, is_gone: bool) -> None:
+    def _report(self, seen: Observation, job: jobs.Job, *, is_gone: bool) -> None:
         named, known = seen.without_slot, job.metadata
         if named is not None and self._is_its_own(named):
             self._reporter.job_without_slot(named.uid, known.name, known.uid)
@@ -220,8 +222,7 @@ class JobWatch:
             return
         self._report_active(owner)
         if seen.ended is not None:
-            self._reporter.event(seen.ended, replayed=replayed)
-            self.sync.forget_replacing(owner.uid, seen.ended.job_name)
+            self._reporter.event(seen.ended)
             self.sync.look(owner.uid)
         if seen.gone is not None:
             self.sync.record_gone(seen.gone)

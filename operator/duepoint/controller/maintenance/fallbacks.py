@@ -31,8 +31,10 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.delayqueue.repair.fallbacks import Doubt, Overdue, PutAgain
 from duepoint.kube import jobbuilder, jobs
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import actions, points
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import PointKind
 
@@ -56,22 +58,41 @@ class Endings:
             return Watermark(back_us)
         if not definition.rule.whole_seconds:
             return known
-        through_us = self._through_jobs(definition, known.through_us)
+        slots_us = self.jobs_behind(definition, known.through_us)
+        through_us = max(known.through_us, *slots_us) if slots_us else known.through_us
         return Watermark(through_us, known.started_us, known.waiting_us)
 
-    def _through_jobs(self, definition: Definition, through_us: int) -> int:
-        """The last slot behind the watermark up to which every slot has its Job."""
+    def jobs_behind(self, definition: Definition, through_us: int) -> dict[int, str]:
+        """The slots behind a watermark, as far as every slot has its Job, with these Jobs."""
         owner = jobs.JobOwner(definition.namespace, definition.name, definition.uid)
-        timeline = plan.slots_of(definition)
+        timeline, found = plan.slots_of(definition), dict[int, str]()
         following = timeline.next_after(max(through_us, definition.not_before_us))
         for _ in range(_MOST_LOOKED_AT):
             if following is None:
                 break
-            if not self.jobs.has(owner, jobbuilder.name_of(definition.name, following.slot_us)):
+            job_name = jobbuilder.name_of(definition.name, following.slot_us)
+            if not self.jobs.has(owner, job_name):
                 break
-            through_us = following.slot_us
-            following = timeline.next_after(through_us)
-        return through_us
+            found[following.slot_us] = job_name
+            following = timeline.next_after(following.slot_us)
+        return found
+
+
+def _created(definition: Definition, slot_us: int, job_name: str, now_us: int) -> RunEvent:
+    """The report of a Job that was lost with its worker's server."""
+    return RunEvent(
+        uid=definition.uid,
+        namespace=definition.namespace,
+        name=definition.name,
+        generation=definition.generation,
+        slot_us=slot_us,
+        trigger="Schedule",
+        state=RunState.RUNNING,
+        reason=Reason.RUNNING,
+        at_us=now_us,
+        started_us=min(slot_us, now_us),
+        job_name=job_name,
+    )
 
 
 def put_again(
@@ -240,6 +261,11 @@ class Fallbacks:
         wanted = put_again(one, settled, self._endings, goes_back=goes_back)
         if wanted is not None and wanted.due_us != one.chain_due_us:
             # What ended is told by no event: those are lost with the server.
+            for slot_us, job_name in self._endings.jobs_behind(
+                definition, self._endings.states.watermark_us(definition.uid)
+            ).items():
+                now_us = self._term.clock.now_us()
+                self._reporter.event(_created(definition, slot_us, job_name, now_us))
             is_last = wanted.due_us is None
             self._reporter.settled_through(definition.uid, settled.through_us, completed=is_last)
         return wanted

@@ -80,7 +80,7 @@ def _open_further(run: ScheduleRunState, found: Collection[jobs.Job]) -> None:
     """Slots that were enqueued after the status was written, by events, queue and Jobs."""
     state, wanted = run.orphaned, run.wanted
     assert state is not None and wanted is not None  # noqa: S101, PT018
-    slots_us = {event.slot_us for event, _ in run.early} | set(state.withdrawn or ())
+    slots_us = {event.slot_us for event in run.early} | set(state.withdrawn or ())
     slots_us |= runstate.slots_of(run, found)
     is_newest_first = isinstance(wanted.slots, Backfill) and wanted.slots.newest_first
     for slot_us in sorted(slots_us - state.opened, reverse=is_newest_first):

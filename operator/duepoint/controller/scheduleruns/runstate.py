@@ -19,7 +19,6 @@ from duepoint.controller.jobs import jobstate
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.runreads import ReadRun
-from duepoint.controller.term import Acknowledgement
 from duepoint.kube import jobbuilder, jobs
 from duepoint.runs import progress as courses
 from duepoint.runs.progress import Progress, Standing
@@ -99,7 +98,8 @@ class ScheduleRunState:
         facts: of the newest inventory, until they have been applied.
         early: events that wait for the slots to be known.
         guarded: slots whose Jobs must not be deleted, because the status does not show their end.
-        acks: acknowledgements that the next status covers.
+        unshown: outcomes that no published status shows.
+        shows, writes: how many of those ``desired`` shows, and the status that is being written.
         ended_us: when the ScheduleRun had ended, once that is published; None = not yet.
         is_outdated: a newer writer has published a status that is not known here yet.
         is_warned: users were warned if anything about it is odd.
@@ -119,9 +119,11 @@ class ScheduleRunState:
     orphaned: Orphaned | None = None
     planned: int | None = None
     facts: InventoryFacts | None = None
-    early: list[tuple[RunEvent, Acknowledgement | None]] = field(default_factory=list)
+    early: list[RunEvent] = field(default_factory=list)
     guarded: set[int] = field(default_factory=set)
-    acks: list[Acknowledgement] = field(default_factory=list)
+    unshown: list[RunEvent] = field(default_factory=list)
+    shows: int = 0
+    writes: int = 0
     ended_us: int | None = None
     is_outdated: bool = False
     is_warned: bool = False
@@ -149,11 +151,6 @@ class ScheduleRunState:
     def owner(self) -> jobs.JobOwner:
         """Its Schedule as the controller of its Jobs."""
         return jobs.JobOwner(*self.schedule_key, self.schedule_uid or self.begins_with)
-
-    def take_acks(self) -> list[Acknowledgement]:
-        """The acknowledgements that the next status covers; it has none left then."""
-        acks, self.acks = self.acks, []
-        return acks
 
 
 def run_of(read: ReadRun) -> ScheduleRunState:
@@ -280,35 +277,21 @@ def is_about(run: ScheduleRunState, event: RunEvent) -> bool:
     return is_its_own and (event.namespace, event.name) == run.schedule_key
 
 
-def apply(run: ScheduleRunState, event: RunEvent, ack: Acknowledgement | None) -> bool:
-    """The event counts from now on; False where it changes nothing, or has to wait."""
+def apply(run: ScheduleRunState, event: RunEvent) -> bool:
+    """The event counts from now on; False where it changes nothing that is to be published."""
     if run.known is None:
-        if ack is not None:
-            ack.expect()
-        run.early.append((event, ack))
+        run.early.append(event)
         return run.orphaned is not None
-    if not courses.applied(run.course, event):
-        return False
-    if ack is not None:
-        ack.expect()
-        run.acks.append(ack)
-    return True
-
-
-def wait_with(run: ScheduleRunState, event: RunEvent) -> None:
-    """The event counts once the slots of an adopted status are known."""
-    run.early.append((event, None))
+    return courses.applied(run.course, event)
 
 
 def apply_early(run: ScheduleRunState) -> None:
     """The slots are known, so the events that waited for them count."""
     early, run.early = run.early, []
-    for event, ack in early:
+    for event in early:
         if run.known is not None:
             _open_through(run, event.slot_us)
         courses.applied(run.course, event)
-        if ack is not None:
-            run.acks.append(ack)
 
 
 def has_ended(run: ScheduleRunState, slot_us: int) -> bool:

@@ -9,7 +9,6 @@ for the first status, so that one does not wait for the rate.
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -17,21 +16,16 @@ from typing import Any
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
+from duepoint.controller.status.records import is_job_of_a_run, run_key
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
 from duepoint.kube import events, schedules
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
 #: Uids remembered as deleted: a page of a list may be older than the deletion.
 TOMBSTONES = 10_000
-#: The end of the name of a ScheduleRun's Job: slot, and ten hexadecimal digits.
-_OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
-
-
-def is_job_of_a_run(job_name: str) -> bool:
-    """Whether the name is that of a Job of some ScheduleRun."""
-    return _OF_A_RUN.search(job_name) is not None
 
 
 class ScheduleRunStates:
@@ -160,7 +154,7 @@ class RunPublisher:
         outdated: Callable[[], None],
     ) -> None:
         self._states = states
-        self._api, self._clock = term.api, term.clock
+        self._term, self._api, self._clock = term, term.api, term.clock
         self._look = look
         self._outdated = outdated
         self.writer = StatusWriter(term, source=self, part=part)
@@ -177,7 +171,7 @@ class RunPublisher:
             now_us=self._clock.now_us(),
             previous=run.published,
         )
-        self.writer.acknowledge(uid, *run.take_acks())
+        run.shows = 0 if run.early else len(run.unshown)
         wait, is_beginning = 0.0, bool(run.begins_with) and not run.has_begun
         goes_on = verdict.conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
         if goes_on and run.published_at is not None:
@@ -188,7 +182,7 @@ class RunPublisher:
         run = self._states.get(uid)
         if run is None or run.desired is None:
             return None
-        run.published_at = self._clock.monotonic()
+        run.published_at, run.writes = self._clock.monotonic(), run.shows
         if run.desired == run.published:
             self._record(run)
             return None
@@ -212,11 +206,25 @@ class RunPublisher:
                 self._look(uid)
 
     def _record(self, run: ScheduleRunState) -> None:
+        # No status shows that a Job is being replaced.
+        shown, left = run.unshown[: run.writes], run.unshown[run.writes :]
+        announced = [one for one in shown if one.state is RunState.REPLACING]
+        kept = [one for one in announced if one.slot_us in run.course.open]
+        more = run.shows - run.writes
+        self.show(run, kept + left)
+        run.shows = len(kept) + more
         status = runstatus.read(run.published)
         self._states.release(run, status.open_us | run.course.open.keys())
         if status.ended_us is not None:
             run.ended_us = status.ended_us or self._clock.now_us()
             self._look(run.seen.uid)
+
+    def show(self, run: ScheduleRunState, left: Collection[RunEvent]) -> None:
+        """Of its outcomes only these are left to be published."""
+        gone = {run_key(event) for event in run.unshown} - {run_key(event) for event in left}
+        run.unshown, run.shows, run.writes = list(left), 0, 0
+        for key in gone:
+            self._term.services.records.shown_of_run(key)
 
     async def refused(self, uid: str) -> None:
         run = self._states.get(uid)

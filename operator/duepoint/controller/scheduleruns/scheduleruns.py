@@ -8,15 +8,14 @@ its steps, and why a slot can be neither lost nor run twice.
 
 Before the first slot is enqueued the status names the uid of the Schedule, to which the ScheduleRun
 belongs from then on; ``orphaned`` has what follows when that one is deleted. Otherwise slots never
-wait for statuses, because the next inventory finds what a status does not show yet. An outcome is
-acknowledged, and a Job may leave the history, only once the status shows the end.
+wait for statuses, because the next inventory finds what a status does not show yet. An outcome
+stays in the ledger, and a Job in the history, until the status shows the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -35,9 +34,9 @@ from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
 from duepoint.controller.scheduleruns.runstates import (
     RunPublisher,
     ScheduleRunStates,
-    is_job_of_a_run,
 )
-from duepoint.controller.term import Acknowledgement, TermContext, settle_all
+from duepoint.controller.status.records import run_key
+from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunEvent
@@ -56,6 +55,7 @@ class ScheduleRuns:
 
     Args:
         catch_up: returns once every outcome up to the call was passed to ``event``.
+        unshown: the outcomes that the ledger held when the term began.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class ScheduleRuns:
         *,
         definitions: Definitions,
         catch_up: Callable[[], Awaitable[None]],
+        unshown: Iterable[RunEvent],
     ) -> None:
         self._term = term
         self._definitions = definitions
@@ -82,7 +83,7 @@ class ScheduleRuns:
         self._withdrawing: dict[str, ScheduleRunState] = {}
         #: Shown by the watch, and not read yet.
         self._unread: dict[str, Observed] = {}
-        self._early_events: list[tuple[RunEvent, Acknowledgement | None]] = []
+        self._early_events: list[tuple[RunEvent, bool]] = [(event, True) for event in unshown]
         self._requested = asyncio.Event()
         self._inventoried = asyncio.Event()
 
@@ -140,14 +141,12 @@ class ScheduleRuns:
             self._adopt(run, read)
             self.request()
 
-    def event(self, event: RunEvent, ack: Acknowledgement | None) -> None:
-        """Something happened to a slot; settle ``ack`` once the status shows it."""
-        if not event.run_uid and not is_job_of_a_run(event.job_name):
+    def event(self, event: RunEvent, *, by_queue: bool) -> None:
+        """Something happened to a slot; ``by_queue``: a worker says so, and says it once."""
+        if not run_key(event):
             return
         if not self.states.is_complete:
-            if ack is not None:
-                ack.expect()
-            self._early_events.append((event, ack))
+            self._early_events.append((event, by_queue))
             return
         uid, slot_us = event.run_uid, event.slot_us
         if not uid:
@@ -155,24 +154,31 @@ class ScheduleRuns:
         run = self.states.get(uid)
         if run is None or run.ended_us is not None or not runstate.is_about(run, event):
             return
+        if by_queue:  # what a Job shows is looked up again
+            run.unshown.append(event)
         if event.slot_us != slot_us:  # a Job's annotation may say another
             event = msgspec.structs.replace(event, slot_us=slot_us)
-        if runstate.apply(run, event, ack):
-            self._remember(run, event, ack)
+        if runstate.apply(run, event):
             self._look_soon(uid)
 
-    def _remember(
-        self, run: ScheduleRunState, event: RunEvent, ack: Acknowledgement | None
-    ) -> None:
-        """What a Job shows is looked up again, and needs not be remembered."""
-        if ack is not None:
-            again = functools.partial(runstate.wait_with, run, event)
-            self._publisher.writer.remember(run.seen.uid, again)
+    def unshown(self, key: str) -> list[RunEvent]:
+        """The outcomes by this ``run_key`` that no status shows."""
+        known = [event for event, by_queue in self._early_events if by_queue]
+        namespace, _, job_name = key.rpartition("/")
+        uid = self.states.of_job(namespace, job_name)[0] if namespace else key
+        if (run := self.states.get(uid)) is not None:
+            known += run.unshown
+        return [event for event in known if run_key(event) == key]
 
     def _adopt(self, run: ScheduleRunState, read: ReadRun) -> None:
-        """A newer writer has published this status."""
+        """A newer writer has published this status; what it may not show counts once more."""
         runstate.adopt_published(run, read.seen)
-        self._publisher.writer.apply_again(run.seen.uid)
+        run.early = list(run.unshown)
+
+    def _forget(self, run: ScheduleRunState) -> None:
+        """None of its outcomes has to be published any more."""
+        run.early = []
+        self._publisher.show(run, ())
 
     def schedule_changed(self, seen: Observed) -> None:
         """The queue holds this state of a Schedule now, or nothing of it any more."""
@@ -213,10 +219,11 @@ class ScheduleRuns:
         self.states.is_complete = True
         self._inventoried.set()
         early, self._early_events = self._early_events, []
-        for event, ack in early:
-            self.event(event, ack)
-            if ack is not None:
-                ack.settle()
+        for event, by_queue in early:
+            self.event(event, by_queue=by_queue)
+        for key in {run_key(event) for event, _ in early}:
+            if not self.unshown(key):
+                self._term.services.records.shown_of_run(key)
         for uid, left in found.items():
             # ScheduleRuns that were deleted while no leader watched leave the queue.
             if uid not in self.states and uid not in listed:
@@ -264,7 +271,7 @@ class ScheduleRuns:
         self._publisher.writer.forget(uid)
         if run is None:
             return
-        _settle(run)
+        self._forget(run)
         if run.ended_us is None:  # a look that is under way may be opening slots
             self._withdrawing[uid] = run
             self._look_soon(uid)
@@ -290,7 +297,7 @@ class ScheduleRuns:
             await self._report_withdrawn(await self._enqueuer.withdraw(run))
         # A look that was under way may have guarded slots again.
         self.states.release(run, ())
-        _settle(run)
+        self._forget(run)
         self._withdrawing.pop(uid, None)
 
     # -- one ScheduleRun -------------------------------------------------------------------------
@@ -315,8 +322,6 @@ class ScheduleRuns:
         if missing is not None:
             is_absent = missing.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
             return missing, _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
-        for event, ack in run.early:
-            self._remember(run, event, ack)
         runstate.apply_early(run)
         if run.facts is not None:
             await self._resolve(run)
@@ -377,6 +382,7 @@ class ScheduleRuns:
             return None
         if found is None or found.metadata.uid in self._leaving:
             run.schedule_uid = ""
+            self._forget(run)  # events of slots of a Schedule that is gone do not count
             return _absent(run)
         generation = found.metadata.generation
         known = await self._definitions(found.metadata.uid, namespace)
@@ -422,7 +428,7 @@ class ScheduleRuns:
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """It has ended: delete it when its time to live is over."""
-        _settle(run)
+        self._forget(run)
         if run.wanted is None or run.wanted.ttl_seconds is None or run.ended_us is None:
             return None
         end_us = run.ended_us + run.wanted.ttl_seconds * 1_000_000
@@ -434,16 +440,7 @@ class ScheduleRuns:
 
 
 def _absent(run: ScheduleRunState) -> runstatus.RunVerdict:
-    """No slot of it can run; events of slots of a Schedule that is gone do not count."""
-    settle_all(ack for _, ack in run.early if ack is not None)
-    run.early = []
+    """No slot of it can run."""
     namespace, name = run.schedule_key
     message = f"there is no Schedule {namespace}/{name}; it runs once there is one"
     return runstatus.waiting(Reason.SCHEDULE_NOT_FOUND, message)
-
-
-def _settle(run: ScheduleRunState) -> None:
-    """Nothing of it has to be published any more; a look under way finds no acknowledgements."""
-    early = [ack for _, ack in run.early if ack is not None]
-    acks, run.early = [*run.take_acks(), *early], []
-    settle_all(acks)

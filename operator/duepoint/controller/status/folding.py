@@ -1,6 +1,5 @@
 """Events of runs, and what a look at the queue shows, folded into the state of a Schedule.
 
-Events arrive at least once and out of order; ``runs.summary`` recognises those that it has counted.
 Only the queue opens or ends a regular slot: a Job that is watched may be one whose creation was
 never answered, and its name must not become free while it is still being requested. The functions
 here say whether the status changes by what they apply. No I/O, no clock.
@@ -9,12 +8,13 @@ here say whether the status changes by what they apply. No I/O, no clock.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from duepoint.controller import statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.runs import summary as summaries
-from duepoint.runs.run import REGULAR, RunEvent, RunState
+from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 
@@ -27,10 +27,12 @@ _UNOBSERVED_AFTER_US = 3_600_000_000
 
 
 def fold(
-    state: ScheduleState, event: RunEvent, now_us: int, *, replayed: bool, by_queue: bool
+    state: ScheduleState, event: RunEvent, now_us: int, *, by_queue: bool, is_lost: bool = False
 ) -> None:
     """The event counts among the runs."""
     runs = state.runs()
+    if is_lost and event.is_regular and state.began.has_ended(event.slot_us):
+        return  # the worker that took the slot over has ended it, and an earlier process counted it
     is_over = not event.job_name and event.trigger in REGULAR
     is_over = is_over and event.slot_us not in state.open and event.slot_us <= runs.settled_us
     if by_queue and event.trigger in REGULAR:
@@ -38,17 +40,20 @@ def fold(
             _open(state, runs, event, now_us)
         else:
             state.open.end(event.slot_us, since_us=event.since_us)
-    elif event.job_name and event.trigger in REGULAR:
-        state.open.count(event.slot_us)
     state.summary = summaries.fold(
         runs,
         event,
-        # No status covers an event that the queue delivers first; a Job may have been seen before.
-        replayed=replayed or not by_queue,
         is_over=is_over,
         timing_generation=state.timing_generation,
         ceiling_us=state.ceiling_us(),
     )
+
+
+def announce(state: ScheduleState, event: RunEvent) -> None:
+    """A worker is about to delete the Job of this run in favour of a newer slot."""
+    runs = state.runs()
+    if not has_ended(state, event):
+        state.summary = replace(runs, replacing={**runs.replacing, event.job_name: event.message})
 
 
 def put_off(state: ScheduleState, event: RunEvent, now_us: int) -> bool:
@@ -92,6 +97,12 @@ def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries
         return False
     state.refusals += 1
     return state.refusals == statusconditions.REFUSALS
+
+
+def has_ended(state: ScheduleState, event: RunEvent) -> bool:
+    """Whether the end of the event's run is remembered."""
+    wanted_by = event.job_name or event.run_uid
+    return summaries.state_of(state.runs(), event.slot_us, event.trigger, wanted_by) in ENDED
 
 
 def is_running(state: ScheduleState, event: RunEvent) -> bool:
@@ -161,9 +172,7 @@ def _end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: st
 
 
 def settle_through(state: ScheduleState, through_us: int, *, completed: bool) -> None:
-    """Every slot up to here has ended or is open, as the chain in the queue shows.
-
-    The events of some may stand behind those that were dropped, so none counts as counted.
-    """
-    runs = summaries.passed(state.runs(), through_us, ceiling_us=state.ceiling_us())
-    state.summary = replace(runs, completed=True) if completed else runs
+    """Every slot up to here has ended or is open, as the chain in the queue shows."""
+    state.settle(through_us)
+    if completed:
+        state.summary = replace(state.runs(), completed=True)

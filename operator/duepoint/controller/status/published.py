@@ -11,7 +11,6 @@ long. Pure.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import zlib
 from collections.abc import Iterable, Mapping
@@ -185,7 +184,6 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     # Of two conditions of one type the first.
     conditions = {str(one.get("type")): one for one in reversed(conditions_of(status))}
     settled_us = texts.instant_us(status.get("settledThrough"))
-    counted_us = texts.instant_us(status.get("countedThrough"))
     last_slot_us = texts.instant_us(status.get("lastScheduleTime"))
     ready = conditions.get(ConditionType.READY, {})
     missed = None
@@ -201,29 +199,25 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     last_result = _last_result(
         conditions.get(ConditionType.LAST_RUN_SUCCEEDED), max(success_us, failure_us)
     )
-    return summaries.loaded(
-        summaries.Summary(
-            # A status of another writer may not add up.
-            counts=dataclasses.replace(counts, started=counts.ended + len(running)),
-            running=running,
-            last_run=texts.last_run_of(status),
-            history=texts.history(status),
-            last_slot_us=last_slot_us,
-            last_success_us=success_us,
-            last_failure_us=failure_us,
-            last_replaced_us=texts.instant_us(status.get("lastReplacedTime")),
-            last_result=last_result,
-            retried=_retried(conditions, last_result),
-            settled_us=settled_us,
-            counted_us=counted_us if 0 < counted_us < settled_us else None,
-            completed=ready.get("reason") in WITHOUT_SLOTS,
-            missed=missed,
-            receiver=ReceiverState(
-                gone=_note(conditions.get(ConditionType.ENDPOINT_GONE)),
-                waits=_note(conditions.get(ConditionType.CIRCUIT_OPEN)),
-            ),
+    return summaries.Summary(
+        # A status of another writer may not add up.
+        counts=msgspec.structs.replace(counts, started=counts.ended + len(running)),
+        running=running,
+        last_run=texts.last_run_of(status),
+        history=texts.history(status),
+        last_slot_us=last_slot_us,
+        last_success_us=success_us,
+        last_failure_us=failure_us,
+        last_replaced_us=texts.instant_us(status.get("lastReplacedTime")),
+        last_result=last_result,
+        retried=_retried(conditions, last_result),
+        settled_us=settled_us,
+        completed=ready.get("reason") in WITHOUT_SLOTS,
+        missed=missed,
+        receiver=ReceiverState(
+            gone=_note(conditions.get(ConditionType.ENDPOINT_GONE)),
+            waits=_note(conditions.get(ConditionType.CIRCUIT_OPEN)),
         ),
-        texts.watermark(status),
     )
 
 

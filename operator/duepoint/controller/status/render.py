@@ -60,7 +60,6 @@ def status_at(state: ScheduleState, now_us: int) -> dict[str, Any]:
 def _runs(runs: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
     moments = {
         "settledThrough": runs.settled_us,
-        "countedThrough": runs.counted_us,
         "lastScheduleTime": runs.last_slot_us,
         "lastSuccessfulTime": runs.last_success_us,
         "lastFailureTime": runs.last_failure_us,

@@ -9,7 +9,6 @@ decides whose turn it is. The reporter is the only one that changes a ``Schedule
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -19,22 +18,25 @@ from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
 from duepoint.controller.status import folding, published, render, state, writer
+from duepoint.controller.status.records import RunRecords
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.statusconditions import Report
-from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
+from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import events as kube_events
 from duepoint.kube import schedules
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
 #: The start of a run waits a little less than its end may, so that a short run costs one write.
 _START_SECONDS = 1.8
+#: A Job that is being replaced is gone by then, mostly.
+_REPLACED_SECONDS = 1.0
 #: A slot that stays overdue for another reason shows that within this.
 _SAME_REASON_SECONDS = 30.0
 
@@ -44,6 +46,7 @@ class Reporter:
 
     Args:
         states: changed by this service alone.
+        records: stores what a status is about to show.
         is_arming: whether a takeover still lists all objects; no status is written until it has.
     """
 
@@ -52,12 +55,16 @@ class Reporter:
         term: TermContext,
         *,
         states: ScheduleStates,
+        records: RunRecords,
         is_arming: Callable[[], bool] = lambda: False,
     ) -> None:
         self.states = states
+        self.records = records
         self._term = term
         self._mark = published.mark(term.installation)
         self._writer = StatusWriter(term, source=self, part="status", is_arming=is_arming)
+        #: What each status that is being written was rendered from.
+        self._rendered: dict[str, summaries.Summary] = {}
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -87,7 +94,8 @@ class Reporter:
         if schedule is None:
             schedule = state.state_of(seen, self._term.installation, now_us=now_us)
             schedule.version = seen.version
-            self.states.add(schedule)
+            if self.states.add(schedule, now_us):
+                self._changed_soon(seen.uid)
             due_us = state.first_look_us(schedule, seen.suspended_until_us(), now_us)
             if due_us is not None:
                 self._writer.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
@@ -110,8 +118,6 @@ class Reporter:
             return
         is_new = changes.has_any(report) and state.has_news(schedule, report)
         if state.apply_report(schedule, report):
-            if report.missed or report.skipped:
-                self._writer.remember(uid, functools.partial(state.count, schedule, report))
             folding.end_refused(schedule, self._term.clock.now_us())
             self._writer.changed(uid, urgent=True)
             if is_new:
@@ -132,6 +138,7 @@ class Reporter:
     def forget(self, uid: str) -> None:
         """The object is gone."""
         self.states.remove(uid)
+        self.records.shown(uid)
         self._writer.forget(uid)
 
     # -- events of runs --------------------------------------------------------------------------
@@ -140,53 +147,43 @@ class Reporter:
         self,
         event: RunEvent,
         *,
-        replayed: bool = False,
-        ack: Acknowledgement | None = None,
+        by_queue: bool = False,
         is_lost: bool = False,
     ) -> None:
         """Something happened to a slot.
 
         Args:
             event: what happened.
-            replayed: an earlier process may have counted it.
-            ack: settled once the status shows the event; None where no stream delivered it.
+            by_queue: a worker says so, by an outcome stream.
             is_lost: the claim behind it was lost: it counts among the runs, and its slot is still
                 another worker's to end.
         """
-        self._term.services.runs.event(event, ack)
+        self._term.services.runs.event(event, by_queue=by_queue)
         self._term.on_run(event)
         schedule = self.states.get(event.uid)
         if schedule is None:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
-            self._term.services.jobs.sync.announce(event, ack)
-        elif event.state is RunState.PENDING:
-            # Not acknowledged by a status: as long as none passes the slot, a rebuilt chain begins
-            # below it. The slot of a ScheduleRun is shown by that one.
-            if not event.run_uid:
-                self._put_off(schedule, event)
+            folding.announce(schedule, event)
+            self._term.services.jobs.sync.look_for(
+                [RunningJob.of_event(event)], patience_seconds=_REPLACED_SECONDS
+            )
         elif event.state is RunState.CHECKED:
-            self._check(schedule, event, ack)
+            self._check(schedule, event)
+        elif event.state is RunState.PENDING:
+            if not event.run_uid:  # else the ScheduleRun shows its slot
+                self._put_off(schedule, event)
+        elif event.job_name and event.state in ENDED and not folding.is_running(schedule, event):
+            return  # it was counted, or is looked for once a worker has reported its start
         else:
-            by_queue = ack is not None and not is_lost
-            self._fold(schedule, event, ack, replayed=replayed, by_queue=by_queue)
+            self._fold(schedule, event, by_queue=by_queue and not is_lost, is_lost=is_lost)
 
     def _fold(
-        self,
-        schedule: ScheduleState,
-        event: RunEvent,
-        ack: Acknowledgement | None,
-        *,
-        replayed: bool,
-        by_queue: bool,
+        self, schedule: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool = False
     ) -> None:
         uid, before = event.uid, schedule.runs()
         now_us = self._term.clock.now_us()
-        folding.fold(schedule, event, now_us, replayed=replayed, by_queue=by_queue)
-        again = functools.partial(
-            folding.fold, schedule, event, now_us, replayed=True, by_queue=by_queue
-        )
-        self._writer.remember(uid, again)
+        folding.fold(schedule, event, now_us, by_queue=by_queue, is_lost=is_lost)
         after = schedule.runs()
         self._record_all(changes.of_event(schedule.object, event, before, after))
         if event.job_name:  # a worker counts the end of a delivery
@@ -194,25 +191,22 @@ class Reporter:
         if folding.is_refused_for_good(schedule, event, before):
             refusal = statusconditions.refused_again_and_again(schedule.generation, event.message)
             self._refuse(schedule, refusal)
-        self._acknowledge(uid, ack)
         if not summaries.same_result(before, after):
             self._writer.hurry(uid)
         is_running = event.state is RunState.RUNNING
         if event.job_name and state.awaits_dry_run(schedule, event.generation):
             self._term.services.reconciler.prove(uid, event.generation)
-        if is_running and event.job_name:
-            self._term.services.jobs.run_started(RunningJob.of_event(event))
         if is_running:
             self._changed_soon(uid)
         else:
             self._changed_by_run(uid)
+        if is_running and event.job_name:
+            self._term.services.jobs.run_started(RunningJob.of_event(event))
 
     def _put_off(self, schedule: ScheduleState, event: RunEvent) -> None:
         uid, before = event.uid, schedule.runs()
         now_us = self._term.clock.now_us()
         is_changed = folding.put_off(schedule, event, now_us)
-        if is_changed:
-            self._writer.remember(uid, functools.partial(folding.put_off, schedule, event, now_us))
         if not summaries.same_result(before, schedule.runs()):
             self._changed_by_run(uid)
         elif is_changed and event.reason:
@@ -228,13 +222,12 @@ class Reporter:
             self._writer.look(event.uid, wait)
             self._record_all(changes.of_event(schedule.object, event, before, schedule.runs()))
 
-    def _check(self, schedule: ScheduleState, check: RunEvent, ack: Acknowledgement | None) -> None:
+    def _check(self, schedule: ScheduleState, check: RunEvent) -> None:
         """A worker has read what a generation refers to."""
         answered, before = schedule.answered, schedule.check
         report = state.apply_check(schedule, check)
         if report is None:
             return  # of an older generation, or no report awaits it
-        self._acknowledge(check.uid, ack)
         if report.generation > answered:
             self._record_all(changes.of_report(schedule.object, report))
         self._record_all(changes.of_check(schedule.object, check, before))
@@ -265,23 +258,12 @@ class Reporter:
     # -- Jobs ------------------------------------------------------------------------------------
 
     def job_runs(self, event: RunEvent) -> None:
-        """A Job is observed as active: its run has started, or is bound to fail."""
+        """A Job is observed as active: its run may be bound to fail."""
         schedule = self.states.get(event.uid)
-        is_known = schedule is None or folding.is_running(schedule, event)
-        if schedule is None or (is_known and event.reason != Reason.RUN_FAILED):
+        if schedule is None or event.reason != Reason.RUN_FAILED:
             return
-        fold = functools.partial(
-            folding.fold,
-            schedule,
-            event,
-            self._term.clock.now_us(),
-            replayed=True,
-            by_queue=False,
-        )
-        fold()
         if folding.is_running(schedule, event):
-            self._writer.remember(event.uid, fold)
-            self._changed_soon(event.uid)
+            self._fold(schedule, event, by_queue=False)
 
     def active_jobs(self, uid: str, references: tuple[dict[str, Any], ...]) -> None:
         """These Jobs of the Schedule are active; of many the first by name."""
@@ -341,8 +323,11 @@ class Reporter:
             return None
         now_us = self._term.clock.now_us()
         state.resume(schedule, now_us)
+        self.records.require(uid)
         fields = render.status_at(schedule, now_us)
+        self._rendered[uid] = schedule.runs()
         if fields == schedule.last() and not schedule.is_overwritten:
+            self._show(uid)
             return None
         named = schedules.StatusTarget(namespace=schedule.namespace, name=schedule.name, uid=uid)
         return named, fields
@@ -353,7 +338,16 @@ class Reporter:
             # A foreign status may have been seen before the answer to our own write.
             schedule.is_overwritten = schedule.is_overwritten and version < schedule.version
             schedule.version = max(schedule.version, version)
+            self._show(uid)
         self._term.services.jobs.sync.look(uid)
+
+    def _show(self, uid: str) -> None:
+        """The published status is as it was rendered last."""
+        schedule = self.states.get(uid)
+        is_newest = schedule is not None and self._rendered.pop(uid, None) is schedule.summary
+        # No status shows that a Job is being replaced.
+        if schedule is not None and is_newest and not schedule.runs().replacing:
+            self.records.shown(uid)
 
     async def refused(self, uid: str) -> None:
         schedule = self.states.get(uid)
@@ -366,7 +360,6 @@ class Reporter:
         schedule.version = max(schedule.version, seen.version)
         if not schedule.is_published(seen.status):
             state.adopt_published(schedule, seen.status, self._term.clock.now_us())
-            self._writer.apply_again(uid)
 
     def next_change_in(self, uid: str) -> float | None:
         schedule, now_us = self.states.get(uid), self._term.clock.now_us()
@@ -376,12 +369,6 @@ class Reporter:
         return None if change_us is None else (change_us - now_us) / 1e6
 
     # -- helpers ---------------------------------------------------------------------------------
-
-    def _acknowledge(self, uid: str, ack: Acknowledgement | None) -> None:
-        """The next status settles the acknowledgement."""
-        if ack is not None:
-            ack.expect()
-            self._writer.acknowledge(uid, ack)
 
     def _changed_by_run(self, uid: str) -> None:
         self._writer.changed(uid, self._writer.rest(uid))

@@ -9,12 +9,13 @@ status, lazily, because a takeover creates one state for every object. No I/O, n
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from duepoint.controller import plan, statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
@@ -24,7 +25,7 @@ from duepoint.kube import events
 from duepoint.runs import history as histories
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.watermark import OpenSlot, OpenSlots, Watermark
+from duepoint.runs.watermark import NOTHING, OpenSlot, OpenSlots, Watermark
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
@@ -63,11 +64,12 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         waiting_timing: hash of the timing that waits to be armed for the first time; "" = none.
         keeps: the history limits; they also hold for a refused Schedule.
         summary: the fold of its runs; None until it is needed.
+        recorded: the same as it is in the ledger, or in the published status.
+        began: the slots that had ended when this process began.
         open: slots that have not ended although later ones may have.
         unchecked: the newest report, where it awaits a worker's check.
         check: the newest check of a worker.
         refusals: slots in a row whose Jobs the API server has refused for their template.
-        resumed_timing: generation of the timing whose suspension was seen to end.
         active: references to active Jobs, as the API spells them; None = Jobs are not known yet.
         managed_by: our installation, as the status names it.
         was_written: this term has written the status.
@@ -93,11 +95,12 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     waiting_timing: str = ""
     keeps: Policy = _USUAL_POLICY
     summary: summaries.Summary | None = None
+    recorded: summaries.Summary | None = None
+    began: Watermark = NOTHING
     open: OpenSlots = msgspec.field(default_factory=OpenSlots)
     unchecked: Report | None = None
     check: RunEvent | None = None
     refusals: int = 0
-    resumed_timing: int = -1
     active: tuple[dict[str, Any], ...] | None = None
     refused_pods: str = ""
     managed_by: str = ""
@@ -204,7 +207,8 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def runs(self) -> summaries.Summary:
         """The fold of its runs, read from the published status at first."""
         if self.summary is None:
-            summary = published.summary(self.last(), self.name)
+            summary = self.recorded = published.summary(self.last(), self.name)
+            self.began = self.open.settled(summary.settled_us)
             for report in self.unread:
                 summary = _after_report(summary, report)
             self.unread = ()
@@ -247,12 +251,28 @@ def state_of(seen: Observed, managed_by: str = "", *, now_us: int = 0) -> Schedu
 
 def adopt_published(state: ScheduleState, status: bytes, now_us: int) -> None:
     """The API server has another status than was known; the state continues from it."""
+    known = state.runs()
     state.published = status
-    _load_open(state, now_us)
-    state.summary, state.unread = None, ()
-    state.resumed_timing = -1
+    written = published.summary(state.last(), state.name)
+    state.summary = summaries.newest(written, known)
+    if state.summary is written:
+        _load_open(state, now_us)
     state.observed = max(state.observed, published.observed_generation(status))
     state.answered = max(state.answered, published.answered_generation(status))
+
+
+def adopt_records(state: ScheduleState, texts: Iterable[bytes], now_us: int) -> None:
+    """The ledger holds these of the Schedule, of which a status may not show the newest."""
+    written = state.runs()
+    for record in map(summaries.unpack, texts):
+        if summaries.newest(state.runs(), record) is record:
+            settled = Watermark(record.settled_us, record.started_us, record.waiting_us)
+            state.summary = state.recorded = record
+            state.open.keep(settled)
+            state.open.load(settled, now_us)
+    if state.summary is not written:
+        state.check = state.runs().check
+        state.began = state.settled()
 
 
 def _load_open(state: ScheduleState, now_us: int) -> None:
@@ -263,7 +283,7 @@ def _load_open(state: ScheduleState, now_us: int) -> None:
 
 def restore(state: ScheduleState, status: bytes) -> None:
     """The object was restored with this status; the runs since then have ended all the same."""
-    state.runs()
+    state.summary = replace(state.runs(), edited=0, resumed=0, check=None)
     state.published = status
     state.generation = state.observed = published.observed_generation(status)
     state.answered = published.answered_generation(status)
@@ -345,18 +365,19 @@ def _is_other_timing(state: ScheduleState, former: Definition | None, edited: De
 
 
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
-    counts = replace(
-        runs.counts,
-        missed=runs.counts.missed + report.missed,
-        skipped=runs.counts.skipped + report.skipped,
-    )
-    known = report.definition
-    # Nothing ran of what the queue never held.
-    since_us = known.created_us if known is not None else report.settled_us
-    runs = summaries.passed(replace(runs, counts=counts), report.settled_us, since_us=since_us)
+    # A former leader may have recorded what the edit has ended, and not published it.
+    is_new = report.generation > runs.edited and bool(report.missed or report.skipped)
+    if is_new:
+        counts = replace(
+            runs.counts,
+            missed=runs.counts.missed + report.missed,
+            skipped=runs.counts.skipped + report.skipped,
+        )
+        runs = replace(runs, counts=counts, edited=report.generation)
+    known, runs = report.definition, summaries.passed(runs, report.settled_us)
     if known is None:
         return runs
-    if report.skipped:
+    if is_new and report.skipped:
         runs = _suspended(runs, known, report.settled_us, report.skipped)
     return replace(runs, completed=known.is_complete)
 
@@ -432,11 +453,12 @@ def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
     ):
         return None
     state.check = check
+    state.summary = replace(state.runs(), check=check)
     unchecked = state.unchecked
     if unchecked is None:
         return None
     # The slots that the edit itself ended were counted with the first report.
-    again = replace(unchecked, missed=0, skipped=0)
+    again = dataclasses.replace(unchecked, missed=0, skipped=0)
     apply_report(state, again)
     return statusconditions.as_checked(again, check)
 
@@ -459,17 +481,18 @@ def resume(state: ScheduleState, now_us: int) -> None:
     definition = state.definition
     if definition is None or not plan.has_resumed(definition, now_us):
         return
-    if state.resumed_timing == definition.timing_generation:
+    runs = state.runs()
+    if runs.resumed == definition.timing_generation:
         return
-    state.resumed_timing = definition.timing_generation
-    if not published.of(state.published).suspended:
-        return
-    runs, count = state.runs(), plan.skipped_by_suspension(definition, now_us)
-    last_us = (definition.rule.timing.suspend_until_us or 0) - 1
-    runs = replace(runs, counts=replace(runs.counts, skipped=runs.counts.skipped + count))
-    if count:
-        runs = _suspended(runs, definition, last_us, count)
-    state.summary = summaries.passed(runs, last_us, since_us=definition.created_us)
+    runs = replace(runs, resumed=definition.timing_generation)
+    if published.of(state.published).suspended:
+        count = plan.skipped_by_suspension(definition, now_us)
+        last_us = (definition.rule.timing.suspend_until_us or 0) - 1
+        runs = replace(runs, counts=replace(runs.counts, skipped=runs.counts.skipped + count))
+        if count:
+            runs = _suspended(runs, definition, last_us, count)
+        runs = summaries.passed(runs, last_us)
+    state.summary = runs
 
 
 def next_change_us(state: ScheduleState, now_us: int) -> int | None:

@@ -6,10 +6,10 @@ history may delete a Job only by that. The other answers hold what is known now,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from duepoint.controller.status import texts
-from duepoint.controller.status.state import ScheduleState, learn
+from duepoint.controller.status.state import ScheduleState, adopt_records, learn
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
@@ -23,10 +23,19 @@ Definitions = Callable[[str, str], Awaitable[Definition | None]]
 
 
 class ScheduleStates:
-    """States by the uid of their Schedule; one for each term."""
+    """States by the uid of their Schedule; one for each term.
 
-    def __init__(self, definitions: Definitions) -> None:
+    Args:
+        records: the records in the ledger when the term began, by uid.
+    """
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        records: Mapping[str, Iterable[bytes]],
+    ) -> None:
         self._definitions = definitions
+        self._records = records
         self._states: dict[str, ScheduleState] = {}
 
     def __iter__(self) -> Iterator[ScheduleState]:
@@ -40,9 +49,13 @@ class ScheduleStates:
         """The state of a Schedule; None = it is not known, or gone."""
         return self._states.get(uid)
 
-    def add(self, state: ScheduleState) -> None:
-        """A Schedule was observed for the first time."""
+    def add(self, state: ScheduleState, now_us: int) -> bool:
+        """A Schedule was observed for the first time; whether the ledger has a record of it."""
         self._states[state.uid] = state
+        records = self._records.get(state.uid)
+        if records is not None:
+            adopt_records(state, records, now_us)
+        return records is not None
 
     def remove(self, uid: str) -> None:
         """The Schedule is gone."""
@@ -152,6 +165,11 @@ class ScheduleStates:
         if isinstance(last_run, dict) and last_run.get("outcome") == RunState.RUNNING:
             names.add(str(last_run.get("jobName") or ""))
         return frozenset(names)
+
+    def replacement(self, uid: str, job_name: str) -> str | None:
+        """Why Duepoint deletes a Job in favour of a newer slot; None = it does not."""
+        state = self._states.get(uid)
+        return None if state is None else state.runs().replacing.get(job_name)
 
     def is_over(self, job: RunningJob) -> bool:
         """Whether the run of this Job is not believed to be active any more."""

@@ -25,8 +25,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from duepoint.kube import jobbuilder, schedules, times
 from duepoint.kube.jobs import JobOwner

@@ -1,7 +1,7 @@
 """The only writer of statuses, of Schedules, ScheduleRuns and ScheduleSets.
 
-An owner of statuses (``StatusSource``) says that a status has changed, how soon it is to be written
-and which acknowledgements depend on it. The writer asks for the status when its turn has come, so
+An owner of statuses (``StatusSource``) says that a status has changed, and how soon it is to be
+written. The writer asks for the status when its turn has come, so
 it is always written in its newest state, and replaces it as a whole, guarded by the object's uid. A
 status that would be the same is not written. All writes of a term, of whichever kind, keep to one
 rate, which grows while statuses are late, and a few are under way at a time.
@@ -9,8 +9,7 @@ rate, which grows while statuses are late, and a few are under way at a time.
 What follows an answer depends on the answer. A write that failed is repeated without a read, which
 is harmless. One that found another object under the name is dropped. One that was refused comes
 from a leader that is behind, or the schema does not know it: its source takes over what the API
-server has, what has been applied since the last write is applied again, and it is written again.
-An acknowledgement is settled when a status that covers it was written, or needs no write.
+server has, and it is written again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, faults, services, telemetry
 from duepoint.controller.observed import LARGE_BYTES
-from duepoint.controller.term import Acknowledgement, TermContext, settle_all
+from duepoint.controller.term import TermContext
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
@@ -46,8 +45,7 @@ _ARMING_SECONDS = 0.25
 _PARALLEL_WRITES = 8
 #: So many entries of the queue may be of uids that became due sooner, or were dropped.
 _FORMER_DUES = 1_000
-#: What is refused for so long, by an older schema for example, is given up: its outcomes are kept
-#: until then, and hold up those of others once they are very many.
+#: What is refused for so long, by an older schema for example, is given up.
 _REFUSED_SECONDS = 3600.0
 
 #: A status to write, and whose it is.
@@ -68,8 +66,7 @@ class StatusSource(Protocol):
     async def refused(self, uid: str) -> None:
         """A newer writer may have been there: what is known of the published status is wrong.
 
-        Where it is, the source adopts the status that is there and calls ``apply_again``. Raises
-        ApiError.
+        Where it is, the source adopts the status that is there. Raises ApiError.
         """
         ...
 
@@ -118,7 +115,6 @@ class _Pending(msgspec.Struct):
         urgency: 1 = it precedes others, 2 = it does not even wait for the rate.
         due_after_write: when it is due again by what changed while it was being written.
         refused_since: when it was refused first; None = the last answer was another one.
-        applied: applies once more what no written status shows yet, one by one.
     """
 
     size: int = 0
@@ -128,10 +124,8 @@ class _Pending(msgspec.Struct):
     urgency: int = 0
     writing: bool = False
     due_after_write: float | None = None
-    acks: tuple[Acknowledgement, ...] = ()
     waits: Iterator[float] | None = None
     refused_since: float | None = None
-    applied: list[Callable[[], object]] = msgspec.field(default_factory=list)
 
 
 class StatusWriter:
@@ -201,22 +195,6 @@ class StatusWriter:
         if pending is None or not pending.writing:
             self._bring_forward(uid, self._term.clock.monotonic() + seconds)
 
-    def acknowledge(self, uid: str, *acks: Acknowledgement) -> None:
-        """The next write of this status settles these, which expect it."""
-        if acks:
-            pending = self._pending_of(uid)
-            pending.acks = (*pending.acks, *acks)
-
-    def remember(self, uid: str, again: Callable[[], object]) -> None:
-        """Something was applied to the state; ``again`` applies it to one that was adopted."""
-        self._pending_of(uid).applied.append(again)
-
-    def apply_again(self, uid: str) -> None:
-        """The source has adopted another status: what no written one shows is applied to that."""
-        if (pending := self._pending.get(uid)) is not None:
-            for again in pending.applied:
-                again()
-
     def hurry(self, uid: str) -> None:
         """The next write waits no longer than the shortest interval."""
         self._pending_of(uid).distance = STALENESS_SECONDS
@@ -229,9 +207,7 @@ class StatusWriter:
     def forget(self, uid: str) -> None:
         """The object is gone; no status of it has to be written."""
         self._queue.drop(uid)
-        if (pending := self._pending.pop(uid, None)) is not None:
-            acks, pending.acks = pending.acks, ()
-            settle_all(acks)
+        self._pending.pop(uid, None)
 
     def rest(self, uid: str) -> float:
         """Seconds until a change of runs may be written.
@@ -296,9 +272,8 @@ class StatusWriter:
 
     async def _write_one(self, uid: str, pending: _Pending) -> float | None:
         """Seconds until it is tried again; None = it is written."""
-        changed_at, acks, urgency = pending.changed_at, pending.acks, pending.urgency
-        pending.writing, pending.changed_at, pending.acks = True, None, ()
-        pending.urgency, shown = 0, len(pending.applied)
+        changed_at, urgency = pending.changed_at, pending.urgency
+        pending.writing, pending.changed_at, pending.urgency = True, None, 0
         try:
             wait = await self._write(uid, pending)
         except Exception as bug:  # noqa: BLE001 - a bug in one status must not stop the others
@@ -307,12 +282,10 @@ class StatusWriter:
         finally:
             pending.writing = False
         if wait is None or not self._is_current(uid, pending):
-            del pending.applied[:shown]
-            self._finish(uid, pending, changed_at, acks)
+            self._finish(uid, pending, changed_at)
             return None
         pending.changed_at = changed_at
         pending.urgency = max(pending.urgency, urgency)
-        pending.acks = acks + pending.acks
         return wait
 
     async def _write(self, uid: str, pending: _Pending) -> float | None:
@@ -369,21 +342,13 @@ class StatusWriter:
                 telemetry.logger.warning("statuses cannot be written", error=str(trouble))
         return wait
 
-    def _finish(
-        self,
-        uid: str,
-        pending: _Pending,
-        changed_at: float | None,
-        acks: tuple[Acknowledgement, ...],
-    ) -> None:
-        """The acknowledgements are settled, and what changed during the write is due again."""
+    def _finish(self, uid: str, pending: _Pending, changed_at: float | None) -> None:
+        """What changed during the write is due again."""
         now = self._term.clock.monotonic()
-        settle_all(acks)
         if changed_at is not None:
             telemetry.status_staleness_seconds.observe(now - changed_at)
         due, pending.due_after_write = pending.due_after_write, None
         if not self._is_current(uid, pending):
-            settle_all(pending.acks)
             return
         if (seconds := self._source.next_change_in(uid)) is not None:
             self.look(uid, max(seconds, self.rest(uid)))

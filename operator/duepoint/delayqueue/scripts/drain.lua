@@ -10,15 +10,15 @@
   ARGV  layout, epoch, state (draining, closed or open), hold (us; absent: none), latest (us after now that no lease can end)
   Reply {} | {batch, {schedule ...}}: what is on its way, as `depart` replies; nobody brings it but its finder
         | of one that is to be closed: {closed}, or {moving} (a batch is on its way), {points} (a worker holds some),
-          {outcomes} (not read yet), {dead}
+          {outcomes} (in no status yet), {dead}
   Error WRONGLAYOUT (also: it is to be closed, and does not drain)
 ]]
--- keys meta claims leases runs logs
+-- keys meta claims leases runs ledger logs
 -- include shard
 -- include fenced
 -- include time
 -- include moves
-local FIRST_LOG = 6
+local FIRST_LOG = 7
 
 local function what_is_left()
   if redis.call('HEXISTS', LEASES, BATCH) == 1 then
@@ -27,7 +27,7 @@ local function what_is_left()
   if redis.call('ZCOUNT', CLAIMS, '-inf', digits(server_time() + args.latest)) > 0 then
     return 'points'
   end
-  if redis.call('XLEN', RUNS) > 0 then
+  if redis.call('XLEN', RUNS) > 0 or redis.call('HLEN', LEDGER) > 1 then -- beside the sentinel
     return 'outcomes'
   end
   local letters = redis.call('ZCARD', LOGS) - (#KEYS - FIRST_LOG + 1) -- there may be logs that the caller does not know

@@ -24,7 +24,8 @@ async def test_a_failure_is_news_and_so_is_the_first_success_after_it():
         failed = event(
             made, FIRST, RunState.FAILED, reason="RunFailed", message="exit 1", job_name="j-1"
         )
-        await world.tell(uid, failed, event(made, SECOND_SLOT), event(made, THIRD_SLOT))
+        created = event(made, FIRST, RunState.RUNNING, reason="Running", job_name="j-1")
+        await world.tell(uid, created, failed, event(made, SECOND_SLOT), event(made, THIRD_SLOT))
         assert reasons(world) == ["RunFailed", "RunRecovered"]
         told = world.news[0]
         assert told.warning
