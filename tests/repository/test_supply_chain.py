@@ -17,7 +17,6 @@ from tools.release import locks, sbom
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
-BUILD, FINAL = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
 WORKFLOWS = {
     path.stem: yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     for path in sorted((ROOT / ".github" / "workflows").glob("*.yaml"))

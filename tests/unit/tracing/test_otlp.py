@@ -70,7 +70,8 @@ def test_headers_for_the_collector_come_from_the_usual_variable(collector, monke
     assert collector.requests[0][1]["authorization"] == "Bearer token"
 
 
-def test_the_end_waits_for_no_collector_that_is_unwell(collector):
+def test_the_end_waits_for_no_collector_that_is_unwell(collector, monkeypatch):
+    monkeypatch.setattr(otlp, "_CLOSING_SECONDS", 0.2)
     collector.answer = 503
     exporter = otlp.Exporter(component="worker", instance="worker-1")
     exporter.record(ROOT)
