@@ -101,6 +101,8 @@ def test_the_newer_of_status_and_memory_has_the_larger_watermark():
     assert newest(older, newer) is newer
     assert newest(newer, older) is newer
     assert newest(older, None) is older
+    counted = Watermark(200 * S)
+    assert newest(newer, counted) is counted  # statuses are written from memory
 
 
 # -- the watermark ------------------------------------------------------------------------------
