@@ -3,7 +3,7 @@
 ``claimer`` hands over a claim; ``planner`` says what to do with its points, and ``settler`` writes
 what came of it. Ordinary points whose entries go into our own Redis are appended together
 (``handover``); all else is a request of its own, made once its namespace has a slot for it
-(``slots``). Chains that must not wait for their attempts move on before (``split``). A failure of
+(``room``). Chains that must not wait for their attempts move on before (``split``). A failure of
 one point, a bug of ours included, is an outcome of that point; its neighbours go on.
 
 When the worker is to end, attempts that have not begun are due again at once, for other workers;
@@ -41,7 +41,6 @@ from duepoint.worker import (
     planner,
     results,
     room,
-    slots,
 )
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.plan import Attempt, Batch, Plan
@@ -108,11 +107,11 @@ class Firer:
         self._target = target
         self._clock = clock
         self._traces = traces
-        self.jobs = slots.JobSlots(clock)
+        self.jobs = room.JobPlaces(clock)
         self.leases = Leases(queue, clock, lease_seconds=lease_seconds)
         self._actions = ActionCache(queue)
         self._planner = planner.Planner(queue=queue, target=target, actions=self._actions)
-        self._slots = slots.AttemptSlots(clock, places, self.jobs, self._actions)
+        self._places = room.AttemptPlaces(clock, places, self.jobs, self._actions)
         self._gate = concurrency.Gate(queue, jobs)
         self._results = results.Results(clock=clock, dice=dice, traces=traces)
         self._handover = handover.Handover(
@@ -316,7 +315,7 @@ class Firer:
         """
         settler = work.settler
         for number, attempt in enumerate(attempts):
-            async with self._slots.of(attempt) as wait_seconds:
+            async with self._places.of(attempt) as wait_seconds:
                 if not work.begins(attempts[number:]):
                     break
                 if wait_seconds:
@@ -421,7 +420,7 @@ class Firer:
         if attempt.is_retry:
             answer = _too_late(attempt, firing, now_us)
         give_up_us = targets.retry_limits(firing, results.deadline_us(attempt)).give_up_us
-        waits = slots.put_off(
+        waits = room.put_off(
             seconds,
             firing.namespace,
             is_job=isinstance(action.target, actions.JobAction),
@@ -437,7 +436,7 @@ class Firer:
     async def _check(self, work: _Work, attempt: Attempt) -> None:
         """Check what the definition refers to, and report it; nothing is fired."""
         settler = work.settler
-        async with self._slots.of_check(attempt.definition.namespace):
+        async with self._places.of_check(attempt.definition.namespace):
             action = await self._action(settler.claim.shard, attempt)
             found = (
                 _unchecked(action.message)

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from duepoint import shares
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import pace
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import a_definition, at
@@ -41,7 +41,7 @@ class HangingThere(RecordingTarget):
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait for a place takes real time; how long it is decides nothing here."""
-    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(shares, "PATIENCE_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def two_hostile_namespaces(place: Workplace, action: actions.Action = WEBH
 async def pass_slot(place: Workplace) -> None:
     """One slot of all, and the time in which those without a place are put off."""
     await place.clock.advance(10.001)
-    await asyncio.sleep(2 * pace.PATIENCE_SECONDS)
+    await asyncio.sleep(2 * shares.PATIENCE_SECONDS)
     await place.clock.settle()
 
 
@@ -96,7 +96,7 @@ async def test_quiet_slots_start_at_once_while_two_namespaces_hold_all_they_can_
 
 
 async def test_a_quiet_slot_is_claimed_while_bursts_fill_all_the_room(monkeypatch):
-    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 30.0)  # what is in hand stays there
+    monkeypatch.setattr(shares, "PATIENCE_SECONDS", 30.0)  # what is in hand stays there
     place = await a_workplace(shards=64)  # so that namespaces have shards of their own
     place.target = HangingThere(place.clock)
     place.target.hold()

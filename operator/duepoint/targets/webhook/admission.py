@@ -9,8 +9,8 @@ gone all the same, and if it is delivered the Schedule goes on: that is how to r
 edit.
 
 ``HostLimits`` gives turns. One is waited for only where it is to be had soon: a burst at a receiver
-that answers passes through. At one that hangs no delivery waits, because it would
-hold one of the worker's places; such a delivery is put off to when its turn would come (``pace``).
+that answers passes through. At one that hangs no delivery waits, because it would hold one of the
+worker's places; such a delivery is put off to when its turn would come (``shares.Pace``).
 For the same reason the receivers of a namespace share two thirds of what it may have evenly once
 those are scarce, and no namespace gets more than its share of all (``duepoint.shares``): what one
 namespace calls takes nothing from another one's receivers. Turns are this worker's alone.
@@ -30,7 +30,7 @@ from duepoint import shares
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import pace, target
+from duepoint.targets import target
 from duepoint.targets.webhook import circuitbreaker, response
 
 #: A run by hand, and nothing else, is sent to a receiver that is gone.
@@ -208,7 +208,7 @@ class _Host:
     """Turns of one receiver: how many are taken, who waits, and how fast they come free."""
 
     namespace: str
-    pace: pace.Pace
+    pace: shares.Pace
     running: int = 0
     waiting: collections.deque[asyncio.Future[None]] = field(default_factory=collections.deque)
 
@@ -232,7 +232,7 @@ class HostLimits:
         """Whether there is a turn right now; then it is this caller's, who must ``leave``."""
         turns = self._hosts.get(host)
         if turns is None:
-            turns = self._hosts[host] = _Host(namespace, pace.Pace(self._clock.monotonic()))
+            turns = self._hosts[host] = _Host(namespace, shares.Pace(self._clock.monotonic()))
             self._called[namespace] += 1
         if not turns.waiting and self._has_room(turns):
             self._give(turns)
@@ -245,7 +245,7 @@ class HostLimits:
         while not self.take(host, namespace):
             turns = self._hosts.get(host)
             if turns is None:  # refused for the others' sake
-                return pace.LEAST_SECONDS
+                return shares.LEAST_SECONDS
             now = self._clock.monotonic()
             patience = turns.pace.patience(len(turns.waiting), now)
             if not patience:

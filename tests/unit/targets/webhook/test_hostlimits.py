@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from duepoint import clock
-from duepoint.targets import pace
+from duepoint import clock, shares
 from duepoint.targets.webhook import admission
 
 
@@ -19,7 +18,7 @@ def limits(per_host=2, places=256):
 @pytest.fixture
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits is put off soon; for tests in which it does not matter how soon."""
-    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(shares, "PATIENCE_SECONDS", 0.01)
 
 
 async def enter(given, host="host", namespace="team", times=1):
@@ -32,7 +31,7 @@ async def test_at_one_that_hangs_nobody_waits_long_and_later_ones_not_at_all():
     await asyncio.gather(*(given.enter("host", "team") for _ in range(5)))
     begun = time.monotonic()
     put_off = [await given.enter("host", "team") for _ in range(5)]
-    assert time.monotonic() - begun < 5 * pace.PATIENCE_SECONDS  # what five would wait
+    assert time.monotonic() - begun < 5 * shares.PATIENCE_SECONDS  # what five would wait
     assert put_off == sorted(put_off)  # one after the other
     assert 0 < put_off[0] < put_off[-1] <= 30.0
 
