@@ -27,7 +27,7 @@ from urllib import parse
 import click
 
 from duepoint import client, errors
-from duepoint.cli import limits, options
+from duepoint.cli import options
 from duepoint.client import transport
 from duepoint.kube import credentials
 
@@ -84,7 +84,7 @@ def asking(ask: Ask) -> Callable[..., None]:
     @functools.wraps(ask)
     def command(*, set_name: str, place: ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
         async def run() -> int:
-            async with limits.limited(place.patience_seconds), opened(place, set_name) as asked:
+            async with options.limited(place.patience_seconds), opened(place, set_name) as asked:
                 return await ask(asked, **given)
 
         if code := asyncio.run(run()):

@@ -13,12 +13,17 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from duepoint import errors
 from duepoint.cli import grouping, options, output
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, port, schedules
 from duepoint.kube import errors as kube_errors
+
+_PAGE = "500"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,49 @@ def _ask_for_rights(place: options.Place, namespace: str) -> str:
     return f"ask an admin of {namespace} for the role view, or edit for changes"
 
 
+async def listed(
+    server: ClusterSession, path: str, selector: str | None = None
+) -> list[dict[str, Any]]:
+    """The objects of a collection, with such labels; a list that expired meanwhile begins anew.
+
+    Raises:
+        errors.InvalidSetting: the selector is wrong.
+        kube_errors.ApiError: they may not be listed, or the API server does not answer.
+    """
+    query = {"limit": _PAGE} | ({"labelSelector": selector} if selector else {})
+    for is_last in (False, False, True):
+        found: list[dict[str, Any]] = []
+        token: str | None = None
+        try:
+            while True:
+                more = {"continue": token} if token else {}
+                body = await server.api.request("GET", path, query=query | more)
+                page = msgspec.json.decode(body)
+                found += page.get("items") or ()
+                if not (token := (page.get("metadata") or {}).get("continue")):
+                    return found
+        except kube_errors.Gone:
+            if is_last:
+                raise
+        except kube_errors.Invalid as refused:
+            if not selector:
+                raise
+            message = f"{errors.quoted(selector)}: {refused.server_message}"
+            raise errors.InvalidSetting("--selector", message) from refused
+    raise AssertionError
+
+
+async def listed_schedules(
+    server: ClusterSession, place: options.Place, selector: str | None = None
+) -> list[dict[str, Any]]:
+    """The Schedules of a namespace or of the cluster; raises as ``listed``, and without our CRD."""
+    path = schedules.collection(None if place.everywhere else server.namespace)
+    try:
+        return await listed(server, path, selector)
+    except kube_errors.NotFound:
+        raise no_crd() from None
+
+
 # -- what is not there -----------------------------------------------------------------------------
 
 
@@ -86,13 +134,12 @@ async def unknown_name(server: ClusterSession, name: str) -> errors.InvalidSetti
     message = f"there is no Schedule {server.namespace}/{name}"
     hint = f"kubectl duepoint list -n {server.namespace} shows those there are"
     try:
-        path = schedules.collection(server.namespace)
-        listed = await port.listed(server.api, path, schedules.Schedule)
+        found = await listed(server, schedules.collection(server.namespace))
     except kube_errors.NotFound:
         return no_crd()
     except kube_errors.ApiError:
         return errors.InvalidSetting("NAME", f"{message}; {hint}")
-    if near := grouping.nearest(name, [item.metadata.name for item in listed]):
+    if near := grouping.nearest(name, [item["metadata"]["name"] for item in found]):
         hint = f'did you mean "{near}"?'
     return errors.InvalidSetting("NAME", f"{message}; {hint}")
 

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 import click
 import msgspec
@@ -20,7 +19,7 @@ import msgspec
 from duepoint import __version__, errors, settings
 from duepoint.cli import cluster, instants, options, output
 from duepoint.cli.cluster import ClusterSession
-from duepoint.cli.schedules import facts, gathering, listing
+from duepoint.cli.schedules import facts
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port
@@ -34,8 +33,6 @@ _OWN_RIGHTS = (
     ("create", "duepoint.dev", "scheduleruns"),
     ("run", "duepoint.dev", "schedules"),
 )
-#: The Schedules as they were listed, or why they were not.
-_Listed = list[dict[str, Any]] | Exception
 _LONG_LAG_SECONDS = 5.0
 _SKEW_SECONDS = 0.5
 _FULL = 0.9
@@ -77,20 +74,14 @@ def doctor(*, lease: str, form: str, place: options.Place) -> None:
     rows = [
         {"check": one.name, "state": one.state, "found": one.found, "do": one.do} for one in found
     ]
-    columns: output.Columns = {
-        "check": "check",
-        "state": "state",
-        "found": "found",
-    }
+    columns: output.Columns = {"check": "check", "state": "state", "found": "found"}
     if output.is_data(form):
         output.write(rows, form)
     else:
-        output.show_rows(rows, form, columns, may_cut="found")
-        beside = sum(max(len(row[name]) for row in rows) + 2 for name in ("check", "state"))
+        output.show_rows(rows, form, columns, folds="found")
         for row in rows:
-            if row["do"] or beside + output.width(row["found"]) > output.terminal_columns():
-                output.say(f"{row['check']}: {row['found']}")
             if row["do"]:
+                output.say(f"{row['check']}: {row['found']}")
                 output.say(f"  do  {row['do']}")
     if any(one.state == "failed" for one in found):
         raise click.exceptions.Exit(output.FAILED)
@@ -100,9 +91,8 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
 
     namespace, _, name = lease.partition("/")
     async with cluster.session(place) as server:
-        await gathering.get(server, "/version")  # without an answer there is nothing to check
-        found = await gathering.lease_facts(server, lease, is_certain=True)
-        listed = await _listed(server, place)
+        await facts.get(server, "/version")  # without an answer there is nothing to check
+        found = await facts.lease_facts(server, lease, is_certain=True)
         release = name.removesuffix("-operator")
         return [
             *[one async for one in _crds(server)],
@@ -110,7 +100,7 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
             *_of_state(found, namespace, release),
             await _rights(server, place),
             *[one async for one in _deployments(server, namespace, release)],
-            await _schedules(server, place, listed),
+            await _schedules(server, place),
         ]
 
 
@@ -122,7 +112,7 @@ async def _crds(server: ClusterSession) -> AsyncIterator[Check]:
     apply = "helm upgrade with this version's chart, or kubectl apply --server-side -f crds/"
     for plural in ("schedules", "scheduleruns", "schedulesets"):
         try:
-            found = await gathering.get(server, _CRD.format(plural))
+            found = await facts.get(server, _CRD.format(plural))
         except kube_errors.NotFound:
             yield Check(name=f"crd {plural}", state="failed", found="is not installed", do=apply)
             continue
@@ -144,19 +134,16 @@ async def _crds(server: ClusterSession) -> AsyncIterator[Check]:
 
 async def _rights(server: ClusterSession, place: options.Place) -> Check:
     where = "" if place.everywhere else server.namespace
+    named = where or "every namespace"
     refused = [
         f"{verb} {resource}"
         for verb, group, resource in _OWN_RIGHTS
         if not await _may(server, where, verb, group, resource)
     ]
     found = f"you may not {', '.join(refused)}" if refused else "you may do all that this needs"
-    do = f"ask for the role edit in {_named(where)}" if refused else ""
+    do = f"ask for the role edit in {named}" if refused else ""
     state = "warning" if refused else "ok"
-    return Check(name="your rights", state=state, found=f"in {_named(where)}: {found}", do=do)
-
-
-def _named(namespace: str) -> str:
-    return namespace or "every namespace"
+    return Check(name="your rights", state=state, found=f"in {named}: {found}", do=do)
 
 
 async def _may(
@@ -217,18 +204,18 @@ def _of_state(found: LeaseFacts | None, namespace: str, release: str) -> list[Ch
         )
     troubles = "; ".join(f"{name}: {text}" for name, text in state.worker_troubles.items())
     living = "unknown" if state.workers is None else f"{state.workers} live"
-    if not state.workers or troubles:
-        is_known = state.workers is not None
-        checks.append(
-            Check(
-                name="workers",
-                state="failed" if is_known else "unknown",
-                found=f"{living}; {troubles}" if troubles else living,
-                do=workers,
-            )
+    checks.append(
+        Check(
+            name="workers",
+            state="unknown"
+            if state.workers is None
+            else "failed"
+            if troubles or not state.workers
+            else "ok",
+            found=f"{living}; {troubles}" if troubles else living,
+            do=workers if troubles or not state.workers else "",
         )
-    else:
-        checks.append(Check(name="workers", state="ok", found=living))
+    )
     lag = f"{state.due} points are due, the oldest for {output.span(state.lag_seconds)}"
     is_late = state.lag_seconds > _LONG_LAG_SECONDS
     do = "more workers, or targets that answer sooner: duepoint queue stats --by namespace"
@@ -272,7 +259,7 @@ async def _deployments(
 
     path = port.path("/apis/apps/v1", namespace, "deployments", f"{release}-worker")
     try:
-        found = await gathering.get(server, path)
+        found = await facts.get(server, path)
     except kube_errors.ApiError as refused:
         worker = f"the Deployment {namespace}/{release}-worker"
         if isinstance(refused, kube_errors.NotFound):
@@ -305,34 +292,20 @@ async def _deployments(
 # -- the Schedules -------------------------------------------------------------------------------
 
 
-async def _is_missing(server: ClusterSession) -> bool:
-    """Whether the namespace certainly does not exist."""
+async def _schedules(server: ClusterSession, place: options.Place) -> Check:
     try:
-        await gathering.get(server, port.path("/api/v1", None, "namespaces", server.namespace))
-    except kube_errors.NotFound:
-        return True
-    except kube_errors.ApiError:
-        return False
-    return False
-
-
-async def _listed(server: ClusterSession, place: options.Place) -> _Listed:
-
-    try:
-        return await listing.listed(server, place, None)
+        listed = await cluster.listed_schedules(server, place, None)
     except errors.DuepointError as refused:
-        return refused
-
-
-async def _schedules(server: ClusterSession, place: options.Place, listed: _Listed) -> Check:
-
-    if not isinstance(listed, list):
-        return Check(name="schedules", state="unknown", found=str(listed))
+        return Check(name="schedules", state="unknown", found=str(refused))
     found = [facts.of_object(one) for one in listed]
-    if not (found or place.everywhere) and await _is_missing(server):
-        text = f"there is no namespace {server.namespace}"
-        do = "write another -n; kubectl get namespaces shows those there are"
-        return Check(name="schedules", state="failed", found=text, do=do)
+    if not (found or place.everywhere):
+        with contextlib.suppress(kube_errors.Forbidden):
+            try:
+                await facts.get(server, port.path("/api/v1", None, "namespaces", server.namespace))
+            except kube_errors.NotFound:
+                text = f"there is no namespace {server.namespace}"
+                do = "write another -n; kubectl get namespaces shows those there are"
+                return Check(name="schedules", state="failed", found=text, do=do)
     now_us = instants.now_us()
     troubled = [one.identity for one in found if one.diagnosis(now_us).is_troubled]
     where = "all namespaces" if place.everywhere else f"namespace {server.namespace}"

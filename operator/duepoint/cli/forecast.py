@@ -8,7 +8,7 @@ Redis and are not counted; a Schedule that this version cannot read is named.
 from __future__ import annotations
 
 import asyncio
-import math
+import bisect
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options, output, suggestions
+from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
 from duepoint.cli.cronjob import conversion
-from duepoint.cli.suggestions import Suggestion
-from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules
+from duepoint.kube import schedules
 from duepoint.schedules import load
 from duepoint.schedules.load import Forecast, Hour
 from duepoint.schedules.spec import ScheduleSpec
 
 if TYPE_CHECKING:
     from rich.text import Text
+import re
+
+from duepoint.schedules.load import AlikeSchedules
 
 _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
@@ -76,7 +77,7 @@ def forecast(
         found = asyncio.run(_of_cluster(place, selector))
     coming = load.forecast(read.specs(found), from_us=from_us, minutes=days * _DAY_MINUTES)
     read.report()
-    proposals = list(suggestions.suggestions(coming))
+    proposals = list(suggestions(coming))
     cells = load.hours(coming, time_zone)
     if output.is_data(form):
         output.write([_row(coming, cells, proposals)], form)
@@ -136,21 +137,10 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
 
     async with cluster.session(place) as server:
-        path = schedules.collection(None if place.everywhere else server.namespace)
-        query = {"labelSelector": selector} if selector else None
-        try:
-            listed = await port.listed(server.api, path, schedules.Schedule, query)
-        except kube_errors.NotFound:
-            raise errors.InvalidSetting(
-                "cluster", "it has no Schedules: install Duepoint, or write another --context"
-            ) from None
-        except kube_errors.Invalid as refused:
-            if selector is None:
-                raise
-            message = f"{errors.quoted(selector)}: {refused.server_message}"
-            raise errors.InvalidSetting("--selector", message) from refused
+        listed = await cluster.listed_schedules(server, place, selector)
     return [
-        Found(f"Schedule {item.metadata.namespace}/{item.metadata.name}", item) for item in listed
+        Found("Schedule {namespace}/{name}".format_map(item["metadata"]), schedules.item_of(item))
+        for item in listed
     ]
 
 
@@ -231,7 +221,7 @@ def _show(coming: Forecast, cells: list[load.Hour], zone: str, proposals: list[S
     output.say(f"{objects}{suspended}: {runs} from {' to '.join(ends)}")
     if not coming.runs:
         return
-    _print(terminal(cells, zone, output.terminal_columns()))
+    _print(terminal(cells, zone))
     local = instants.LocalTime(zone)
     output.say("worst minutes")
     for minute, alike in _worst(coming):
@@ -275,12 +265,10 @@ def _print(lines: Iterable[Any]) -> None:
 
 
 _DAY_HOURS = 24
-#: Hours that a cell may stand for.
-_CELL_HOURS = (1, 2, 3, 4, 6, 8, 12)
 _SHADES = "·░▒▓█"
 _STYLES = ("bright_black", "cyan", "green", "yellow", "bold red")
-#: Of a line, for the day: ``Sat 2026-11-28``, or ``Sat 28``.
-_LEFT_COLUMNS, _LEFT_NARROW = 16, 7
+#: Of a line, for the day, such as ``Sat 28``; with three columns an hour it has 78.
+_LEFT_COLUMNS = 7
 
 
 def number(slots: float) -> str:
@@ -288,81 +276,43 @@ def number(slots: float) -> str:
     return f"{slots:,.1f}" if 0 < slots < 10 and slots != int(slots) else f"{slots:,.0f}"
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Shades from the least load to the most; 0 is for none.
+def bounds(cells: Sequence[Hour]) -> list[float]:
+    """The least load of each shade, from the ordinary hour to the worst, the darkest last.
 
-    By the square root of what is above the least: ordinary hours differ beside a great peak.
+    They grow by squares: ordinary hours differ beside a great peak. Hours that differ by less than
+    half look alike: 82 beside 81 is no peak.
     """
-
-    least: float
-    most: float
-    levels: int
-
-    def level(self, value: float) -> int:
-        if value <= 0:
-            return 0
-        span = self.most - self.least
-        share = math.sqrt(max(0.0, value - self.least) / span) if span else 1.0
-        return 1 + min(self.levels - 2, int(share * (self.levels - 1)))
-
-    def used(self) -> Sequence[int]:
-        """The shades that a load may have; where all are alike, the darkest is theirs."""
-        if self.most > self.least:
-            return range(self.levels)
-        return (0, self.levels - 1) if self.most else (0,)
-
-    def begins(self, level: int) -> float:
-        """The least load of a shade."""
-        share = (level - 1) / (self.levels - 1)
-        return self.least + (self.most - self.least) * share**2
+    peaks = [cell.peak for cell in cells if cell.peak > 0]
+    if not peaks or min(peaks) == max(peaks):
+        return peaks[:1]
+    most = max(peaks)
+    least = min(*peaks, most / 2)
+    steps = len(_SHADES) - 1
+    return [least + (most - least) * (step / steps) ** 2 for step in range(steps)]
 
 
-def scale(cells: Sequence[Hour], levels: int) -> Scale:
-    """Of the worst minutes of these hours.
-
-    Hours that differ by less than half look alike: 82 beside 81 is no peak.
-    """
-    peaks = [cell.peak for cell in cells if cell.peak > 0] or [0.0]
-    least, most = min(peaks), max(peaks)
-    return Scale(least if least == most else min(least, most / 2), most, levels)
-
-
-def terminal(cells: Sequence[Hour], zone: str, most_columns: int) -> Iterator[Text]:
-    """The heat map in lines.
-
-    On a narrow terminal days are written short, and then a cell stands for several hours.
-    """
+def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
+    """The heat map in lines."""
     from rich.text import Text  # noqa: PLC0415 - only where it is shown
 
-    shades = scale(cells, len(_SHADES))
-    left = _LEFT_COLUMNS if most_columns >= _LEFT_COLUMNS + 3 * _DAY_HOURS - 1 else _LEFT_NARROW
-    room = (most_columns - left + 1) // 3
-    hours = next((hours for hours in _CELL_HOURS if _DAY_HOURS // hours <= room), _DAY_HOURS)
-    begins = range(0, _DAY_HOURS, hours)
-    yield Text(_note(shades, zone, hours))
-    yield Text(" " * left + " ".join(f"{hour:02}" for hour in begins))
+    least = bounds(cells)
+    darkest = len(_SHADES) - len(least)
+    most = number(max((cell.peak for cell in cells), default=0))
+    yield Text(f"slots in the worst minute of each hour ({zone}); the most are {most}")
+    yield Text(" " * _LEFT_COLUMNS + " ".join(f"{hour:02}" for hour in range(_DAY_HOURS)))
     for day, row in _days(cells):
-        shown = day if left == _LEFT_COLUMNS else f"{day[:3]} {day[-2:]}"
-        line = Text(f"{shown:{left}}")
-        for begin in begins:
-            peaks = [row[hour].peak for hour in range(begin, begin + hours) if hour in row]
-            level = shades.level(max(peaks, default=0))
-            line.append(_SHADES[level] * 2 + " " if peaks else "   ", style=_STYLES[level])
+        line = Text(f"{day[:3]} {day[-2:]} ")
+        for hour in range(_DAY_HOURS):
+            level = bisect.bisect_right(least, row[hour].peak) if hour in row else 0
+            level += darkest - 1 if level else 0
+            line.append(_SHADES[level] * 2 + " " if hour in row else "   ", style=_STYLES[level])
         line.rstrip()
         yield line
-    legend = [f"{_SHADES[level]} {_from(shades, level)}" for level in shades.used()]
-    yield Text(" " * left + "  ".join(legend))
-
-
-def _note(shades: Scale, zone: str, hours: int = 1) -> str:
-    each = "each hour" if hours == 1 else f"each {hours} hours"
-    return f"slots in the worst minute of {each} ({zone}); the most are {number(shades.most)}"
-
-
-def _from(shades: Scale, level: int) -> str:
-    """What a shade stands for."""
-    return "none" if level == 0 else f"from {number(shades.begins(level))}"
+    legend = [
+        "· none",
+        *(f"{_SHADES[darkest + i]} from {number(each)}" for i, each in enumerate(least)),
+    ]
+    yield Text(" " * _LEFT_COLUMNS + "  ".join(legend))
 
 
 def _days(cells: Sequence[Hour]) -> Iterator[tuple[str, dict[int, Hour]]]:
@@ -372,4 +322,147 @@ def _days(cells: Sequence[Hour]) -> Iterator[tuple[str, dict[int, Hour]]]:
     yield from found.items()
 
 
-# -- SVG -----------------------------------------------------------------------------------------
+# -- what to move or to spread ---------------------------------------------------------------------
+
+
+#: Proposals for one forecast.
+MOST = 10
+#: What brings less of a minute's load, or takes less away from it, is not worth a change.
+_LEAST_SHARE = 0.05
+#: A minute that has no more than so many times the mean is ordinary.
+_ORDINARY = 1.5
+_JITTER_MINUTES = 10
+_MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_EVERY_MINUTE = frozenset({"*", "?", "*/1", "?/1", "0-59", "0-59/1"})
+_STEPS = re.compile(r"(?:[*?]|0|0-59)/([1-9]\d?)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """What to write instead.
+
+    Attributes:
+        to: the new expression; empty where a jitter is proposed.
+        over: minutes over which each slot is spread then.
+        back: so many of them lie before the slot.
+    """
+
+    to: str
+    over: int
+    back: int = 0
+
+    @property
+    def what(self) -> str:
+        return f'schedule: "{self.to}"' if self.to else f"jitter: {self.over}m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """A change for all Schedules of one expression.
+
+    Attributes:
+        before, after: slots of the worst of the minutes in which these Schedules run, all others
+            in it included, so that a second minute that is as bad elsewhere hides no gain.
+    """
+
+    text: str
+    time_zone: str
+    schedules: int
+    names: tuple[str, ...]
+    change: Rewriting
+    before: float
+    after: float
+
+
+def change(texts: tuple[str, ...]) -> Rewriting | None:
+    """What spreads Schedules with these expressions; None where nothing does."""
+    text = texts[0].strip()
+    if len(texts) > 1 or text.lower().startswith("@at"):
+        return None
+    fields = _MACROS.get(text.lower(), text).split()
+    if text.lower().startswith("@every"):
+        return Rewriting(to="", over=_JITTER_MINUTES)
+    if len(fields) != 5 or "H" in fields[0].upper() or fields[0] in _EVERY_MINUTE:
+        return None
+    return _other_minute(fields[0], " ".join(fields[1:]))
+
+
+def _other_minute(minute: str, rest: str) -> Rewriting:
+    """What spreads a minute of an expression of five fields, the others being ``rest``."""
+    if minute.isascii() and minute.isdecimal():
+        return Rewriting(to=f"H {rest}", over=60, back=int(minute))
+    if (steps := _STEPS.fullmatch(minute)) and 60 % int(steps[1]) == 0:
+        return Rewriting(to=f"H/{steps[1]} {rest}", over=int(steps[1]))
+    if listed := _evenly(minute):
+        first, distance = listed
+        return Rewriting(to=f"H/{distance} {rest}", over=distance, back=first)
+    return Rewriting(to="", over=_JITTER_MINUTES)
+
+
+def _evenly(minute: str) -> tuple[int, int] | None:
+    """First and distance of a list such as 0,15,30,45."""
+    parts = minute.split(",")
+    if not all(part.isascii() and part.isdecimal() for part in parts) or 60 % len(parts):
+        return None
+    numbers, distance = sorted(map(int, parts)), 60 // len(parts)
+    if numbers != list(range(numbers[0], 60, distance)):
+        return None
+    return (numbers[0], distance) if len(numbers) == len(parts) else None
+
+
+def suggestions(known: Forecast) -> Iterator[Suggestion]:
+    """Return the proposals, each after those before it."""
+    minutes = list(known.minutes)
+    moved: set[tuple[tuple[str, ...], str]] = set()
+    for _ in range(MOST):
+        before = max(minutes)
+        worst = minutes.index(before)
+        if before <= max(1.0, _ORDINARY * sum(minutes) / len(minutes)):
+            return
+        candidates: dict[tuple[tuple[str, ...], str], float] = {}
+        for slots, group in known.inside(worst):
+            key = group.texts, group.time_zone
+            if key not in moved and not group.jitter and change(group.texts) is not None:
+                candidates[key] = candidates.get(key, 0.0) + slots
+        if not candidates:
+            return
+        best = max(candidates, key=lambda key: (candidates[key], key))
+        wanted = change(best[0])
+        if wanted is None or candidates[best] < _LEAST_SHARE * before:
+            return
+        moved.add(best)
+        groups = [g for g in known.groups if (g.texts, g.time_zone) == best and not g.jitter]
+        changed, after = _applied(groups, wanted, minutes)
+        if after > (1 - _LEAST_SHARE) * before:
+            continue  # what they leave or where they go is as bad: the next one may do better
+        minutes[:] = changed
+        yield Suggestion(
+            text=groups[0].text,
+            time_zone=groups[0].time_zone,
+            schedules=sum(group.count for group in groups),
+            names=tuple(name for group in groups for name in group.names)[:3],
+            change=wanted,
+            before=before,
+            after=after,
+        )
+
+
+def _applied(
+    groups: list[AlikeSchedules], wanted: Rewriting, minutes: list[float]
+) -> tuple[list[float], float]:
+    """The minutes with a change, and the worst of those that the groups leave or go to."""
+    changed, touched = list(minutes), set[int]()
+    for group in groups:
+        spread = load.spread(group.shape, wanted.over, len(minutes), back=wanted.back)
+        load.add(changed, group.shape, -group.count)
+        load.add(changed, spread, group.count)
+        touched.update(minute for shape in (group.shape, spread) for minute, _ in shape)
+    return changed, max(changed[minute] for minute in touched)

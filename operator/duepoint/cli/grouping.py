@@ -97,8 +97,8 @@ _QUOTED = 'put the expression into quotes, such as duepoint {} "0 9 * * 1-5"'
 def unknown_command(word: str, commands: Iterable[str]) -> str:
     """That there is no such command, with the one that was probably meant."""
     known = list(commands)
-    near = [MEANT[word]] if word in MEANT else difflib.get_close_matches(word, known, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else f"write one of {', '.join(known)}"
+    near = MEANT.get(word) or nearest(word, known)
+    hint = f'did you mean "{near}"?' if near else f"write one of {', '.join(known)}"
     return f"there is no command {errors.quoted(word)}; {hint}"
 
 

@@ -6,13 +6,14 @@ An option's type turns its text into a value before the command runs; a wrong te
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
-import difflib
 import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 import click
 
 from duepoint import errors
-from duepoint.cli import instants
+from duepoint.cli import grouping, instants, output
 from duepoint.expressions import durations, timezones
 
 #: Largest file that an option may name, in bytes.
@@ -54,11 +55,9 @@ def words(*known: str) -> Converted:
     """One of these words, in any case."""
 
     def read(text: str) -> str:
-        for word in known:
-            if word.lower() == text.lower():
-                return word
-        near = difflib.get_close_matches(text.lower(), [word.lower() for word in known], n=1)
-        meant = next((word for word in known if [word.lower()] == near), "")
+        meant = grouping.nearest(text, known)
+        if meant.lower() == text.lower():
+            return meant
         hint = f'; did you mean "{meant}"?' if meant else ""
         raise ValueError(f"{errors.quoted(text)}: write {' or '.join(known)}{hint}")
 
@@ -381,6 +380,23 @@ def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
     if not sys.stdin.isatty():
         raise errors.InvalidSetting(option, without_terminal)
     return click.confirm(question, err=True)
+
+
+@contextlib.asynccontextmanager
+async def limited(seconds: float | None) -> AsyncIterator[None]:
+    """``--timeout`` of a command: no longer than so many seconds; None = as long as it takes.
+
+    Raises:
+        errors.InvalidSetting: they are over.
+    """
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        message = f"it was not done within {output.span(seconds or 0)}; write a longer one"
+        raise errors.InvalidSetting("--timeout", message) from None
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -1,10 +1,8 @@
 """What goes to standard output and standard error, and the exit codes.
 
 JSON is one object a line, in ASCII; a table is for people. ``write`` streams rows under columns of
-a fixed width, so a million of them take no more memory than one; ``show_rows`` measures a list and
-fits it to the terminal: columns that can best be spared go, and a text at the end is cut. Where
-there is no terminal nothing is left out. Text of a user's input fits on one line:
-line breaks and control characters are escaped.
+a fixed width, so a million of them take no more memory than one; ``show_rows`` measures a list.
+Text of a user's input fits on one line: line breaks and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from duepoint.cli import instants
@@ -107,29 +104,6 @@ def width(text: str) -> int:
     return cells.cell_len(text)
 
 
-def cut(text: str, most: int) -> str:
-    """The text as one line of at most so many columns."""
-    shown = one_line(text)
-    if width(shown) <= most:
-        return shown
-    from rich import cells  # noqa: PLC0415 - only a narrow terminal needs it
-
-    return f"{cells.set_cell_size(shown, most - 3)}..."
-
-
-@contextlib.contextmanager
-def open_streams() -> Iterator[None]:
-    """Give a command without standard output or standard error (``>&-``) one that takes all."""
-    with contextlib.ExitStack() as opened:
-        for stream, redirect in (
-            (sys.stdout, contextlib.redirect_stdout),
-            (sys.stderr, contextlib.redirect_stderr),
-        ):
-            if stream is None:
-                opened.enter_context(redirect(opened.enter_context(Path(os.devnull).open("w"))))
-        yield
-
-
 def escape_what_cannot_be_shown() -> None:
     """A terminal or pipe that is not UTF-8 gets escapes, never an exception."""
     for stream in (sys.stdout, sys.stderr):
@@ -158,40 +132,32 @@ def show_rows(
     columns: Columns,
     *,
     wide: Columns = _NO_COLUMNS,
-    spare: Sequence[str] = (),
-    may_cut: str = "",
-    least: int = 20,
+    folds: str = "",
 ) -> int:
-    """Write a list that fits the terminal; how many rows it has.
+    """Write a list; how many rows it has.
 
     Args:
         wide: columns that ``wide`` adds at the end.
-        spare: columns that may go where the terminal is too narrow, the first one first.
-        may_cut: the column whose texts may be cut.
-        least: characters of such a text that are left before a column goes.
+        folds: the column that takes several lines where the terminal is too narrow for one.
     """
     listed = list(rows)
     if is_data(form) or not listed:
         return write(listed, form)
-    if form == "wide":
-        columns, spare, may_cut = {**columns, **wide}, (), ""
-    lines = [
-        {name: text(row[of]) if isinstance(of, str) else of(row) for name, of in columns.items()}
-        for row in listed
-    ]
-    room = terminal_columns()
-    widths = {
-        name: max(len(name), *(width(one_line(line[name])) for line in lines)) for name in columns
-    }
-    for name in spare:
-        needed = (min(least, most) if each == may_cut else most for each, most in widths.items())
-        if sum(needed) + 2 * (len(widths) - 1) > room:
-            del widths[name]
-    if may_cut in widths:
-        others = sum(most + 2 for name, most in widths.items() if name != may_cut)
-        most = widths[may_cut] = min(widths[may_cut], max(len(may_cut), room - others))
-        lines = [{**line, may_cut: cut(line[may_cut], most)} for line in lines]
-    return write(lines, "table", widths=widths)
+    from rich import console, table  # noqa: PLC0415 - only a table needs it
+
+    shown = table.Table(box=None, pad_edge=False, header_style="", padding=(0, 1))
+    columns = {**columns, **wide} if form == "wide" else columns
+    for name in columns:
+        shown.add_column(name, no_wrap=name != folds, overflow="fold")
+    for row in listed:
+        cells = (text(row[of]) if isinstance(of, str) else of(row) for of in columns.values())
+        shown.add_row(*map(one_line, cells))
+    most = 1 << 20 if form == "wide" else min(terminal_columns(), 1 << 20)
+    plain = console.Console(width=most, color_system=None, markup=False, emoji=False)
+    with plain.capture() as lines:
+        plain.print(shown, highlight=False, crop=False)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in lines.get().splitlines())
+    return len(listed)
 
 
 def show_row(row: Row, form: str, cells: Cells) -> int:

@@ -52,7 +52,7 @@ _HOMES = {
     ),
     "trigger": ("scheduleruns", "trigger", "Run the Schedule NAME once, now."),
     "backfill": (
-        "backfill", "backfill",
+        "scheduleruns", "backfill",
         "Run the slots of the Schedule NAME in a range again.",
     ),
     "webhook": (
@@ -139,8 +139,7 @@ class Commands(grouping.CommandGroup):
     def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run and end the process; the one place that turns exceptions into exit codes."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
-        with output.open_streams():
-            sys.exit(self._exit_code(given, kept.get("prog_name") or self.name or ""))
+        sys.exit(self._exit_code(given, kept.get("prog_name") or self.name or ""))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _while_it_is_read():  # --help and --version are printed here

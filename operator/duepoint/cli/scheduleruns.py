@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,9 @@ from duepoint.cli import cluster as clusters
 from duepoint.cli import instants, options, output
 from duepoint.cli.cluster import ClusterSession
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules
+from duepoint.kube import schedules
 from duepoint.schedules import manualruns
+from duepoint.schedules.manualruns import Backfill
 from duepoint.schedules.spec import ScheduleSpec
 
 FAILED = 1
@@ -32,7 +34,7 @@ NOT_ENDED = 3
 
 #: After so long without the operator, a line says what may be missing.
 _PATIENCE_SECONDS = 10.0
-_AGAIN_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
 #: ScheduleRuns are deleted so long after they have ended.
 _TTL_SECONDS = 3600
 
@@ -109,53 +111,30 @@ async def create(
     return made
 
 
-class _Counts(msgspec.Struct, frozen=True):
-    planned: int = 0
-    started: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    replaced: int = 0
-    skipped: int = 0
-
-    @property
-    def ended(self) -> int:
-        return self.succeeded + self.failed + self.replaced + self.skipped
+def status_of(run: schedules.ScheduleRun) -> dict[str, Any]:
+    """As the operator wrote it; empty before it has."""
+    found: dict[str, Any] = msgspec.json.decode(run.status)
+    return found
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
+def state_of(status: Mapping[str, Any]) -> str:
+    """``Complete``, ``Failed``, ``Running``, ``Retrying``, or ``Pending`` at first.
+
+    Retrying: what has started failed, and waits for its next try.
+    """
+    for condition in status.get("conditions") or ():
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return str(condition["type"])
+        if condition["type"] == "Reconciling" and condition["reason"] == "Retrying":
+            return "Retrying"
+    return "Running" if "observedGeneration" in status else "Pending"
 
 
-class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The status of a ScheduleRun, as far as it is shown."""
-
-    observed_generation: int = -1
-    conditions: tuple[_Condition, ...] | None = None
-    runs: _Counts | None = None
-    message: str = ""
-
-    @property
-    def state(self) -> str:
-        """``Complete``, ``Failed``, ``Running``, ``Retrying``, or ``Pending`` at first.
-
-        Retrying: what has started failed, and waits for its next try.
-        """
-        for condition in self.conditions or ():
-            if condition.type in ("Complete", "Failed") and condition.status == "True":
-                return condition.type
-            if condition.type == "Reconciling" and condition.reason == "Retrying":
-                return condition.reason
-        return "Pending" if self.observed_generation < 0 else "Running"
+_COUNTS = ("planned", "started", "succeeded", "failed", "replaced", "skipped")
 
 
-def status_of(run: schedules.ScheduleRun) -> RunStatus:
-    """As the operator wrote it."""
-    try:
-        return msgspec.json.decode(run.status, type=RunStatus)
-    except msgspec.DecodeError:
-        return RunStatus()
+def _counts(status: Mapping[str, Any]) -> dict[str, int]:
+    return {name: (status.get("runs") or {}).get(name, 0) for name in _COUNTS}
 
 
 # -- following -----------------------------------------------------------------------------------
@@ -173,7 +152,7 @@ async def to_the_end(
     newest = run
 
     def complain() -> None:
-        if status_of(newest).observed_generation < 0:
+        if "observedGeneration" not in status_of(newest):
             output.complain("no operator has looked at it yet; is duepoint operator running?")
 
     timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, complain)
@@ -182,9 +161,10 @@ async def to_the_end(
             async with asyncio.timeout(timeout_seconds):
                 async for newest in _states(cluster, run):
                     read = status_of(newest)
-                    counts = read.runs or _Counts()
-                    advance(counts.ended, read.message, counts.planned)
-                    if read.state in ("Complete", "Failed"):
+                    counts = _counts(read)
+                    ended = sum(counts[name] for name in _COUNTS[2:])
+                    advance(ended, read.get("message", ""), counts["planned"])
+                    if state_of(read) in ("Complete", "Failed"):
                         break
     except TimeoutError:
         pass
@@ -196,30 +176,22 @@ async def to_the_end(
 async def _states(
     cluster: ClusterSession, run: schedules.ScheduleRun
 ) -> AsyncIterator[schedules.ScheduleRun]:
-    """Every state from now on; one that was deleted before its end is an error."""
+    """How it stands, again and again; one that was deleted before its end is an error."""
     metadata = run.metadata
     path = schedules.path(metadata.namespace, metadata.name, plural=schedules.RUN_PLURAL)
     while True:
         try:
             body = await cluster.api.request("GET", path)
+        except kube_errors.NotFound:
+            raise _deleted(run) from None
+        except errors.TryLater:
+            pass
+        else:
             found = msgspec.json.decode(body, type=schedules.ScheduleRun)
             if found.metadata.uid != metadata.uid:
                 raise _deleted(run)
             yield found
-            runs = schedules.collection(metadata.namespace, plural=schedules.RUN_PLURAL)
-            named = {"fieldSelector": f"metadata.name={metadata.name}"}
-            async for change in cluster.api.watch(
-                runs, schedules.ScheduleRun, found.metadata.resource_version, query=named
-            ):
-                if change.item.metadata.uid != metadata.uid:
-                    continue
-                yield change.item
-                if change.type is port.ChangeType.DELETED:
-                    raise _deleted(run)
-        except kube_errors.NotFound:
-            raise _deleted(run) from None
-        except (kube_errors.Gone, errors.TryLater):
-            await asyncio.sleep(_AGAIN_SECONDS)
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _deleted(run: schedules.ScheduleRun) -> errors.InvalidSetting:
@@ -233,21 +205,22 @@ def _deleted(run: schedules.ScheduleRun) -> errors.InvalidSetting:
 def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
     """Say how it stands, and leave with the exit code if the command waited for it."""
     read = status_of(run)
+    state, message = state_of(read), read.get("message", "")
     if output.is_data(form):
         row = {
             "namespace": run.metadata.namespace,
             "name": run.metadata.name,
             "uid": run.metadata.uid,
-            "state": read.state,
-            "runs": msgspec.to_builtins(read.runs or _Counts()),
-            "message": read.message,
+            "state": state,
+            "runs": _counts(read),
+            "message": message,
         }
         output.write([row], form)
     elif waited:
-        output.say(f"{read.state}: {read.message or 'not looked at yet'}")
-    if not waited or read.state == "Complete":
+        output.say(f"{state}: {message or 'not looked at yet'}")
+    if not waited or state == "Complete":
         return
-    if read.state != "Failed":
+    if state != "Failed":
         output.complain(f"it had not ended when the time was over. {_how_to_end(run)}")
         raise click.exceptions.Exit(NOT_ENDED)
     raise click.exceptions.Exit(FAILED)
@@ -351,3 +324,169 @@ def trigger(
         return await create(server, name, {"trigger": what}, run_options, shown)
 
     finish(run_options, asked)
+
+
+# -- backfill --------------------------------------------------------------------------------------
+
+
+#: Slots shown at each end of a range that holds more.
+_SHOWN = 5
+#: A range with more slots is refused, as the API does.
+_LIMIT = 10_000
+
+
+@click.command()
+@options.schedule_name
+@click.option(
+    "--from",
+    "from_",
+    metavar="TIME",
+    type=options.TIME,
+    required=True,
+    help="Begin; belongs to the range.",
+)
+@click.option(
+    "--to", metavar="TIME", type=options.TIME, required=True, help="End; does not belong to it."
+)
+@click.option(
+    "--max-parallel",
+    "parallel",
+    default=str(manualruns.MAX_PARALLEL),
+    metavar="N",
+    type=options.whole(1_000),
+    show_default=True,
+    help="Runs that may be active at once.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would run, and run nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@options_of_run(wait=True)
+def backfill(
+    name: str,
+    *,
+    from_: str,
+    to: str,
+    parallel: int,
+    dry_run: bool,
+    yes: bool,
+    run_options: RunOptions,
+) -> None:
+    """Run the slots of the Schedule NAME in a range again.
+
+    Example: duepoint backfill report -n team-a --from 2026-11-01 --to 2026-11-02
+    """
+
+    async def asked(server: ClusterSession) -> schedules.ScheduleRun | None:
+        known = await schedule(server, name)
+        from_us, to_us = _range(known, from_, to)
+        wish = Backfill(
+            from_us=from_us,
+            to_us=to_us,
+            asked_us=instants.now_us(),
+            max_parallel=parallel,
+            limit=_LIMIT,
+        )
+        count = _previewed(known, wish, run_options.form, dry_run=dry_run)
+        if dry_run or not count or not (yes or _agreed(count)):
+            return None
+        what = {
+            "from": instants.utc_text(from_us),
+            "to": instants.utc_text(to_us),
+            "maxParallel": parallel,
+            "limit": _LIMIT,
+        }
+        shown = f"{count} slots of {known.identity}"
+        return await create(server, name, {"backfill": what}, run_options, shown)
+
+    finish(run_options, asked)
+
+
+def _range(known: ScheduleSpec, from_: str, to: str) -> tuple[int, int]:
+    """Both ends; times without an offset are the wall clock of the Schedule's zone."""
+    zone = known.rule.timing.time_zone
+    from_us = instants.parse_us(from_, zone=zone, name="--from")
+    to_us = instants.parse_us(to, zone=zone, name="--to")
+    if to_us <= from_us:
+        message = f"{errors.quoted(to)} is not after --from {errors.quoted(from_)}"
+        raise errors.InvalidSetting("--to", f"{message}; write a later time")
+    return from_us, to_us
+
+
+def _previewed(known: ScheduleSpec, asked: Backfill, form: str, *, dry_run: bool) -> int:
+    """Show what would run; how many slots.
+
+    Raises:
+        errors.InvalidSetting: the operator would refuse it.
+    """
+    line = manualruns.timeline_of(known.rule, identity=known.identity, created_us=known.created_us)
+    after_us, through_us = asked.from_us - 1, asked.through_us
+    count = line.count(after_us, through_us)
+    if count > asked.limit:
+        raise errors.InvalidSetting(
+            "--to",
+            f"the range holds {count} slots, and {_LIMIT} may be run at once; write shorter ones",
+        )
+    first_, last_ = line.walk(after_us, through_us), line.walk_back(through_us, after_us)
+    if count <= 2 * _SHOWN:
+        first, last = list(first_), list[int]()
+    else:
+        first, last = (list(itertools.islice(end, _SHOWN)) for end in (first_, last_))
+        last.reverse()
+    if not output.is_data(form):
+        _show(known, asked, count, (first, last))
+    elif dry_run:
+        row = {
+            "namespace": known.namespace,
+            "schedule": known.name,
+            "slots": count,
+            "first": [instants.utc_text(slot_us) for slot_us in first],
+            "last": [instants.utc_text(slot_us) for slot_us in last],
+            "notes": list(_notes(known, asked)),
+        }
+        output.write([row], form)
+    if count == 0 and output.is_data(form):
+        output.complain("there is no slot in the range")
+    return count
+
+
+def _show(
+    known: ScheduleSpec, asked: Backfill, count: int, ends: tuple[list[int], list[int]]
+) -> None:
+    """The preview for people."""
+    slots = "no slot" if count == 0 else "1 slot" if count == 1 else f"{count} slots"
+    output.say(
+        f"{known.identity}: {slots} from {instants.utc_text(asked.from_us)} until "
+        f"{instants.utc_text(asked.to_us)}, at most {asked.max_parallel} at once"
+    )
+    zone = instants.LocalTime(known.rule.timing.time_zone)
+    first, last = ends
+    lines = [f"  {instants.utc_text(slot_us)}  {zone.text(slot_us)}" for slot_us in first + last]
+    if last:
+        lines.insert(len(first), f"  ... {count - len(first) - len(last)} more ...")
+    for line in lines:
+        output.say(line)
+    for note in _notes(known, asked):
+        output.say(f"  note: {note}")
+
+
+def _notes(known: ScheduleSpec, asked: Backfill) -> Iterator[str]:
+    """What people may not expect."""
+    policy = known.rule.policy
+    if asked.to_us > asked.asked_us:
+        yield "slots after now are left out: the Schedule runs them itself"
+    if policy.concurrency != "Allow" and asked.max_parallel > policy.max_concurrency:
+        limit = f"concurrencyPolicy {policy.concurrency}: {policy.max_concurrency} at a time"
+        yield f"{limit}, and beside regular runs as it says"
+    if known.rule.timing.suspend:
+        yield "the Schedule is suspended; these slots run all the same"
+
+
+def _agreed(count: int) -> bool:
+    agreed = options.confirmed(
+        f"Start {'1 run' if count == 1 else f'{count} runs'}?",
+        option="--yes",
+        without_terminal="standard input is no terminal to ask on; write --yes, or --dry-run to"
+        " look",
+    )
+    if not agreed:
+        output.say("nothing was started")
+    return agreed

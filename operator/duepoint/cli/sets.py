@@ -8,7 +8,6 @@ commands for whole sets.
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import AsyncGenerator, Mapping
 
 import click
@@ -146,9 +145,7 @@ def _bare(row: output.Row, form: str) -> output.Row:
 
 def _write(rows: list[output.Row], form: str) -> None:
     shown = (_bare(row, form) for row in rows)
-    output.show_rows(
-        shown, form, _OF_MEMBER, wide=_WIDE, spare=("state", "payload"), may_cut="payload"
-    )
+    output.show_rows(shown, form, _OF_MEMBER, wide=_WIDE, folds="payload")
 
 
 def _when(row: output.Row) -> str:
@@ -354,13 +351,12 @@ async def _no_member(asked: client.AsyncSetClient, id_: str, missing: client.Not
     """Say so, with the id that was probably meant; only of a member."""
     if missing.code != calls.NO_MEMBER:
         raise missing
-    near: list[str] = []
+    near = ""
     with contextlib.suppress(client.ClientError):
         for length in (len(id_) - 1, len(id_) // 2, 1):
             page = await asked.page(prefix=id_[:length], limit=_LOOKED_THROUGH)
-            near = difflib.get_close_matches(id_, [member.id for member in page.items], n=1)
-            if near:
+            if near := grouping.nearest(id_, [member.id for member in page.items]):
                 break
-    hint = f'; did you mean "{near[0]}"?' if near else ""
+    hint = f'; did you mean "{near}"?' if near else ""
     output.complain(f"{missing.detail}{hint}")
     return output.FAILED

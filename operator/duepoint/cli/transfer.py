@@ -139,11 +139,10 @@ def _opened(files: contextlib.ExitStack, name: str, path: Path, mode: str) -> Bi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Some rows of the file, each with its line number, and the byte behind them."""
+    """Some rows of the file, each with its line number."""
 
     lines: list[bytes]
     numbers: list[int]
-    end: int
 
 
 class _Import:
@@ -156,7 +155,7 @@ class _Import:
         self._source = source
         self._refusals = refusals
         self._began = time.monotonic()
-        self._line = self._offset = 0
+        self._line = 0
         self._counts = dict.fromkeys(_OUTCOMES, 0)
         self._codes: collections.Counter[str] = collections.Counter()
 
@@ -188,7 +187,6 @@ class _Import:
             if not line:
                 break
             self._line += 1
-            self._offset += len(line)
             if len(line) > _LONGEST_ROW:
                 raise errors.InvalidSetting(
                     "FILE", f"line {self._line} is longer than {_LONGEST_ROW} bytes"
@@ -197,7 +195,7 @@ class _Import:
                 lines.append(row)
                 numbers.append(self._line)
                 size += len(row) + 1
-        return _Part(lines=lines, numbers=numbers, end=self._offset) if lines else None
+        return _Part(lines=lines, numbers=numbers) if lines else None
 
     async def _note(
         self, part: _Part, sent: asyncio.Task[list[client.RowAnswer]], advance: output.Advance
@@ -207,9 +205,9 @@ class _Import:
             self._counts["Refused" if answer.is_refused else answer.outcome] += 1
             if answer.is_refused:
                 self._note_refusal(number, line, answer)
-        rows = f"{sum(self._counts.values()):,} rows"
+        done = sum(self._counts.values())
         refused = f", {self._counts['Refused']:,} refused" if self._counts["Refused"] else ""
-        advance(part.end, f"{rows}{refused}")
+        advance(done, f"{done:,} rows{refused}")
 
     def _note_refusal(self, number: int, line: bytes, answer: client.RowAnswer) -> None:
         error = answer.error

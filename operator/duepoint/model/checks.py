@@ -43,7 +43,7 @@ SIZES: Final[Mapping[str, schemas.Json]] = {
     "int64": {"minimum": -(1 << 63), "maximum": (1 << 63) - 1},
 }
 #: Whether a value is refused by a keyword.
-_REFUSES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+REFUSES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "enum": lambda value, words: value not in words,
     "minimum": lambda value, least: value < least,
     "maximum": lambda value, most: value > most,
@@ -170,7 +170,7 @@ def _tests(schema: schemas.Json) -> _Tests:
 
 
 def _of_limit(keyword: str, limit: Any) -> _Test:  # noqa: ANN401 - of any keyword
-    refuses, words = _REFUSES[keyword], WORDS[keyword]
+    refuses, words = REFUSES[keyword], WORDS[keyword]
     return lambda value: words(value, limit) if refuses(value, limit) else ""
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.cli import suggestions
+from duepoint.cli import forecast as proposing
 from duepoint.schedules import load
 from duepoint.schedules import spec as specs
 from tests.support.builders import at
@@ -64,7 +64,7 @@ def test_suspended_ones_have_no_slots_until_they_are_resumed():
     ],
 )
 def test_what_is_proposed_for_an_expression_is_one(text, wanted):
-    found = suggestions.change((text,))
+    found = proposing.change((text,))
     assert found.what == wanted
     if found.to:
         a_spec(found.to)
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
 def test_the_table_names_the_worst_minute_who_is_in_it_and_what_helps(file):
     said = run("-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "2")
     assert "30 Schedules: 1,394 runs from 2026-03-02T00:00:00Z to 2026-03-04T00:00:00Z" in said
-    assert "Mon 2026-03-02  ██ ██" in said
+    assert "Mon 02 ██ ██" in said
     assert "2026-03-02T00:00:00+00:00  30, as in 1 other" in said
     assert "29  0 * * * * (Etc/UTC): team-a/s1, team-a/s2, team-a/s3, ..." in said
     assert 'write schedule: "H * * * *"' in said

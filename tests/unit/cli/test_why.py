@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from duepoint.cli.schedules import causes, facts, why
+from duepoint.cli.schedules import facts, why
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube.installation import InstallationState
 from tests.support.builders import at
@@ -171,42 +173,46 @@ NOW_ROWS = {
         "NameConflict",
     ),
     "a Pod that does not start": (
-        a_schedule(status=a_slot("Running", jobName="report-1")).known(
-            jobs=(facts.JobFacts(name="report-1", slot_us=0, is_over=False, pod_trouble="no node"),)
+        replace(
+            a_schedule(status=a_slot("Running", jobName="report-1")),
+            jobs=(
+                facts.JobFacts(name="report-1", slot_us=0, is_over=False, pod_trouble="no node"),
+            ),
         ),
         "PodNotStarted",
     ),
     "an edit that nobody saw": (a_schedule(generation=2), "NotObserved"),
     "an edit without an operator": (
-        a_schedule(generation=2).known(lease=GONE),
+        replace(a_schedule(generation=2), lease=GONE),
         "NoOperator",
     ),
     "not claimed, and nothing is known": (a_schedule(status=LATE), "NotClaimed"),
     "not claimed without a worker": (
-        a_schedule(status=LATE).known(lease=a_lease(workers=0)),
+        replace(a_schedule(status=LATE), lease=a_lease(workers=0)),
         "NoWorker",
     ),
     "not claimed without Redis": (
-        a_schedule(status=LATE).known(lease=a_lease(redis_down_since="2026-03-02T10:00:00Z")),
+        replace(a_schedule(status=LATE), lease=a_lease(redis_down_since="2026-03-02T10:00:00Z")),
         "QueueUnavailable",
     ),
     "not claimed by a worker with a wrong clock": (
-        a_schedule(status=LATE).known(
-            lease=a_lease(worker_troubles={"w": "clock: this machine's clock is 3600 s behind"})
+        replace(
+            a_schedule(status=LATE),
+            lease=a_lease(worker_troubles={"w": "clock: this machine's clock is 3600 s behind"}),
         ),
         "WrongClock",
     ),
     "not claimed by workers that are too slow": (
-        a_schedule(status=LATE).known(lease=a_lease(due=9, lag_seconds=900.0)),
+        replace(a_schedule(status=LATE), lease=a_lease(due=9, lag_seconds=900.0)),
         "NotClaimed",
     ),
-    "the namespace goes": (a_schedule().known(is_deleting=True), "Deleted"),
+    "the namespace goes": (replace(a_schedule(), is_deleting=True), "Deleted"),
 }
 
 
 @pytest.mark.parametrize(("known", "cause"), NOW_ROWS.values(), ids=NOW_ROWS)
 def test_the_cause_of_how_it_stands(known, cause):
-    assert causes.now(known, NOW).cause.cause == cause
+    assert why.now(known, NOW).cause.cause == cause
 
 
 SLOT_ROWS = {
@@ -234,13 +240,15 @@ SLOT_ROWS = {
         "OutsideWindow",
     ),
     "an Event remembers it": (
-        a_schedule().known(notes=(("RunMissed", "the slot of 2026-03-02T03:00:00Z was missed"),)),
+        replace(
+            a_schedule(), notes=(("RunMissed", "the slot of 2026-03-02T03:00:00Z was missed"),)
+        ),
         "2026-03-02 03:00:00",
         "RunMissed",
     ),
     "nothing remembers it": (a_schedule(), "2026-03-02 03:00:00", "NoRecord"),
     "not claimed": (
-        a_schedule(status=LATE).known(lease=a_lease(workers=0)),
+        replace(a_schedule(status=LATE), lease=a_lease(workers=0)),
         "2026-03-02 11:00:00",
         "NoWorker",
     ),
@@ -264,13 +272,13 @@ SLOT_ROWS = {
 
 @pytest.mark.parametrize(("known", "when", "cause"), SLOT_ROWS.values(), ids=SLOT_ROWS)
 def test_the_cause_of_one_slot(known, when, cause):
-    assert causes.of_slot(known, at(when), NOW).cause.cause == cause
+    assert why.of_slot(known, at(when), NOW).cause.cause == cause
 
 
 @pytest.mark.parametrize("row", ["before the creation", "nothing remembers it"])
 def test_a_slot_to_run_by_hand_stands_in_the_command(row):
     known, when, _ = SLOT_ROWS[row]
-    answer = causes.of_slot(known, at(when), NOW)
+    answer = why.of_slot(known, at(when), NOW)
     wanted = f"kubectl duepoint trigger report -n team-a --at {when.replace(' ', 'T')}Z"
     assert wanted in why.row(known, answer)["do"][-1]
     assert any(line.endswith(wanted) for line in why.lines(known, answer))
@@ -278,7 +286,7 @@ def test_a_slot_to_run_by_hand_stands_in_the_command(row):
 
 def test_who_suspended_it_and_since_when_is_read_off_the_managed_fields():
     known, _, _ = SLOT_ROWS["in a suspension"]
-    found = causes.now(known, NOW).cause
+    found = why.now(known, NOW).cause
     assert "kubectl-edit" in found.text
     assert found.since_us == at("2026-03-02 09:30:00")
 
@@ -293,5 +301,5 @@ def test_since_when_is_the_oldest_of_the_slots_in_a_row_that_failed_so():
         }
         for hour, why in (("12", "Network"), ("11", "Network"), ("10", "Rejected"))
     ]
-    found = causes.now(a_schedule(status={"recentRuns": rows}), NOW).cause
+    found = why.now(a_schedule(status={"recentRuns": rows}), NOW).cause
     assert (found.cause, found.since_us) == ("Network", at("2026-03-02 11:00:00"))

@@ -22,7 +22,7 @@ class Coloured(ScheduleFields):
 @pytest.fixture(autouse=True)
 def kind(monkeypatch):
     monkeypatch.setitem(kinds.KINDS, "Schedule", Coloured)
-    caches = (structure.schemas, structure._validator)
+    caches = (structure.schemas,)
     for cache in caches:
         cache.cache_clear()
     yield

@@ -43,8 +43,6 @@ from duepoint.worker import runlimits
 _WIDTHS = {
     "schedule": 28, "scheduledTime": 20, "local": 25, "outcome": 10, "reason": 16, "firedAt": 24,
 }  # fmt: skip
-#: Columns that a terminal has to be so wide for; the others fit into 80.
-_NEEDED_COLUMNS = {"firedAt": 106, "local": 133}
 #: In place of the digest of an action, which is not looked up here.
 _TARGET = ""
 
@@ -115,18 +113,8 @@ def simulate(
             )
     time_lines = [_rows(each, course) for each in found]
     rows = heapq.merge(*time_lines, key=lambda pair: pair[0])
-    if output.write((row for _, row in rows), form, widths=_widths(form)) == 0:
+    if output.write((row for _, row in rows), form, widths=_WIDTHS) == 0:
         output.complain(f"there is no slot from {from_} to {to}")
-
-
-def _widths(form: str) -> dict[str, int]:
-    """Of the columns that fit the terminal, and with ``wide`` of all."""
-    room = output.terminal_columns()
-    return {
-        name: most
-        for name, most in _WIDTHS.items()
-        if form == "wide" or room >= _NEEDED_COLUMNS.get(name, 0)
-    }
 
 
 def _windows(

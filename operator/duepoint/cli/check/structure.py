@@ -1,10 +1,9 @@
 """A manifest's spec against the schema of its CRD: types, limits, required and unknown fields.
 
-``jsonschema`` walks spec and schema together; this module adds the keywords that Kubernetes has and
-JSON Schema lacks, and the words of each message: the field, its value, and what to write instead.
-The schema is that of ``duepoint.model``, of which the CRDs are made, so that a problem here is what
-``kubectl apply`` would refuse. Rules of expressions and zones are left to the engine, which says
-more.
+Spec and schema are walked together; each message has the field, its value, and what to write
+instead. The schema is that of ``duepoint.model``, of which the CRDs are made, so that a problem
+here is what ``kubectl apply`` would refuse. Rules of expressions and zones are left to the engine,
+which says more.
 
 Null means absent wherever it may be. A field of a Job's template that the schema lacks passes the
 API server when the Schedule is applied and fails the operator's dry run: such a problem is marked
@@ -16,11 +15,9 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-
-import jsonschema
-from jsonschema import validators
 
 from duepoint import errors
 from duepoint.cli import instants
@@ -28,8 +25,8 @@ from duepoint.cli.check.manifests import Problem
 from duepoint.expressions import durations
 from duepoint.model import checks as limits
 from duepoint.model import schemas as model
+from duepoint.model import vocabulary
 from duepoint.model.kinds import KINDS
-from duepoint.model.vocabulary import Rule
 
 _WORDS = {
     "string": "a text",
@@ -97,8 +94,7 @@ PATTERNS = {
     ),
 }
 
-_Errors = Iterator[jsonschema.ValidationError]
-_wrong = jsonschema.ValidationError
+Schema = Mapping[str, Any]
 
 
 @functools.cache
@@ -109,23 +105,12 @@ def schemas() -> dict[str, Any]:
 
 def problems(kind: str, spec: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
     """Everything that the schema of the kind has against the spec."""
-    yield from _problems(_validator(kind), spec, "spec")
+    yield from _walked(schemas()[kind], spec, "spec")
 
 
 def problems_of_metadata(metadata: dict[str, Any]) -> Iterator[Problem]:
     """Unknown fields of an object's metadata, and values of a wrong type."""
-    yield from _problems(_metadata_validator(), metadata, "metadata")
-
-
-def _problems(validator: Any, value: Any, root: str) -> Iterator[Problem]:  # noqa: ANN401
-    for error in validator.iter_errors(value):
-        path = _path(error.absolute_path, root)
-        if error.validator == "unknown":
-            yield from _unknown(error, path)
-        elif words := _MESSAGES.get(error.validator):
-            yield Problem(path, words(error))
-        else:  # a keyword below writes its message itself
-            yield Problem(path, error.message)
+    yield from _walked({"type": "object", "properties": METADATA}, metadata, "metadata")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -177,154 +162,142 @@ def _as_meant(value: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: AN
     return made
 
 
-def _path(parts: Iterable[str | int], path: str) -> str:
-    """As a user writes it, below ``path``; a name is cut, so that a message has an end."""
-    for part in parts:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        else:
-            path += f".{part if len(part) <= 64 else f'{part[:63]}…'}"
-    return path
+def _below(path: str, name: str) -> str:
+    """A field as a user writes it; its name is cut, so that a message has an end."""
+    return f"{path}.{name if len(name) <= 64 else f'{name[:63]}…'}"
 
 
-# -- the CRD's schema as JSON Schema -------------------------------------------------------------
+# -- spec and schema together --------------------------------------------------------------------
 
 
-def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Null where it is allowed, sizes of numbers, and patterns that end where the text ends."""
-    made = dict(schema)
-    if schema.get("x-kubernetes-int-or-string"):
-        made["type"] = [*_NUMBER_OR_TEXT, "null"]
-    elif schema.get("nullable") and "type" in schema:
-        made["type"] = [schema["type"], "null"]
-    whole = "int64" if schema.get("x-kubernetes-int-or-string") else ""
-    made = limits.SIZES.get(schema.get("format", whole), {}) | made
-    if "pattern" in schema:
-        made["pattern"] = schema["pattern"].removesuffix("$") + r"\Z"
-    for part in ("items", "additionalProperties"):
-        if isinstance(schema.get(part), dict):
-            made[part] = _translated(schema[part])
-    if "properties" in schema:
-        made["properties"] = {
-            name: _translated(each) for name, each in schema["properties"].items()
-        }
-    return made
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "integer": (int,),
+    "number": (int, float),
+}
+_LIMITS: dict[type, tuple[str, ...]] = {
+    str: ("enum", "minLength", "maxLength"),
+    list: ("minItems", "maxItems"),
+    int: ("minimum", "maximum"),
+    float: ("minimum", "maximum"),
+}
 
 
-@functools.cache
-def _validator(kind: str) -> Any:  # noqa: ANN401 - a class made by jsonschema
-    return _Validator(_translated(schemas()[kind]), format_checker=_FORMATS)
+def _walked(schema: Schema, value: Any, path: str) -> Iterator[Problem]:  # noqa: ANN401
+    types = _types(schema)
+    if value is None and (schema.get("nullable") or types in ((), _NUMBER_OR_TEXT)):
+        return
+    if types and not any(_is_a(value, name) for name in types):
+        yield Problem(path, _wrong_type(schema, value, path))
+        return
+    found: list[Problem] = []
+    if isinstance(value, dict):
+        yield from _fields(schema, value, path)
+    elif isinstance(value, list):
+        yield from _items(schema, value, path)
+    if trouble := _trouble(schema, value):
+        found.append(Problem(path, trouble))
+    # Rules of an object still hold where one of its fields is wrong; those of a text do not.
+    yield from found or _rules(schema, value, path)
 
 
-@functools.cache
-def _metadata_validator() -> Any:  # noqa: ANN401 - a class made by jsonschema
-    schema = _translated({"type": "object", "properties": METADATA})
-    return _Validator(schema, format_checker=_FORMATS)
+def _types(schema: Schema) -> tuple[str, ...]:
+    if schema.get(model.INT_OR_STRING):
+        return _NUMBER_OR_TEXT
+    return (schema["type"],) if "type" in schema else ()
 
 
-_FORMATS = jsonschema.FormatChecker(())
+def _is_a(value: object, name: str) -> bool:
+    return isinstance(value, _KINDS[name]) and (name == "boolean") >= isinstance(value, bool)
 
 
-@_FORMATS.checks("date-time", raises=ValueError)
-def _is_time(value: object) -> bool:
-    return not isinstance(value, str) or instants.strict_us(value) is not None
-
-
-def _fields(validator: Any, known: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
-    """The fields in the order in which they are written."""
+def _fields(schema: Schema, value: dict[str, Any], path: str) -> Iterator[Problem]:
+    """The fields in the order in which they are written, and those that are missing."""
+    known = schema.get("properties", {})
     others = schema.get("additionalProperties")
-    for name, each in value.items() if isinstance(value, dict) else ():
+    for name, each in value.items():
         if name in known:
-            yield from validator.descend(each, known[name], path=name)
+            yield from _walked(known[name], each, _below(path, name))
         elif isinstance(others, dict):
-            yield from validator.descend(each, others, path=name)
+            yield from _walked(others, each, _below(path, name))
         elif known:
-            yield _wrong(name, validator="unknown", path=(name,))
+            yield from _unknown(schema, name, _below(path, name))
             meant, _ = _meant(name, known)
             if meant and meant not in value and isinstance(each, (dict, list)):
-                yield from validator.descend(each, known[meant], path=name)
+                yield from _walked(known[meant], each, _below(path, name))
+    meant_as = _as_meant(value, schema)
+    for name in schema.get("required", ()):
+        if name not in value and name not in meant_as:
+            yield Problem(f"{path}.{name}", f"is missing; write {_wanted(known.get(name, {}))}")
 
 
-def _required(_: Any, names: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
-    if not isinstance(value, dict):
-        return
-    meant = _as_meant(value, schema)
-    for name in names:
-        if name not in value and name not in meant:
-            of_it = schema.get("properties", {}).get(name, {})
-            yield _wrong(f"is missing; write {_wanted(of_it)[1]}", path=(name,))
-
-
-def _items(validator: Any, of_each: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
-    """The items, as far as a list may be long."""
-    for index, item in enumerate(value if isinstance(value, list) else ()):
-        if index == schema.get("maxItems"):
-            break
-        yield from validator.descend(item, of_each, path=index)
-
-
-def _keys(_: Any, keys: Any, value: Any, __: Any) -> _Errors:  # noqa: ANN401
-    """Items of a list that stands for a mapping have different keys."""
+def _items(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
+    """The items, as far as a list may be long; those that stand for a mapping differ by key."""
+    for index, item in enumerate(value[: schema.get("maxItems")]):
+        yield from _walked(schema.get("items", {}), item, f"{path}[{index}]")
     seen = set()
-    for index, item in enumerate(value if isinstance(value, list) else ()):
+    keys = schema.get("x-kubernetes-list-map-keys", ())
+    for index, item in enumerate(value if keys else ()):
         if not isinstance(item, dict):
             continue
         key = tuple(str(item.get(name)) for name in keys)
         if key in seen:
             named = " and ".join(f"{name} {errors.quoted(item.get(name))}" for name in keys)
-            yield _wrong(f"the {named} is there twice", path=(index,))
+            yield Problem(f"{path}[{index}]", f"the {named} is there twice")
         seen.add(key)
 
 
-def _words(_: Any, words: tuple[str, ...], value: Any, __: Any) -> _Errors:  # noqa: ANN401
-    """A text is one of the words; what is no text has a problem with its type."""
-    if isinstance(value, str) and value not in words:
-        message = limits.WORDS["enum"](value, words)
-        meant = nearest(value, filter(None, words))
-        yield _wrong(f"{message}; did you mean {meant}?" if meant else message)
+def _trouble(schema: Schema, value: Any) -> str:  # noqa: ANN401 - any JSON
+    """What a limit of the schema has against a value; empty if nothing."""
+    known = {**limits.SIZES.get(_format(schema), {}), **schema}
+    for keyword in _LIMITS.get(type(value), ()):
+        if keyword in known and limits.REFUSES[keyword](value, known[keyword]):
+            words = limits.WORDS[keyword](value, known[keyword])
+            near = nearest(value, filter(None, known["enum"])) if keyword == "enum" else ""
+            return f"{words}; did you mean {near}?" if near else words
+    if isinstance(value, dict) and len(value) > known.get("maxProperties", len(value)):
+        return limits.WORDS["maxItems"](value, known["maxProperties"])
+    if not isinstance(value, str):
+        return ""
+    if _format(schema) == "date-time" and not _is_time(value):
+        return f"{errors.quoted(value)} is no time; write {limits.TIME}"
+    pattern = schema.get("pattern", "")
+    if pattern and not vocabulary.compiled(pattern).search(value):
+        return f"{errors.quoted(value)}: {PATTERNS[pattern]}"
+    return ""
 
 
-def _rules(validator: Any, listed: list[Rule], value: Any, schema: Any) -> _Errors:  # noqa: ANN401
-    """Rules of an object still hold where one of its fields is wrong; those of a text do not."""
-    others = {name: each for name, each in schema.items() if name != model.RULES}
-    if "properties" in schema:
-        others = {"type": schema["type"]}
-    if value is None or not validator.evolve(schema=others).is_valid(value):
-        return
+def _format(schema: Schema) -> str:
+    return "int64" if schema.get(model.INT_OR_STRING) else str(schema.get("format", ""))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        instants.strict_us(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _rules(schema: Schema, value: Any, path: str) -> Iterator[Problem]:  # noqa: ANN401
     # Rules look one level deep, but for headers, which have no nullable name.
-    plain = value
-    if isinstance(value, dict):
-        plain = _as_meant(value, schema)
-    for rule in listed:
+    plain: Any = _as_meant(value, schema) if isinstance(value, dict) else value
+    for rule in schema.get(model.RULES, ()):
         try:
             holds = rule.holds(plain)
             if rule.engine == "duration":
                 durations.parse_duration_us(plain)
         except ValueError as error:
-            yield _wrong(str(error))
+            yield Problem(path, str(error))
         except (TypeError, AttributeError):
             continue  # a part has another type and its own problem
         if not holds:
-            path = tuple(filter(None, rule.path.split(".")))
             is_plain = isinstance(value, (str, int))
             message = f"{_shown(value)}: {rule.message}" if is_plain else rule.message
-            yield _wrong(message, path=path)
-
-
-_Validator = validators.extend(  # type: ignore[no-untyped-call]
-    jsonschema.Draft202012Validator,
-    {
-        "properties": _fields,
-        "additionalProperties": lambda validator, _, value, schema: (
-            () if "properties" in schema else _fields(validator, {}, value, schema)
-        ),
-        "required": _required,
-        "items": _items,
-        "enum": _words,
-        "x-kubernetes-list-map-keys": _keys,
-        model.RULES: _rules,
-    },
-)
+            yield Problem(f"{path}.{rule.path}" if rule.path else path, message)
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -340,62 +313,38 @@ _FIRST_FIELD = {
 }
 
 
-def _wrong_type(error: jsonschema.ValidationError) -> str:
-    wanted, words = _wanted(error.schema)
-    value = error.instance
+def _wrong_type(schema: Schema, value: Any, path: str) -> str:  # noqa: ANN401 - any JSON
+    types, words = _types(schema), _wanted(schema)
+    field = re.sub(r"\[\d+\]$", "", path.rpartition(".")[2])
     if value is None:
         return f"is null; write {words}"
-    if isinstance(value, list) and [*error.path][-1:] == ["schedule"]:
+    if isinstance(value, list) and field == "schedule":
         return "a list is of the wrong type; write one text, or the list as schedules"
-    if wanted == _NUMBER_OR_TEXT:
+    if types == _NUMBER_OR_TEXT:
         return f"{_shown(value)} is neither a number nor a text"
-    if isinstance(error.schema, dict) and (pattern := error.schema.get("pattern", "")):
-        return f"{_shown(value)} is of the wrong type; {_of_pattern(pattern)}"
+    if pattern := schema.get("pattern", ""):
+        return f"{_shown(value)} is of the wrong type; {PATTERNS[pattern]}"
     is_plain = not isinstance(value, (dict, list))
-    quotes = _QUOTES.get((wanted[0], isinstance(value, str)), "") if is_plain else ""
-    field = error.path[-1] if error.path else ""
+    quotes = _QUOTES.get((types[0], isinstance(value, str)), "") if is_plain else ""
     write = _example(field, value) or f"{words}{quotes}"
     return f"{_shown(value)} is of the wrong type; write {write}"
 
 
-def _example(field: str | int, value: Any) -> str:  # noqa: ANN401 - any JSON
+def _example(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON
     """What to write in the place of a value that is often written so; empty if there is none."""
     if field == "jitter":
         return "a duration such as 30s or 5m"
     if not isinstance(value, str):
         return ""
-    if name := _FIRST_FIELD.get(str(field)):
+    if name := _FIRST_FIELD.get(field):
         return f"a mapping: {{{name}: {_shown(value)}}}"
     return f"a list: [sh, -c, {_shown(value)}]" if field == "command" else ""
 
 
-def _wanted(schema: Any) -> tuple[tuple[str, ...], str]:  # noqa: ANN401 - a schema
-    """The types besides null, and the words for the first of them."""
-    listed = schema.get("type", [])
-    types = (listed,) if isinstance(listed, str) else tuple(t for t in listed if t != "null")
-    return types, _WORDS[types[0]] if types else "a value"
-
-
-def _of_pattern(pattern: str) -> str:
-    """What to write, by a pattern as the validator has it."""
-    return PATTERNS[pattern.removesuffix(r"\Z") + "$"]
-
-
-def _of_limit(error: jsonschema.ValidationError) -> str:
-    return limits.WORDS[str(error.validator)](error.instance, error.validator_value)
-
-
-_MESSAGES: dict[Any, Callable[[Any], str]] = {
-    **dict.fromkeys(limits.WORDS.keys() - {"enum"}, _of_limit),
-    "type": _wrong_type,
-    "format": lambda error: (
-        f"{errors.quoted(error.instance)} is no time; write RFC 3339 with its zone, such as "
-        "2026-12-24T18:00:00Z"
-    ),
-    "pattern": lambda error: (
-        f"{errors.quoted(error.instance)}: {_of_pattern(error.validator_value)}"
-    ),
-}
+def _wanted(schema: Schema) -> str:
+    """The words for the type."""
+    types = _types(schema)
+    return _WORDS[types[0]] if types else "a value"
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
@@ -421,10 +370,8 @@ def _elsewhere(name: str, path: str) -> str:
     return ""
 
 
-def _unknown(error: jsonschema.ValidationError, path: str) -> Iterator[Problem]:
+def _unknown(schema: Schema, name: str, path: str) -> Iterator[Problem]:
     """A field that the schema lacks; fields of metadata are known without it."""
-    name, schema = error.message, error.schema
-    assert isinstance(schema, dict)  # noqa: S101 - schemas of the CRD are mappings
     if name in METADATA and path.removesuffix(f".{name}").endswith(".metadata"):
         return
     meant, near = _meant(name, schema["properties"])

@@ -10,7 +10,6 @@ Kubernetes manifests takes it for the same values: readers differ in what they m
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import re
@@ -225,24 +224,14 @@ def _is_file(word: str) -> bool:
 
 # -- the CronJobs of a cluster -------------------------------------------------------------------
 
-#: A list that took so long that its beginning was forgotten is begun again, so often.
-_ATTEMPTS = 3
-
-
-class _CronJob(msgspec.Struct):
-    """Everything of a CronJob but its status; unlike elsewhere the metadata stay as they are."""
-
-    metadata: dict[str, Any]
-    spec: dict[str, Any]
-
 
 async def _of_cluster(
     place: options.Place, names: tuple[str, ...], selector: str | None
 ) -> list[Manifest]:
     """These CronJobs or all, or in the place of one why it could not be read.
 
-    A list is read page by page and is whole or an error: half of the CronJobs would be taken for
-    all of them. Raises errors.DuepointError where the cluster cannot be asked, or does not answer.
+    A list is whole or an error: half of the CronJobs would be taken for all of them. Raises
+    errors.DuepointError where the cluster cannot be asked, or does not answer.
     """
     from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
 
@@ -251,11 +240,7 @@ async def _of_cluster(
         path = port.path("/apis/batch/v1", namespace, "cronjobs")
         if names:
             return [await _named(server.api, path, name) for name in names]
-        query = {"labelSelector": selector} if selector else None
-        for _ in range(_ATTEMPTS - 1):
-            with contextlib.suppress(kube_errors.Gone):
-                return await _listed(server.api, path, query)
-        return await _listed(server.api, path, query)
+        return [_manifest(item) for item in await cluster.listed(server, path, selector)]
 
 
 async def _named(api: port.Api, path: str, name: str) -> Manifest:
@@ -266,15 +251,10 @@ async def _named(api: port.Api, path: str, name: str) -> Manifest:
         return Manifest(file=f"CronJob {name}", document=0, trouble=trouble)
     except kube_errors.Forbidden as error:  # rights may name single objects
         return Manifest(file=f"CronJob {name}", document=0, trouble=str(error))
-    return _manifest(msgspec.json.decode(body, type=_CronJob))
+    return _manifest(msgspec.json.decode(body))
 
 
-async def _listed(api: port.Api, path: str, query: dict[str, str] | None) -> list[Manifest]:
-    found = await port.listed(api, path, _CronJob, query)  # type: ignore[type-var]
-    return [_manifest(item) for item in found]
-
-
-def _manifest(item: _CronJob) -> Manifest:
+def _manifest(item: dict[str, Any]) -> Manifest:
     head = {"apiVersion": "batch/v1", "kind": "CronJob"}
-    content = {**head, "metadata": item.metadata, "spec": item.spec}
+    content = {**head, "metadata": item["metadata"], "spec": item["spec"]}
     return Manifest(file="cluster", document=0, content=content)

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +35,6 @@ SYSTEM_NAMESPACE = "duepoint-system"
 GRACE_SECONDS = 5.0
 
 _LOOPBACK = "127.0.0.1/32,::1/128"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Callbacks:
-    """Who hears of what.
-
-    Attributes:
-        on_run: every event of a run.
-        on_output: a namespaced Job name and a line that it wrote.
-    """
-
-    on_run: Callable[[RunEvent], None]
-    on_output: jobs.OnOutput
 
 
 class Engine:
@@ -122,14 +108,18 @@ async def running(
     folder: Path,
     *,
     executes: bool,
-    callbacks: Callbacks,
+    on_run: Callable[[RunEvent], None],
+    on_begin: jobs.OnBegin,
+    on_output: jobs.OnOutput,
 ) -> AsyncIterator[Engine]:
     """Operator, worker and Jobs run inside; they are drained at the end.
 
     Args:
         folder: of ours alone, for the key that signs what is kept in the queue.
         executes: run the commands of Jobs on this machine.
-
+        on_run: takes every event of a run.
+        on_begin: takes each Job as it begins.
+        on_output: takes a namespaced Job name and a line that it wrote.
     """
     key = folder / "blob-key"
     key.touch(mode=0o600)
@@ -154,7 +144,7 @@ async def running(
     # The environment is the person's, and may hold the settings of another installation.
     operator = settings.read(settings.OperatorSettings, {}, common | of_operator)
     worker = settings.read(settings.WorkerSettings, {}, common | of_worker)
-    runner = jobs.JobRunner(api, clock, executes=executes, on_output=callbacks.on_output)
+    runner = jobs.JobRunner(api, clock, executes=executes, on_begin=on_begin, on_output=on_output)
     async with (
         app.operating(
             operator,
@@ -162,7 +152,7 @@ async def running(
             clock=clock,
             health=healths[0],
             watch=directwatch.DirectWatch,
-            on_run=callbacks.on_run,
+            on_run=on_run,
         ) as leading,
         app.working(
             worker,

@@ -19,9 +19,8 @@ import re
 import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -50,8 +49,11 @@ class StoredJob(msgspec.Struct, frozen=True):
     status: dict[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnd:
+#: Takes a Job that begins.
+OnBegin = Callable[[StoredJob], None]
+
+
+class JobEnd(NamedTuple):
     """How a Job ended; ``message`` is empty where all is well."""
 
     succeeded: bool
@@ -67,15 +69,23 @@ class JobRunner:
 
     Args:
         executes: run the commands, or let each Job be complete after a second.
+        on_begin: takes each Job as it begins.
         on_output: takes what the processes write, line by line.
     """
 
     def __init__(
-        self, api: port.Api, clock: clocks.Clock, *, executes: bool, on_output: OnOutput
+        self,
+        api: port.Api,
+        clock: clocks.Clock,
+        *,
+        executes: bool,
+        on_begin: OnBegin,
+        on_output: OnOutput,
     ) -> None:
         self._api = api
         self._clock = clock
         self._executes = executes
+        self._on_begin = on_begin
         self._on_output = on_output
         self._running: dict[str, asyncio.Task[None]] = {}
         #: Each Job runs once: a change that the watch shows late must not begin it anew.
@@ -114,6 +124,7 @@ class JobRunner:
         if uid in self._begun or is_over or job.spec.get("suspend"):
             return
         self._begun.add(uid)
+        self._on_begin(job)
         task = self._running[uid] = asyncio.create_task(self._job(job))
         task.add_done_callback(lambda _: self._running.pop(uid, None))
 

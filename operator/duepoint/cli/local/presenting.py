@@ -32,9 +32,6 @@ _MOST_NOTICES = 6
 #: Characters of log lines that are shown after the view.
 _LAST_ERRORS = 4_000
 
-_NO_CONTAINER = "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
-_NO_CONTAINER_EXEC = "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
-
 
 def present(request: RunRequest, form: str) -> int:
     """Run it and show it; the exit code."""
@@ -42,11 +39,8 @@ def present(request: RunRequest, form: str) -> int:
 
 
 async def _present(request: RunRequest, form: str) -> int:
-    writer = {"json": _write_json, "text": _write_text, "view": _write_nothing}[form]
-    if form == "text":
-        session = RunSession(request, writer, lambda: output.say(_jobs_note(request)))
-    else:
-        session = RunSession(request, writer)
+    writers = {"json": _write_json, "text": _write_text, "view": lambda _record: None}
+    session = RunSession(request, writers[form])
     with _logging(form):
         async with _receiving(session, request.receive_port):
             if form != "view":
@@ -62,10 +56,6 @@ def _write_json(record: Record) -> None:
 def _write_text(record: Record) -> None:
     output.say(reports.line_of(record))
     sys.stdout.flush()
-
-
-def _write_nothing(_record: Record) -> None:
-    pass
 
 
 @contextlib.contextmanager
@@ -99,7 +89,7 @@ async def _in_view(session: RunSession, request: RunRequest) -> int:
             if is_quitting():
                 session.stop()
             notices = session.notices[:_MOST_NOTICES]
-            notices.append(_jobs_note(request))
+            notices.append(request.note)
             if request.receive_port is not None:
                 taken = "1 webhook" if session.received == 1 else f"{session.received} webhooks"
                 notices.append(
@@ -121,10 +111,6 @@ async def _in_view(session: RunSession, request: RunRequest) -> int:
     for line in (*which, *session.wrong):
         output.say(f"  {line}")
     return code
-
-
-def _jobs_note(request: RunRequest) -> str:
-    return _NO_CONTAINER_EXEC if request.executes else _NO_CONTAINER
 
 
 # -- keys ------------------------------------------------------------------------------------------

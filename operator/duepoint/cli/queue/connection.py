@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duepoint import clock, errors, settings
-from duepoint.cli import limits, options
+from duepoint.cli import options
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
@@ -44,7 +44,7 @@ def looking(look: Look) -> Callable[..., None]:
         where = {name: given.pop(name) for name in NAMES}
 
         async def run() -> None:
-            async with limits.limited(patience_seconds), opened(where) as queue:
+            async with options.limited(patience_seconds), opened(where) as queue:
                 await look(queue, **given)
 
         asyncio.run(run())

@@ -27,7 +27,7 @@ from click.core import ParameterSource
 
 from duepoint import client, errors, settings
 from duepoint import clock as clocks
-from duepoint.cli import apisession, grouping, limits, options, output
+from duepoint.cli import apisession, grouping, options, output
 from duepoint.cli.queue import connection
 from duepoint.cli.queue.letters import WHY, ApiLetters, Letter, Letters, QueueLetters, given_up_us
 from duepoint.expressions import durations
@@ -131,7 +131,7 @@ def _of_letters(look: Look) -> Callable[..., None]:
         choice = Choice(namespace=place.namespace, **chosen)
 
         async def run() -> None:
-            async with limits.limited(place.patience_seconds):
+            async with options.limited(place.patience_seconds):
                 if _is_api_meant(place, where["redis_url"]):
                     async with _of_api(place) as letters:
                         await look(letters, choice=choice, **given)
@@ -201,9 +201,7 @@ async def list_letters(letters: Letters, *, choice: Choice, count: int, form: st
             break
     if not rows:
         output.complain(_no_letter(choice.reason))
-    return output.show_rows(
-        rows, form, _COLUMNS, spare=("attempts", "scheduledTime", "id"), may_cut="message"
-    )
+    return output.show_rows(rows, form, _COLUMNS, folds="message")
 
 
 def _no_letter(reason: str | None) -> str:
@@ -310,7 +308,7 @@ def _show_results(
         {**letter.row, "result": f"not {verb}" if why else f"{would}{verb}", "why": why}
         for letter, why in zip(found, whys, strict=True)
     ]
-    output.show_rows(rows, form, _RESULT_COLUMNS, spare=("scheduledTime", "id"), may_cut="why")
+    output.show_rows(rows, form, _RESULT_COLUMNS, folds="why")
     left = sum(map(bool, whys))
     if not rows:
         output.complain(_no_letter(reason))

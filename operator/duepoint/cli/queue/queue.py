@@ -17,7 +17,7 @@ import click
 
 from duepoint import errors
 from duepoint.cli import grouping, options, output
-from duepoint.cli.queue import connection, partition
+from duepoint.cli.queue import connection
 from duepoint.delayqueue import sharding
 from duepoint.schedules import slots
 from duepoint.schedules.definition import State
@@ -26,6 +26,14 @@ from duepoint.schedules.points import PointKind
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
     from duepoint.delayqueue.inspection import counts, upcoming
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duepoint.delayqueue.delayqueue import DelayQueue
+    from duepoint.delayqueue.resharding import resharding
 
 #: Points that may be asked for: in the worst case each lies in a lane of its own.
 _MOST_POINTS = 1_000
@@ -37,9 +45,6 @@ def queue() -> None:
 
     Where it is comes from the same settings as a worker's: DUEPOINT_REDIS_URL or --redis-url.
     """
-
-
-queue.add_command(partition.partition)
 
 
 # -- stats ---------------------------------------------------------------------------------------
@@ -66,7 +71,7 @@ async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
     shards = await opened.counts.shard_views()
     if by == "shard":
         rows = [_of_shard(shard, seen.now_us) for shard in shards]
-        return output.show_rows(rows, form, _OF_SHARD, spare=("claims", "state"))
+        return output.show_rows(rows, form, _OF_SHARD)
     total = _total(seen, shards)
     return output.show_row(total, form, _total_cells(total))
 
@@ -232,9 +237,7 @@ async def peek(
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
     rows = [of_point(point, now_us) for point in found]
-    return output.show_rows(
-        rows, form, _OF_POINT, spare=("scheduledTime", "attempt"), may_cut="last error"
-    )
+    return output.show_rows(rows, form, _OF_POINT, folds="last error")
 
 
 def _due_in(row: output.Row) -> str:
@@ -318,3 +321,121 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
     except errors.InvalidExpression:
         return None
     return timeline.at_or_before(sight.due_us)
+
+
+# -- another number of shards ----------------------------------------------------------------------
+
+
+_LOOK_SECONDS = 0.5
+#: No leader has begun for so long: there is none, or its version cannot.
+_UNHEARD_SECONDS = 60.0
+#: A server that was there at the beginning may be away for so long.
+_AWAY_SECONDS = 30.0
+
+
+def _power_of_two(text: str) -> int:
+    most = 65_536
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if number < 1 or number & (number - 1) or number > most:
+        near = [1 << n for n in range(17) if number / 2 < 1 << n < number * 2 or (1 << n) == most]
+        listed = " or ".join(str(n) for n in near[:2]) if 1 <= number <= most else "64 or 256"
+        raise ValueError(f"{errors.quoted(text)} is no power of two up to {most}; write {listed}")
+    return number
+
+
+@queue.command("partition")
+@click.option(
+    "--shards",
+    "wanted",
+    metavar="N",
+    type=options.Converted(_power_of_two),
+    help="A power of two; 256 from 10 million schedules on. Unset: show how far it is, once.",
+)
+@options.output_format
+@connection.looking
+async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> int:
+    """Change the number of shards of the queue while it works.
+
+    The leading operator moves every schedule to its new shard; schedules go on firing meanwhile.
+
+    Example: duepoint queue partition --shards 256
+    """
+    from duepoint.delayqueue.resharding import resharding  # noqa: PLC0415 - only this command pays
+
+    if wanted is None:
+        _show(await opened.resharding.progress(), form)
+        return 1
+    if await opened.resharding.ask(wanted) is resharding.ReshardingAnswer.OTHER:
+        raise errors.InvalidSetting(
+            "--shards",
+            f"{wanted}: the queue is just being cut into another number;"
+            " see duepoint queue partition, and ask again afterwards",
+        )
+    if end := await _watch(opened, wanted, form):
+        output.complain(end)
+        raise click.exceptions.Exit(output.FAILED)
+    return 1
+
+
+async def _watch(opened: DelayQueue, wanted: int, form: str) -> str:
+    """Show it until it is done; else why no longer: nobody begins, or it is cut otherwise."""
+    began, former = time.monotonic(), None
+    while True:
+        seen = await _seen(opened)
+        if seen != former:
+            _show(seen, form)
+        former = seen
+        if wanted != (seen.wanted or seen.shards):
+            return f"another command has asked for {seen.wanted or seen.shards} shards since"
+        if not seen.wanted and not seen.former_shards:
+            return ""
+        if seen.wanted and time.monotonic() - began > _UNHEARD_SECONDS:
+            return "no operator has begun; it will when one leads. Is duepoint operator running?"
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _seen(opened: DelayQueue) -> resharding.ReshardingProgress:
+    """How far it is, as soon as the server says so again."""
+    last = time.monotonic() + _AWAY_SECONDS
+    while True:
+        try:
+            return await opened.resharding.progress()
+        except errors.TryLater:
+            if time.monotonic() >= last:
+                raise
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _show(seen: resharding.ReshardingProgress, form: str) -> None:
+    if output.is_data(form):
+        output.write([_row(seen)], form)
+    else:
+        output.say(_line(seen))
+    sys.stdout.flush()
+
+
+def _row(seen: resharding.ReshardingProgress) -> dict[str, object]:
+    return {
+        "phase": "asked" if seen.wanted else seen.phase.value,
+        "layout": seen.layout,
+        "shards": seen.shards,
+        "formerShards": seen.former_shards or None,
+        "wantedShards": seen.wanted or None,
+        "moved": seen.moved,
+        "left": seen.left,
+        "waitingFor": seen.waiting or None,
+    }
+
+
+def _line(seen: resharding.ReshardingProgress) -> str:
+    if seen.wanted:
+        return f"{seen.shards} shards; {seen.wanted} are asked for, waiting for the operator"
+    if not seen.former_shards:
+        moved = f"; {seen.moved} definitions were moved" if seen.moved else ""
+        return f"{seen.shards} shards{moved}"
+    done = seen.moved / (seen.moved + seen.left or 1)
+    waiting = f", waiting for {seen.waiting}" if seen.waiting else ""
+    return (
+        f"{seen.former_shards} -> {seen.shards} shards, {done:.0%}:"
+        f" {seen.moved} moved, {seen.left} left{waiting}"
+    )

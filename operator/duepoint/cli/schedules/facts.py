@@ -1,27 +1,40 @@
-"""What is known of one Schedule: its object as the API server gives it, taken apart once.
+"""What is known of one Schedule, as far as the person who asks may read it.
 
-Fields that are missing, or that another version wrote, count as absent: any client with the
-right may have written a status. Instants in microseconds, 0 = unknown. Pure.
+Only the Schedule itself is needed. What a person may not read (Jobs, Events, the operator's Lease)
+is left out, and the answer says less. Instants in microseconds, 0 = unknown.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from duepoint import errors
+from duepoint.cli import cluster as clusters
+from duepoint.cli import options
 from duepoint.controller.status import texts
-from duepoint.kube import installation, schedules
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 from duepoint.runs.history import PastSlot
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import diagnosis, slots
 from duepoint.schedules.diagnosis import Shown
 from duepoint.schedules.spec import ScheduleSpec
 
-Object = Mapping[str, Any]
+Object = dict[str, Any]
+
+#: The Lease of an installation by the chart's usual names; a status names the real one.
+USUAL_LEASE = "duepoint-system/duepoint-operator"
+_LEASES = "/apis/coordination.k8s.io/v1"
+#: A Lease that was not renewed for longer than this has no holder: it lasts 15 s.
+_STALE_US = 20_000_000
+_MOST_EVENTS = "500"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,22 +145,18 @@ class ScheduleFacts:
             is_suspended=self.is_suspended(now_us),
         )
 
-    def known(self, **more: Any) -> ScheduleFacts:  # noqa: ANN401 - fields of this class
-        """With further facts."""
-        return replace(self, **more)
-
 
 def of_object(found: Object) -> ScheduleFacts:
     """The facts of a Schedule as the API server gives it."""
-    metadata, status = _mapping(found.get("metadata")), _mapping(found.get("status"))
+    metadata, status = found["metadata"], found.get("status") or {}
     created_us = texts.instant_us(metadata.get("creationTimestamp"))
     spec, invalid = _spec(found)
     return ScheduleFacts(
-        namespace=str(metadata.get("namespace") or ""),
-        name=str(metadata.get("name") or ""),
-        uid=str(metadata.get("uid") or ""),
-        generation=_number(metadata.get("generation"), 0),
-        observed=_number(status.get("observedGeneration"), -1),
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        observed=status.get("observedGeneration", -1),
         created_us=created_us,
         spec=spec,
         invalid=invalid,
@@ -156,8 +165,8 @@ def of_object(found: Object) -> ScheduleFacts:
         settled=texts.watermark(status),
         last_us=texts.instant_us(status.get("lastScheduleTime")),
         next_us=texts.instant_us(status.get("nextScheduleTime")),
-        target=str(status.get("target") or ""),
-        managed_by=str(status.get("managedBy") or ""),
+        target=status.get("target", ""),
+        managed_by=status.get("managedBy", ""),
         written=dict(_written(metadata)),
     )
 
@@ -170,38 +179,182 @@ def _spec(found: Object) -> tuple[ScheduleSpec | None, str]:
 
 
 def _conditions(status: Object) -> Iterator[Shown]:
-    for one in _mappings(status.get("conditions")):
-        condition = Shown(
-            type=str(one.get("type") or ""),
-            status=str(one.get("status") or ""),
-            reason=str(one.get("reason") or ""),
-            message=str(one.get("message") or ""),
-            last_transition_time=str(one.get("lastTransitionTime") or ""),
-        )
-        if condition.status == "True" or condition.type == "Ready":
-            yield condition
+    for one in msgspec.convert(status.get("conditions") or [], list[Shown]):
+        if one.status == "True" or one.type == "Ready":
+            yield one
 
 
 def _written(metadata: Object) -> Iterator[tuple[str, Written]]:
     """The newest writer of each field of the spec, from the managed fields."""
-    entries = _mappings(metadata.get("managedFields"))
-    for entry in sorted(entries, key=lambda entry: str(entry.get("time") or "")):
-        fields = _mapping(_mapping(entry.get("fieldsV1")).get("f:spec"))
-        writer = Written(
-            by=str(entry.get("manager") or ""), at_us=texts.instant_us(entry.get("time"))
+    for entry in sorted(metadata.get("managedFields") or (), key=lambda one: one.get("time", "")):
+        at_us = texts.instant_us(entry.get("time"))
+        writer = Written(by=entry.get("manager", ""), at_us=at_us)
+        for field in (entry.get("fieldsV1") or {}).get("f:spec") or ():
+            yield field.removeprefix("f:"), writer
+
+
+# -- asking the API server -----------------------------------------------------------------------
+
+
+async def get(server: clusters.ClusterSession, path: str, **query: str) -> Any:  # noqa: ANN401 - any JSON
+    """The JSON of a path; raises kube_errors.ApiError."""
+    return msgspec.json.decode(await server.api.request("GET", path, query=query or None))
+
+
+async def schedule(server: clusters.ClusterSession, name: str) -> Object:
+    """The Schedule of this name.
+
+    Raises:
+        errors.InvalidSetting: there is none, or no CRD; it names what is near.
+    """
+    try:
+        found: Object = await get(server, schedules.path(server.namespace, name))
+    except kube_errors.NotFound:
+        raise await clusters.unknown_name(server, name) from None
+    return found
+
+
+async def gathered(place: options.Place, name: str) -> ScheduleFacts:
+    """Everything that may be read about a Schedule."""
+    async with clusters.session(place) as server:
+        known = of_object(await schedule(server, name))
+        named = known.managed_by
+        return dataclasses.replace(
+            known,
+            jobs=await _jobs(server, known),
+            notes=await _notes(server, known),
+            lease=await lease_facts(server, named or USUAL_LEASE, is_certain=bool(named)),
+            is_deleting=await _is_deleting(server),
         )
-        for field in fields:
-            yield str(field).removeprefix("f:"), writer
 
 
-def _mapping(value: object) -> Object:
-    return value if isinstance(value, Mapping) else {}
+async def lease_facts(
+    server: clusters.ClusterSession, lease: str, *, is_certain: bool
+) -> LeaseFacts | None:
+    """The operator's Lease; where it is certain to be the right one, a missing one leads not."""
+    namespace, _, name = lease.partition("/")
+    try:
+        found = await get(server, port.path(_LEASES, namespace, "leases", name))
+    except kube_errors.NotFound:
+        return LeaseFacts(holder="", renewed_us=0, is_stale=True) if is_certain else None
+    except kube_errors.ApiError:
+        return None
+    spec, metadata = found.get("spec") or {}, found.get("metadata") or {}
+    renewed_us = texts.instant_us(spec.get("renewTime"))
+    return LeaseFacts(
+        holder=str(spec.get("holderIdentity") or ""),
+        renewed_us=renewed_us,
+        is_stale=time.time_ns() // 1_000 - renewed_us > _STALE_US,
+        state=installation.read(metadata.get("annotations") or {}),
+    )
 
 
-def _mappings(value: object) -> list[Object]:
-    listed = value if isinstance(value, list) else []
-    return [one for one in listed if isinstance(one, Mapping)]
+async def _is_deleting(server: clusters.ClusterSession) -> bool:
+    with contextlib.suppress(kube_errors.ApiError):
+        found = await get(server, port.path("/api/v1", None, "namespaces", server.namespace))
+        return bool((found.get("metadata") or {}).get("deletionTimestamp"))
+    return False
 
 
-def _number(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+async def _notes(
+    server: clusters.ClusterSession, known: ScheduleFacts
+) -> tuple[tuple[str, str], ...]:
+    """Reason and text of the Events about the Schedule, newest first."""
+    selector = f"involvedObject.name={known.name},involvedObject.kind={schedules.KIND}"
+    try:
+        path = port.path("/api/v1", server.namespace, "events")
+        found = await get(server, path, fieldSelector=selector, limit=_MOST_EVENTS)
+    except kube_errors.ApiError:
+        return ()
+    listed = sorted(found["items"], key=_event_time, reverse=True)
+    return tuple((one.get("reason") or "", one.get("message") or "") for one in listed)
+
+
+def _event_time(event: Object) -> str:
+    observed: str = (event.get("series") or {}).get("lastObservedTime", "")
+    return observed or event.get("lastTimestamp") or event.get("eventTime") or ""
+
+
+# -- Jobs ----------------------------------------------------------------------------------------
+
+
+async def job_objects(server: clusters.ClusterSession, known: ScheduleFacts) -> list[Object]:
+    """The Jobs of the Schedule, newest slot first; raises kube_errors.ApiError."""
+    selector = f"{jobbuilder.SCHEDULE_LABEL}={known.name}"
+    found = await get(server, jobs.collection(server.namespace), labelSelector=selector)
+    own = [job for job in found["items"] if _is_of(job, known)]
+    return sorted(own, key=slot_us, reverse=True)
+
+
+def slot_us(job: Object) -> int:
+    """The slot that a Job names."""
+    annotations = (job.get("metadata") or {}).get("annotations") or {}
+    return texts.instant_us(annotations.get(jobbuilder.SCHEDULED_TIME))
+
+
+def _is_of(job: Object, known: ScheduleFacts) -> bool:
+    owners = (job.get("metadata") or {}).get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == known.uid for owner in owners)
+
+
+async def _jobs(
+    server: clusters.ClusterSession, known: ScheduleFacts
+) -> tuple[JobFacts, ...] | None:
+    try:
+        listed = await job_objects(server, known)
+    except kube_errors.ApiError:
+        return None
+    return tuple(
+        [
+            JobFacts(
+                name=(name := job["metadata"]["name"]),
+                slot_us=slot_us(job),
+                is_over=(has_ended := is_over(job)),
+                pod_trouble="" if has_ended else await _pod_trouble(server, name),
+            )
+            for job in listed
+        ]
+    )
+
+
+def is_over(job: Object) -> bool:
+    """Whether a Job, or a ScheduleRun, has ended."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(
+        one.get("type") in ("Complete", "Failed") and one.get("status") == "True"
+        for one in conditions
+    )
+
+
+async def pods(server: clusters.ClusterSession, job_name: str) -> list[Object]:
+    """The Pods of a Job, oldest first; raises kube_errors.ApiError."""
+    path = port.path("/api/v1", server.namespace, "pods")
+    selector = f"batch.kubernetes.io/job-name={job_name}"
+    found = await get(server, path, labelSelector=selector)
+    return sorted(found["items"], key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+
+
+async def _pod_trouble(server: clusters.ClusterSession, job_name: str) -> str:
+    try:
+        found = await pods(server, job_name)
+    except kube_errors.ApiError:
+        return ""
+    return next((trouble for pod in reversed(found) for trouble in _troubles(pod)), "")
+
+
+def has_log(pod: Object) -> bool:
+    """Whether ``kubectl logs`` has something to say of a Pod: what it wrote, or why it cannot."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase not in (None, "Pending") or any(True for _ in _troubles(pod))
+
+
+def _troubles(pod: Object) -> Iterator[str]:
+    """Why a Pod has not started, in the words of the scheduler and the kubelet."""
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            yield f"{condition.get('reason')}: {condition.get('message')}"
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            yield f"{waiting.get('reason')}: {waiting.get('message') or ''}"

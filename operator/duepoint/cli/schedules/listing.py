@@ -7,19 +7,15 @@ from typing import Any
 
 import click
 
-from duepoint import errors
 from duepoint.cli import cluster, instants, options, output
 from duepoint.cli.cluster import ClusterSession
-from duepoint.cli.schedules import causes, facts, gathering, why
+from duepoint.cli.schedules import facts, why
 from duepoint.cli.schedules.facts import ScheduleFacts
-from duepoint.kube import errors as kube_errors
-from duepoint.kube import schedules
 from duepoint.runs.history import PastSlot
 from duepoint.schedules import diagnosis, manualruns
 from duepoint.schedules.conditions import ConditionType
 
 _UPCOMING = 5
-_PAGE = "500"
 
 
 @click.command("list")
@@ -50,16 +46,14 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None, fai
         form,
         {name: columns[name] for name in shown},
         wide=_WIDE,
-        spare=("age", "last", "reason", "schedule"),
-        may_cut="schedule",
-        least=10,
+        folds="schedule",
     )
 
 
 async def _listed(place: options.Place, selector: str | None) -> list[dict[str, Any]]:
 
     async with cluster.session(place) as server:
-        found = await listed(server, place, selector)
+        found = await cluster.listed_schedules(server, place, selector)
         if not found:
             output.complain(none_of(server, place, selector))
         return found
@@ -70,35 +64,6 @@ def none_of(server: ClusterSession, place: options.Place, selector: str | None) 
     where = "any namespace" if place.everywhere else f"namespace {server.namespace}"
     labelled = f" with the labels {selector}" if selector else ""
     return f"there is no Schedule{labelled} in {where}"
-
-
-async def listed(
-    server: ClusterSession, place: options.Place, selector: str | None
-) -> list[dict[str, Any]]:
-    """The Schedules of a namespace or of the cluster, with such labels.
-
-    Raises:
-        errors.InvalidSetting: there is no CRD, or the selector is wrong.
-        kube_errors.ApiError: they may not be listed, or the API server does not answer.
-    """
-    path = schedules.collection(None if place.everywhere else server.namespace)
-    found: list[dict[str, Any]] = []
-    query = {"limit": _PAGE} | ({"labelSelector": selector} if selector else {})
-    while True:
-        try:
-            page = await gathering.get(server, path, **query)
-        except kube_errors.NotFound:
-            raise cluster.no_crd() from None
-        except kube_errors.Invalid as refused:
-            if not selector:
-                raise
-            message = f"{errors.quoted(selector)}: {refused.server_message}"
-            raise errors.InvalidSetting("--selector", message) from refused
-        found += [one for one in page.get("items") or () if isinstance(one, dict)]
-        token = (page.get("metadata") or {}).get("continue")
-        if not token:
-            return found
-        query["continue"] = token
 
 
 def _row(known: ScheduleFacts) -> output.Row:
@@ -158,9 +123,9 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
 
     Example: duepoint describe report -n team-a
     """
-    known = asyncio.run(why.gathered(place, name))
+    known = asyncio.run(facts.gathered(place, name))
     now_us = instants.now_us()
-    answer = causes.now(known, now_us)
+    answer = why.now(known, now_us)
     slots = [row(slot) for slot in known.recent]
     if output.is_data(form):
         output.write(
@@ -179,10 +144,10 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
         return
     _show(known, answer, now_us)
     output.say("last slots" if slots else "last slots: none")
-    output.show_rows(slots, "table", columns(known.zone), spare=("took",), may_cut="why")
+    output.show_rows(slots, "table", columns(known.zone), folds="why")
 
 
-def _show(known: ScheduleFacts, answer: causes.Explanation, now_us: int) -> None:
+def _show(known: ScheduleFacts, answer: why.Explanation, now_us: int) -> None:
     row = _row(known)
     cells = {
         "schedule": f"{known.namespace}/{known.name}",

@@ -13,7 +13,7 @@ import click
 from duepoint import errors
 from duepoint.cli import cluster, instants, options, output
 from duepoint.cli.cluster import ClusterSession
-from duepoint.cli.schedules import facts, gathering
+from duepoint.cli.schedules import facts
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.controller.status import texts
 from duepoint.kube import errors as kube_errors
@@ -66,8 +66,8 @@ async def _job_to_read(
 ) -> tuple[str, str]:
     """The name of the Job that is meant and its namespace, once a Pod of it has a log."""
     async with cluster.session(place) as server:
-        known = facts.of_object(await gathering.schedule(server, name))
-        jobs = await gathering.job_objects(server, known)
+        known = facts.of_object(await facts.schedule(server, name))
+        jobs = await facts.job_objects(server, known)
         run = await _triggered(server, known, jobs) if at is None else None
         job_name = ""
         patience_seconds = None if follows else _STARTS_WITHIN_SECONDS
@@ -75,7 +75,7 @@ async def _job_to_read(
             async with asyncio.timeout(patience_seconds) as limit:
                 job = await _job_of(server, *run) if run else _chosen(known, jobs, at)
                 job_name = str(job["metadata"]["name"])
-                has_pod = await _wait_for_pod(server, job_name, is_over=gathering.is_over(job))
+                has_pod = await _wait_for_pod(server, job_name, is_over=facts.is_over(job))
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -92,8 +92,8 @@ async def _job_to_read(
 async def _wait_for_pod(server: ClusterSession, job_name: str, *, is_over: bool) -> bool:
     """Wait until the newest Pod has started or cannot start; return whether there is one."""
     while True:
-        pods = await gathering.pods(server, job_name)
-        if is_over or (pods and gathering.has_log(pods[-1])):
+        pods = await facts.pods(server, job_name)
+        if is_over or (pods and facts.has_log(pods[-1])):
             return bool(pods)
         await asyncio.sleep(_LOOK_SECONDS)
 
@@ -109,7 +109,7 @@ async def _triggered(
         return None
     path = schedules.collection(server.namespace, plural=schedules.RUN_PLURAL)
     try:
-        listed = (await gathering.get(server, path)).get("items") or ()
+        listed = (await facts.get(server, path)).get("items") or ()
     except kube_errors.Forbidden:
         return None
     since_us = max(map(_created_us, jobs), default=0)
@@ -117,7 +117,7 @@ async def _triggered(
         run
         for run in listed
         if run["spec"].get("scheduleName") == known.name and "trigger" in run["spec"]
-        if _created_us(run) >= since_us and not gathering.is_over(run)
+        if _created_us(run) >= since_us and not facts.is_over(run)
     ]
     if not found:
         return None
@@ -135,11 +135,11 @@ async def _job_of(server: ClusterSession, run_name: str, job_name: str) -> Any: 
     is_said = False
     while True:
         try:
-            is_over = gathering.is_over(await gathering.get(server, run_path))
+            is_over = facts.is_over(await facts.get(server, run_path))
         except kube_errors.NotFound:
             is_over = True
         with contextlib.suppress(kube_errors.NotFound):
-            return await gathering.get(server, kube_jobs.path(server.namespace, job_name))
+            return await facts.get(server, kube_jobs.path(server.namespace, job_name))
         if is_over:
             message = f"ScheduleRun {run_name} ended without a Job: kubectl describe schedulerun"
             raise errors.InvalidSetting("NAME", f"{message} {run_name} -n {server.namespace}")
@@ -157,7 +157,7 @@ def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # no
     """The Job of the run that is meant; raises errors.InvalidSetting."""
     if at is not None:
         at_us = instants.parse_last_us(at, zone=known.zone, name="--at")
-        jobs = [job for job in jobs if gathering.slot_us(job) == at_us]
+        jobs = [job for job in jobs if facts.slot_us(job) == at_us]
     if not jobs:
         raise errors.InvalidSetting("NAME", _without_job(known, at))
     return jobs[0]

@@ -19,7 +19,7 @@ import click
 
 from duepoint import errors
 from duepoint.cli import cluster, instants, options, output
-from duepoint.cli.schedules import gathering, listing
+from duepoint.cli.schedules import facts, listing
 from duepoint.expressions import durations
 from duepoint.kube import port, schedules
 
@@ -174,9 +174,9 @@ async def _changed(
 
     async with cluster.session(place) as server:
         if names:  # all are looked up before the first is changed
-            found = [await gathering.schedule(server, name) for name in names]
+            found = [await facts.schedule(server, name) for name in names]
         else:
-            found = await listing.listed(server, place, selector)
+            found = await cluster.listed_schedules(server, place, selector)
             if not found:
                 output.complain(listing.none_of(server, place, selector))
         now_us = instants.now_us()
