@@ -25,8 +25,7 @@ from benchmarks import report, scene
 from benchmarks.members import clients, oneoffs
 from benchmarks.members.oneoffs import OneOffs
 from benchmarks.report import Figure
-from duepoint.client import AsyncClient, AsyncSetClient
-from duepoint.client.members import MemberRow
+from duepoint.client import AsyncClient, AsyncSetClient, MemberRow
 from tests.support.process import Process
 from tests.support.redisserver import RedisServer
 from tests.support.stack import Stack

@@ -14,9 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from duepoint.client import AsyncSetClient
+from duepoint.client import AsyncSetClient, MemberSpec
 from duepoint.client import problems as client_problems
-from duepoint.client.members import MemberSpec
 
 #: Dues lie between these from their creation.
 _SHORTEST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 6.0, 60.0

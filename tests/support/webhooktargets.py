@@ -42,7 +42,6 @@ class FixedServices:
         if isinstance(found, errors.ApiError):
             raise found
         return found or services.ServiceUnresolved(
-            trouble=services.ServiceTrouble.NOT_FOUND,
             message=f"Service {namespace}/{name}: not there",
         )
 

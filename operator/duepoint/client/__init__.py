@@ -11,8 +11,7 @@
     clients       connections and repetition, one method for each request, twice
     batches       rows of users and their answers, in bounded memory
     transport     which token is sent, what an answer means, whether and when again
-    calls         requests as values: the API's paths and names
-    members       what is sent; what comes back is in duepoint.model.answers
+    calls         requests as values: the API's paths and names, and what is sent
     problems      the exceptions
 
 Nothing of the product but the command line uses it, and it uses nothing of the product but the
@@ -21,9 +20,15 @@ model, errors and the rules for TLS.
 
 from msgspec import Raw
 
-from duepoint.client.calls import ChangeOptions
+from duepoint.client.calls import (
+    ChangeOptions,
+    ItemPage,
+    MemberRow,
+    MemberSpec,
+    RowAnswer,
+    row_of,
+)
 from duepoint.client.clients import AsyncClient, AsyncSetClient, Client, SetClient
-from duepoint.client.members import ItemPage, MemberRow, MemberSpec, RowAnswer, row_of
 from duepoint.client.problems import (
     AccessDenied,
     ApiProblem,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Se
 
 import msgspec
 
-from duepoint.client import calls, members, problems, transport
+from duepoint.client import calls, problems, transport
 from duepoint.model import answers
 
 #: Rows of a batch.
@@ -21,16 +21,16 @@ BYTES = 1024 * 1024
 #: Longest line that is read of an answer, in bytes.
 LONGEST_LINE = 64 * 1024
 
-_answers = msgspec.json.Decoder(members.RowAnswer)
+_answers = msgspec.json.Decoder(calls.RowAnswer)
 
 
-def line_of(row: members.MemberRow | str) -> bytes:
+def line_of(row: calls.MemberRow | str) -> bytes:
     """A row to be written, or the id of one to be deleted, as a line without its end.
 
     Raises:
         ValueError: it is no JSON, such as a payload with a NaN or a date of another type.
     """
-    return members.on_one_line(calls.encoded({"id": row} if isinstance(row, str) else row))
+    return calls.on_one_line(calls.encoded({"id": row} if isinstance(row, str) else row))
 
 
 class Batch:
@@ -73,7 +73,7 @@ class Arrived:
     """
 
     def __init__(self) -> None:
-        self.answers: list[members.RowAnswer] = []
+        self.answers: list[calls.RowAnswer] = []
         self.error: problems.ClientError | None = None
         self._rest = b""
 
@@ -117,7 +117,7 @@ class Sending:
 
     def __init__(self, lines: Sequence[bytes], attempts: transport.Attempts) -> None:
         self._lines, self._attempts = lines, attempts
-        self._answers: dict[int, members.RowAnswer] = {}
+        self._answers: dict[int, calls.RowAnswer] = {}
         self.waiting = list(range(len(lines)))
 
     def lines(self) -> list[bytes]:
@@ -154,23 +154,23 @@ class Sending:
             self.waiting = []  # each row says why by itself
             return 0.0
 
-    def in_order(self) -> list[members.RowAnswer]:
+    def in_order(self) -> list[calls.RowAnswer]:
         return [self._answers[place] for place in range(len(self._lines))]
 
 
-def error_of(answer: members.RowAnswer) -> problems.ApiProblem:
+def error_of(answer: calls.RowAnswer) -> problems.ApiProblem:
     """Why a row was refused; only of one that was."""
     return problems.of_problem(answer.error or answers.Problem())
 
 
-def is_passing(answer: members.RowAnswer) -> bool:
+def is_passing(answer: calls.RowAnswer) -> bool:
     """Whether the same row may be accepted later."""
     return answer.is_refused and transport.is_passing(error_of(answer))
 
 
-Row = members.MemberRow | str | bytes
-Rows = Iterable[members.MemberRow] | Iterable[str] | Iterable[bytes]
-AsyncRows = Rows | AsyncIterable[members.MemberRow] | AsyncIterable[str] | AsyncIterable[bytes]
+Row = calls.MemberRow | str | bytes
+Rows = Iterable[calls.MemberRow] | Iterable[str] | Iterable[bytes]
+AsyncRows = Rows | AsyncIterable[calls.MemberRow] | AsyncIterable[str] | AsyncIterable[bytes]
 
 
 def in_batches(rows: Rows) -> Iterator[list[bytes]]:

@@ -1,4 +1,7 @@
-"""Requests of the API as values: the one place that knows its paths and the names in its JSON.
+"""Requests of the API as values, and what is sent and answered: the one place with its names.
+
+Names are those of the API's JSON in snake case. An answer may have fields that this version does
+not know; they are left out, so that a newer API serves an older client.
 
 A call says what to send and how to read the answer; the clients send it. Ids and names are
 percent-encoded whole, so no id can name another path. A change that must not be made twice carries
@@ -7,6 +10,7 @@ an ``Idempotency-Key`` made here, once for all attempts.
 
 from __future__ import annotations
 
+import datetime as dt
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +19,11 @@ from typing import Any, Generic, TypeVar
 from urllib import parse
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from duepoint.client import members, problems
+from duepoint.client import problems
 from duepoint.model import answers
+from duepoint.model.member import READ_ONLY
 
 AnswerT = TypeVar("AnswerT")
 ItemT = TypeVar("ItemT")
@@ -29,6 +34,116 @@ MERGE_PATCH = "application/merge-patch+json"
 _PROBLEM = "application/problem+json"
 #: Code of a 404 that is about the member, not about the set.
 NO_MEMBER = "NoSuchMember"
+
+
+class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is wanted of a member: exactly one of ``schedule``, ``at`` and ``delay``.
+
+    What is left out comes from the set's ``spec.defaults``, as they are when this is written.
+
+    Attributes:
+        schedule: one expression, as in ``spec.schedule`` of a Schedule.
+        at: one instant, with its zone; as text, RFC 3339.
+        delay: one instant so long after the API gets the request, such as ``90s`` or ``24h``.
+        payload: anything that is JSON; UNSET = the set's own.
+        time_zone: IANA name.
+        starting_deadline_seconds: a slot that could not begin so long after its time is missed.
+        jitter: the largest delay added to a slot, such as ``30s``.
+        dst: ``{"gap": "RunOnce" | "Skip", "overlap": "First" | "Second" | "Both"}``.
+
+    Raises:
+        ValueError: two times, none, one without its zone, or several schedules.
+    """
+
+    schedule: str | UnsetType = UNSET
+    at: dt.datetime | str | UnsetType = UNSET
+    delay: str | UnsetType = UNSET
+    payload: Any = UNSET
+    time_zone: str | UnsetType = UNSET
+    suspend: bool = False
+    starting_deadline_seconds: int | UnsetType = UNSET
+    catch_up_policy: str | UnsetType = UNSET
+    catch_up_limit: int | UnsetType = UNSET
+    concurrency_policy: str | UnsetType = UNSET
+    jitter: str | UnsetType = UNSET
+    dst: Mapping[str, str] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        times = [name for name in ("schedule", "at", "delay") if getattr(self, name) is not UNSET]
+        if len(times) != 1:
+            given = " and ".join(times) if times else "none of them"
+            raise ValueError(f"write exactly one of schedule, at and delay; there is {given}")
+        if not isinstance(self.schedule, str | UnsetType):
+            raise ValueError("schedule: a member has one expression; use a member for each")  # noqa: TRY004
+        if isinstance(self.at, dt.datetime) and self.at.tzinfo is None:
+            raise ValueError(f"at: {self.at.isoformat()} has no zone; add tzinfo=datetime.UTC")
+
+
+class MemberRow(MemberSpec, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A member with its id, one of many to be written together.
+
+    Raises:
+        ValueError: as of ``MemberSpec``, or a ``delay``: rows may be sent again after a lost
+            answer, and it would count from the repetition.
+    """
+
+    id: str
+
+    def __post_init__(self) -> None:
+        if self.delay is not UNSET:
+            raise ValueError("delay: a row may be sent twice, so write the instant itself, as at")
+        super().__post_init__()
+
+
+class ItemPage(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
+    """A part of a list.
+
+    Attributes:
+        items: at most as many as asked for; there may be none although there are more to come.
+        next: the cursor of the next page; empty at the end.
+    """
+
+    items: tuple[ItemT, ...] = ()
+    next: str = ""
+
+
+class RowAnswer(answers.RowView, kw_only=True):
+    """What became of one row."""
+
+    @property
+    def is_refused(self) -> bool:
+        return self.error is not None
+
+    def raise_if_refused(self) -> None:
+        """Raise the exception that a request of this row alone would have raised."""
+        if self.error is not None:
+            raise problems.of_problem(self.error)
+
+
+_as_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def row_of(member: msgspec.Raw | bytes) -> bytes:
+    """A line for ``upsert`` of a member as ``export`` gives it: without what only the API writes.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    try:
+        fields = _as_object.decode(member)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is no member as JSON: {error}") from error
+    return on_one_line(
+        msgspec.json.encode({name: fields[name] for name in fields if name not in READ_ONLY})
+    )
+
+
+def on_one_line(text: bytes) -> bytes:
+    """JSON without a line break: a payload has the white space that it was written with."""
+    return text.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+# -- requests --------------------------------------------------------------------------------------
 
 
 def _as_it_is(answer: Any) -> Any:  # noqa: ANN401 - of any type
@@ -123,7 +238,7 @@ class SetCalls:
         return ApiCall(method="GET", path=self._member(id_), answer=answers.MemberView)
 
     def put(
-        self, id_: str, spec: members.MemberSpec, *, options: ChangeOptions = ALWAYS
+        self, id_: str, spec: MemberSpec, *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
         """The member is as the spec says; the same again changes nothing."""
         kept = options.headers(is_repeatable=spec.delay is UNSET)
@@ -153,7 +268,7 @@ class SetCalls:
         )  # fmt: skip
 
     def create(
-        self, spec: members.MemberSpec, *, options: ChangeOptions = ALWAYS
+        self, spec: MemberSpec, *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
         """A new one-off, whose id the API chooses: a ULID."""
         kept = options.headers(is_repeatable=False)
@@ -171,7 +286,7 @@ class SetCalls:
     def next_times(self, id_: str, count: int = 5) -> ApiCall[tuple[str, ...]]:
         """The next slots of a member, RFC 3339 in UTC."""
         return ApiCall(
-            method="GET", path=f"{self._member(id_)}/next", answer=members.ItemPage[str],
+            method="GET", path=f"{self._member(id_)}/next", answer=ItemPage[str],
             query={"count": str(count)}, take=attrgetter("items"),
         )  # fmt: skip
 
@@ -179,7 +294,7 @@ class SetCalls:
 
     def page(
         self, cursor: str = "", *, limit: int = 100, prefix: str = ""
-    ) -> ApiCall[members.ItemPage[answers.MemberView]]:
+    ) -> ApiCall[ItemPage[answers.MemberView]]:
         """A page of the members, which may be empty and not the last; '' begins."""
         return _page(
             f"{self.base}/schedules", answers.MemberView, limit, cursor=cursor, prefix=prefix
@@ -187,15 +302,13 @@ class SetCalls:
 
     def due(
         self, since: str, until: str, cursor: str = "", *, limit: int = 100
-    ) -> ApiCall[members.ItemPage[answers.MemberView]]:
+    ) -> ApiCall[ItemPage[answers.MemberView]]:
         """A page of the members that are due from ``since`` until before ``until``."""
         more = {"cursor": cursor, "dueFrom": since, "dueUntil": until}
         return _page(f"{self.base}/schedules", answers.MemberView, limit, **more)
 
-    def export(
-        self, cursor: str = "", *, limit: int = 1000
-    ) -> ApiCall[members.ItemPage[msgspec.Raw]]:
-        """A page of whole members as JSON; ``members.row_of`` makes a row for ``upsert`` of one."""
+    def export(self, cursor: str = "", *, limit: int = 1000) -> ApiCall[ItemPage[msgspec.Raw]]:
+        """A page of whole members as JSON; ``row_of`` makes a row for ``upsert`` of one."""
         return _page(f"{self.base}/export", msgspec.Raw, limit, cursor=cursor)
 
     def unacknowledged(self, *, limit: int = 100) -> ApiCall[tuple[answers.UnfinishedSlot, ...]]:
@@ -208,7 +321,7 @@ class SetCalls:
 
     def dead_letters(
         self, cursor: str = "", *, limit: int = 100
-    ) -> ApiCall[members.ItemPage[answers.LetterView]]:
+    ) -> ApiCall[ItemPage[answers.LetterView]]:
         """A page of the slots that were given up, newest first."""
         return _page(f"{self.base}/deadletters", answers.LetterView, limit, cursor=cursor)
 
@@ -239,12 +352,10 @@ class SetCalls:
         return f"{self.base}/schedules/{_segment(id_)}"
 
 
-def _page(
-    path: str, item: type[ItemT], limit: int, **query: str
-) -> ApiCall[members.ItemPage[ItemT]]:
+def _page(path: str, item: type[ItemT], limit: int, **query: str) -> ApiCall[ItemPage[ItemT]]:
     given = {name: text for name, text in query.items() if text}
     return ApiCall(
-        method="GET", path=path, answer=members.ItemPage[item],  # type: ignore[valid-type]
+        method="GET", path=path, answer=ItemPage[item],  # type: ignore[valid-type]
         query={"limit": str(limit), **given},
     )  # fmt: skip
 
@@ -269,7 +380,7 @@ class ReplayedLetters(msgspec.Struct, frozen=True):
     results: dict[str, str]
 
 
-def schedule_letters(namespace: str, cursor: str) -> ApiCall[members.ItemPage[answers.LetterView]]:
+def schedule_letters(namespace: str, cursor: str) -> ApiCall[ItemPage[answers.LetterView]]:
     """Slots of Schedules that were given up, newest first."""
     return _page(_letters(namespace), answers.LetterView, 200, cursor=cursor)
 
@@ -284,7 +395,7 @@ def _letters(namespace: str) -> str:
 
 
 #: What the API calls the fields of a spec.
-_FIELDS = {each.name: each.encode_name for each in msgspec.structs.fields(members.MemberSpec)}
+_FIELDS = {each.name: each.encode_name for each in msgspec.structs.fields(MemberSpec)}
 _encoder = msgspec.json.Encoder()
 
 

@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 import httpx2
 
 import duepoint
-from duepoint.client import batches, members, problems, transport
-from duepoint.client.calls import ApiCall, SetCalls
+from duepoint.client import batches, problems, transport
+from duepoint.client.calls import ApiCall, RowAnswer, SetCalls
 from duepoint.model import answers
 
 AnswerT = TypeVar("AnswerT")
@@ -299,21 +299,21 @@ class SetClient(_SetRequests[Client]):
 
     def upsert(
         self, rows: batches.Rows, *, durability: str = ""
-    ) -> Generator[members.RowAnswer, None, None]:
+    ) -> Generator[RowAnswer, None, None]:
         """Write many members; see ``AsyncSetClient.upsert``."""
         for lines in batches.in_batches(rows):
             yield from self.send_rows(lines, durability=durability)
 
     def delete_many(
         self, ids: batches.Rows, *, durability: str = ""
-    ) -> Generator[members.RowAnswer, None, None]:
+    ) -> Generator[RowAnswer, None, None]:
         """Delete the members of these ids; an answer for each, in their order."""
         for lines in batches.in_batches(ids):
             yield from self.send_rows(lines, delete=True, durability=durability)
 
     def send_rows(
         self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
-    ) -> list[members.RowAnswer]:
+    ) -> list[RowAnswer]:
         """What became of lines that go in one request; see ``AsyncSetClient.send_rows``."""
         sending = batches.Sending(lines, self._client.attempts(self._retries))
         while sending.waiting:
@@ -345,7 +345,7 @@ class AsyncSetClient(_SetRequests[AsyncClient]):
 
     async def upsert(
         self, rows: batches.AsyncRows, *, durability: str = ""
-    ) -> AsyncGenerator[members.RowAnswer, None]:
+    ) -> AsyncGenerator[RowAnswer, None]:
         """Write many members; an answer for each row, in their order.
 
         Rows are MemberRows, or lines of JSON as ``export`` gives them. They are taken a batch at a
@@ -358,7 +358,7 @@ class AsyncSetClient(_SetRequests[AsyncClient]):
 
     async def delete_many(
         self, ids: batches.AsyncRows, *, durability: str = ""
-    ) -> AsyncGenerator[members.RowAnswer, None]:
+    ) -> AsyncGenerator[RowAnswer, None]:
         """Delete the members of these ids; an answer for each, in their order."""
         async for lines in batches.async_in_batches(ids):
             for answer in await self.send_rows(lines, delete=True, durability=durability):
@@ -366,7 +366,7 @@ class AsyncSetClient(_SetRequests[AsyncClient]):
 
     async def send_rows(
         self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
-    ) -> list[members.RowAnswer]:
+    ) -> list[RowAnswer]:
         """What became of lines that go in one request; see ``batches.batches`` for its size.
 
         Rows without an answer, and rows that the API could not take at the moment, are sent again.

@@ -12,7 +12,6 @@ egress guard, per address.
 from __future__ import annotations
 
 import contextlib
-import enum
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -45,21 +44,12 @@ class ServiceResolved:
     vouched: bool
 
 
-class ServiceTrouble(enum.StrEnum):
-    """Why there is nothing to dial."""
-
-    NOT_FOUND = "there is no such Service"
-    EXTERNAL_NAME = "it is of type ExternalName, which is refused; use `url` instead"
-    NO_PORT = "it has no such port"
-    NO_ENDPOINTS = "it has no ready endpoints"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceUnresolved:
-    """A Service that cannot be dialled now. All but EXTERNAL_NAME may heal by themselves."""
+    """A Service that cannot be dialled now; ``may_heal``: by itself."""
 
-    trouble: ServiceTrouble
     message: str
+    may_heal: bool = True
 
 
 class _Port(msgspec.Struct, frozen=True):
@@ -120,17 +110,18 @@ async def resolve(
     try:
         body = await api.request("GET", path)
     except errors.NotFound:
-        return _unresolved(namespace, name, ServiceTrouble.NOT_FOUND)
+        return _unresolved(namespace, name, "there is no such Service")
     spec = port.decoded(_service_decoder, body, f"GET {path}").spec
     if spec.type == "ExternalName" or spec.external_name:
-        return _unresolved(namespace, name, ServiceTrouble.EXTERNAL_NAME)
+        what = "it is of type ExternalName, which is refused; use `url` instead"
+        return _unresolved(namespace, name, what, may_heal=False)
     ports = [each for each in spec.ports or () if each.protocol in (None, "TCP")]
     if wanted_port is not None:
         named = str(wanted_port)
         ports = [each for each in ports if named in (each.name, str(each.port))][:1]
     chosen = ports[0] if len(ports) == 1 else None
     if chosen is None or chosen.port is None:
-        return _unresolved(namespace, name, ServiceTrouble.NO_PORT, f"{wanted_port}")
+        return _unresolved(namespace, name, f"it has no such port ({wanted_port})")
     slices = await port.listed(
         api,
         port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices"),
@@ -148,7 +139,7 @@ async def resolve(
         ready = (address for each in slices for address in _ready_addresses(each, chosen))
         addresses = tuple(dict.fromkeys(ready))
     if not addresses:
-        return _unresolved(namespace, name, ServiceTrouble.NO_ENDPOINTS)
+        return _unresolved(namespace, name, "it has no ready endpoints")
     return ServiceResolved(
         addresses=addresses, server_name=f"{name}.{namespace}.svc", vouched=vouched
     )
@@ -174,7 +165,7 @@ def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:
 
 
 def _unresolved(
-    namespace: str, name: str, trouble: ServiceTrouble, detail: str = ""
+    namespace: str, name: str, what: str, *, may_heal: bool = True
 ) -> ServiceUnresolved:
-    text = f"Service {namespace}/{name}: {trouble.value}"
-    return ServiceUnresolved(trouble=trouble, message=f"{text} ({detail})" if detail else text)
+    message = f"Service {namespace}/{name}: {what}"
+    return ServiceUnresolved(message=message, may_heal=may_heal)

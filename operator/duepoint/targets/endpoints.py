@@ -67,7 +67,7 @@ async def locate(
             unsent=not refused,
         )
     if isinstance(found, services.ServiceUnresolved):
-        final = found.trouble is services.ServiceTrouble.EXTERNAL_NAME
+        final = not found.may_heal
         reason = Reason.BLOCKED_ADDRESS if final else Reason.NETWORK
         return target.Trouble(reason=reason, message=found.message, final=final)
     return of_service(service, found)

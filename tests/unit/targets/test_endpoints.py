@@ -13,7 +13,7 @@ from tests.support import webhooktargets
 
 FOUND = webhooktargets.a_service(("10.0.0.1", 80))
 MOVED = webhooktargets.a_service(("10.0.0.2", 80))
-GONE = services.ServiceUnresolved(trouble=services.ServiceTrouble.NOT_FOUND, message="gone")
+GONE = services.ServiceUnresolved(message="gone")
 AWAY = errors.Unavailable("no answer")
 
 

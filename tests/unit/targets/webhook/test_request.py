@@ -130,15 +130,13 @@ async def test_endpoints_that_users_wrote_need_the_allow_list():
     [
         pytest.param(None, outcome.Retry, Reason.NETWORK, id="not there"),
         pytest.param(
-            services.ServiceUnresolved(trouble=services.ServiceTrouble.EXTERNAL_NAME, message="no"),
+            services.ServiceUnresolved(message="no", may_heal=False),
             outcome.Rejected,
             Reason.BLOCKED_ADDRESS,
             id="external name",
         ),
         pytest.param(
-            services.ServiceUnresolved(
-                trouble=services.ServiceTrouble.NO_ENDPOINTS, message="none"
-            ),
+            services.ServiceUnresolved(message="none"),
             outcome.Retry,
             Reason.NETWORK,
             id="no endpoints",
