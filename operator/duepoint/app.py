@@ -162,7 +162,9 @@ async def working(
             queue,
             firing.Firer(
                 queue=queue,
-                target=target.Targets(job=job, webhook=webhook, stream=stream, kafka=kafka),
+                target=target.Targets(
+                    job=job, webhook=webhook, stream=stream, others={"kafka": kafka}
+                ),
                 clock=clock,
                 places=chosen.concurrency,
                 lease_seconds=chosen.lease_seconds,

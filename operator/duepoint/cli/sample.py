@@ -91,7 +91,7 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
     async with _cluster(sample) as api:
         found = _webhook(sample)
         source = _vault(sample, api, clock)
-        kept = None if found.is_plain else await source.of(sample.spec.namespace, found)
+        kept = await source.of(sample.spec.namespace, found) if found.needs_secrets else None
         if isinstance(kept, target.Trouble):
             raise errors.InvalidSetting(sample.spec.identity, _advised(kept.message, api))
         firing = _firing(sample, found)

@@ -119,7 +119,7 @@ def _of_plan(
         conditions=listed,
         is_settled=is_settled,
         definition=made.definition,
-        target=actions.describe(spec.action),
+        target=spec.action.target.text,
         settled_us=made.definition.not_before_us,
         missed=made.missed,
         skipped=made.skipped,

@@ -2,8 +2,10 @@
 
 An action is the part of a definition that may be large and that schedules made from one template
 share, so it is stored once per namespace under a keyed hash. The blob is canonical JSON; a change
-that does not change the bytes is no change. Pure. Stored: fields may be added with a default,
-never renamed or given another meaning.
+that does not change the bytes is no change. What differs by kind of target stands with its
+action: its ``kind``, how long one attempt may take (``limit_seconds``), whether it
+``needs_secrets``, and the ``text`` that ``status.target`` shows. Pure. Stored: fields may be added
+with a default, never renamed or given another meaning.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -25,6 +27,11 @@ class JobAction(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field=
     """
 
     template: Mapping[str, Any]
+
+    kind: ClassVar[str] = "job"
+    text: ClassVar[str] = "Job"
+    limit_seconds: ClassVar[float] = 10.0
+    needs_secrets: ClassVar[bool] = False
 
 
 class PackedTemplate(Mapping[str, Any]):
@@ -154,15 +161,29 @@ class WebhookAction(
     auth: Bearer | Basic | AccountToken | None = None
     tls: Tls | None = None
 
+    kind: ClassVar[str] = "webhook"
+
     @property
-    def is_plain(self) -> bool:
-        """Whether it can be sent without reading Secrets, tokens or certificates."""
-        return (
-            not self.signing
-            and self.url_secret is None
-            and self.auth is None
-            and self.tls is None
-            and (not self.headers or all(header.secret is None for header in self.headers))
+    def text(self) -> str:
+        if self.service is not None:
+            return f"Webhook {self.service.scheme}://{self.service.name}:{self.service.port}"
+        if self.url_secret is not None:
+            return f"Webhook of Secret {self.url_secret.name}"
+        return f"Webhook {_scheme_and_host(self.url or '')}"
+
+    @property
+    def limit_seconds(self) -> float:
+        return float(self.timeout_seconds)
+
+    @property
+    def needs_secrets(self) -> bool:
+        """Whether Secrets, tokens or certificates have to be read before it can be sent."""
+        return bool(
+            self.signing
+            or self.url_secret is not None
+            or self.auth is not None
+            or self.tls is not None
+            or any(header.secret is not None for header in self.headers)
         )
 
 
@@ -179,6 +200,17 @@ class StreamAction(
     name: str
     max_length: int | None = None
     connection: str | None = None
+
+    kind: ClassVar[str] = "stream"
+    limit_seconds: ClassVar[float] = 5.0
+
+    @property
+    def text(self) -> str:
+        return f"Stream {self.name}"
+
+    @property
+    def needs_secrets(self) -> bool:
+        return self.connection is not None
 
 
 #: Entries that a stream in Duepoint's own Redis keeps where its Schedule does not say. Bytes bound
@@ -201,21 +233,17 @@ class KafkaAction(msgspec.Struct, frozen=True, kw_only=True, tag="kafka", tag_fi
     topic: str
     connection: str
 
+    kind: ClassVar[str] = "kafka"
+    #: With the first connection to the brokers.
+    limit_seconds: ClassVar[float] = 10.0
+    needs_secrets: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        return f"Kafka {self.topic}"
+
 
 Target = JobAction | WebhookAction | StreamAction | KafkaAction
-
-
-def needs_secrets(target: Target) -> bool:
-    """Whether something beside the spec has to be read before this can be delivered."""
-    match target:
-        case WebhookAction():
-            return not target.is_plain
-        case StreamAction(connection=connection):
-            return connection is not None
-        case KafkaAction():
-            return True
-        case JobAction():
-            return False
 
 
 #: No payload. One object, because msgspec leaves out a default only where it is the same object.
@@ -261,23 +289,6 @@ def decode_packed(blob: bytes) -> Action:
     if found.payload:
         action = msgspec.structs.replace(action, payload=found.payload.copy())
     return action
-
-
-def describe(action: Action) -> str:
-    """The target in one line, as ``status.target`` shows it."""
-    match action.target:
-        case JobAction():
-            return "Job"
-        case WebhookAction(service=ServiceRef() as service):
-            return f"Webhook {service.scheme}://{service.name}:{service.port}"
-        case WebhookAction(url_secret=SecretKey() as secret):
-            return f"Webhook of Secret {secret.name}"
-        case WebhookAction(url=url):
-            return f"Webhook {_scheme_and_host(url or '')}"
-        case StreamAction(name=name):
-            return f"Stream {name}"
-        case KafkaAction(topic=topic):
-            return f"Kafka {topic}"
 
 
 def _scheme_and_host(url: str) -> str:

@@ -8,7 +8,7 @@ time recognisable to the other side.
 
 Two instants bound an attempt. Nothing is sent after ``not_after_monotonic``, when the claim may
 belong to another worker. And it ends, answered or not, at ``ends_by_monotonic`` or after
-``attempt_limit_seconds``, whichever is sooner. Deciding whether and when to try again is the
+``limit_seconds`` of its action, whichever is sooner. Deciding whether and when to try again is the
 worker's; the limits it goes by are made here, because they are the target's.
 
 Entries of streams in the queue's own Redis are not fired: the target says what they are
@@ -28,8 +28,8 @@ import datetime as dt
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from duepoint import clock as clocks
@@ -38,12 +38,6 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-
-#: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
-JOB_LIMIT_SECONDS = 10.0
-STREAM_LIMIT_SECONDS = 5.0
-#: A record's, with the first connection to the brokers.
-KAFKA_LIMIT_SECONDS = 10.0
 
 #: Jobs and stream entries are retried this long where ``startingDeadlineSeconds`` is unset.
 MAX_AGE_US = 86_400_000_000
@@ -195,19 +189,6 @@ class WorkerTarget(Target, Protocol):
         ...
 
 
-def attempt_limit_seconds(action: actions.Action) -> float:
-    """How long one attempt may take."""
-    match action.target:
-        case actions.WebhookAction(timeout_seconds=seconds):
-            return float(seconds)
-        case actions.JobAction():
-            return JOB_LIMIT_SECONDS
-        case actions.StreamAction():
-            return STREAM_LIMIT_SECONDS
-        case actions.KafkaAction():
-            return KAFKA_LIMIT_SECONDS
-
-
 def retry_limits(firing: Firing, policy_deadline_us: int | None) -> outcome.RetryLimits:
     """How often and how long the slot of a firing is tried, by its action as it is now.
 
@@ -224,7 +205,7 @@ def retry_limits(firing: Firing, policy_deadline_us: int | None) -> outcome.Retr
                 max_attempts=rule.max_attempts,
                 give_up_us=firing.due_us + rule.max_age_us,
             )
-        case actions.JobAction() | actions.StreamAction() | actions.KafkaAction():
+        case _:
             deadline_us = firing.due_us + MAX_AGE_US
             return outcome.RetryLimits(
                 first_us=_FIRST_WAIT_US,
@@ -245,7 +226,7 @@ def seconds_left_at(firing: Firing, now: float) -> float:
         return 0.0
     ends_by = firing.ends_by_monotonic
     end = firing.not_after_monotonic if ends_by is None else ends_by
-    return max(0.0, min(end - now, attempt_limit_seconds(firing.action)))
+    return max(0.0, min(end - now, firing.action.target.limit_seconds))
 
 
 def after_us(error: Exception) -> int | None:
@@ -264,15 +245,6 @@ def not_started() -> outcome.Retry:
     )
 
 
-#: The label of each kind in metrics, and its field in ``Targets``.
-_KINDS: dict[type[actions.Target], str] = {
-    actions.JobAction: "job",
-    actions.WebhookAction: "webhook",
-    actions.StreamAction: "stream",
-    actions.KafkaAction: "kafka",
-}
-
-
 #: Values of the metric's label.
 _OUTCOMES: dict[type, str] = {
     outcome.Delivered: "delivered",
@@ -280,11 +252,6 @@ _OUTCOMES: dict[type, str] = {
     outcome.Rejected: "rejected",
     outcome.Skip: "skipped",
 }
-
-
-def kind_name(action: actions.Action) -> str:
-    """``job``, ``webhook``, ``stream`` or ``kafka``."""
-    return _KINDS[type(action.target)]
 
 
 def outcome_name(answer: outcome.Outcome) -> str:
@@ -295,37 +262,46 @@ def outcome_name(answer: outcome.Outcome) -> str:
 def count(namespace: str, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
     """Count an outcome of an action of a namespace, so many times."""
     label = telemetry.namespaces.label(namespace)
-    telemetry.runs_of(label, _KINDS[type(action.target)], _OUTCOMES[type(answer)]).inc(times)
+    telemetry.runs_of(label, action.target.kind, _OUTCOMES[type(answer)]).inc(times)
 
 
 def count_result(namespace: str, target: actions.Target, result: str, times: int = 1) -> None:
     """Count runs that ended with this result: of a Job, the operator sees its end."""
     label = telemetry.namespaces.label(namespace)
-    telemetry.run_results_of(label, _KINDS[type(target)], result).inc(times)
+    telemetry.run_results_of(label, target.kind, result).inc(times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Hands each firing to the target of its kind, and counts what came of it."""
+    """Hands each firing to the target of its kind, and counts what came of it.
+
+    Attributes:
+        others: targets of further kinds, by the ``kind`` of their actions.
+    """
 
     job: Target
     webhook: Target
     stream: WorkerTarget
-    kafka: Target | None = None
+    others: Mapping[str, Target] = field(default_factory=dict)
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
         """What the target of this kind answers; each target gets actions of its kind alone."""
-        of_kind: Target = getattr(self, _KINDS[type(firing.action.target)])
-        answer = await of_kind.fire(firing)
+        answer = await self._of_kind(firing).fire(firing)
         count(firing.namespace, firing.action, answer)
         return answer
 
     async def check(self, firing: Firing) -> Trouble | None:
         """What the target of this kind lacks, if it refers to things that may be missing."""
-        if not actions.needs_secrets(firing.action.target):
+        if not firing.action.target.needs_secrets:
             return None
-        of_kind: Target = getattr(self, _KINDS[type(firing.action.target)])
-        return await of_kind.check(firing)
+        return await self._of_kind(firing).check(firing)
+
+    def _of_kind(self, firing: Firing) -> Target:
+        kind = firing.action.target.kind
+        known: dict[str, Target] = {
+            "job": self.job, "webhook": self.webhook, "stream": self.stream
+        }  # fmt: skip
+        return known.get(kind) or self.others[kind]
 
     def appends(self, action: actions.Action) -> bool:
         """Whether the queue appends an entry for this action."""

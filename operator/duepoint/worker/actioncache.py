@@ -147,7 +147,7 @@ def _outline(action: actions.Action) -> actions.Action:
             return actions.Action(
                 target=actions.WebhookAction(timeout_seconds=seconds, retry=retry)
             )
-        case actions.StreamAction() | actions.KafkaAction():
+        case _:
             return actions.Action(target=action.target)
 
 

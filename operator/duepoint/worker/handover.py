@@ -22,7 +22,7 @@ from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
-from duepoint.schedules import points
+from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
 from duepoint.worker import endings, results
@@ -134,7 +134,8 @@ class Handover:
     # -- a cluster: before the settlement --------------------------------------------------------
 
     async def _append_first(self, settler: Settler, batch: Batch) -> None:
-        left = min(settler.claim.held_until - self._clock.monotonic(), targets.STREAM_LIMIT_SECONDS)
+        held_for = settler.claim.held_until - self._clock.monotonic()
+        left = min(held_for, actions.StreamAction.limit_seconds)
         if left <= 0 or settler.lost:
             settler.lost = True
             return

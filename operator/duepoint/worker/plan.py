@@ -98,7 +98,7 @@ class Attempt:
             time_zone=known.rule.timing.time_zone,
             not_after_monotonic=not_after,
             # The lease is extended for as long as the attempt runs.
-            ends_by_monotonic=now + targets.attempt_limit_seconds(action),
+            ends_by_monotonic=now + action.target.limit_seconds,
         )
 
     @property

@@ -179,7 +179,7 @@ class Planner:
             return None
         if self._target.appends(outline):  # the chain moves on with the entry, not after it
             return outline, 0
-        return outline, int(targets.attempt_limit_seconds(outline) * 1_000_000)
+        return outline, int(outline.target.limit_seconds * 1_000_000)
 
     def _limit_us(self, known: definitions.Definition) -> int:
         found = self._outline_and_limit(known.namespace, known.target)

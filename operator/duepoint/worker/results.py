@@ -232,7 +232,8 @@ def _log(key: _Line, count: int, fields: dict[str, object]) -> None:
 #: first attempt: no backend takes one of months.
 _LONGEST_WAIT_US = 3_600_000_000
 
-_PRODUCED = (actions.StreamAction, actions.KafkaAction)
+#: Their attempts end with an answer; those of others hand something on.
+_CALLS = frozenset({"job", "webhook"})
 
 
 class AttemptTraces:
@@ -281,13 +282,11 @@ class AttemptTraces:
             }
             self._record(
                 spans.Span(
-                    name=f"{targets.kind_name(firing.action)} attempt",
+                    name=f"{firing.action.target.kind} attempt",
                     trace_id=trace.trace_id,
                     span_id=spans.span_id_of(firing.traceparent),
                     parent_id=trace.span_id,
-                    kind=spans.PRODUCER
-                    if isinstance(firing.action.target, _PRODUCED)
-                    else spans.CLIENT,
+                    kind=spans.CLIENT if firing.action.target.kind in _CALLS else spans.PRODUCER,
                     start_us=started_us,
                     end_us=ended_us,
                     attributes=attributes | attempt,
@@ -328,7 +327,7 @@ def _slot_attributes(firing: targets.Firing) -> dict[str, str | int | float]:
         "duepoint.schedule.uid": firing.uid,
         "duepoint.slot": times.time_text(firing.slot_us),
         "duepoint.trigger": firing.trigger,
-        "duepoint.target": targets.kind_name(firing.action),
+        "duepoint.target": firing.action.target.kind,
     }
     if firing.owner is not None:
         found["duepoint.scheduleset.name"] = firing.owner.name

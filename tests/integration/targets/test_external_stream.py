@@ -266,7 +266,7 @@ async def dripping(reader, writer):
 async def test_a_hostile_server_costs_one_attempt_and_no_memory(
     api, target, monkeypatch, answer, reason, final
 ):
-    monkeypatch.setattr("duepoint.targets.target.STREAM_LIMIT_SECONDS", 0.5)
+    monkeypatch.setattr(actions.StreamAction, "limit_seconds", 0.5)
     async with answering(answer) as url:
         await put(api, url=url)
         given = await asyncio.wait_for(target.fire(a_firing()), 5)

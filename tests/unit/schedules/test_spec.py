@@ -147,4 +147,4 @@ def test_an_action_comes_back_from_its_blob_with_the_payload_byte_for_byte():
 
 def test_the_target_is_described_by_scheme_and_host_alone():
     spec = a_spec(webhook={"url": "https://hooks.example.com/x?token=secret"})
-    assert actions.describe(spec.action) == "Webhook https://hooks.example.com"
+    assert spec.action.target.text == "Webhook https://hooks.example.com"

@@ -57,7 +57,7 @@ def test_everything_that_may_be_named_is_kept_by_name():
         server_name="inner.example",
         insecure_skip_verify=True,
     )
-    assert not found.is_plain
+    assert found.needs_secrets
 
 
 @pytest.mark.parametrize(

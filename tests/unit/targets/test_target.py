@@ -27,7 +27,7 @@ def a_firing(clock, action=None, *, seconds_left=10.0, **changes):
     ],
 )
 def test_an_attempt_has_a_limit_of_its_own(action, seconds):
-    assert target.attempt_limit_seconds(actions.Action(target=action)) == seconds
+    assert action.limit_seconds == seconds
 
 
 def limits(action, *, deadline_us=None):

@@ -175,7 +175,7 @@ class Reconciler:
             full = statusconditions.too_many_streams(seen.generation, wanted.namespace)
             await self._refuse(task, full, is_final=False)
             return AGAIN
-        needs_check = not is_accepted and actions.needs_secrets(wanted.action.target)
+        needs_check = not is_accepted and wanted.action.target.needs_secrets
 
         for number in range(_MOST_ROUNDS):
             # Decide; anew where the queue holds another definition than it did when it was read.
@@ -286,7 +286,7 @@ class Reconciler:
             except errors.InvalidSpec:
                 continue
             target = wanted.action.target
-            needs_check = not is_accepted and actions.needs_secrets(target)
+            needs_check = not is_accepted and target.needs_secrets
             if needs_check or not self._has_place(wanted) or self._refusal(seen, status):
                 continue
             made = self._decide(wanted, None, status, Task(seen=seen, since_us=now_us))

@@ -20,7 +20,7 @@ from duepoint.delayqueue.serverhealth import ServerDurability
 from duepoint.kube import schedules, times
 from duepoint.kube.events import Event, ObjectReference
 from duepoint.runs.run import NONE_ENDED, SetTally
-from duepoint.schedules import actions, conditions
+from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord
@@ -85,7 +85,7 @@ def _accepted(
         generation=spec.generation,
         conditions=listed,
         is_settled=is_settled,
-        target=actions.describe(spec.action),
+        target=spec.action.target.text,
         spread=spread,
     )
 

@@ -123,7 +123,7 @@ class WebhookTarget:
     async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether what the webhook refers to can be read and used; sends nothing."""
         webhook = cast("actions.WebhookAction", firing.action.target)
-        if webhook.is_plain:
+        if not webhook.needs_secrets:
             return None
         found = await self._source.of(firing.namespace, webhook)
         return found if isinstance(found, target.Trouble) else None
@@ -244,7 +244,7 @@ class Preparer:
         """What a delivery needs, where all of it is known already."""
         namespace, webhook = firing.namespace, cast("actions.WebhookAction", firing.action.target)
         known = self._prepared.get(namespace, id(webhook))
-        is_plain = webhook.is_plain if known is None else known.kept is None
+        is_plain = not webhook.needs_secrets if known is None else known.kept is None
         kept = None if is_plain else self._source.at_hand(namespace, webhook)
         if kept is None and not is_plain:
             return None
@@ -271,7 +271,7 @@ class Preparer:
         kept: credentials.WebhookCredentials | None = None
         try:
             async with asyncio.timeout(seconds):
-                if not asked.is_plain:
+                if asked.needs_secrets:
                     found = await self._source.of(namespace, asked)
                     if isinstance(found, target.Trouble):
                         return found
