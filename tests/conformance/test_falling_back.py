@@ -8,9 +8,7 @@ import pytest
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.repair.fallbacks import PutAgain
 from duepoint.schedules import points
-from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
 from tests.support.queueing import EPOCH, SECOND_US, a_retry, moved
 
@@ -52,12 +50,7 @@ async def doubts(harness):
 async def overdue(harness):
     (doubt,) = await doubts(harness)
     found = harness.queue.fallbacks.overdue(doubt)
-    return [one async for part in found for one in part]
-
-
-async def put_again(harness, *wanted):
-    (doubt,) = await doubts(harness)
-    return await harness.queue.fallbacks.put_again(doubt, wanted, EPOCH)
+    return [one async for one in found]
 
 
 async def end(harness):
@@ -112,15 +105,10 @@ async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_
 
 
 async def test_what_was_due_before_waits_with_all_that_its_schedule_has(harness):
-    retry = await arm_with(harness, points.PointKind.RETRY, due_us=harness.now_us() - 1)
+    await arm_with(harness, points.PointKind.RETRY, due_us=harness.now_us() - 1)
     await change_server(harness)
     assert await harness.claim_all() == []
-    (one,) = await overdue(harness)
-    assert one.definition == harness.definition()
-    assert one.chain_due_us is None  # it is due later
-    assert [(each.member, each.record) for each in one.occurrences] == [
-        (retry.point.member, retry.record)
-    ]
+    assert await overdue(harness) == [harness.definition()]  # its chain is due later
 
 
 async def test_an_old_claim_that_runs_out_is_handed_to_nobody(harness):
@@ -131,21 +119,7 @@ async def test_an_old_claim_that_runs_out_is_handed_to_nobody(harness):
     assert await overdue(harness) == []  # a claim holds it
     await harness.queue.claims.release(claim)  # which has ended then
     assert await harness.claim_all() == []
-    (one,) = await overdue(harness)
-    assert one.chain_due_us == claim.points[0].due_us
-
-
-async def test_a_chain_goes_on_behind_what_has_run(harness):
-    await a_look(harness)
-    await change_server(harness)
-    await harness.arm()
-    assert await harness.claim_all() == []
-    (one,) = await overdue(harness)
-    due_us = harness.now_us() + 100_000
-    assert await put_again(harness, PutAgain(overdue=one, due_us=due_us)) == 1
-    assert await chain_due_us(harness) == due_us
-    claim = await harness.claim_one()  # its next slot needs no end of the doubt
-    assert claim.points[0].due_us == due_us
+    assert await overdue(harness) == [harness.definition()]
 
 
 async def test_what_has_not_run_is_handed_out_as_it_was_once_the_doubt_has_ended(harness):
@@ -156,44 +130,13 @@ async def test_what_has_not_run_is_handed_out_as_it_was_once_the_doubt_has_ended
     await harness.pass_time(0.6)
     assert await harness.claim_all() == []
     (one,) = await overdue(harness)
+    due_us = await chain_due_us(harness)
     assert await end(harness)
     claims = await harness.claim_all()
-    chain = one.definition.id + one.definition.timing_version
+    chain = one.id + one.timing_version
     assert queueing.members(claims) == sorted([retry.point.member, chain])
     dues = {point.member: point.due_us for claim in claims for point in claim.points}
-    assert dues == {retry.point.member: retry.point.due_us, chain: one.chain_due_us}
-
-
-async def test_occurrences_that_have_ended_are_gone_and_lost_ones_are_back(harness):
-    ended = await arm_with(
-        harness, points.PointKind.RETRY, due_us=harness.now_us() - 2, chain_in=0.1
-    )
-    await change_server(harness)
-    await harness.pass_time(0.2)
-    assert await harness.claim_all() == []
-    (one,) = await overdue(harness)
-    lost = queueing.a_planned(ended.point, ended.point.slot_us + 60 * SECOND_US)
-    lost = dataclasses.replace(lost, point=dataclasses.replace(lost.point, due_us=1))
-    wanted = PutAgain(
-        overdue=one, due_us=one.chain_due_us, gone=(ended.point.member,), lost=(lost,)
-    )
-    assert await put_again(harness, wanted) == 2
-    assert await put_again(harness, wanted) == 0
-    (again,) = await overdue(harness)
-    assert [each.member for each in again.occurrences] == [lost.point.member]
-    assert again.occurrences[0].record == lost.record
-
-
-async def test_runs_that_the_server_has_forgotten_are_counted(harness):
-    rule = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=5))
-    await a_look(harness)
-    await change_server(harness)
-    await harness.arm(rule=rule, due_in=-10.0)
-    (one,) = await overdue(harness)
-    for started in (3, 2):
-        await put_again(harness, PutAgain(overdue=one, due_us=one.chain_due_us, started=started))
-    stored = await harness.queue.definitions.definition(one.definition.id)
-    assert stored.started == 3
+    assert dues == {retry.point.member: retry.point.due_us, chain: due_us}
 
 
 async def test_a_slot_that_came_after_the_doubt_does_not_wait(harness):
@@ -305,7 +248,7 @@ async def test_what_is_due_by_either_clock_is_held_up_where_they_differ(wrong, o
     await harness.arm(name="other", due_us=latest_us - 2 * SECOND_US)
     assert (await an_answer(harness)).claim is None
     assert latest_us - 5 * SECOND_US <= await stored_back(harness) <= latest_us + 60 * SECOND_US
-    names = {one.definition.name for one in await overdue(harness)}
+    names = {one.name for one in await overdue(harness)}
     assert names == {"report", "other"}
 
 
@@ -315,7 +258,7 @@ async def pass_of_moving(harness, former):
 
 
 async def test_what_waits_moves_to_no_other_shard_before_it_was_put_again(harness):
-    retry = await arm_with(harness, points.PointKind.RETRY, due_us=harness.now_us() - 1)
+    await arm_with(harness, points.PointKind.RETRY, due_us=harness.now_us() - 1)
     await change_server(harness)
     assert await harness.claim_all() == []
     layout = await harness.queue.resharding.announce(2, EPOCH)
@@ -325,7 +268,6 @@ async def test_what_waits_moves_to_no_other_shard_before_it_was_put_again(harnes
     (one,) = await overdue(harness)
     assert await harness.claim_all() == []
 
-    gone = PutAgain(overdue=one, due_us=None, gone=(retry.point.member,))
-    assert await put_again(harness, gone) == 1
+    await harness.queue.writer.remove(one.id, one.uid, one.namespace, EPOCH)
     assert await end(harness)
     assert await pass_of_moving(harness, former) == 0

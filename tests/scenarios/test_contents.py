@@ -24,8 +24,8 @@ def texts(world: World, name: str = "nightly") -> tuple[str, ...]:
 
 async def compared(world: World) -> None:
     """A complete list was compared with the queue, and what came of it is done."""
-    await world.resync.compare()
-    await world.clock.advance(3)
+    world.resync.request()
+    await world.clock.advance(5)
 
 
 def counting(world: World) -> list[object]:

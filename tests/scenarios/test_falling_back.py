@@ -218,7 +218,7 @@ async def test_a_slot_that_a_status_tells_as_ended_is_not_opened_by_an_older_que
             assert not has_settled(world)
             await lead.enter_async_context(world.leader(epoch=2))
             await world.clock.advance(1)
-            settled = world.states.settled(world.object()["metadata"]["uid"])
+            settled = world.states.get(world.object()["metadata"]["uid"]).settled()
             assert settled.has_ended(slot_us)
             await world.clock.advance(60)
         assert len(webhooks.fired) == tried

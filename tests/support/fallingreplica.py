@@ -11,7 +11,7 @@ import contextlib
 
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.repair.fallbacks import Doubt, PutAgain
+from duepoint.delayqueue.repair.fallbacks import Doubt
 from duepoint.schedules.points import PointKind
 from tests.support.queueing import EPOCH, Harness, a_retry, moved
 from tests.support.redisserver import RedisServer
@@ -70,16 +70,13 @@ class Scene:
         async with asyncio.timeout(LONGEST_SECONDS):
             doubt = await self._doubt()
         assert await self._harness.claim_all() == []
-        (one,) = [one async for part in fallbacks.overdue(doubt) for one in part]
-        assert one.chain_due_us is not None
-        members = {each.member for each in one.occurrences} | {self._chain}
-        assert members == self._ran
-        # What is due later needs nobody.
-        soon_us = self._harness.now_us() + 100_000
-        wanted = PutAgain(overdue=one, due_us=soon_us)
-        assert await fallbacks.put_again(doubt, [wanted], EPOCH) == 1
+        assert [one async for one in fallbacks.overdue(doubt)] == [self._harness.definition()]
+        # What is put again with a later due needs nobody.
+        one = self._harness.definition()
+        await self._harness.queue.writer.remove(one.id, one.uid, one.namespace, EPOCH)
+        await self._harness.arm(due_in=0.1)
         later = await self._harness.claim_one()
-        assert [(one.member, one.due_us) for one in later.points] == [(self._chain, soon_us)]
+        assert [point.member for point in later.points] == [self._chain]
 
     async def _doubt(self) -> Doubt:
         """What a claim finds out once the replica has been promoted."""

@@ -17,8 +17,7 @@ from typing import Any, Protocol
 from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobwatch import JobWatch
-from duepoint.controller.maintenance import fallbacks, partitioner
-from duepoint.controller.maintenance.fallbacks import Endings, Fallbacks
+from duepoint.controller.maintenance import partitioner
 from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch, QueueGauges
 from duepoint.controller.maintenance.installation import InstallationReport, OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
@@ -76,7 +75,6 @@ PARTS = (
     "partition",
     scheduleruns.PART,
     schedulesets.PART,
-    fallbacks.PART,
 )
 
 
@@ -203,7 +201,7 @@ class TermServices:
         self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
 
     def _follow_runs(self, term: TermContext, unshown: list[RunEvent]) -> None:
-        """ScheduleRuns, the Jobs of all runs, and what a server that went back has lost of them."""
+        """ScheduleRuns, and the Jobs of all runs."""
         catch_up = self.outcomes.catch_up
         self.runs = ScheduleRuns(
             term, definitions=self.reconciler.stored, catch_up=catch_up, unshown=unshown
@@ -213,13 +211,6 @@ class TermServices:
             reporter=self.reporter,
             keeps=self.runs.states.keeps,
             catch_up=catch_up,
-        )
-        self.fallbacks = Fallbacks(
-            term,
-            endings=Endings(states=self.states, jobs=self.jobs, runs=self.runs.states),
-            reporter=self.reporter,
-            catch_up=catch_up,
-            ready=self.jobs.listed.wait,
         )
 
     def _maintain(self, term: TermContext, layout: messages.Layout, timings: Timings) -> None:
@@ -256,7 +247,6 @@ class TermServices:
             self.outcomes.run,
             self.jobs.run,
             self.runs.run,
-            self.fallbacks.run,
         )
 
 

@@ -99,6 +99,8 @@ class World:
             await self.clock.settle()
             with contextlib.suppress(errors.TryLater):
                 await self.resync.compare()
+            self.resync.first_done.set()
+            running.append(asyncio.create_task(self._compare_when_asked()))
             running += [asyncio.create_task(run()) for run in self.services.once_resynced()]
             await self.clock.settle()
             yield self
@@ -109,6 +111,15 @@ class World:
             for one in ended:
                 if isinstance(one, Exception) and not isinstance(one, ExceptionGroup):
                     raise one
+
+    async def _compare_when_asked(self) -> None:
+        """As the resync does, without its rhythm."""
+        while True:
+            await self.resync.asked.wait()
+            self.resync.asked.clear()
+            with contextlib.suppress(errors.TryLater):
+                await self.resync.compare()
+                self.runs.request()
 
     def __getattr__(self, name: str) -> Any:
         """A service of the present term."""

@@ -83,7 +83,6 @@ class IndexWatch:
                 services.sets.request()
                 services.sweeper.suspect()
                 services.resync.request()
-                services.fallbacks.look()
 
     async def _wait(self, known_outages: int, *, is_suspect: bool) -> None:
         """Until the next look, which comes early after one that failed and for a new outage."""

@@ -294,15 +294,6 @@ def apply_early(run: ScheduleRunState) -> None:
         courses.applied(run.course, event)
 
 
-def has_ended(run: ScheduleRunState, slot_us: int) -> bool:
-    """Whether the slot was opened and has ended; one that was never opened has not."""
-    assert run.wanted is not None  # noqa: S101 - of one that is carried out
-    course = run.course
-    return slot_us not in course.open and not manualruns.is_after(
-        run.wanted, slot_us, course.cursor_us
-    )
-
-
 # -- facts ---------------------------------------------------------------------------------------
 
 

@@ -113,15 +113,6 @@ class ScheduleRunStates:
         """Whether a ScheduleRun may wait for runs of this Schedule, independent of its policy."""
         return any(map(runstate.may_wait, self.of_schedule(known.namespace, known.name)))
 
-    def has_ended(self, run_uid: str, slot_us: int) -> bool | None:
-        """Whether a slot of a ScheduleRun has ended; None = that is not known yet."""
-        if not self.is_complete:
-            return None
-        run = self._states.get(run_uid)
-        if run is None or run.wanted is None or run.ended_us is not None:
-            return True  # deleted or ended: what the queue holds of it is left over
-        return runstate.has_ended(run, slot_us)
-
     def keeps(self, namespace: str, job_name: str) -> bool:
         """Whether a finished Job must stay: no published status shows how its run ended."""
         if not self.is_complete:

@@ -34,9 +34,10 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.messages import Armed
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs, schedules
+from duepoint.kube import jobbuilder, jobs, schedules
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import newest
-from duepoint.schedules import actions, points, spec
+from duepoint.schedules import actions, points, slots, spec
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
@@ -49,6 +50,8 @@ _LARGE_AT_A_TIME = 4
 _MOST_COLLISIONS = 8
 #: Decisions made anew because the stored definition changed meanwhile.
 _MOST_ROUNDS = 5
+#: Slots behind a watermark whose Jobs are looked for.
+_MOST_LOOKED_AT = 2_000
 #: What ends a term.
 _ENDS = (queue_errors.Fenced, queue_errors.LayoutChanged)
 
@@ -351,11 +354,12 @@ class Reconciler:
                 timing_hash=known.waiting_timing,
             )
         remembered = None if known is None else known.settled_if_folded()
-        if remembered is None or not remembered.through_us:
+        if known is None or remembered is None or not remembered.through_us:
             return written
         settled = newest(written.settled, remembered)
         return msgspec.structs.replace(
             written,
+            started=max(written.started, known.runs().counts.regular),
             settled_us=settled.through_us,
             started_us=settled.started_us,
             waiting_us=settled.waiting_us,
@@ -407,13 +411,41 @@ class Reconciler:
         return plan.decide(
             wanted,
             stored,
-            status,
+            status if stored is not None else self._with_jobs(wanted, status),
             task.since_us,
             target=self._term.queue.signed_blobs.digest(wanted.namespace, wanted.blob),
             collision=self.collisions.get(wanted.uid, 0),
             replaces=task.replaces,
             acts_us=self._term.clock.now_us(),
         )
+
+    def _with_jobs(
+        self, wanted: spec.ScheduleSpec, status: plan.PublishedStatus
+    ) -> plan.PublishedStatus:
+        """The status with the slots behind its watermark that have their Jobs: they have ended.
+
+        The workers' reports of these were lost, so their runs are counted here.
+        """
+        if not status.settled_us or not wanted.rule.whole_seconds:
+            return status
+        owner = jobs.JobOwner(wanted.namespace, wanted.name, wanted.uid)
+        reporter, now_us = self._term.services.reporter, self._term.clock.now_us()
+        timeline = slots.for_rule(
+            wanted.rule, identity=wanted.identity, created_us=wanted.created_us
+        )
+        through_us = status.settled_us
+        for _ in range(_MOST_LOOKED_AT):
+            following = timeline.next_after(through_us)
+            if following is None:
+                break
+            name = jobbuilder.name_of(wanted.name, following.slot_us)
+            if not self._term.services.jobs.has(owner, name):
+                break
+            through_us = following.slot_us
+            reporter.event(_created(wanted, through_us, name, now_us))
+        if through_us > status.settled_us:
+            reporter.settled_through(wanted.uid, through_us, completed=False)
+        return msgspec.structs.replace(status, settled_us=through_us)
 
     async def _verdict(
         self,
@@ -525,6 +557,23 @@ class Reconciler:
             seen.generation, reason, message, settled_us=settled_us, timing_hash=timing_hash
         )
         self._term.services.reporter.report(seen.uid, report)
+
+
+def _created(wanted: spec.ScheduleSpec, slot_us: int, job_name: str, now_us: int) -> RunEvent:
+    """The report of a Job that was lost with its worker's server."""
+    return RunEvent(
+        uid=wanted.uid,
+        namespace=wanted.namespace,
+        name=wanted.name,
+        generation=wanted.generation,
+        slot_us=slot_us,
+        trigger="Schedule",
+        state=RunState.RUNNING,
+        reason=Reason.RUNNING,
+        at_us=now_us,
+        started_us=min(slot_us, now_us),
+        job_name=job_name,
+    )
 
 
 def _count(result: str, seen: Observed) -> None:

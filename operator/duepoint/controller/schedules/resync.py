@@ -13,6 +13,13 @@ The same order proves a restore of etcd: a list that is consistent (its first pa
 resource version) and began after a generation was read from the queue cannot show an older one,
 unless the objects went back. A watch cannot prove that.
 
+A server that went back in time holds a true state, but an older one. Workers find that out, and
+hand out nothing there of a Schedule that was due by then. What the objects show of those Schedules
+is put again as after a loss of the whole index: a chain goes on behind the watermark, and open
+slots get their points again. A stream in our own Redis went back together with its slots: there the
+queue alone is right. A look at that needs every outcome that was reported; the first comparison of
+a term comes before those are read, and is followed by another one.
+
 A definition of a namespace that is not looked after any more (the operator was restarted with
 fewer ``watchNamespaces``) is a ghost without any list: the index is of this installation alone, and
 nothing would ever edit, delete or report it again. Where there are many, an operator gets the same
@@ -24,23 +31,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from duepoint import clock as clocks
 from duepoint import errors, faults, services, telemetry
 from duepoint.controller import observed
 from duepoint.controller.schedules.reconcile import Reconciler
 from duepoint.controller.schedules.store import Store
 from duepoint.controller.term import TermContext
-from duepoint.delayqueue import sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import codec
+from duepoint.delayqueue.repair.fallbacks import Doubt
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
+from duepoint.schedules import actions
+from duepoint.schedules.definition import Definition
 
 SECOND_LOOK_SECONDS = 60.0
 _MANY_SHARE = 0.30
 _MANY = 100
 _NAMESPACES_NAMED = 5
 
+#: A worker that was cut off in the middle tells within this what it had done, and it is not done
+#: again.
+GRACE_SECONDS = 2.0
+_DOUBT_AGAIN_SECONDS = 1.0
 #: From one comparison to the next.
 _EVERY_SECONDS = 600.0
 #: The watch begins within a part of a second. Where it cannot, Schedules are armed all the same.
@@ -51,6 +68,7 @@ class Resync:
     """The service; one for each term of a leader.
 
     Attributes:
+        asked: set while another comparison is wanted.
         listed: set once every object has been offered, or could not be.
         first_done: set once the first comparison has been complete.
         done: number of complete ones.
@@ -60,22 +78,22 @@ class Resync:
         self._term = term
         self._store = store
         self._reconciler = reconciler
-        self._asked = asyncio.Event()
+        self.asked = asyncio.Event()
         self.listed = asyncio.Event()
         self.first_done = asyncio.Event()
         self.done = 0
 
     def request(self) -> None:
         """Compare, as something may have been missed; once more where a comparison is under way."""
-        self._asked.set()
+        self.asked.set()
 
     async def run(self) -> None:
         """Compare until cancelled."""
-        await clocks.wait_for(self._asked, _WATCH_SECONDS, self._term.clock)
+        await clocks.wait_for(self.asked, _WATCH_SECONDS, self._term.clock)
         while True:
-            self._asked.clear()
+            self.asked.clear()
             await self._until_complete()
-            await clocks.wait_for(self._asked, _EVERY_SECONDS, self._term.clock)
+            await clocks.wait_for(self.asked, _EVERY_SECONDS, self._term.clock)
 
     async def _until_complete(self) -> None:
         # Not a key of a work queue: those who wait for the list learn of each try that failed.
@@ -105,8 +123,10 @@ class Resync:
         was offered until then is right.
         """
         unwatched: list[codec.StoredIdentity] = []
+        doubts = await self._doubts()
         held = await self._definitions(unwatched)
-        listed = await self._list(held, self._store.deletions)
+        overdue = await self._overdue(doubts)
+        listed = await self._list(held, self._store.deletions, overdue)
         await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
         self.listed.set()
         absent = held.keys() - listed
@@ -118,14 +138,67 @@ class Resync:
                 seconds=SECOND_LOOK_SECONDS,
             )
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
-            absent -= await self._list(held, self._store.deletions)
+            absent -= await self._list(held, self._store.deletions, {})
         for uid in absent:
             self._remove(held[uid])
         if unwatched:
             await self._remove_unwatched(unwatched, len(held) + len(unwatched))
+        for doubt in doubts:
+            if not await self._term.queue.fallbacks.end(doubt, self._term.epoch):
+                await self._term.clock.sleep(_DOUBT_AGAIN_SECONDS)
+                self.request()  # more was found meanwhile
         telemetry.logger.info(
             "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
         )
+
+    # -- a server that went back -----------------------------------------------------------------
+
+    async def _doubts(self) -> tuple[Doubt, ...]:
+        """The shards in doubt, once workers had the time to tell what they had done."""
+        fallbacks = self._term.queue.fallbacks
+        if not (doubts := await fallbacks.doubts()):
+            return ()
+        if not self.first_done.is_set():
+            self.request()  # no outcome was read yet
+            return ()
+        others = self._term.services
+        await others.jobs.listed.wait()
+        back_us = max(doubt.back_us for doubt in doubts)
+        others.jobs.sync.late.record_lost_claims(back_us)
+        grace = GRACE_SECONDS - (self._term.clock.now_us() - back_us) / 1e6
+        if grace > 0:
+            await self._term.clock.sleep(min(grace, GRACE_SECONDS))
+        doubts = await fallbacks.doubts()
+        await others.outcomes.catch_up()
+        return doubts
+
+    async def _overdue(self, doubts: Sequence[Doubt]) -> dict[str, Definition]:
+        """Schedules that were due when their servers went back, by uid."""
+        found: dict[str, Definition] = {}
+        for doubt in doubts:
+            known = [one async for one in self._term.queue.fallbacks.overdue(doubt)]
+            for one in known:
+                if not await self._is_own_stream(one, doubt.shard):
+                    found[one.uid] = one
+            telemetry.logger.warning(
+                "Redis went back in time; what was due is put again",
+                shard=doubt.shard,
+                schedules=len(known),
+            )
+        return found
+
+    async def _take_out(self, known: Definition) -> None:
+        """The queue holds nothing of a Schedule that is put again."""
+        await self._term.queue.writer.remove(known.id, known.uid, known.namespace, self._term.epoch)
+
+    async def _is_own_stream(self, known: Definition, shard: messages.ShardId) -> bool:
+        """Whether its target is a stream on the very servers of the index."""
+        try:
+            blob = await self._term.queue.definitions.blob(known.namespace, known.target, shard)
+            target = actions.decode(blob).target
+        except (queue_errors.BlobMissing, queue_errors.BlobForged, msgspec.MsgspecError):
+            return False  # a worker says what is wrong with it
+        return isinstance(target, actions.StreamAction) and target.connection is None
 
     async def _remove_unwatched(self, unwatched: Sequence[codec.StoredIdentity], held: int) -> None:
         is_suspicious = _is_suspicious(len(unwatched), held)
@@ -161,7 +234,12 @@ class Resync:
                 await self._term.clock.sleep(0)  # let firing and statuses in between chunks
         return held
 
-    async def _list(self, held: Mapping[str, codec.StoredIdentity], deletions: int) -> set[str]:
+    async def _list(
+        self,
+        held: Mapping[str, codec.StoredIdentity],
+        deletions: int,
+        overdue: Mapping[str, Definition],
+    ) -> set[str]:
         """Offer every object; the uids of all, complete or an error."""
         listed: set[str] = set()
         for namespace in self._term.namespaces or (None,):
@@ -169,11 +247,14 @@ class Resync:
             async for page in pages:
                 shown = [observed.of_object(item) for item in page.items]
                 listed.update(seen.uid for seen in shown)
-                absent = [seen for seen in shown if seen.uid not in held]
+                doubtful = [overdue[seen.uid] for seen in shown if seen.uid in overdue]
+                await asyncio.gather(*map(self._take_out, doubtful))
+                absent = [seen for seen in shown if seen.uid in overdue or seen.uid not in held]
                 stored = await self._reconciler.store_absent(absent) if absent else frozenset()
                 for seen in shown:
                     if seen.uid not in stored:
-                        self._store.offer_known(seen, held.get(seen.uid), deletions=deletions)
+                        known = None if seen.uid in overdue else held.get(seen.uid)
+                        self._store.offer_known(seen, known, deletions=deletions)
                 await self._term.clock.sleep(0)  # let firing and statuses in between pages
         return listed
 

@@ -194,7 +194,7 @@ class Outcomes:
     def _hand_on(self, entry: ledgers.OutcomeEntry) -> list[runs.RunEvent]:
         """What the entry says."""
         if entry.back_us:
-            self._term.services.fallbacks.look()
+            self._term.services.resync.request()
             self._term.services.index.look()
             return []
         events = _events(entry)

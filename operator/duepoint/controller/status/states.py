@@ -14,7 +14,6 @@ from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
-from duepoint.runs.watermark import Watermark
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
 
@@ -91,11 +90,6 @@ class ScheduleStates:
 
     # -- slots that have ended -------------------------------------------------------------------
 
-    def settled(self, uid: str) -> Watermark | None:
-        """The slots that have ended as far as is known; None = the Schedule is not known."""
-        state = self._states.get(uid)
-        return None if state is None else state.settled()
-
     def watermark_us(self, uid: str) -> int:
         """The watermark as it is known, published or not."""
         state = self._states.get(uid)
@@ -122,11 +116,6 @@ class ScheduleStates:
         return any(state.open for state in self._states.values())
 
     # -- runs ------------------------------------------------------------------------------------
-
-    def started(self, uid: str) -> int:
-        """How many regular runs have started."""
-        state = self._states.get(uid)
-        return 0 if state is None else state.runs().counts.regular
 
     def running_jobs(self, namespace: str | None) -> Iterator[tuple[str, tuple[RunningJob, ...]]]:
         """By uid, of Schedules with active runs, the Jobs of these; None = all namespaces."""
