@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from duepoint.delayqueue import messages, overlaps
@@ -151,15 +151,15 @@ class _PointPlan:
         more: dict[str, Any] = {"count": 0, "settled_us": newest_us, "completed": True}
         self._add_event(newest_us, RunState.MISSED, Reason.COMPLETED, **more)
 
-    def _skip_for_runs(self, skipped: runlimits.SkippedRuns) -> None:
+    def _skip_for_runs(self, slots_us: Sequence[int]) -> None:
         self._add_event(
-            skipped.newest_us,
+            slots_us[-1],
             RunState.SKIPPED,
             Reason.COMPLETED,
             message="every run that spec.maxRuns allows has started or is being started",
-            count=skipped.count,
-            settled_us=skipped.newest_us,
-            since_us=skipped.oldest_us,
+            count=len(slots_us),
+            settled_us=slots_us[-1],
+            since_us=slots_us[0],
         )
 
     def _is_superseded(self) -> bool:
@@ -256,8 +256,7 @@ class _PointPlan:
             attempt = self._attempt_of(chain, only, following, begins_first=True)
             self.made.attempts.append((attempt,))
             return
-        next_due_us = None if following is None else following.due_us
-        self._split(chain, decision.run, following, next_due_us, begins_first=is_simple)
+        self._split(chain, decision.run, following, begins_first=is_simple)
 
     def _within_runs(self, decided: policies.Decision, first_us: int) -> policies.Decision:
         """The decision as far as runs are left; reports what does not run."""
@@ -271,8 +270,8 @@ class _PointPlan:
                 settled_us=group.newest_us,
                 since_us=first_us,
             )
-        if skipped is not None:
-            self._skip_for_runs(skipped)
+        if skipped:
+            self._skip_for_runs([one.slot_us for one in skipped])
         return decision
 
     def _is_judged(self) -> bool:
@@ -284,7 +283,6 @@ class _PointPlan:
         chain: DuePoint,
         run: tuple[policies.Chosen, ...],
         following: slots.DueSlot | None,
-        next_due_us: int | None,
         *,
         begins_first: bool,
     ) -> None:
@@ -307,6 +305,7 @@ class _PointPlan:
             for one in attempts
         )
         self.made.attempts.append(attempts)
+        next_due_us = None if following is None else following.due_us
         self.made.splits.append(
             messages.Planning(chain=chain, slots=occurrences, next_due_us=next_due_us)
         )
@@ -357,9 +356,7 @@ class _PointPlan:
         if known.runs_left == 0 and not is_run and not has_started:
             # Its run went to others: an edit of maxRuns has left fewer than there were.
             self._settlement.finish(point.member)
-            self._skip_for_runs(
-                runlimits.SkippedRuns(oldest_us=point.slot_us, newest_us=point.slot_us, count=1)
-            )
+            self._skip_for_runs([point.slot_us])
             return
         if (reason := self._refused_release()) is not None:
             self._settlement.finish(point.member)

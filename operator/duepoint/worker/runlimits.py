@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from duepoint.delayqueue import messages, sharding
@@ -29,15 +28,6 @@ MOST_PLANNED = 500
 RunsLeft = Mapping[points.ScheduleId, int]
 
 _REGULAR = frozenset({points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUEUED})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedRuns:
-    """Overdue slots for which no run is left, oldest and newest."""
-
-    oldest_us: int
-    newest_us: int
-    count: int
 
 
 async def left(
@@ -85,15 +75,12 @@ def starts(known: definitions.Definition, first_try_us: int, answer: outcomes.Ou
 
 def within(
     decision: policies.Decision, runs_left: int | None
-) -> tuple[policies.Decision, SkippedRuns | None]:
+) -> tuple[policies.Decision, tuple[policies.Chosen, ...]]:
     """The decision as far as runs are left, and what is skipped for want of them."""
     surplus = () if runs_left is None else decision.run[runs_left:]
     if not surplus:
-        return decision, None
-    skipped = SkippedRuns(
-        oldest_us=surplus[0].slot_us, newest_us=surplus[-1].slot_us, count=len(surplus)
-    )
-    return dataclasses.replace(decision, run=decision.run[:runs_left]), skipped
+        return decision, ()
+    return dataclasses.replace(decision, run=decision.run[:runs_left]), surplus
 
 
 def most_planned(claim: messages.Claim) -> int:

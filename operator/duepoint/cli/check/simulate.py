@@ -306,9 +306,8 @@ class _Timeline:
             )
             if stored.runs_left == 0:
                 following = None
-                if skipped is not None:  # overdue slots after the last run of ``maxRuns``
-                    for slot_us in timeline.walk(skipped.oldest_us - 1, skipped.newest_us):
-                        yield EndedSlot(slot_us, "Skipped", Reason.COMPLETED)
+                for one in skipped:  # overdue slots after the last run of ``maxRuns``
+                    yield EndedSlot(one.slot_us, "Skipped", Reason.COMPLETED)
             self._chain_due_us = None if following is None else following.due_us
 
 
