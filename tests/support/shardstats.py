@@ -46,6 +46,7 @@ async def _of_shard(queue, shard: messages.ShardId) -> ShardStats:
     due = await queue.index.read(
         "read the statistics", *(("ZCOUNT", lane, "-inf", now) for lane in lanes)
     )
+    letters = [each async for each in queue.dead_letters.newest()]
     lags = [max(0, now - int(score)) for head, score in scripting.scored(heads) if head]
     return ShardStats(
         shard=shard,
@@ -54,6 +55,6 @@ async def _of_shard(queue, shard: messages.ShardId) -> ShardStats:
         claimed=sum(counts[len(lanes) :]),
         claims=max(0, claims - 1),  # the sentinel
         outcomes=outcomes,
-        dead=await queue.dead_letters.count(shard),
+        dead=sum(1 for each in letters if each.shard == shard),
         lag_us=max(lags, default=0),
     )

@@ -195,18 +195,6 @@ class DeadLetters:
         )
         return [[lane.decode(errors="replace") for lane in lanes] for lanes in found]
 
-    async def count(self, *shards: messages.ShardId) -> int:
-        """How many dead letters there are, in these shards or in all."""
-        asked = shards or sharding.all_shards(self.index.known_layout())
-        keys = [
-            self.index.shard(shard).log(lane)
-            for shard, lanes in zip(asked, await self.lanes_of(asked), strict=True)
-            for lane in lanes
-        ]
-        return sum(
-            await self.index.read_many("count dead letters", [("XLEN", key) for key in keys])
-        )
-
     async def newest(
         self, lanes: Collection[str] | None = None, *, cursor: str = ""
     ) -> AsyncIterator[DeadEntry]:

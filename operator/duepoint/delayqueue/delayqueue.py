@@ -118,7 +118,7 @@ class DelayQueue:
         self.sweeper = sweeper.Sweeper(shared, reader, sweeper.Unused(shared))
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.
-        self.counts = counts.Counts(shared, reader, self.dead_letters)
+        self.counts = counts.Counts(shared, reader)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
         self.durability = serverhealth.DurabilityProbe(shared)
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from duepoint.delayqueue import deadletters, index, layouts, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -135,7 +135,6 @@ class Counts:
 
     index: index.Index
     reader: reading.DefinitionReader
-    letters: deadletters.DeadLetters
 
     async def index_view(self) -> IndexView:
         """Raises ``queue_errors.Uninitialised`` when there is no index."""
@@ -219,18 +218,20 @@ class Counts:
 
     async def _shard_view(self, shard: messages.ShardId) -> ShardView:
         names = self.index.shard(shard)
-        state, time, claims, occurrences, runs, kinds = await self.index.read(
+        state, time, claims, occurrences, runs, logs, kinds = await self.index.read(
             "look at a shard",
             ("HGET", names.meta, "state"),
             ("TIME",),
             ("ZCARD", names.claims),
             ("ZCARD", names.occ),
             ("XLEN", names.runs),
+            ("ZRANGE", names.logs, 0, -1),
             ("ZRANGE", names.occ, "-", "+", "BYLEX", "LIMIT", 0, _KINDS_COUNTED + 1),
         )
         known = await self._known_lanes(shard)
         lanes = await self._lane_counts(shard, known.fire, scripting.time_us(time))
         held = await self._points_in(shard, known.held)
+        dead = await self.index.read_many("count dead letters", _lengths(names, logs))
         definitions_, all_counted = await self._count_definitions(shard, known.namespaces)
         occurrences = max(0, occurrences - 1)  # the sentinel
         retries = sum(1 for member in kinds if _kind_of(member) is points.PointKind.RETRY)
@@ -249,23 +250,28 @@ class Counts:
             claims=max(0, claims - 1),
             oldest_due_us=min(oldest, default=None),
             runs=runs,
-            dead=await self.letters.count(shard),
+            dead=sum(dead),
             is_exact=known.are_all and all_counted and occurrences <= _KINDS_COUNTED,
         )
 
     async def _totals_of_shard(self, shard: messages.ShardId) -> Totals:
         names = self.index.shard(shard)
-        time, runs, heads = await self.index.read(
+        time, runs, logs, heads = await self.index.read(
             "count what waits",
             ("TIME",),
             ("XLEN", names.runs),
+            ("ZRANGE", names.logs, 0, -1),
             ("ZRANGE", names.heads, 0, -1, "WITHSCORES"),
         )
         now = scripting.time_us(time)
         waiting = [(names.lane(lane), due) for lane, due in lanes_of(scripting.scored(heads))]
+        letters = _lengths(names, logs)
         counts = await self.index.read_many(
             "count what waits",
-            [("ZCOUNT", lane, "-inf", f"({points.DUE_LIMIT_US}") for lane, _ in waiting],
+            [
+                *letters,
+                *(("ZCOUNT", lane, "-inf", f"({points.DUE_LIMIT_US}") for lane, _ in waiting),
+            ],
         )
         late = [lane for lane, due in waiting if due <= now]
         overdue = await self.index.read_many(
@@ -273,10 +279,10 @@ class Counts:
         )
         first_due_us = min((int(due) for _, due in waiting), default=None)
         return Totals(
-            points=sum(counts),
+            points=sum(counts[len(letters) :]),
             due=sum(overdue),
             outcomes=runs,
-            dead=await self.letters.count(shard),
+            dead=sum(counts[: len(letters)]),
             lag_us=0 if first_due_us is None else max(0, now - first_due_us),
             first_due_us=first_due_us,
         )
@@ -380,6 +386,11 @@ def _namespace_of(text: bytes | None) -> str | None:
         return points.parse_set(text[1:]).namespace
     except ValueError:
         return None
+
+
+def _lengths(names: keys.ShardKeys, logs: Iterable[bytes]) -> list[tuple[Any, ...]]:
+    """How many dead letters the logs of these lanes have."""
+    return [("XLEN", names.log(lane.decode(errors="replace"))) for lane in logs]
 
 
 def _kind_of(member: bytes) -> points.PointKind | None:
