@@ -27,7 +27,6 @@ from duepoint.delayqueue import (
     keys,
     layouts,
     ledger,
-    membership,
     serverhealth,
     streams,
     wakeups,
@@ -73,7 +72,7 @@ class DelayQueue:
         self.streams = streams.Streams(shared, quotas)
         # Which layout the index has, and whose it is; who is alive.
         self.layouts = known = layouts.Layouts(shared)
-        self.membership = membership.Membership(shared, known)
+        self.membership = layouts.Membership(shared, known)
         # What has to run.
         self.signed_blobs = signedblobs.SignedBlobs(blob_key)
         self.interned = interning.Interned()
@@ -114,7 +113,7 @@ class DelayQueue:
         self.api_requests = apirequests.ApiRequests(shared)
         # Another number of shards; repair.
         self.mover = moving.Mover(shared, reader, self.numbering, self.interned, self.dead_letters)
-        self.resharding = resharding.Resharding(shared, known, self.membership, self.mover)
+        self.resharding = resharding.Resharding(shared, self.membership, known, self.mover)
         self.sweeper = sweeper.Sweeper(shared, reader, sweeper.Unused(shared))
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.

@@ -11,7 +11,7 @@ import pytest
 from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.wire import cluster as clusters
+from duepoint.delayqueue.wire import servers as clusters
 from tests.support.queueing import moved
 from tests.support.waiting import LONGEST_SECONDS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import redis.exceptions
 
-from duepoint.delayqueue.wire import cluster as clusters
 from duepoint.delayqueue.wire import connecting
+from duepoint.delayqueue.wire import servers as clusters
 
 ONE, TWO, THREE, NEW = ("one", 1), ("two", 2), ("three", 3), ("new", 9)
 CLAIM = ("EVALSHA", "claim", 1, "{a}meta")

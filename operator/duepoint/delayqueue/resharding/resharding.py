@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, membership, messages, sharding
+from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.resharding import moving
 
 
@@ -64,8 +64,8 @@ class Resharding:
     """Changes the number of shards while everything runs."""
 
     index: index.Index
+    membership: layouts.Membership
     layouts: layouts.Layouts
-    membership: membership.Membership
     mover: moving.Mover
 
     # -- asking -----------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Resharding:
                 "former_shards": layout.shards,
                 "layout": layout.number + 1,
                 "shards": shards,
-                **membership.BEGUN,
+                **layouts.BEGUN,
             }
             expected = {"layout": layout.number, "former": ""}
             changed = await self.layouts.change(epoch, fields, expected=expected, gone=["wanted"])

@@ -3,20 +3,62 @@
 ``Servers`` is what the queue's parts hold. They give commands with whole keys and get replies in
 order; that a shard lives elsewhere, or just moved, is not their affair. ``homes`` says which
 channels are heard where, for subscriptions; ``changes.generation`` grows when that may differ.
+
+Of a cluster, redis-py's own client is not used: its constructor takes no way to greet a node, so
+none would know that a server is another one or too old, it closes the connections to every node
+when one of them is away, and it asks what was redirected after everything else of a pipeline.
+
+Each node is a plain Node, and one exchange is one pipeline for each node that it concerns, all at
+the same time. MOVED is followed once the map of slots was read again; every other trouble, ASK and
+TRYAGAIN among them, is an error in place: the caller waits, only for the shards concerned. A slot
+whose owner had none before is an upheaval: what had not reached a replica that took over is lost.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import redis.asyncio
+import redis.crc
+import redis.exceptions
+import structlog
 
-from duepoint import redisurl
-from duepoint.delayqueue.wire import cluster, connecting, nodes
+from duepoint import faults, redisurl
+from duepoint.delayqueue.wire import connecting, nodes
+from duepoint.faults import FaultPoint
 
 Command = nodes.Command
+
+log = structlog.get_logger(__name__)
+
+SLOTS = 16_384
+#: Rounds of one call: a move takes two, three while it is finished.
+_MOST_ROUNDS = 3
+_REFRESH_TIMEOUT_SECONDS = 2.0
+#: The map is not asked for more often than this, in seconds: many calls meet the same move.
+_LEAST_REFRESH_SECONDS = 0.05
+
+#: Where the key stands, of commands that do not have it first; None = they have none.
+_KEY_AT = {
+    "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2,
+    "INFO": None, "PING": None, "SCRIPT": None, "CONFIG": None,
+    "ACL": None, "TIME": None, "CLUSTER": None, "ECHO": None,
+}  # fmt: skip
+#: What a server that stands alone answers to CLUSTER SLOTS.
+_NO_CLUSTER = "cluster support disabled"
+#: Commands without a key go where this key is.
+_HOME_KEY = "{ctl}"
+#: Any of these may mean that a slot has another owner by now.
+_STALE = (
+    OSError,
+    redis.exceptions.ConnectionError,
+    redis.exceptions.TimeoutError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+)
 
 
 class Servers(Protocol):
@@ -101,8 +143,243 @@ class OneServer(nodes.Node):
         return self._open(connections=1).client
 
 
+@functools.lru_cache(maxsize=20_000)
+def _slot_of_tag(tag: bytes) -> int:
+    return redis.crc.key_slot(tag)
+
+
+def slot_of(key: str | bytes) -> int:
+    """The slot of a key or channel; of its hash tag, where it has one."""
+    data = key.encode() if isinstance(key, str) else key
+    start = data.find(b"{")
+    end = data.find(b"}", start + 1)
+    return _slot_of_tag(data[start + 1 : end] if 0 <= start < end - 1 else data)
+
+
+def slot_of_command(command: nodes.Command) -> int:
+    at = _KEY_AT.get(command[0], 1)
+    return slot_of(_HOME_KEY if at is None else command[at])
+
+
+#: The owner of each slot; None = no node.
+_Owners = list[connecting.Host | None]
+
+
+class Cluster:
+    """``servers.Servers`` over the nodes of a cluster."""
+
+    is_cluster = True
+
+    def __init__(self, server: connecting.Server, *, connections: int) -> None:
+        self.changes = nodes.ServerChanges()
+        self._open = functools.partial(
+            nodes.Node, server, on_upheaval=self.changes.note_upheaval, takes_replicas=True
+        )
+        self._connections = connections
+        self._seeds = server.address().hosts
+        self._teller = self._seeds[0]
+        self._trouble = "no node of the cluster has been found"
+        self._nodes: dict[connecting.Host, nodes.Node] = {}
+        self._owners: _Owners = [None] * SLOTS
+        self._replicas: dict[connecting.Host, set[connecting.Host]] = {}
+        self._is_stale = True
+        self._refreshing = asyncio.Lock()
+        self._refreshed_at = float("-inf")
+
+    # -- commands --------------------------------------------------------------------------------
+
+    async def exchange_safely(
+        self, commands: Sequence[nodes.Command], safety: nodes.Safety
+    ) -> list[Any]:
+        return await self.exchange(commands, confirmed=True, safety=safety)
+
+    async def exchange(
+        self,
+        commands: Sequence[nodes.Command],
+        *,
+        confirmed: bool = False,
+        safety: nodes.Safety | None = None,
+    ) -> list[Any]:
+        upheavals = self.changes.upheavals
+        slots = [slot_of_command(command) for command in commands]
+        replies: list[Any] = [None] * len(commands)
+        wanted: Sequence[int] = range(len(commands))
+        for _ in range(_MOST_ROUNDS):
+            if self._is_stale:
+                await self.refresh()
+            if confirmed and self.changes.upheavals != upheavals:
+                break  # they were thought out for the node that was there before
+            await self._send(commands, slots, wanted, replies, confirmed=confirmed, safety=safety)
+            wanted = self._moved(commands, slots, wanted, replies)
+            if not wanted:
+                break
+            await asyncio.sleep(_LEAST_REFRESH_SECONDS)
+        for position in wanted:
+            replies[position] = redis.exceptions.TryAgainError("the slot is somewhere else now")
+        return replies
+
+    async def _send(
+        self,
+        commands: Sequence[nodes.Command],
+        slots: Sequence[int],
+        wanted: Iterable[int],
+        replies: list[Any],
+        *,
+        confirmed: bool,
+        safety: nodes.Safety | None,
+    ) -> None:
+        """One pipeline to each owner."""
+        by_owner: dict[connecting.Host, list[int]] = {}
+        for position in wanted:
+            owner = self._owners[slots[position]]
+            if owner is not None:
+                by_owner.setdefault(owner, []).append(position)
+            else:
+                self._is_stale = True
+                trouble = "no node is known for the slot" if self._replicas else self._trouble
+                replies[position] = redis.exceptions.ClusterDownError(f"CLUSTERDOWN {trouble}")
+
+        async def send_to(owner: connecting.Host, positions: Sequence[int]) -> None:
+            part = [commands[position] for position in positions]
+            found = await self._exchange_with(owner, part, confirmed=confirmed, safety=safety)
+            for position, reply in zip(positions, found, strict=True):
+                replies[position] = reply
+
+        if len(by_owner) == 1:
+            await send_to(*by_owner.popitem())
+            return
+        async with asyncio.TaskGroup() as group:
+            for owner, positions in by_owner.items():
+                group.create_task(send_to(owner, positions))
+
+    async def _exchange_with(
+        self,
+        host: connecting.Host,
+        commands: Sequence[nodes.Command],
+        **how: Any,  # noqa: ANN401
+    ) -> list[Any]:
+        replies = await self._node(host).exchange(commands, **how)
+        self._is_stale |= any(isinstance(reply, _STALE) for reply in replies)
+        return replies
+
+    def _moved(
+        self,
+        commands: Sequence[nodes.Command],
+        slots: Sequence[int],
+        sent: Iterable[int],
+        replies: Sequence[Any],
+    ) -> list[int]:
+        """What has to be sent to another node, and what was read before a script that is."""
+        first: dict[int, int] = {}
+        for position in sent:
+            if isinstance(moved := replies[position], redis.exceptions.MovedError):
+                first.setdefault(slots[position], position)
+                self._is_stale = True
+                self._teller = _host((moved.host, moved.port), self._owners[slots[position]])
+        return [
+            position
+            for position, slot in enumerate(slots)
+            if position >= first.get(slot, len(slots))
+            and (
+                commands[position][0] != "EVALSHA"
+                or isinstance(replies[position], redis.exceptions.MovedError)
+            )
+        ]
+
+    async def everywhere(self, commands: Sequence[nodes.Command]) -> list[list[Any]]:
+        if self._is_stale:
+            await self.refresh()
+        if not self._replicas:
+            return [[redis.exceptions.ConnectionError(self._trouble)] * len(commands)]
+        asked = (self._exchange_with(host, commands) for host in self._replicas)
+        return await asyncio.gather(*asked)
+
+    async def keepalive(self) -> None:
+        await asyncio.gather(*(node.keepalive() for node in self._nodes.values()))
+
+    # -- who holds what --------------------------------------------------------------------------
+
+    def hosts(self) -> tuple[connecting.Host, ...]:
+        return tuple(dict.fromkeys((*self._replicas, *set().union(*self._replicas.values()))))
+
+    async def refresh(self) -> None:
+        """Read the map of slots of the first node that answers."""
+        seen = self._refreshed_at
+        async with self._refreshing:
+            now = asyncio.get_running_loop().time()
+            if self._refreshed_at != seen or now - seen < _LEAST_REFRESH_SECONDS:
+                return
+            await faults.reach(FaultPoint.BEFORE_CLUSTER_MAP)
+            for host in dict.fromkeys((self._teller, *self.hosts(), *self._seeds)):
+                if found := await self._ask_for_map(host):
+                    self._is_stale = False
+                    self._teller = host
+                    await self._take(found, host)
+                    break
+            self._refreshed_at = asyncio.get_running_loop().time()
+
+    async def _ask_for_map(self, host: connecting.Host) -> Sequence[Any]:
+        try:
+            async with asyncio.timeout(_REFRESH_TIMEOUT_SECONDS):
+                (reply,) = await self._node(host).exchange([("CLUSTER", "SLOTS")])
+        except TimeoutError:
+            reply = redis.exceptions.TimeoutError("no answer")
+        if not isinstance(reply, Exception):
+            return cast("Sequence[Any]", reply)
+        said = f": {str(reply) or type(reply).__name__}"
+        if _NO_CLUSTER in said:
+            said = " is no cluster; write redis:// instead of redis+cluster://"
+        self._trouble = f"{host[0]}:{host[1]}{said}"
+        return ()
+
+    async def _take(self, reply: Sequence[Any], asked: connecting.Host) -> None:
+        former, had = self._owners, self._replicas
+        owners: _Owners = [None] * SLOTS
+        self._replicas = {}
+        for first, last, primary, *others in reply:
+            owner = _host(primary, asked)
+            owners[first : last + 1] = [owner] * (last + 1 - first)
+            self._replicas.setdefault(owner, set()).update(_host(each, asked) for each in others)
+        self._owners = owners
+        for host, node in self._nodes.items():
+            node.replicas = len(self._replicas.get(host, ()))
+        if had and self._replicas.keys() - had.keys():
+            log.warning("a replica has become primary; what was written last may be lost")
+            self.changes.note_upheaval()
+        if owners != former:
+            self.changes.note_change()
+        for host in self._nodes.keys() - {asked, *self.hosts()}:
+            await self._nodes.pop(host).close()
+
+    def _node(self, host: connecting.Host) -> nodes.Node:
+        if host not in self._nodes:
+            self._nodes[host] = self._open(host, connections=self._connections)
+        return self._nodes[host]
+
+    def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
+        homes: dict[Hashable, list[str]] = {}
+        for name in names:
+            owner = self._owners[slot_of(name)]
+            if owner is not None:
+                homes.setdefault(owner, []).append(name)
+        return homes
+
+    def listener(self, home: Hashable) -> redis.asyncio.Redis:
+        return self._open(cast("connecting.Host", home), connections=1).client
+
+    async def close(self) -> None:
+        for node in self._nodes.values():
+            await node.close()
+
+
+def _host(entry: Sequence[Any], asked: connecting.Host | None) -> connecting.Host:
+    """Of a host and a port; one without a name is at the host that was asked."""
+    name = entry[0].decode() if isinstance(entry[0], bytes) else entry[0]
+    return (asked[0] if asked and name in (None, "", "?") else name, int(entry[1]))
+
+
 def open_servers(server: connecting.Server, *, connections: int = 8) -> Servers:
     """What the URL leads to; raises InvalidSetting where it is none. Does not connect."""
     if server.address().kind is redisurl.ServerKind.CLUSTER:
-        return cluster.Cluster(server, connections=connections)
+        return Cluster(server, connections=connections)
     return OneServer(server, connections=connections)
