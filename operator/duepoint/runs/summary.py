@@ -27,8 +27,9 @@ Key = tuple[int, str]
 #: Runs that have started and have not ended, with the names of their Jobs; "" = a delivery.
 Running = Mapping[Key, str]
 
-#: Slots that have ended and are remembered.
+#: Slots that have ended and are remembered, and those of them in a record.
 REMEMBERED = 32
+_RECORDED = 8
 
 #: The Schedule's author wants these slots missed.
 _BY_POLICY = Reason.CATCH_UP_POLICY
@@ -172,7 +173,12 @@ _decoder = msgspec.msgpack.Decoder(Summary)
 def pack(summary: Summary, settled: Watermark) -> bytes:
     """The text of a record in the ledger, with the open slots; ``unpack`` is the way back."""
     return _encoder.encode(
-        replace(summary, started_us=settled.started_us, waiting_us=settled.waiting_us)
+        replace(
+            summary,
+            started_us=settled.started_us,
+            waiting_us=settled.waiting_us,
+            recent=summary.recent[-_RECORDED:],
+        )
     )
 
 

@@ -138,6 +138,7 @@ class Reporter:
     def forget(self, uid: str) -> None:
         """The object is gone."""
         self.states.remove(uid)
+        self._rendered.pop(uid, None)
         self.records.shown(uid)
         self._writer.forget(uid)
 
