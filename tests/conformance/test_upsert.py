@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import uuid
 
 import msgspec
@@ -188,45 +187,3 @@ async def test_open_slots_are_due_beside_their_chain(harness):
     assert set(members(claims)) == wanted
     records = {member: record for claim in claims for member, record in claim.records.items()}
     assert records == {one.point.member: one.record for one in arming.open}
-
-
-async def test_what_a_former_timing_began_goes_where_the_queue_had_lost_an_edit(harness):
-    """Under a claim as well; what another slot or a ScheduleRun wants stays."""
-    await harness.arm(due_in=-10.0)
-    (claim,) = await harness.claim_all()
-    (chain,) = claim.points
-    after_us = harness.now_us() - 5 * queueing.SECOND_US
-    before = queueing.a_planned(chain, after_us)
-    undone = [queueing.a_planned(chain, after_us + n) for n in (1, 2)]
-    retried = queueing.a_retry(dataclasses.replace(chain, slot_us=after_us + 3))
-    slots = (before, *undone, retried)
-    settled = await harness.queue.settlements.settle(
-        claim,
-        messages.Settlement(
-            occurrences=tuple(dataclasses.replace(one, source=chain.member) for one in slots),
-            chains=(queueing.moved(chain, 3_600),),
-        ),
-    )
-    assert settled.applied == 1
-    by_hand = points.manual(
-        chain.schedule_id, after_us + 4, str(uuid.uuid4()), points.PointKind.MANUAL
-    )
-    record = messages.OccurrenceRecord(trigger="Manual")
-    await harness.queue.occurrences.enqueue(harness.definition(), by_hand, record, EPOCH)
-    (held,) = await harness.claim_all()
-    assert len(held.points) == 5
-
-    edit = harness.arming(generation=2, due_in=3_600)
-    edit = msgspec.structs.replace(edit, undone_after_us=after_us)
-    assert await harness.queue.writer.upsert([(edit, BLOB)], EPOCH) == [APPLIED]
-    stored = [
-        one.slot_us
-        for shard in await harness.shards()
-        async for one in harness.queue.occurrences.all_occurrences(shard)
-    ]
-    assert sorted(stored) == [after_us, after_us + 4]
-    settled = await harness.queue.settlements.settle(
-        held, messages.Settlement(finished=tuple(point.member for point in held.points))
-    )
-    assert settled.applied == 2
-    assert await harness.claim_all() == []

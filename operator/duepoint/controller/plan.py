@@ -147,17 +147,6 @@ def decide(
     if timing == spec.rule.timing and stored.rule.whole_seconds == spec.rule.whole_seconds:
         return _same_timing(spec, stored, now_us if acts_us is None else acts_us, target=target)
     started = stored.started if stored.runs_left is not None else status.started
-    if _is_lost_edit(spec, stored, status):
-        made = _armed(
-            spec,
-            not_before_us=status.settled.through_us,
-            target=target,
-            collision=stored.collision,
-            started=max(started, status.started),
-            former=stored,
-            undone_after_us=status.settled.through_us,
-        )
-        return _reopened(made, status.settled, now_us)
     # A suspension that ended by itself is counted when its end is published.
     is_counted = has_resumed(stored, now_us) and not status.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
@@ -187,6 +176,20 @@ def is_published(status: PublishedStatus, made: ArmingPlan) -> bool:
         and definition.rule.timing.max_runs is None
         and not definition.rule.timing.suspend
         and not (made.missed or made.skipped)
+    )
+
+
+def is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatus) -> bool:
+    """Whether the queue held this timing before it went back to that of an older generation.
+
+    Then it is put as after a loss of the whole index, and goes on from its watermark.
+    """
+    return (
+        stored.generation < spec.generation
+        and status.has_accepted(spec.generation)
+        and status.settled_us is not None
+        and status.timing_hash == rules.timing_hash(spec.rule)
+        and status.timing_hash != rules.timing_hash(stored.rule)
     )
 
 
@@ -350,16 +353,6 @@ def _past_once(spec: ScheduleSpec) -> list[int]:
 # -- something stored --------------------------------------------------------------------------
 
 
-def _is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatus) -> bool:
-    """Whether the queue held this timing before it went back to that of an older generation."""
-    return (
-        stored.generation < spec.generation
-        and status.has_accepted(spec.generation)
-        and status.settled_us is not None
-        and status.timing_hash == rules.timing_hash(spec.rule)
-    )
-
-
 def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> ArmingPlan:
     """The chain goes on; where the same texts may name other slots, from the next of those.
 
@@ -422,7 +415,6 @@ def _armed(
     skipped: int = 0,
     started: int = 0,
     former: Definition | None = None,
-    undone_after_us: int | None = None,
 ) -> ArmingPlan:
     """A definition whose timing counts from this generation on, with the chain it wants.
 
@@ -452,7 +444,6 @@ def _armed(
         definition=wanted,
         due_us=due_us,
         replaces=b"" if former is None else former.fingerprint,
-        undone_after_us=undone_after_us,
     )
     return ArmingPlan(
         arming=arming,

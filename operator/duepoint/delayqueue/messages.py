@@ -57,10 +57,6 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         replaces: fingerprint of the definition from which this was decided: that one is replaced
             whatever its generation, and another one only by a newer generation; empty = none was
             there.
-        undone_after_us: occurrences of other timings whose slots are after this instant are
-            dropped, also from under a claim: the queue had lost this timing, and what it did
-            since then for a former one comes again with this one. None = nothing is dropped. What
-            a ScheduleRun wants, and checks of what runs, stay.
     """
 
     definition: definition.Definition
@@ -69,7 +65,6 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     keep_chain: bool = False
     open: tuple[Occurrence, ...] = ()
     replaces: bytes = b""
-    undone_after_us: int | None = None
 
 
 class Armed(enum.StrEnum):

@@ -183,8 +183,11 @@ class Reconciler:
         for number in range(_MOST_ROUNDS):
             # Decide; anew where the queue holds another definition than it did when it was read.
             stored = await self.stored(wanted.uid, wanted.namespace)
-            if stored is None and number > 1:
-                await self._remove_definition(seen)  # it is there, and a text it names is lost
+            is_lost = stored is not None and plan.is_lost_edit(wanted, stored, status)
+            if is_lost or (stored is None and number > 1):  # it is there, and its text is lost
+                await self._remove_definition(seen)
+                stored = None
+                others.runs.request()
             made = self._decide(wanted, stored, status, task)
             if made is None:  # the queue holds a newer generation
                 return self._record(task, None, stored)

@@ -8,10 +8,7 @@ objects would cost it a minute, and our own list shows them anyway; so our sessi
 lists to nothing, and kopf gets the version from which it watches.
 
 ``on.event`` only: it writes nothing to the object and sees its newest state. (Handlers for create
-and update would patch an annotation onto every object, an index is quadratic.) Before it calls a
-handler kopf copies each object several times over and compares the copies with what an annotation
-says of it; the two storages below store nothing and find nothing, which halves the CPU time of an
-event.
+and update would patch an annotation onto every object, an index is quadratic.)
 
 Stopping kopf cancels every task of its loop that is younger than itself, so it has a loop to
 itself. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 and on errors inside
@@ -30,7 +27,7 @@ import functools
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import aiohttp
@@ -70,9 +67,6 @@ def settings() -> kopf.OperatorSettings:
     tuned.watching.inactivity_timeout = 70
     # After a 410 kopf lists at once, each time; this is the only wait in that loop.
     tuned.watching.reconnect_backoff = 0.3
-    # No handler of ours asks what has changed: half the time of an event would go into copies.
-    tuned.persistence.diffbase_storage = NoDiffBase()
-    tuned.persistence.progress_storage = NoProgress()
     # A worker task per object lives this long after its last event; the default of 5 s keeps
     # 22,000 tasks at 50,000 objects. A limit of workers would multiply with it: left None.
     tuned.queueing.idle_timeout = 0.2
@@ -83,31 +77,6 @@ def settings() -> kopf.OperatorSettings:
     # Our stop flag ends kopf; its own SIGKILL timer must never end the process.
     tuned.process.ultimate_exiting_timeout = None
     return tuned
-
-
-class NoDiffBase(kopf.DiffBaseStorage):
-    """Every object looks alike: empty."""
-
-    def build(
-        self,
-        *,
-        body: kopf.Body,  # noqa: ARG002 - kopf's
-        extra_fields: Iterable[Any] | None = None,  # noqa: ARG002 - kopf's
-    ) -> kopf.BodyEssence:
-        return kopf.BodyEssence()
-
-    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:  # noqa: ARG002 - kopf's
-        return None
-
-    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
-        pass
-
-
-class NoProgress(kopf.AnnotationsProgressStorage):
-    """Nothing to leave out of an empty object."""
-
-    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        return essence
 
 
 def quieten() -> None:

@@ -207,8 +207,6 @@ def _options(arming: messages.Arming) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if arming.keep_chain and arming.due_us is not None:
         options["after"] = arming.after_us
-    if arming.undone_after_us is not None:
-        options["undone_after"] = arming.undone_after_us
     if arming.open:
         options["open"] = [
             value

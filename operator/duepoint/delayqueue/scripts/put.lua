@@ -17,8 +17,6 @@
         perhaps a fingerprint, and goes with its chain, and occurrences. A point that a worker holds
         disappears under it; its settlement meets nothing.
         Options: after (us): the chain is left alone, unless it is due neither yet nor by then: it gets the due;
-          undone_after (us): occurrences of other timings whose slots are after this instant are dropped, but for
-            what a ScheduleRun wants and checks; a claim that holds them loses them;
           open {from, to}: due, member, record of each occurrence that is stored with it; one that is there stays
   Reply for each part {answer of each row}: '+' (stored, new) | '=' (in place of another, or removed) | '-' (nothing here, in
         a draining shard: see the new one) | '' (nothing stands there, or in a removal nothing of that uid or name) | the record that stands there
@@ -126,7 +124,7 @@ local function note_stored(i, stored, due)
     first_due = math.min(first_due, tonumber(due))
   end
   if options_of and options_of[i] then
-    optional[#optional + 1] = { options_of[i], id, id .. version_of(record) }
+    optional[#optional + 1] = options_of[i]
   end
 end
 
@@ -226,24 +224,8 @@ local function put_rows(groups)
   end
 end
 
--- What a former timing began after an instant from which another one is to count.
-local function drop_undone(id, chain, after)
-  local undone = {}
-  for _, member in ipairs(occurrences_of(id, -1)) do
-    local is_timed = #member == OCCURRENCE_LENGTH and string.byte(member, KIND_POSITION) ~= CHECK
-    if is_timed and string.sub(member, 1, CHAIN_LENGTH) ~= chain and slot_of(member) > after then
-      undone[#undone + 1] = member
-    end
-  end
-  drop_all(undone)
-end
-
 local function put_occurrences()
-  for _, row in ipairs(optional) do
-    local options, id, chain = unpack(row)
-    if options.undone_after then
-      drop_undone(id, chain, options.undone_after)
-    end
+  for _, options in ipairs(optional) do
     if options.open then
       for i = options.open[1], options.open[2], 3 do
         add_occurrence(LANE, ARGV[i], ARGV[i + 1], ARGV[i + 2])
