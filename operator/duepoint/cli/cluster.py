@@ -64,7 +64,7 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
             "cluster", f"{message}, or write another --context"
         ) from refused
     except kube_errors.Forbidden as refused:
-        if refused.cause != kube_errors.ForbiddenCause.RIGHTS:
+        if not refused.is_about_rights:
             raise
         raise errors.InvalidSetting(
             "cluster", f"{refused}; {_ask_for_rights(place, namespace)}"

@@ -20,7 +20,6 @@ explanation that exists.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,21 +97,25 @@ class NotFound(ApiError):
     """404: no such object, or no such resource."""
 
 
-class ForbiddenCause(enum.StrEnum):
-    """Why a 403."""
-
-    QUOTA = "quota"
-    NAMESPACE_TERMINATING = "namespace terminating"
-    RIGHTS = "rights"
-    ADMISSION = "admission"
-
-
 class Forbidden(ApiError):
-    """403."""
+    """403, for want of rights, or by a quota or an admission webhook.
 
-    def __init__(self, message: str, *, cause: ForbiddenCause, status: int = 403) -> None:
+    Attributes:
+        is_about_rights: who asked lacks them.
+        is_terminating: the namespace is being deleted.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        is_about_rights: bool = False,
+        is_terminating: bool = False,
+        status: int = 403,
+    ) -> None:
         super().__init__(message, status=status, reason="Forbidden")
-        self.cause = cause
+        self.is_about_rights = is_about_rights
+        self.is_terminating = is_terminating
 
 
 class Invalid(ApiError):
@@ -186,7 +189,10 @@ def from_answer(
                 if cause.field
             )
         case 403:
-            known["cause"] = _forbidden_cause(answer)
+            # Rights have no cause in it: the text is the RBAC authorizer's, the same for years.
+            known["is_about_rights"] = " cannot " in answer.message and "User " in answer.message
+            named = {cause.reason for cause in answer.causes}
+            known["is_terminating"] = "NamespaceTerminating" in named
         case 401:
             known["sent"] = False
         case 429:
@@ -218,21 +224,6 @@ def parse_status(body: bytes | msgspec.Raw) -> ApiStatus:
         return _status_decoder.decode(body)
     except msgspec.DecodeError:
         return ApiStatus(message=bytes(body)[:200].decode(errors="replace").strip())
-
-
-_QUOTA_SIGNS = ("exceeded quota", "failed quota", "status unknown for quota", "insufficient quota")
-
-
-def _forbidden_cause(answer: ApiStatus) -> ForbiddenCause:
-    if any(cause.reason == "NamespaceTerminating" for cause in answer.causes):
-        return ForbiddenCause.NAMESPACE_TERMINATING
-    # Quota and rights have no cause of their own in the Status: the texts are those of
-    # plugin/pkg/admission/resourcequota and of the RBAC authorizer, unchanged for years.
-    if any(sign in answer.message for sign in _QUOTA_SIGNS):
-        return ForbiddenCause.QUOTA
-    if " cannot " in answer.message and "User " in answer.message:
-        return ForbiddenCause.RIGHTS
-    return ForbiddenCause.ADMISSION
 
 
 def _retry_after(headers: Mapping[str, str], answer: ApiStatus) -> float | None:

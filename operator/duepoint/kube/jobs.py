@@ -351,8 +351,7 @@ def _refusal_reason(error: errors.Invalid | errors.Forbidden | errors.NotFound) 
         return Reason.INVALID_JOB_TEMPLATE
     if isinstance(error, errors.NotFound):
         return Reason.DELETED  # a POST that finds nothing: the namespace is gone
-    is_terminating = error.cause is errors.ForbiddenCause.NAMESPACE_TERMINATING
-    return Reason.DELETED if is_terminating else Reason.FORBIDDEN
+    return Reason.DELETED if error.is_terminating else Reason.FORBIDDEN
 
 
 # -- checking a template ----------------------------------------------------------------------

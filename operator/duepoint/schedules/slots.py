@@ -208,7 +208,7 @@ def is_anchored(timing: rules.Timing) -> bool:
 def check(text: str, rule: rules.Rule, *, identity: str, created_us: int) -> None:
     """Raise errors.InvalidExpression where a text is wrong or can never fire.
 
-    ``NeverFires`` is judged from the creation (or startTime) on: an expression that had slots and
+    Whether it can is judged from the creation (or startTime) on: an expression that had slots and
     has none left is complete, not wrong.
     """
     timing = rule.timing

@@ -91,7 +91,7 @@ async def test_missing_rights_are_told_as_such_and_never_as_an_empty_list(
     async with api.ApiSession(credentials.of_kubeconfig(path), component="test") as session:
         with pytest.raises(errors.Forbidden) as refused:
             await jobs.of_schedule(session, kube_namespace, "a", "b")
-        assert refused.value.cause is errors.ForbiddenCause.RIGHTS
+        assert refused.value.is_about_rights
         with pytest.raises(errors.Forbidden):
             await leases.KubeLease(session, kube_namespace, "l", Health()).get()
         with pytest.raises(errors.Forbidden):

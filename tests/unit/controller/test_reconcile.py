@@ -169,7 +169,7 @@ async def test_a_job_template_is_tried_once_for_many_schedules():
 @pytest.mark.parametrize(
     "trouble",
     [
-        kube_errors.Forbidden("exceeded quota", cause=kube_errors.ForbiddenCause.QUOTA),
+        kube_errors.Forbidden("exceeded quota"),
         kube_errors.Unavailable("no answer", status=503),
     ],
     ids=["quota", "outage"],

@@ -48,7 +48,7 @@ async def test_a_list_that_fails_removes_nothing(page, monkeypatch):
             async for one in pages(path, item_type, limit=3):
                 count += 1
                 if count == page:
-                    raise kube_errors.Forbidden("no", cause=kube_errors.ForbiddenCause.RIGHTS)
+                    raise kube_errors.Forbidden("no", is_about_rights=True)
                 yield one
 
         monkeypatch.setattr(type(world.api), "list_pages", breaking)

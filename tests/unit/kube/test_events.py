@@ -115,9 +115,7 @@ def test_the_event_of_a_long_name_has_a_name_that_the_api_server_takes(end):
 def test_an_api_server_that_refuses_events_stops_nothing():
     async def main():
         kubernetes = FakeKubernetes()
-        kubernetes.fail_next(
-            errors.Forbidden("no", cause=errors.ForbiddenCause.RIGHTS), resource="events"
-        )
+        kubernetes.fail_next(errors.Forbidden("no", is_about_rights=True), resource="events")
         async with a_recorder(kubernetes) as recorder:
             recorder.note(news())
             recorder.note(news("RunMissed", warning=True))

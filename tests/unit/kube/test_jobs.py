@@ -189,9 +189,8 @@ JOB = jobbuilder.job_for(a_template(), FACTS)
     ("error", "reason", "may_heal"),
     [
         (errors.Invalid("bad", status=422), Reason.INVALID_JOB_TEMPLATE, False),
-        (errors.Forbidden("no", cause=errors.ForbiddenCause.QUOTA), Reason.FORBIDDEN, True),
-        (errors.Forbidden("no", cause=errors.ForbiddenCause.RIGHTS), Reason.FORBIDDEN, True),
-        (errors.Forbidden("no", cause=errors.ForbiddenCause.ADMISSION), Reason.FORBIDDEN, True),
+        (errors.Forbidden("no"), Reason.FORBIDDEN, True),
+        (errors.Forbidden("no", is_about_rights=True), Reason.FORBIDDEN, True),
         (errors.NotFound("no namespace", status=404), Reason.DELETED, False),
     ],
     ids=lambda value: getattr(value, "cause", None) or type(value).__name__,

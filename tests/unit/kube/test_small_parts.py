@@ -75,21 +75,16 @@ def test_a_throttled_request_knows_how_long_to_wait(headers, details, expected):
 @pytest.mark.parametrize(
     ("message", "causes", "expected"),
     [
-        ('jobs "a" is forbidden: exceeded quota: q', [], errors.ForbiddenCause.QUOTA),
-        ("status unknown for quota: q", [], errors.ForbiddenCause.QUOTA),
-        (
-            "being terminated",
-            [{"reason": "NamespaceTerminating"}],
-            errors.ForbiddenCause.NAMESPACE_TERMINATING,
-        ),
-        ('User "a" cannot create resource "jobs"', [], errors.ForbiddenCause.RIGHTS),
-        ('violates PodSecurity "restricted:latest"', [], errors.ForbiddenCause.ADMISSION),
+        ('jobs "a" is forbidden: exceeded quota: q', [], (False, False)),
+        ("being terminated", [{"reason": "NamespaceTerminating"}], (False, True)),
+        ('User "a" cannot create resource "jobs"', [], (True, False)),
+        ('violates PodSecurity "restricted:latest"', [], (False, False)),
     ],
 )
 def test_a_403_tells_why(message, causes, expected):
     found = answer(403, message=message, details={"causes": causes})
     assert isinstance(found, errors.Forbidden)
-    assert found.cause is expected
+    assert (found.is_about_rights, found.is_terminating) == expected
 
 
 # -- paths ------------------------------------------------------------------------------------

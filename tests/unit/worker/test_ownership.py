@@ -14,7 +14,7 @@ from tests.support.jobworkplace import DOWN, JobWorkplace
 from tests.support.workplace import EPOCH, WEBHOOK
 
 THEIRS = layouts.Owner(cluster="uid-of-theirs")
-FORBIDDEN = errors.Forbidden("may not get namespaces", cause=errors.ForbiddenCause.RIGHTS)
+FORBIDDEN = errors.Forbidden("may not get namespaces", is_about_rights=True)
 
 
 class Place(JobWorkplace):

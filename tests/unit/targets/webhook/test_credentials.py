@@ -123,7 +123,7 @@ async def test_what_is_missing_is_named_tried_again_and_not_repeated(
 
 async def test_a_missing_right_is_told_with_the_very_command(hears):
     api = await vaults.api_with()
-    refusal = kube_errors.Forbidden(WHO, cause=kube_errors.ForbiddenCause.RIGHTS)
+    refusal = kube_errors.Forbidden(WHO, is_about_rights=True)
     api.fail_next(refusal, resource="secrets")
     given = await send(hears, vaults.a_vault(api, reader_role="dp-secret-reader"), auth=BEARER)
     assert given.reason is Reason.SECRET_UNAVAILABLE

@@ -148,7 +148,7 @@ async def test_endpoints_that_users_wrote_need_the_allow_list():
             id="API server away",
         ),
         pytest.param(
-            kube_errors.Forbidden("no", cause=kube_errors.ForbiddenCause.RIGHTS),
+            kube_errors.Forbidden("no", is_about_rights=True),
             outcome.Retry,
             Reason.FORBIDDEN,
             id="no rights",
