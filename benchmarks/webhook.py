@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,16 +21,17 @@ import msgspec
 from benchmarks import receivers, report
 from benchmarks.report import Figure
 from duepoint import clock as clocks
-from duepoint.net import dialling
+from duepoint.net import dialling, egressrules
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import target
 from duepoint.targets.webhook import admission, circuitbreaker, request
 from duepoint.targets.webhook import target as webhooktarget
-from tests.support import vaults, virtualqueue, webhookscene, webhooktargets
+from tests.support import vaults, virtualqueue, webhooktargets
 
 CONCURRENCIES = (64, 256)
 TURNS, SECONDS = (3, 1.0) if report.IS_SMALL else (7, 2.0)
+_LOCAL = egressrules.EgressPolicy(allowed=(ipaddress.ip_network("127.0.0.1/32"),))
 PAYLOAD = {"order": 17, "lines": [{"sku": f"sku-{n}", "count": n} for n in range(10)]}
 NAMESPACE = "team"
 #: Due at the same time, every second.
@@ -108,7 +110,7 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     limits = admission.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
     breaker = circuitbreaker.CircuitBreaker(virtualqueue.VirtualQueue(clock).circuits, clock)
     sender = webhooktarget.WebhookTarget(
-        dialling.Dialler(webhookscene.LOCAL),
+        dialling.Dialler(_LOCAL),
         webhooktargets.FixedServices(),
         vaults.a_vault(api, clock),
         clock,

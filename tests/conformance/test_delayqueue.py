@@ -10,7 +10,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import layouts, messages, sharding
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.claims import settling
 from duepoint.schedules import definition, points
 from tests.support import queueing, redisserver
@@ -673,10 +673,6 @@ async def test_another_installation_does_not_open_the_index_of_one_that_lives(ha
     assert await harness.queue.membership.stay("b/operator") is False
     assert await harness.queue.membership.stay("a/operator") is True
     await harness.queue.membership.open(4, EPOCH, by="a/operator")
-
-
-OURS = layouts.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
-THEIRS = layouts.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
 
 
 @pytest.mark.parametrize("operation", ["open", "upsert", "remove", "sweep"])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import itertools
 import signal
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e.test_firing import slot_us
 from tests.support import proxy
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.waiting import LONGEST_SECONDS
@@ -66,12 +64,6 @@ async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack,
     runs = (await stack.schedule("task"))["status"]["runs"]
     assert runs["started"] == 1
     assert job["metadata"]["name"].startswith("task-")
-
-
-def gaps(deliveries) -> set[float]:
-    """Seconds between neighbouring slots."""
-    slots = sorted({slot_us(one.slot) for one in deliveries})
-    return {(b - a) / 1_000_000 for a, b in itertools.pairwise(slots)}
 
 
 async def test_a_paused_worker_sends_nothing_late_once_its_claim_was_taken_over(stack):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 
 from duepoint.kube import jobbuilder, port
 from tests.e2e.test_firing import slot_us
@@ -55,10 +54,6 @@ async def forge(
     path = stacks.JOBS.format(ns=namespace)
     await stack.api.request("POST", path, job)
     return f"{path}/{name}"
-
-
-async def is_over(stack, path: str) -> bool:
-    return bool(json.loads(await stack.api.request("GET", path))["status"].get("completionTime"))
 
 
 async def test_whoever_knows_a_uid_forges_no_run_and_holds_no_slot_up(stack):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import datetime as dt
 import json
 import sys
@@ -11,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from tests.e2e.test_jobs import template
 from tests.support import receiver
@@ -84,19 +82,6 @@ async def wait_until_complete(stack, name: str) -> dict:
         )
 
     return await wait_for(stack, name, ended, "ended")
-
-
-async def gone(stack, name: str) -> bool:
-    try:
-        await the_run(stack, name)
-    except kube_errors.NotFound:
-        return True
-    return False
-
-
-def slots_of(jobs: list[dict]) -> collections.Counter:
-    key = "duepoint.dev/scheduled-time"
-    return collections.Counter(job["metadata"]["annotations"][key] for job in jobs)
 
 
 async def cli(stack, *arguments: str) -> tuple[int, str, str]:

@@ -158,14 +158,6 @@ def port_of(ready: Record) -> str:
     return str(ready["redisUrl"]).rpartition(":")[2].partition("/")[0]
 
 
-def lives(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def eventually(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + LONGEST_SECONDS
     while not holds():

@@ -72,16 +72,3 @@ def test_a_rolling_restart_of_the_http_api_loses_no_request(installed, team):
 def names(cluster):
     label = "--selector=app.kubernetes.io/component=api"
     return {one["metadata"]["name"] for one in cluster.items("pods", f"-n={NAMESPACE}", label)}
-
-
-def ours(cluster):
-    return [*cluster.pods("operator"), *cluster.pods("worker")]
-
-
-def is_ready(pod):
-    conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
-    return conditions.get("Ready") == "True"
-
-
-def restarts(pod):
-    return pod["status"]["containerStatuses"][0]["restartCount"]

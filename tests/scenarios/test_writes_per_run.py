@@ -11,13 +11,11 @@ from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Firer
 from tests.fakes.nojobs import no_jobs
 from tests.fakes.recordingtarget import NoEntries
-from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
 
 SCHEDULES = 5
 SLOTS = 5
 WRITES = {"POST", "PATCH", "PUT", "DELETE"}
-FIRST = at("2026-03-01 12:05:00")
 
 
 class _Jobs(NoEntries):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.chart.helm import CHART, objects
+from tests.integration.chart.helm import CHART
 from tests.integration.crds import kubeapi
 from tests.support import pageblocks
 from tests.support.controlplane import ControlPlane, wait_until
@@ -30,17 +29,6 @@ SCHEDULE = {
     "metadata": {"name": "nightly", "labels": {"team": "billing"}},
     "spec": {"schedule": "0 3 * * *", "webhook": {"url": "https://a.example/"}},
 }
-
-
-def built(folder: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [KUBECTL, "kustomize", pageblocks.ROOT / "deploy" / "kustomize" / folder],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    return objects(done.stdout)
 
 
 def test_the_base_is_what_the_chart_renders() -> None:

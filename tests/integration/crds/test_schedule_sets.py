@@ -122,10 +122,3 @@ def test_a_set_of_jobs_stays_one_and_no_other_becomes_one(
         kubeapi.location(thing), {"spec": {"stream": None, "jobTemplate": None, "webhook": WEBHOOK}}
     )
     assert other.ok is ("stream" in first), other.body
-
-
-@pytest.fixture
-def stored(api: kubeapi.KubeApi, kube_namespace: str) -> dict[str, Any]:
-    created = api.create(a_schedule_set("customers", namespace=kube_namespace))
-    assert created.ok, created.body
-    return created.body

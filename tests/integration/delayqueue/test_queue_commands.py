@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.delayqueue import keys, messages
+from duepoint.delayqueue import keys
 from tests.support import fullindex, queueing, redisusers
 
 #: Three Schedules, and the members that have not ended.
@@ -109,29 +109,6 @@ def test_peek_says_why_a_schedule_has_no_point(duepoint, namespace, name, why):
 
 
 # -- dead letters --------------------------------------------------------------------------------
-
-
-async def _bury(harness, *names):
-    """Give up on the chain slots of these, one after the other."""
-    for name in names:
-        await harness.arm(name=name, namespace="buried", due_in=-1)
-    for claim in await harness.claim_all():
-        letters = tuple(
-            messages.DeadLetter(
-                member=b"",
-                entry={
-                    "namespace": "buried", "name": name, "uid": f"uid-of-{name}",
-                    "slot_us": str(queueing.CREATED_US), "trigger": "Schedule", "attempts": "4",
-                    "reason": "Rejected", "message": f"answer 422\nof {name}", "http_status": "422",
-                },
-            )
-            for name in names
-        )  # fmt: skip
-        done = tuple(point.member for point in claim.points)
-        await harness.queue.settlements.settle(
-            claim, messages.Settlement(dead=letters, finished=done)
-        )
-        letters = names = ()
 
 
 # -- what goes wrong -----------------------------------------------------------------------------

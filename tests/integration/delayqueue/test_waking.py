@@ -9,8 +9,6 @@ from duepoint import errors
 from duepoint.delayqueue.wire import subscription
 from tests.support.waiting import eventually
 
-HOUR_US = 3_600_000_000
-
 
 async def test_an_idle_worker_sends_nothing_but_the_keepalive(lonely, own_server, monkeypatch):
     monkeypatch.setattr(subscription, "KEEPALIVE_SECONDS", 0.25)

@@ -84,24 +84,6 @@ async def test_what_was_answered_before_a_cut_is_stored_and_little_else(scene):
     assert (await scene.ask("GET", scene.base)).json["members"] == len(stored)
 
 
-@contextlib.contextmanager
-def streaming(scene):
-    """A stream of rows that stays open; what it gives writes a row and waits for its answer."""
-    said = b""
-
-    def write(number):
-        nonlocal said
-        count = len(answered(said)) if said else 0
-        connection.sendall(chunk(row(number)))
-        while b"\r\n\r\n" not in said or len(answered(said)) == count:
-            said += connection.recv(65536)
-        return answered(said)[-1]
-
-    with connected(scene) as connection:
-        connection.sendall(scene.head("POST", f"{scene.base}/schedules:bulkUpsert", *CHUNKED))
-        yield write
-
-
 # -- a process that ends -------------------------------------------------------------------------
 
 

@@ -15,7 +15,6 @@ from tests.support import apiscene
 
 AT = "2090-12-24T18:00:00Z"
 PER_SECOND = 2
-COUNT = 24
 
 
 @pytest.fixture

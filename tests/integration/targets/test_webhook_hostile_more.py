@@ -8,11 +8,10 @@ import time
 
 import pytest
 
-from duepoint import tlsrules
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
-from tests.support import certificates, firings, receiver, webhooktargets
+from tests.support import firings, receiver, webhooktargets
 
 FAILED = b"HTTP/1.1 500 No\r\n"
 BOMB = gzip.compress(b"0" * 10**6)
@@ -89,8 +88,3 @@ async def test_what_was_not_asked_for_is_nobody_elses_answer(smuggled):
 
 
 # -- TLS ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def trusting():
-    return tlsrules.client_context(cadata=certificates.authority().pem.decode())

@@ -32,7 +32,6 @@ WEBHOOK = actions.Action(
 )
 STREAM = actions.Action(target=actions.StreamAction(name="ticks"), payload=msgspec.Raw(b'"usual"'))
 ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
-EVERY = rules.Rule(timing=rules.Timing(schedules=("@every 1s",)))
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import yaml
 from duepoint.cli.cronjob import conversion
 from duepoint.expressions import compile_expression
 
-NOW_US = 1_795_000_000_000_000
 CRONJOB = {
     "apiVersion": "batch/v1",
     "kind": "CronJob",

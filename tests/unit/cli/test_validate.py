@@ -338,7 +338,6 @@ def test_what_differs_from_the_cronjob_is_told(duepoint, fields, says):
 
 GOOD = yaml.safe_dump(a_schedule("good"))
 BAD = yaml.safe_dump(a_schedule("bad", schedule="61 * * * *"))
-OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n"
 
 
 def test_a_broken_document_does_not_hide_the_next_one(duepoint):

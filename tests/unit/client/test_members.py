@@ -9,7 +9,6 @@ import pytest
 from duepoint import client
 from duepoint.client import MemberSpec
 
-FAR = "2090-12-24T18:00:00Z"
 DAILY = MemberSpec(schedule="0 9 * * *", payload={"order": 17}, time_zone="Europe/Rome")
 
 

@@ -229,21 +229,3 @@ def test_a_run_by_hand_takes_the_place_of_a_newer_slot_and_gives_it_to_an_older_
 
 
 # -- runs that have ended --------------------------------------------------------------------------
-
-ENDS = {
-    "a Job has ended": ("A1 A2", {"jobs": ["job-1"]}, "A2", [], 1),
-    "a Job that its worker still reports": ("A1!", {"jobs": ["job-1"]}, "", [], 1),
-    "a Job that nobody knows": ("A1", {"jobs": ["job-7"]}, "A1", [], 0),
-    "a replaced Job is gone": ("R1", {"jobs": ["job-1"]}, "", [], 1),
-    "its worker has to learn that it was replaced": ("R1!", {"jobs": ["job-1"]}, "R1", [], 0),
-    "deliveries have ended": ("Q3~ Q4~ Q5~", {"ended": 2}, "Q3 Q4 Q5", [3, 4], 0),
-    "the oldest that waits is called": ("A1 Q2~ Q3~", {"jobs": ["job-1"]}, "Q2 Q3", [2], 1),
-    "as many are called as have ended": (
-        "A1 A2 Q3~ Q4~ Q5~", {"jobs": ["job-1", "job-2"]}, "Q3 Q4 Q5", [3, 4], 2,
-    ),
-    "one is called by an end that is not known": ("A1 Q2~", {"jobs": ["x"]}, "A1 Q2", [2], 0),
-    "who is tried is not called": ("A1 Q2!", {"jobs": ["job-1"]}, "Q2", [], 1),
-    "all are called": ("A1 Q2~ Q3~ Q4~", {"every": True}, "A1 Q2 Q3 Q4", [2, 3, 4], 0),
-    "those of an older timing end": ("A1 Q2~old Q3~", {"jobs": ["job-1"]}, "Q3", [2, 3], 1),
-    "an end of some Job": ("A1", {"jobs": [""]}, "A1", [], 0),
-}  # fmt: skip

@@ -11,9 +11,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.schedules import spec
-from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec
-
-JOB = {"jobTemplate": JOB_TEMPLATE}
+from tests.support.builders import CREATED_US, a_spec
 
 
 def refused(**fields) -> errors.FieldError:
@@ -69,3 +67,11 @@ def test_57_a_key_that_is_written_twice_counts_once_and_last():
     raw = b'{"schedule": "bad", "schedule": "0 0 * * *", "webhook": {"url": "https://a"}}'
     parsed = spec.parse(raw, namespace="a", name="b", uid="c", generation=1, created_us=CREATED_US)
     assert parsed.rule.timing.schedules == ("0 0 * * *",)
+
+
+@pytest.mark.parametrize(("zone", "told"), [pytest.param(*case, id=name) for name, *case in ZONES])
+@pytest.mark.parametrize("text", ["0 0 * * *", "@every 5m", "@at 2026-12-24T18:00:00Z"])
+def test_zones_that_are_none(zone, told, text):
+    error = refused(schedule=text, timeZone=zone)
+    assert (error.reason, error.path) == ("InvalidSpec", "spec.timeZone")
+    assert told in error.message

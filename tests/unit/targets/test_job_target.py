@@ -14,7 +14,6 @@ from duepoint.targets import jobtarget
 from tests.fakes import fakekubernetes
 from tests.support import firings
 
-NAME = f"report-{firings.SLOT_US // 1_000_000}"
 SET = points.SetIdentity(uid="0000-set", namespace="default", name="reminders")
 
 

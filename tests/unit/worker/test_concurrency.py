@@ -6,13 +6,9 @@ import pytest
 
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
-from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from tests.support.jobworkplace import DOWN, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH, WEBHOOK
-
-STREAM = actions.Action(target=actions.StreamAction(name="events", max_length=100))
-UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
 
 
 @pytest.fixture

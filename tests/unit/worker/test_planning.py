@@ -154,13 +154,6 @@ def test_the_age_of_a_run_by_hand_counts_from_when_it_was_wanted(kind):
 # -- a claim becomes a bounded number of slots ---------------------------------------------------
 
 
-def _overdue(known, slots, count=1):
-    """A claim of so many chains of one schedule's kind, each so many slots behind."""
-    first = chain_of(known)
-    claim = a_claim(first, now=first.due_us + (slots - 1) * MINUTE_US)
-    return claim if count == 1 else a_claim(*[first] * count, now=claim.now_us)
-
-
 @pytest.fixture
 def everything():
     """Runs what it missed, however much."""

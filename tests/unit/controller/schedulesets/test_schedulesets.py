@@ -97,3 +97,18 @@ async def test_a_namesake_waits_for_the_members_of_the_former_set(world):
         assert world.set_ready() == ("True", "Armed")
         assert world.record().uid == second["metadata"]["uid"]
         assert len(world.members(first["metadata"]["uid"])) == 0
+
+
+async def test_members_that_redis_lost_are_told_until_an_edit(world):
+    async with world.leader():
+        await world.apply_set()
+        await world.put(3)
+        await world.clock.advance(120)
+        await world.lose_redis()
+        await world.clock.advance(120)
+        lost = world.set_condition("DataLost")
+        assert lost["reason"] == "MembersLost"
+        assert "there were 3" in lost["message"]
+        await world.apply_set(limits={"members": 5})
+        await world.clock.advance(120)
+        assert world.set_condition("DataLost") is None
