@@ -56,6 +56,7 @@ _KEYS_ONLY = (
     "HKEYS",
     "HLEN",
     "EXISTS",
+    "DEL",
     "UNLINK",
     "SCARD",
     "SMEMBERS",
