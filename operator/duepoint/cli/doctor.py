@@ -78,7 +78,7 @@ def doctor(*, lease: str, form: str, place: options.Place) -> None:
     if output.is_data(form):
         output.write(rows, form)
     else:
-        output.show_rows(rows, form, columns, folds="found")
+        output.show_rows(rows, form, columns)
         for row in rows:
             if row["do"]:
                 output.say(f"{row['check']}: {row['found']}")

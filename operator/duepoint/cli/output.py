@@ -127,37 +127,28 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def show_rows(
-    rows: Iterable[Row],
-    form: str,
-    columns: Columns,
-    *,
-    wide: Columns = _NO_COLUMNS,
-    folds: str = "",
+    rows: Iterable[Row], form: str, columns: Columns, *, wide: Columns = _NO_COLUMNS
 ) -> int:
-    """Write a list; how many rows it has.
+    """Write a list, each column as wide as its widest cell; how many rows it has.
+
+    rich takes four seconds for the ten thousand rows that this takes a tenth of one for.
 
     Args:
         wide: columns that ``wide`` adds at the end.
-        folds: the column that takes several lines where the terminal is too narrow for one.
     """
     listed = list(rows)
     if is_data(form) or not listed:
         return write(listed, form)
-    from rich import console, table  # noqa: PLC0415 - only a table needs it
-
-    shown = table.Table(box=None, pad_edge=False, header_style="", padding=(0, 1))
     columns = {**columns, **wide} if form == "wide" else columns
-    for name in columns:
-        shown.add_column(name, no_wrap=name != folds, overflow="fold")
-    for row in listed:
-        cells = (text(row[of]) if isinstance(of, str) else of(row) for of in columns.values())
-        shown.add_row(*map(one_line, cells))
-    most = 1 << 20 if form == "wide" else min(terminal_columns(), 1 << 20)
-    plain = console.Console(width=most, color_system=None, markup=False, emoji=False)
-    with plain.capture() as lines:
-        plain.print(shown, highlight=False, crop=False)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in lines.get().splitlines())
-    return len(listed)
+    lines = [
+        {
+            name: one_line(text(row[of]) if isinstance(of, str) else of(row))
+            for name, of in columns.items()
+        }
+        for row in listed
+    ]
+    widths = {name: max(width(name), *(width(line[name]) for line in lines)) for name in columns}
+    return write(lines, "table", widths=widths)
 
 
 def show_row(row: Row, form: str, cells: Cells) -> int:

@@ -145,7 +145,7 @@ def _bare(row: output.Row, form: str) -> output.Row:
 
 def _write(rows: list[output.Row], form: str) -> None:
     shown = (_bare(row, form) for row in rows)
-    output.show_rows(shown, form, _OF_MEMBER, wide=_WIDE, folds="payload")
+    output.show_rows(shown, form, _OF_MEMBER, wide=_WIDE)
 
 
 def _when(row: output.Row) -> str:

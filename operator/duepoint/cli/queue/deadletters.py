@@ -201,7 +201,7 @@ async def list_letters(letters: Letters, *, choice: Choice, count: int, form: st
             break
     if not rows:
         output.complain(_no_letter(choice.reason))
-    return output.show_rows(rows, form, _COLUMNS, folds="message")
+    return output.show_rows(rows, form, _COLUMNS)
 
 
 def _no_letter(reason: str | None) -> str:
@@ -308,7 +308,7 @@ def _show_results(
         {**letter.row, "result": f"not {verb}" if why else f"{would}{verb}", "why": why}
         for letter, why in zip(found, whys, strict=True)
     ]
-    output.show_rows(rows, form, _RESULT_COLUMNS, folds="why")
+    output.show_rows(rows, form, _RESULT_COLUMNS)
     left = sum(map(bool, whys))
     if not rows:
         output.complain(_no_letter(reason))

@@ -237,7 +237,7 @@ async def peek(
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
     rows = [of_point(point, now_us) for point in found]
-    return output.show_rows(rows, form, _OF_POINT, folds="last error")
+    return output.show_rows(rows, form, _OF_POINT)
 
 
 def _due_in(row: output.Row) -> str:

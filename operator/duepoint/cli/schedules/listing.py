@@ -46,7 +46,6 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None, fai
         form,
         {name: columns[name] for name in shown},
         wide=_WIDE,
-        folds="schedule",
     )
 
 
@@ -144,7 +143,7 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
         return
     _show(known, answer, now_us)
     output.say("last slots" if slots else "last slots: none")
-    output.show_rows(slots, "table", columns(known.zone), folds="why")
+    output.show_rows(slots, "table", columns(known.zone))
 
 
 def _show(known: ScheduleFacts, answer: why.Explanation, now_us: int) -> None:
