@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TextIO
@@ -114,11 +113,6 @@ def escape_what_cannot_be_shown() -> None:
 def _aligned(row: Row, widths: Mapping[str, int]) -> str:
     cells = [(one_line(row.get(name, "")), most) for name, most in widths.items()]
     return "  ".join(cell + " " * (most - width(cell)) for cell, most in cells).rstrip() + "\n"
-
-
-def terminal_columns() -> int:
-    """How wide a line may be; without a terminal there is no limit."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 30
 
 
 def can_redraw(stream: TextIO) -> bool:
