@@ -79,7 +79,6 @@ class Outcomes:
     ) -> None:
         self._ledger = ledger
         self._records = records
-        self._open_slots = OpenSlotReader(term, reporter=reporter)
         self._compared_at = 0.0
         self._reporter = reporter
         self._term = term
@@ -158,8 +157,8 @@ class Outcomes:
 
     async def _compare(self, *, with_queue: bool) -> None:
         if with_queue:
-            await self._open_slots.compare()
-        await self._open_slots.mend_dropped(self._ledger)
+            await self._compare_open()
+        await self._mend_dropped()
         self._compared_at = self._term.clock.monotonic()
 
     def _notice_upheaval(self) -> None:
@@ -206,31 +205,9 @@ class Outcomes:
                 self._reporter.event(run_only, by_queue=True, is_lost=True)
         return events
 
-
-def _events(entry: ledgers.OutcomeEntry) -> list[runs.RunEvent]:
-    try:
-        return runs.unpack(entry.outcomes)
-    except msgspec.DecodeError as error:
-        telemetry.logger.error(
-            "outcomes cannot be read", shard=entry.shard, entry=entry.id, error=str(error)
-        )
-        return []
-
-
-def _waits() -> Iterator[float]:
-    return services.backoff(first_seconds=0.2, most_seconds=5.0)
-
-
-class OpenSlotReader:
-    """Compares the reporter's open slots and watermarks with the index; one for each term."""
-
-    def __init__(self, term: TermContext, *, reporter: Reporter) -> None:
-        self._term = term
-        self._reporter = reporter
-
     # -- open slots ------------------------------------------------------------------------------
 
-    async def compare(self) -> None:
+    async def _compare_open(self) -> None:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
         began_us = self._term.clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
@@ -269,12 +246,12 @@ class OpenSlotReader:
 
     # -- dropped outcomes ------------------------------------------------------------------------
 
-    async def mend_dropped(self, ledger: ledgers.Ledger) -> None:
+    async def _mend_dropped(self) -> None:
         """Where outcomes were dropped, every watermark is what the index says.
 
         Raises QueueUnavailable.
         """
-        dropped = await ledger.dropped()
+        dropped = await self._ledger.dropped()
         if not dropped:
             return
         telemetry.logger.warning(
@@ -283,10 +260,10 @@ class OpenSlotReader:
             shards=len(dropped),
         )
         passed = await self._passed(dropped)
-        await self.compare()
+        await self._compare_open()
         for uid, slot_us, completed in passed:
             self._reporter.settled_through(uid, slot_us, completed=completed)
-        await ledger.forget_dropped(dropped)
+        await self._ledger.forget_dropped(dropped)
         telemetry.outcomes_dropped_total.inc(sum(dropped.values()))
 
     async def _passed(self, shards: Collection[messages.ShardId]) -> list[_Passed]:
@@ -334,6 +311,20 @@ class OpenSlotReader:
         except errors.InvalidExpression:
             return 0  # stored by another version
         return newest_us if newest_us is not None and newest_us > known.not_before_us else 0
+
+
+def _events(entry: ledgers.OutcomeEntry) -> list[runs.RunEvent]:
+    try:
+        return runs.unpack(entry.outcomes)
+    except msgspec.DecodeError as error:
+        telemetry.logger.error(
+            "outcomes cannot be read", shard=entry.shard, entry=entry.id, error=str(error)
+        )
+        return []
+
+
+def _waits() -> Iterator[float]:
+    return services.backoff(first_seconds=0.2, most_seconds=5.0)
 
 
 def _open_slot(
