@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import redis.exceptions as redis_errors
 
+import duepoint
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire import scripting
@@ -60,3 +64,11 @@ def test_every_script_fits_its_neighbours_limits():
     sizes = {name: len(scripting.source(name)) for name in scripting.names()}
     assert sizes
     assert {name for name, size in sizes.items() if size >= 44_000} == set()
+
+
+def test_every_script_that_is_called_is_there_and_every_one_is_called():
+    folder = Path(duepoint.__file__).parent
+    text = "".join(each.read_text() for each in folder.rglob("*.py"))
+    called = set(re.findall(r"""(?:index\.call|ScriptCall)\(\s*"(\w+)\"""", text))
+    assert called <= set(scripting.names())
+    assert [name for name in scripting.names() if f'"{name}"' not in text] == []

@@ -307,22 +307,20 @@ class Sweeper:
         if not dues:
             return 0
         names = self.index.shard(shard)
-        call = self.index.call("putagain", shard, epoch=epoch, gone=[], lost=[], started=[])
-        key = call.key(names.lane(lane))
+        call = self.index.call("rearm", shard, epoch=epoch)
         chains = [
             (
-                key,
+                str(lane),
+                call.key(names.lane(lane)),
                 call.key(names.bucket_of(known.id, self.index.buckets)),
                 call.position(known.id),
                 call.position(known.id + known.timing_version),
-                False,
                 due_us,
             )
             for known, due_us in dues
         ]
-        call.put(lanes=[{"lane": str(lane), "key": key}], chains=chains)
-        (armed,) = await self.index.scripts.run(call)
-        return int(armed)
+        call.put(chains=chains)
+        return int(await self.index.scripts.run(call))
 
 
 def _note(records: Mapping[bytes, bytes], chains: _Chains, used: Used) -> None:

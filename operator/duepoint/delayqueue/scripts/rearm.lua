@@ -1,0 +1,38 @@
+#!lua
+--[[
+  Arms definitions whose chain was found nowhere, or under a claim that does not exist. What is right by now is left alone.
+
+  KEYS  then lanes and buckets
+  ARGV  layout, epoch, chains {{lane, lane key, bucket key, id, chain, due}}
+  Reply armed
+  Error OOM
+]]
+-- keys meta heads claims wake
+-- include shard
+-- include fenced
+-- include time
+-- include wake
+-- include definition
+
+-- Whether the chain waits, or belongs to a claim.
+local function stands(score)
+  local token = score and tonumber(score) - CLAIMED
+  return token and (token < 0 or redis.call('ZCOUNT', CLAIMS, digits(token), digits(token)) > 0)
+end
+
+if shard_state == 'draining' then
+  return 0 -- its chain goes before a definition does
+end
+local before, armed = shard_head(), 0
+for _, lost in ipairs(args.chains) do
+  local lane, lane_key, id, chain = lost[1], KEYS[lost[2]], ARGV[lost[4]], ARGV[lost[5]]
+  if
+    not stands(redis.call('ZSCORE', lane_key, chain)) and is_armed_as(redis.call('HGET', KEYS[lost[3]], id), id, chain)
+  then
+    redis.call('ZADD', lane_key, lost[6], chain)
+    refresh_head(lane, lane_key)
+    armed = armed + 1
+  end
+end
+announce_head(before, server_time())
+return armed
