@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 
-from duepoint.controller.jobs.jobstate import FinishedJob
+from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.runs import outcome
 from duepoint.schedules.rule import Policy
 
@@ -60,7 +60,7 @@ class LateRequests:
         """Claims of slots up to here may be lost, and made again."""
         self._lost_us = max(self._lost_us, at_us)
 
-    def stays_until_us(self, job: FinishedJob) -> int:
+    def stays_until_us(self, job: OwnedJob) -> int:
         """Until when the Job must not be deleted; an instant of the past where it may."""
         reported = self._reported.get((job.namespace, job.name))
         if reported is None:
@@ -95,7 +95,7 @@ class LateRequests:
             self._gone.popitem(last=False)
 
 
-def too_many(finished: Iterable[FinishedJob], policy: Policy) -> tuple[FinishedJob, ...]:
+def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ...]:
     """The Jobs beyond the limits, oldest first."""
     listed = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
     groups = (
@@ -106,11 +106,11 @@ def too_many(finished: Iterable[FinishedJob], policy: Policy) -> tuple[FinishedJ
 
 
 def excess(
-    finished: Iterable[FinishedJob],
+    finished: Iterable[OwnedJob],
     policy: Policy,
     has_ended: Callable[[int], bool],
     held_us: Collection[int] = (),
-) -> tuple[FinishedJob, ...]:
+) -> tuple[OwnedJob, ...]:
     """The Jobs to delete now, oldest first.
 
     Args:
@@ -120,7 +120,7 @@ def excess(
         held_us: slots that the queue holds.
     """
 
-    def is_over(job: FinishedJob) -> bool:
+    def is_over(job: OwnedJob) -> bool:
         return job.slot_us not in held_us and (job.is_wanted or has_ended(job.slot_us))
 
     return tuple(job for job in too_many(finished, policy) if is_over(job))

@@ -12,7 +12,8 @@ of a newer slot. No I/O.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -123,18 +124,6 @@ def end_of_missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
     )
 
 
-def run_of(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunningJob:
-    """The run of a Job."""
-    return RunningJob(
-        uid=owner.uid,
-        namespace=owner.namespace,
-        schedule_name=owner.name,
-        job_name=job.metadata.name,
-        slot_us=slot_us,
-        trigger=trigger(job),
-    )
-
-
 def trigger(job: jobs.Job) -> str:
     """``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``; any other word counts as none."""
     word = (job.metadata.annotations or {}).get(jobbuilder.TRIGGER)
@@ -153,46 +142,45 @@ def created_us(job: jobs.Job) -> int:
         return 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobWithoutPods:
-    """A Job that started at an instant and has had no Pod."""
-
-    namespace: str
-    name: str
-    uid: str
-    since_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedJob:
-    """A Job that has ended and still exists.
+@dataclass(slots=True, kw_only=True)
+class OwnedJob:
+    """A Job of a Schedule that exists.
 
     Attributes:
-        is_wanted: a ScheduleRun wanted it; the slot is not one of the regular sequence.
+        succeeded: how it has ended; None = it is active.
+        is_leaving: it has ended, as was reported, and is being deleted; history leaves it out.
+        without_pods_us: since when it could have had Pods; None = it has some, or cannot.
     """
 
-    namespace: str
+    owner: JobOwner
     name: str
     uid: str
     slot_us: int
-    succeeded: bool
+    trigger: str = "Schedule"
     created_us: int = 0
-    is_wanted: bool = False
+    succeeded: bool | None = None
+    is_leaving: bool = False
+    without_pods_us: int | None = None
 
+    @property
+    def namespace(self) -> str:
+        return self.owner.namespace
 
-@dataclass(slots=True)
-class _Owned:
-    """The Jobs of one Schedule, by uid.
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a ScheduleRun wanted it; the slot is not one of the regular sequence."""
+        return self.trigger not in REGULAR
 
-    Attributes:
-        leaving: Jobs that have ended, as was reported, and are being deleted; history leaves them
-            out.
-    """
-
-    active: dict[str, RunningJob] = field(default_factory=dict)
-    finished: dict[str, FinishedJob] = field(default_factory=dict)
-    leaving: set[str] = field(default_factory=set)
-    without_pods: dict[str, JobWithoutPods] = field(default_factory=dict)
+    @property
+    def run(self) -> RunningJob:
+        return RunningJob(
+            uid=self.owner.uid,
+            namespace=self.owner.namespace,
+            schedule_name=self.owner.name,
+            job_name=self.name,
+            slot_us=self.slot_us,
+            trigger=self.trigger,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,10 +204,10 @@ class WatchedJobs:
     """Jobs by their Schedule."""
 
     def __init__(self) -> None:
-        self._by_schedule: dict[JobOwner, _Owned] = {}
-        #: JobOwner and name by uid, and back: while a list is read, two Jobs may have one name.
-        self._places: dict[str, tuple[JobOwner, str]] = {}
-        self._names: dict[tuple[JobOwner, str], str] = {}
+        self._by_uid: dict[str, OwnedJob] = {}
+        self._by_schedule: dict[JobOwner, dict[str, OwnedJob]] = {}
+        #: While a list is read, two Jobs may have one name: the newest.
+        self._by_name: dict[tuple[JobOwner, str], OwnedJob] = {}
         #: Jobs that name a Schedule and no slot: their namespaces by uid.
         self._without_slot: dict[str, str] = {}
 
@@ -228,36 +216,23 @@ class WatchedJobs:
     def observe(self, job: jobs.Job, now_us: int, pod_end: str = "") -> Observation:
         """The Job exists; ``pod_end`` as ``end_of`` takes it."""
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
-        uid = job.metadata.uid
-        if slot_us is None or owner is None or self._owner(uid) not in (None, owner):
+        uid, name = job.metadata.uid, job.metadata.name
+        known = self._by_uid.get(uid)
+        if slot_us is None or owner is None or (known is not None and known.owner != owner):
             return self._observe_other(job, owner if slot_us is None else None, now_us)
-        owned = self._by_schedule.setdefault(owner, _Owned())
-        place = self._places.setdefault(uid, (owner, job.metadata.name))
-        self._names[place] = uid
-        owned.without_pods.pop(uid, None)
-        if (since_us := jobs.without_pods_since_us(job)) is not None:
-            owned.without_pods[uid] = JobWithoutPods(
-                namespace=owner.namespace, name=job.metadata.name, uid=uid, since_us=since_us
-            )
+        if known is None:
+            known = OwnedJob(owner=owner, name=name, uid=uid, slot_us=slot_us)
+            self._by_uid[uid] = known
+            self._by_schedule.setdefault(owner, {})[uid] = known
+        self._by_name[owner, name] = known
+        known.slot_us, known.trigger = slot_us, trigger(job)
+        known.created_us = created_us(job)
+        known.without_pods_us = jobs.without_pods_since_us(job)
         ended = end_of(job, owner, slot_us, now_us, pod_end)
-        if ended is None:
-            owned.active[uid] = run_of(job, owner, slot_us)
+        if ended is None or known.succeeded is not None:
             return Observation(owner=owner)
-        owned.active.pop(uid, None)
-        if uid in owned.finished or uid in owned.leaving:
-            return Observation(owner=owner)
-        if job.metadata.deletion_timestamp is None:
-            owned.finished[uid] = FinishedJob(
-                namespace=owner.namespace,
-                name=job.metadata.name,
-                uid=uid,
-                slot_us=slot_us,
-                succeeded=ended.state is RunState.SUCCEEDED,
-                created_us=created_us(job),
-                is_wanted=ended.trigger not in REGULAR,
-            )
-        else:
-            owned.leaving.add(uid)
+        known.succeeded = ended.state is RunState.SUCCEEDED
+        known.is_leaving = job.metadata.deletion_timestamp is not None
         return Observation(owner=owner, ended=ended)
 
     def remove(self, job: jobs.Job, now_us: int) -> Observation:
@@ -270,25 +245,23 @@ class WatchedJobs:
         self._without_slot.setdefault(uid, job.metadata.namespace)  # it is too late to report it
         seen = self.observe(job, now_us)
         del self._without_slot[uid]
-        owner = self._owner(uid)
-        run = None if owner is None else self._drop(uid, owner)
-        if run is None:
+        known = self._drop(uid)
+        if known is None or known.succeeded is not None:
             return seen
-        return replace(seen, gone=end_of_gone(job, run, DELETED, now_us))
+        return replace(seen, gone=end_of_gone(job, known.run, DELETED, now_us))
 
-    def record_deletion(self, owner: JobOwner, job_uid: str) -> None:
+    def record_deletion(self, job_uid: str) -> None:
         """The finished Job is being deleted; until it is gone its end is not new."""
-        owned = self._by_schedule.get(owner)
-        if owned is not None and owned.finished.pop(job_uid, None) is not None:
-            owned.leaving.add(job_uid)
+        if (known := self._by_uid.get(job_uid)) is not None:
+            known.is_leaving = True
 
     def retain(self, namespace: str | None, job_uids: set[str]) -> set[JobOwner]:
         """These are all Jobs of a namespace (None = all); the Schedules that lost Jobs by it."""
         lost: set[JobOwner] = set()
-        for uid, (owner, _) in list(self._places.items()):
-            if uid not in job_uids and namespace in (None, owner.namespace):
-                self._drop(uid, owner)
-                lost.add(owner)
+        for uid, known in list(self._by_uid.items()):
+            if uid not in job_uids and namespace in (None, known.namespace):
+                self._drop(uid)
+                lost.add(known.owner)
         for uid, place in list(self._without_slot.items()):
             if uid not in job_uids and namespace in (None, place):
                 del self._without_slot[uid]
@@ -298,14 +271,11 @@ class WatchedJobs:
 
     def has(self, owner: JobOwner, job_name: str) -> bool:
         """Whether the Schedule has a Job of that name, ended or not."""
-        return (owner, job_name) in self._names
+        return (owner, job_name) in self._by_name
 
     def active(self, owner: JobOwner, most: int) -> tuple[dict[str, Any], ...]:
         """References to the active Jobs, by name, at most so many."""
-        owned = self._by_schedule.get(owner)
-        if owned is None:
-            return ()
-        active = [(run.job_name, uid) for uid, run in owned.active.items()]
+        active = [(job.name, job.uid) for job in self._of(owner) if job.succeeded is None]
         return tuple(
             {
                 "apiVersion": "batch/v1",
@@ -319,22 +289,28 @@ class WatchedJobs:
 
     def is_active(self, owner: JobOwner, job_name: str) -> bool:
         """Whether a Job of that name is active."""
-        owned = self._by_schedule.get(owner)
-        return owned is not None and self._names.get((owner, job_name)) in owned.active
+        job = self._by_name.get((owner, job_name))
+        return job is not None and job.succeeded is None
 
-    def without_pods(self, owner: JobOwner) -> JobWithoutPods | None:
+    def without_pods(self, owner: JobOwner) -> OwnedJob | None:
         """The Job that has been without Pods for longest, of those that could have some."""
-        owned = self._by_schedule.get(owner)
-        if owned is None or not owned.without_pods:
-            return None
-        return min(owned.without_pods.values(), key=lambda job: (job.since_us, job.name))
+        found = [
+            (job.without_pods_us, job.name, job)
+            for job in self._of(owner)
+            if job.without_pods_us is not None
+        ]
+        return min(found)[2] if found else None
 
-    def finished(self, owner: JobOwner) -> tuple[FinishedJob, ...]:
+    def finished(self, owner: JobOwner) -> tuple[OwnedJob, ...]:
         """The finished Jobs that still exist."""
-        owned = self._by_schedule.get(owner)
-        return () if owned is None else tuple(owned.finished.values())
+        return tuple(
+            [job for job in self._of(owner) if job.succeeded is not None and not job.is_leaving]
+        )
 
     # -- helpers ---------------------------------------------------------------------------------
+
+    def _of(self, owner: JobOwner) -> Iterable[OwnedJob]:
+        return self._by_schedule.get(owner, {}).values()
 
     def _observe_other(self, job: jobs.Job, named: JobOwner | None, now_us: int) -> Observation:
         """A Job that is no run of a Schedule, or not of the one that it was a run of."""
@@ -343,26 +319,22 @@ class WatchedJobs:
             named = None
         if named is not None:
             self._without_slot[uid] = job.metadata.namespace
-        owner = self._owner(uid)
-        run = None if owner is None else self._drop(uid, owner)
-        gone = None if run is None else end_of_gone(job, run, RELEASED, now_us)
-        return Observation(owner=owner, gone=gone, without_slot=named)
+        if (known := self._drop(uid)) is None:
+            return Observation(without_slot=named)
+        is_active = known.succeeded is None
+        gone = end_of_gone(job, known.run, RELEASED, now_us) if is_active else None
+        return Observation(owner=known.owner, gone=gone, without_slot=named)
 
-    def _owner(self, job_uid: str) -> JobOwner | None:
-        """The Schedule of an observed Job; None = none."""
-        place = self._places.get(job_uid)
-        return None if place is None else place[0]
-
-    def _drop(self, job_uid: str, owner: JobOwner) -> RunningJob | None:
-        """An observed Job does not count any more; its run, if that has not ended."""
-        place = self._places.pop(job_uid)
-        if self._names.get(place) == job_uid:
-            del self._names[place]
-        owned = self._by_schedule[owner]
-        owned.without_pods.pop(job_uid, None)
-        owned.finished.pop(job_uid, None)
-        owned.leaving.discard(job_uid)
-        run = owned.active.pop(job_uid, None)
-        if not (owned.active or owned.finished or owned.leaving):
-            del self._by_schedule[owner]
-        return run
+    def _drop(self, job_uid: str) -> OwnedJob | None:
+        """An observed Job does not count any more."""
+        known = self._by_uid.pop(job_uid, None)
+        if known is None:
+            return None
+        place = known.owner, known.name
+        if self._by_name.get(place) is known:
+            del self._by_name[place]
+        owned = self._by_schedule[known.owner]
+        del owned[job_uid]
+        if not owned:
+            del self._by_schedule[known.owner]
+        return known

@@ -40,7 +40,7 @@ from duepoint import faults, services, telemetry
 from duepoint.controller import inventory
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.history import LateRequests, excess, too_many
-from duepoint.controller.jobs.jobstate import FinishedJob, JobWithoutPods, WatchedJobs
+from duepoint.controller.jobs.jobstate import OwnedJob, WatchedJobs
 from duepoint.controller.status import events as changes
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.texts import instant
@@ -68,6 +68,20 @@ _IN_FLIGHT_US = 600_000_000
 _MESSAGE_LIMIT = 600
 
 
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """A Job that was seen to go, or that the watch does not show.
+
+    Attributes:
+        not_before: when to say so, or to look for it, monotonic.
+        gone: how its run has ended, where it was seen to go, unless the Job was replaced.
+    """
+
+    run: RunningJob
+    not_before: float
+    gone: RunEvent | None = None
+
+
 @dataclass(slots=True)
 class _Todo:
     """What is to be done for the Jobs of one Schedule.
@@ -75,15 +89,13 @@ class _Todo:
     Attributes:
         ended: names of Jobs that have ended or are gone; an empty name = some Job.
         is_wider: an edit lets more runs in.
-        gone: ends that wait for the watch of Schedules, with when they were seen (monotonic).
-        missing: by name, Jobs that the watch does not show, and when to look for them.
+        absent: by name.
         pods_at: when to look at the Pods of Jobs that have none; ``pods_waits`` between looks.
     """
 
     ended: set[str] = field(default_factory=set)
     is_wider: bool = False
-    gone: dict[str, tuple[RunEvent, float]] = field(default_factory=dict)
-    missing: dict[str, tuple[RunningJob, float]] = field(default_factory=dict)
+    absent: dict[str, _Absent] = field(default_factory=dict)
     pods_at: float | None = None
     pods_waits: Iterator[float] = field(
         default_factory=lambda: services.backoff(first_seconds=60, most_seconds=600)
@@ -154,7 +166,9 @@ class JobSync:
 
     def record_gone(self, event: RunEvent) -> None:
         """The Job of this run was deleted or released before it had ended."""
-        self._todo_of(event.uid).gone[event.job_uid] = event, self._term.clock.monotonic()
+        not_before = self._term.clock.monotonic() + GRACE_SECONDS
+        gone = _Absent(RunningJob.of_event(event), not_before, event)
+        self._todo_of(event.uid).absent[event.job_name] = gone
 
     def look_for(
         self, runs: Iterable[RunningJob], *, patience_seconds: float = PATIENCE_SECONDS
@@ -163,7 +177,9 @@ class JobSync:
         not_before = self._term.clock.monotonic() + patience_seconds
         for run in runs:
             if not self._watched.is_active(_owner(run), run.job_name):
-                self._todo_of(run.uid).missing[run.job_name] = run, not_before
+                absent = self._todo_of(run.uid).absent
+                if run.job_name not in absent or absent[run.job_name].gone is None:
+                    absent[run.job_name] = _Absent(run, not_before)
 
     def look_at_pods(self, schedule_uid: str) -> None:
         """A Job of this Schedule has changed."""
@@ -182,12 +198,11 @@ class JobSync:
         todo = self._todo.setdefault(schedule_uid, _Todo())
         await self._tell_queue(schedule_uid, todo)
         waits = [
-            await self._end_gone(todo),
-            await self._look_for_missing(todo),
+            await self._end_absent(todo),
             await self._delete_excess(schedule_uid),
             await self._ask_about_pods(schedule_uid, todo),
         ]
-        if not (todo.ended or todo.is_wider or todo.gone or todo.missing or todo.pods_at):
+        if not (todo.ended or todo.is_wider or todo.absent or todo.pods_at):
             self._todo.pop(schedule_uid, None)
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -206,42 +221,34 @@ class JobSync:
         todo.ended -= ended
         todo.is_wider = todo.is_wider and not is_wider
 
-    async def _end_gone(self, todo: _Todo) -> float | None:
+    async def _end_absent(self, todo: _Todo) -> float | None:
         wait: float | None = None
-        for job_uid, (event, seen_at) in list(todo.gone.items()):
-            left = seen_at + GRACE_SECONDS - self._term.clock.monotonic()
-            if left > 0:
+        for name, absent in list(todo.absent.items()):
+            now = self._term.clock.monotonic()
+            if (left := absent.not_before - now) > 0:
                 wait = left if wait is None else min(wait, left)
                 continue
-            await self._end(event, seen_at)
-            todo.gone.pop(job_uid, None)
+            seen_at = now if absent.gone is None else absent.not_before - GRACE_SECONDS
+            gone = absent.gone or await self._look_for(absent.run)
+            if gone is not None:
+                await self._end(gone, seen_at)
+            if todo.absent.get(name) is absent:
+                del todo.absent[name]
         return wait
 
-    async def _look_for_missing(self, todo: _Todo) -> float | None:
-        wait: float | None = None
-        for name, (run, not_before) in list(todo.missing.items()):
-            left = not_before - self._term.clock.monotonic()
-            if left > 0:
-                wait = left if wait is None else min(wait, left)
-                continue
-            await self._look_for(run)
-            if todo.missing.get(name) == (run, not_before):
-                del todo.missing[name]
-        return wait
-
-    async def _look_for(self, run: RunningJob) -> None:
+    async def _look_for(self, run: RunningJob) -> RunEvent | None:
+        """The end of its run, where there is no such Job."""
         if self._watched.is_active(_owner(run), run.job_name):
-            return
+            return None
         if self._states.is_over(run):
-            return
+            return None
         job = await jobs.find(self._term.api, run.namespace, run.job_name)
         if job is not None and jobs.is_run_of(job, _owner(run)):
             self._observe(job)
-            return
+            return None
         is_released = job is not None and jobs.is_released(job)
         why = jobstate.RELEASED if is_released else jobstate.LOST
-        event = jobstate.end_of_missing(run, why, self._term.clock.now_us())
-        await self._end(event, self._term.clock.monotonic())
+        return jobstate.end_of_missing(run, why, self._term.clock.now_us())
 
     async def _end(self, gone: RunEvent, seen_at: float) -> None:
         """Report the end of a run whose Job went away before its end was seen; raises TryLater.
@@ -263,7 +270,7 @@ class JobSync:
 
     # -- history -----------------------------------------------------------------------------------
 
-    def _finished(self, schedule_uid: str) -> tuple[FinishedJob, ...]:
+    def _finished(self, schedule_uid: str) -> tuple[OwnedJob, ...]:
         owner = self._states.owner(schedule_uid)
         return () if owner is None else self._watched.finished(owner)
 
@@ -298,7 +305,7 @@ class JobSync:
         late = await self._delete(schedule_uid, ended)
         return late if late is not None or len(ended) == len(finished) else _HELD_AGAIN_SECONDS
 
-    async def _delete(self, schedule_uid: str, finished: Iterable[FinishedJob]) -> float | None:
+    async def _delete(self, schedule_uid: str, finished: Iterable[OwnedJob]) -> float | None:
         """Seconds until the first that has to stay for a late request may go."""
         shown = self._states.published_jobs(schedule_uid)  # the next status causes another look
         first_us: int | None = None
@@ -313,15 +320,14 @@ class JobSync:
             await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
             await faults.reach(FaultPoint.AFTER_JOB_DELETED)
             self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
-            if (owner := self._states.owner(schedule_uid)) is not None:
-                self._watched.record_deletion(owner, job.uid)
+            self._watched.record_deletion(job.uid)
         if first_us is None:
             return None
         return min(max((first_us - self._term.clock.now_us()) / 1e6, 0.1), _HELD_AGAIN_SECONDS)
 
     # -- Pods --------------------------------------------------------------------------------------
 
-    def _without_pods(self, schedule_uid: str) -> JobWithoutPods | None:
+    def _without_pods(self, schedule_uid: str) -> OwnedJob | None:
         owner = self._states.owner(schedule_uid)
         return None if owner is None else self._watched.without_pods(owner)
 
@@ -338,13 +344,13 @@ class JobSync:
             if todo.pods_at > now:
                 return todo.pods_at - now
         else:
-            age_seconds = (self._term.clock.now_us() - job.since_us) / 1e6
+            age_seconds = (self._term.clock.now_us() - (job.without_pods_us or 0)) / 1e6
             left = min(PATIENCE_SECONDS, PATIENCE_SECONDS - age_seconds)
             todo.pods_at = now + left
             if left > 0:
                 return left
         refusal = await self._refusal(job)
-        if refusal is not None and self._without_pods(schedule_uid) == job:
+        if refusal is not None and self._without_pods(schedule_uid) is job:
             self._reported.add(schedule_uid)
             about = changes.job(job.namespace, job.name, job.uid)
             self._reporter.pods_refused(schedule_uid, about, _message(job, refusal))
@@ -352,7 +358,7 @@ class JobSync:
         todo.pods_at = self._term.clock.monotonic() + wait
         return wait
 
-    async def _refusal(self, job: JobWithoutPods) -> str | None:
+    async def _refusal(self, job: OwnedJob) -> str | None:
         """The newest refusal of its Pods, "" = unknown; None where it cannot be read now."""
         try:
             return await pods.newest_pod_refusal(self._term.api, job.namespace, job.uid)
@@ -367,8 +373,8 @@ def _owner(run: RunningJob) -> jobs.JobOwner:
     return jobs.JobOwner(run.namespace, run.schedule_name, run.uid)
 
 
-def _message(job: JobWithoutPods, refusal: str) -> str:
-    beginning = f"Job {job.name} has no Pod since {instant(job.since_us)}"
+def _message(job: OwnedJob, refusal: str) -> str:
+    beginning = f"Job {job.name} has no Pod since {instant(job.without_pods_us or 0)}"
     if not refusal:
         look = f"kubectl describe job -n {job.namespace} {job.name}"
         return f"{beginning}; `{look}` may say why"

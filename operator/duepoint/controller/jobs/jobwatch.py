@@ -162,7 +162,8 @@ class JobWatch:
         cause = end or jobs.failing(job)
         if cause is None or cause.reason != _OF_PODS or owner is None or slot_us is None:
             return ""
-        if self._reporter.states.is_over(jobstate.run_of(job, owner, slot_us)):
+        started = jobstate.start_of(job, owner, slot_us)
+        if self._reporter.states.is_over(RunningJob.of_event(started)):
             return ""
         found = known or await self._look(owner.namespace, job.metadata.name)
         if end is None:

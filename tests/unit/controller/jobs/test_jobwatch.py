@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from duepoint.controller.jobs import history
-from duepoint.controller.jobs.jobstate import FinishedJob
+from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs
+from duepoint.kube.jobs import JobOwner
 from duepoint.runs.run import RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
@@ -49,9 +50,10 @@ async def test_a_watch_that_is_too_old_lists_again_and_counts_nothing_twice():
 ENDED = Watermark(100).has_ended
 
 
-def finished(slot: int, *, succeeded: bool = True) -> FinishedJob:
-    return FinishedJob(
-        namespace="n", name=f"j-{slot}", uid=f"u-{slot}", slot_us=slot, succeeded=succeeded
+def finished(slot: int, *, succeeded: bool = True) -> OwnedJob:
+    owner = JobOwner("n", "j", "u")
+    return OwnedJob(
+        owner=owner, name=f"j-{slot}", uid=f"u-{slot}", slot_us=slot, succeeded=succeeded
     )
 
 
