@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
+from duepoint import telemetry
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
-from duepoint.schedules import definition
+from duepoint.schedules import actions, definition
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace
@@ -82,3 +84,32 @@ async def test_draining_finishes_what_runs_and_claims_nothing_more(place):
         await place.clock.advance(30)
     assert place.slots_fired() == [NOON + 10 * SECOND]
     assert (await place.events())[0].state is RunState.SUCCEEDED
+
+
+def results_of(known, result):
+    """Webhooks of the definition's namespace that ended so, as metrics count them."""
+    labels = {"namespace": known.namespace, "target": "webhook", "result": result}
+    return telemetry.registry.get_sample_value("duepoint_run_results_total", labels) or 0
+
+
+async def test_the_last_failure_leaves_a_dead_letter_with_everything_needed(place):
+    webhook = actions.WebhookAction(
+        url="https://hooks.example.com/x", retry=actions.RetryRule(max_attempts=2)
+    )
+    known = await place.arm(
+        a_definition("@at 2026-03-01T12:00:10Z", created_us=NOON, not_before_us=NOON),
+        actions.Action(target=webhook),
+    )
+    place.target.always_reply(UNREACHABLE)
+    failed = results_of(known, "Failed")
+    with capture_logs() as lines:
+        async with place.working(place.a_worker()):
+            await place.clock.advance(60)
+    assert {line.get("slot") for line in lines if line["event"] == "attempt failed"} == {
+        "2026-03-01T12:00:10Z"
+    }
+    assert results_of(known, "Failed") == failed + 1
+    (letter,) = [one for shard in place.queue.shards.values() for one in shard.dead]
+    assert letter.entry["uid"] == known.uid
+    assert letter.entry["attempts"] == "2"
+    assert (await place.events())[-1].state is RunState.FAILED
