@@ -199,7 +199,7 @@ async def test_several_workers_at_once_let_in_no_more_and_forget_none(gate, key_
 async def test_an_end_makes_room(gate):
     await gate.arm()
     await gate.start(0)
-    finished = await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
+    finished = await gate.queue.concurrency.finish(gate.definition(), ["report-0"])
     assert finished.removed == 1
     claim, (member,) = await gate.slots(1)
     assert (await gate.ask(claim, member)).verdict is Verdict.IN
@@ -266,7 +266,7 @@ async def _called(gate: Gate) -> tuple[messages.Claim, bytes]:
 async def test_the_end_of_a_job_calls_the_slot_that_waits(gate):
     gate = await with_policy(gate, "Queue").arm()
     await _one_waits(gate)
-    told = await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
+    told = await gate.queue.concurrency.finish(gate.definition(), ["report-0"])
     assert (told.removed, told.called) == (1, 1)
     claim, member = await _called(gate)
     assert points.parse_member(member, 0).slot_us == slot(1)

@@ -345,7 +345,7 @@ def histories_on(server):
             claims = await client.zrange(names.claims, 0, -1, withscores=True)
             holders = {score: key for key, score in claims if key}
             found = {}
-            for lane in await self.harness.queue.definitions.namespaces(SHARD):
+            for lane in await self.harness.queue.definitions.lanes(SHARD):
                 for member, score in await client.zrange(names.lane(lane), 0, -1, withscores=True):
                     if member:
                         limit = points.DUE_LIMIT_US

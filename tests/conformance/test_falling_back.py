@@ -161,7 +161,7 @@ async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
     await harness.arm()
     await harness.claim_one()
     names = harness.server.shard(SHARD)
-    lane = (await harness.queue.definitions.namespaces(SHARD)).popitem()[0]
+    (lane,) = await harness.queue.definitions.lanes(SHARD)
     gone = (names.meta, names.heads, names.claims, names.leases, names.lane(lane))
     await harness.server.redis.unlink(*gone)
     await harness.pass_time(0.001)

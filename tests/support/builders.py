@@ -63,6 +63,9 @@ JOB_TEMPLATE = {
 }
 
 
+KIND = b"of kind:"
+
+
 def a_spec(**fields) -> spec.ScheduleSpec:
     """A parsed spec; a webhook unless another target is given."""
     return spec.parse(
@@ -84,9 +87,6 @@ def raw_spec(**fields) -> bytes:
     return json.dumps(fields).encode()
 
 
-def a_record(
-    known: definition.Definition, *, namespace: int, target: int, rule: int | None
-) -> bytes:
-    """As a shard stores it that has these numbers; without one of the rule its text is within."""
-    draft = codec.draft(known, is_inline=rule is None)
-    return draft.record(codec.kind_bytes(namespace, target, rule or 0))
+def a_record(known: definition.Definition, *, is_inline: bool = False) -> bytes:
+    """As a shard stores it; inline: with the text of its rule."""
+    return codec.record(known, KIND, is_inline=is_inline)

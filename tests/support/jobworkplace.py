@@ -52,7 +52,7 @@ class JobWorkplace(Workplace):
     async def end(self, slot: int) -> None:
         """The Job of this slot ends, and the operator tells of it."""
         self.api.end_job("default", name(slot))
-        await self.queue.concurrency.finish(self.known, [name(slot)], EPOCH)
+        await self.queue.concurrency.finish(self.known, [name(slot)])
 
     async def schedule(self, policy: str, action: actions.Action = JOB, **changes):
         rule = a_rule(

@@ -27,12 +27,11 @@ WORKER_SCRIPTS = frozenset(
     }
 )
 #: Scripts of the command that takes dead letters back.
-REPLAYER_SHARED_SCRIPTS = frozenset({"enqueue", "intern"})
-#: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
-#: tells of Jobs that have ended.
-SHARED_SCRIPTS = frozenset({"activeruns", "moves", "intern", "adopt", "import", "forget"})
+REPLAYER_SHARED_SCRIPTS = frozenset({"enqueue"})
+#: Scripts that both call: the operator tells of Jobs that have ended.
+SHARED_SCRIPTS = frozenset({"activeruns"})
 #: Scripts that the HTTP API shares with others: it writes members as the operator does that keeps
-#: rows, triggers, replays, and finishes a move that is in its way.
+#: rows, triggers and replays.
 API_SHARED_SCRIPTS = SHARED_SCRIPTS | {
     *("put", "drop", "listmembers", "readmembers", "enqueue"),
 }

@@ -31,7 +31,7 @@ async def read(queue) -> list[ShardStats]:
 
 async def _of_shard(queue, shard: messages.ShardId) -> ShardStats:
     names = queue.index.shard(shard)
-    lanes = [names.lane(lane) for lane in await queue.definitions.namespaces(shard)]
+    lanes = [names.lane(lane) for lane in await queue.definitions.lanes(shard)]
     limit = points.DUE_LIMIT_US
     time, claims, outcomes, heads, *counts = await queue.index.read(
         "read the statistics",

@@ -19,7 +19,7 @@ from duepoint import errors
 from duepoint.delayqueue import activeruns, index, layouts, messages, overlaps, sharding
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.activeruns import ActiveRun, ActiveRuns, Change, Run
-from duepoint.delayqueue.definitions import interning, records
+from duepoint.delayqueue.definitions import lanes, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -41,7 +41,7 @@ class _Place:
     """
 
     shard: messages.ShardId
-    lane: int
+    lane: str
     schedule_id: points.ScheduleId
     claim: messages.ClaimId | None = None
     member: bytes | None = None
@@ -55,7 +55,6 @@ class Concurrency:
 
     index: index.Index
     layouts: layouts.Layouts
-    numbering: interning.Numbering
     #: One decision of a process about a Schedule at a time: two would only undo each other's.
     _turns: weakref.WeakValueDictionary[points.ScheduleId, asyncio.Lock] = field(
         default_factory=weakref.WeakValueDictionary, init=False
@@ -102,7 +101,6 @@ class Concurrency:
         self,
         known: definitions.Definition,
         jobs: Collection[str],
-        epoch: messages.Epoch,
         *,
         every: bool = False,
     ) -> overlaps.Finished:
@@ -116,7 +114,7 @@ class Concurrency:
         )
         for shard in sharding.homes(known.id, self.index.known_layout()):
             try:
-                lane = await self.numbering.lane_of(shard, known, epoch)
+                lane = lanes.of_schedule(known.namespace, known.owner)
                 place = _Place(shard=shard, lane=lane, schedule_id=known.id)
                 found = await self._decide(place, decide)
                 removed, called = removed + found.removed, called + found.called
@@ -149,7 +147,7 @@ class Concurrency:
             "activeruns",
             place.shard,
             *keys,
-            lane=str(place.lane),
+            lane=place.lane,
             schedule=place.schedule_id,
             stamp=activeruns.new_stamp(change.mark if change is not None else ""),
         )

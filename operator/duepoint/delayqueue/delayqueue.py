@@ -35,8 +35,7 @@ from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.claims import claiming, settling
 from duepoint.delayqueue.definitions import (
     columns,
-    interning,
-    lanes,
+    kinds,
     occurrences,
     putting,
     reading,
@@ -75,46 +74,40 @@ class DelayQueue:
         self.membership = layouts.Membership(shared, known)
         # What has to run.
         self.signed_blobs = signedblobs.SignedBlobs(blob_key)
-        self.interned = interning.Interned()
-        # A server that went back in time gives the numbers of what it forgot to other texts.
-        opened.changes.on_upheaval.append(self.interned.forget_all)
-        self.numbering = interning.Numbering(shared, self.interned)
+        known_kinds = kinds.Kinds(shared)
         self.definitions = reader = reading.DefinitionReader(
-            shared, known, self.interned, self.signed_blobs
+            shared, known, known_kinds, self.signed_blobs
         )
-        self.columns = columns.ColumnReader(reader, self.interned)
-        numbers = lanes.Lanes(shared, reader, self.interned)
-        rows = putting.RowWriter(shared, known, numbers, self.numbering, self.interned)
+        self.columns = columns.ColumnReader(known_kinds)
+        rows = putting.RowWriter(shared, known)
         self.writer = upsert.DefinitionWriter(shared, rows, self.signed_blobs)
-        self.occurrences = occurrences.Occurrences(shared, known, self.numbering)
+        self.occurrences = occurrences.Occurrences(shared, known)
         # A worker's turn.
         self.server_clocks = wakeups.ServerClocks(shared)
         self.claims = claiming.Claims(shared, known, self.server_clocks)
         self.dead_letters = deadletters.DeadLetters(shared, reader, self.occurrences, quotas)
         self.settlements = settling.Settlements(shared, known, self.dead_letters, self.streams)
-        self.concurrency = admission.Concurrency(shared, known, self.numbering)
+        self.concurrency = admission.Concurrency(shared, known)
         # Members of ScheduleSets.
-        self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
-        by_id = lookups.MemberLookups(shared, known, reader, numbers)
-        counted = sets.MemberCounting(shared, numbers)
+        self.sets = sets.Sets(shared, known, self.signed_blobs)
+        by_id = lookups.MemberLookups(shared, known, known_kinds)
+        counted = sets.MemberCounting(shared)
         self.members = members.Members(
             shared,
-            writing.MemberWriter(shared, reader, rows, self.signed_blobs),
+            writing.MemberWriter(shared, known_kinds, rows, self.signed_blobs),
             rows,
             by_id,
-            pages.MemberPages(shared, known, numbers, self.interned, self.signed_blobs, by_id),
-            pages.MemberDues(shared, known, numbers, self.signed_blobs, by_id),
+            pages.MemberPages(shared, known, self.signed_blobs, by_id),
+            pages.MemberDues(shared, known, self.signed_blobs, by_id),
             counted,
             members.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
         )
-        self.set_removals = sets.SetRemovals(
-            shared, known, numbers, self.interned, self.sets, counted
-        )
+        self.set_removals = sets.SetRemovals(shared, known, self.sets, counted)
         self.api_requests = apirequests.ApiRequests(shared)
         # Another number of shards; repair.
-        self.mover = moving.Mover(shared, reader, self.numbering, self.interned, self.dead_letters)
+        self.mover = moving.Mover(shared, reader, self.dead_letters)
         self.resharding = resharding.Resharding(shared, self.membership, known, self.mover)
-        self.sweeper = sweeper.Sweeper(shared, reader, sweeper.Unused(shared))
+        self.sweeper = sweeper.Sweeper(shared, reader, sweeper.Unused(shared, reader))
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.
         self.counts = counts.Counts(shared, reader)

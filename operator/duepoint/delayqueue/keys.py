@@ -66,7 +66,7 @@ class ShardKeys:
         self.occ = f"{tag}:occ"
         self.occrec = f"{tag}:occrec"
         self.blobs = f"{tag}:blobs"
-        self.interned = f"{tag}:interned"
+        self.texts = f"{tag}:texts"
         self.runs = f"{tag}:runs"
         self.ledger = f"{tag}:ledger"
         self.logs = f"{tag}:logs"
@@ -77,9 +77,9 @@ class ShardKeys:
         self.probe = f"{tag}:probe"
         self.confirm = f"{tag}:confirm"
 
-    def lane(self, number: int) -> str:
-        """The points of one namespace or set, by its interned number."""
-        return f"{self.tag}:points:{number}"
+    def lane(self, lane: str) -> str:
+        """The points of one namespace or set (``definitions.lanes``)."""
+        return f"{self.tag}:points:{lane}"
 
     def log(self, lane: str) -> str:
         """The dead letters of one namespace or set, by its name or text."""

@@ -139,11 +139,10 @@ class Claim:
         held_until: monotonic seconds from before the request; nothing is sent after it.
         records: state of the occurrences among the points, by member.
         unknown_members: those whose bytes are of no known format; they belong to the dead letters.
-        lanes, by_lane: lane number of each schedule among the points, and the members that the
+        lanes, by_lane: the lane of each schedule among the points, and the members that the
             claim began with; as the next two the queue's own, pass it back.
         stored: the record of each schedule as it was when this was claimed; None = there is none.
             Empty: they are to be read again.
-        incarnation: the life of the shard that these are of.
         entries: what the shard said of the set of each lane; None of a namespace's lane.
         alone: how many owners that had this one point in hand and nothing else were not heard of
             again; 0 for several points.
@@ -160,14 +159,13 @@ class Claim:
     held_until: float
     records: dict[bytes, OccurrenceRecord] = field(default_factory=dict)
     unknown_members: tuple[tuple[bytes, float], ...] = ()
-    lanes: Mapping[bytes, int] = field(default_factory=dict)
+    lanes: Mapping[bytes, str] = field(default_factory=dict)
     alone: int = 0
-    by_lane: Mapping[int, Sequence[bytes]] = field(default_factory=dict)
+    by_lane: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     stored: Mapping[bytes, bytes | None] = field(default_factory=dict)
-    entries: Mapping[int, bytes | None] = field(default_factory=dict)
+    entries: Mapping[str, bytes | None] = field(default_factory=dict)
     unreadable: frozenset[bytes] = frozenset()
     first_us: int = 0
-    incarnation: str = ""
 
     @property
     def judged_us(self) -> int:

@@ -56,8 +56,8 @@ _KEYS_ONLY = (
     "HKEYS",
     "HLEN",
     "EXISTS",
-    "DEL",
     "UNLINK",
+    "DEL",
     "SCARD",
     "SMEMBERS",
 )

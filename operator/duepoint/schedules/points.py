@@ -32,7 +32,7 @@ class SetIdentity(msgspec.Struct, frozen=True, order=True):
 
     @property
     def text(self) -> bytes:
-        """The text that is interned; ``parse`` reads it."""
+        """The set in the names of lanes; ``parse_set`` reads it."""
         return f"{self.uid}/{self.namespace}/{self.name}/{self.spread}".encode()
 
 

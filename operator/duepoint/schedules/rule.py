@@ -1,6 +1,6 @@
 """The rule of a schedule: when it runs, and what happens when it is late, missed or busy.
 
-A rule is what many schedules share, so its canonical text is interned in Redis and compared as
+A rule is what many schedules share, so its canonical text is stored once in Redis and compared as
 text. *Timing* fields decide which slots exist: a change of one starts the schedule anew from the
 moment it is seen. *Policy* fields decide what becomes of a slot: a change is used by the next
 attempt and moves nothing. Pure. The texts are stored: fields may be added with a default, never

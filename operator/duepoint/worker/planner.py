@@ -29,7 +29,7 @@ from typing import NamedTuple
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.claims import chaincolumns
-from duepoint.delayqueue.definitions import columns
+from duepoint.delayqueue.definitions import columns, kinds
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions, points, policies, slots
 from duepoint.schedules import definition as definitions
@@ -209,7 +209,7 @@ class KindRule(NamedTuple):
         is_once: it has no slots of its own: each member has one instant.
     """
 
-    kind: columns.DefinitionKind
+    kind: kinds.Kind
     action: actions.Action
     limit_us: int
     is_anchored: bool
@@ -281,9 +281,7 @@ class _Steps(dict[_StepKey, "_Step | None"]):
         chosen = policies.lone(kind.rule.policy, due, now_us)
         return None if chosen is None else self._step(kind, (around,), chosen)
 
-    def _decide_several(
-        self, kind: columns.DefinitionKind, due_us: int, created_us: int
-    ) -> _Step | None:
+    def _decide_several(self, kind: kinds.Kind, due_us: int, created_us: int) -> _Step | None:
         """The step of a chain with several overdue slots; None where not all of them run."""
         timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
         decision = policies.decide(
@@ -315,7 +313,7 @@ class _Steps(dict[_StepKey, "_Step | None"]):
 
     def _step(
         self,
-        kind: columns.DefinitionKind,
+        kind: kinds.Kind,
         chosen: tuple[_Row, ...],
         oldest: policies.Chosen,
         *,
@@ -326,7 +324,7 @@ class _Steps(dict[_StepKey, "_Step | None"]):
         return _Step(chosen, kind.rule, self.batches[key])
 
 
-def _row(kind: columns.DefinitionKind, due_us: int, created_us: int) -> _Row | None:
+def _row(kind: kinds.Kind, due_us: int, created_us: int) -> _Row | None:
     """The slot of a due with its neighbours; None where it has no slot or none follows."""
     try:
         timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
@@ -428,7 +426,7 @@ def is_ordinary(rule: rules.Rule) -> bool:
 
 
 def kind_rules(
-    found: Mapping[Hashable, columns.DefinitionKind],
+    found: Mapping[Hashable, kinds.Kind],
     outline_and_limit: Callable[[str, str], tuple[actions.Action, int] | None],
 ) -> dict[Hashable, KindRule]:
     """The kinds whose points may be ordinary.
@@ -451,7 +449,7 @@ def kind_rules(
     return chosen
 
 
-def _nature(kind: columns.DefinitionKind) -> tuple[bool, bool] | None:
+def _nature(kind: kinds.Kind) -> tuple[bool, bool] | None:
     """Whether it is anchored, and whether members of it fire once; None = it is not ordinary."""
     timing = kind.rule.timing
     if not is_ordinary(kind.rule):

@@ -49,7 +49,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
 
 
 async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely, own_server):
-    """It remembers no number of any text, and a full server gives no new ones."""
+    """A full server takes nothing new, and gives what is there away."""
     await lonely.arm(name="too much", namespace="team-a")
     known = lonely.definition(name="too much", namespace="team-a")
     run = points.manual(known.id, known.created_us, "a-run", points.PointKind.MANUAL)
@@ -61,7 +61,7 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
         client.config_set("maxmemory", 1)
     term = messages.Epoch(EPOCH + 1)
     await successor.membership.open(4, term)
-    assert (await successor.concurrency.finish(known, ["a-job"], term)).removed == 0
+    assert (await successor.concurrency.finish(known, ["a-job"])).removed == 0
     assert await successor.occurrences.withdraw(known, run, term) is messages.Armed.APPLIED
     assert (
         await successor.writer.remove(known.id, known.uid, "team-a", term) is messages.Armed.APPLIED

@@ -67,6 +67,3 @@ async def test_nothing_goes_from_a_shard_with_a_definition_that_cannot_be_read(h
     await harness.server.redis.hset(bucket, b"another!", b"\xffof another version")
     assert await collect(harness, patience_seconds=0) == (0, 0)
     assert await collect(harness, patience_seconds=0) == (0, 0)
-
-
-# -- interned texts -----------------------------------------------------------------------------

@@ -28,20 +28,20 @@ def thief(request, own_server):
 
 
 def _places(thief, harness) -> list[tuple[str, str, bytes, list[bytes]]]:
-    """Heads, lane, its number and its points, of every shard and namespace."""
+    """Heads, lane, its name and its points, of every shard and namespace."""
     found = []
     for index in range(4):
         names = harness.server.shard(index)
-        for number in filter(bytes.isdigit, thief.zrange(names.heads, 0, -1)):
-            lane = names.lane(int(number))
-            found.append((names.heads, lane, number, thief.zrange(lane, 0, -1)))
+        for head in filter(None, thief.zrange(names.heads, 0, -1)):
+            lane = names.lane(head.decode())
+            found.append((names.heads, lane, head, thief.zrange(lane, 0, -1)))
     return found
 
 
 def _make_due(thief, harness, due_us: int) -> None:
-    for heads, lane, number, members in _places(thief, harness):
+    for heads, lane, head, members in _places(thief, harness):
         thief.zadd(lane, dict.fromkeys(members, due_us))
-        thief.zadd(heads, {number: due_us})
+        thief.zadd(heads, {head: due_us})
 
 
 async def test_a_stolen_login_fires_points_of_every_namespace(thief, lonely):
@@ -95,6 +95,6 @@ async def test_a_stolen_login_of_the_operator_takes_whole_shards_away(lonely, ow
     with contextlib.closing(redis.Redis.from_url(own_server.url_of("operator"))) as thief:
         for index in range(4):
             names = lonely.server.shard(index)
-            thief.unlink(names.meta, names.heads, names.blobs, names.interned)
+            thief.unlink(names.meta, names.heads, names.blobs, names.texts)
     with pytest.raises(queue_errors.Uninitialised):
         await lonely.look()

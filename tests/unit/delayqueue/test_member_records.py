@@ -19,15 +19,15 @@ CREATED_US = 1_767_225_600_000_000
 FACTS = {
     "state": State.ARMED,
     "identity": b"vers\x01\x02\x03\x04" + uuid.UUID(int=9).bytes,
+    "kind": b"of kind:",
+    "name": b"customer-7",
     "created_us": CREATED_US,
     "not_before_us": CREATED_US - 1,
-    "name": b"customer-7",
     "inline": b"",
     "once_us": None,
     "payload": b"",
     "payload_mac": b"",
 }
-KIND = codec.kind_bytes(300, 300, 70_000)
 RULE = rules.Rule(timing=rules.Timing(schedules=("0 9 * * *",)))
 
 
@@ -55,7 +55,7 @@ def test_every_member_lies_in_a_population_of_its_shard(shards, spread):
 
 
 def _record(number, version=b"vers", **facts):
-    draft = codec.member_draft(
+    return codec.member_record(
         **{
             **FACTS,
             "name": b"m%d" % number,
@@ -63,7 +63,6 @@ def _record(number, version=b"vers", **facts):
             **facts,
         }
     )
-    return draft.record(KIND)
 
 
 MIXED = [

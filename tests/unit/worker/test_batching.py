@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import columns
+from duepoint.delayqueue.definitions import columns, kinds, lanes
 from duepoint.schedules import actions, points, slots
 from duepoint.schedules import rule as rules
 from duepoint.worker import planner, planning
@@ -69,12 +69,13 @@ def _without_instant(rule):
 
 def _batches(known, chains, now_us, limit_us=LIMIT_US):
     """The ordinary points among these, whose definitions stand in their order."""
-    kinds = [
-        columns.DefinitionKind(
+    listed = [
+        kinds.Kind(
+            lanes.of_schedule(one.namespace, one.owner),
             one.namespace,
-            one.rule if one.once_us is None else _without_instant(one.rule),
-            one.target,
             one.owner,
+            one.target,
+            rules.text(one.rule if one.once_us is None else _without_instant(one.rule)),
         )
         for one in known
     ]
@@ -85,7 +86,7 @@ def _batches(known, chains, now_us, limit_us=LIMIT_US):
         [one.generation for one in known],
         [one.created_us for one in known],
         range(len(known)),
-        dict(enumerate(kinds)),
+        dict(enumerate(listed)),
         [one.once_us for one in known] if any(one.once_us for one in known) else (),
         [columns.OwnPayload(one.payload, one.payload_mac) for one in known]
         if any(one.payload for one in known)

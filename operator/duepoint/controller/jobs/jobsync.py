@@ -215,9 +215,7 @@ class JobSync:
             is_limited = known.rule.policy.concurrency != overlaps.ALLOW
             has_waiting = self._term.services.runs.states.has_waiting
             if is_wider or is_limited or has_waiting(known):
-                await self._term.queue.concurrency.finish(
-                    known, ended, self._term.epoch, every=is_wider
-                )
+                await self._term.queue.concurrency.finish(known, ended, every=is_wider)
         todo.ended -= ended
         todo.is_wider = todo.is_wider and not is_wider
 

@@ -88,7 +88,7 @@ def of(claimed: Sequence[points.DuePoint]) -> ClaimedChains | None:
     )
 
 
-def from_lanes(found: Mapping[int, Sequence[bytes]]) -> ClaimedChains | None:
+def from_lanes(found: Mapping[str, Sequence[bytes]]) -> ClaimedChains | None:
     """The claim's points out of {lane: [member, due, ...]}; None where not all are chains."""
     members: list[bytes] = []
     scores: list[bytes] = []  # as texts

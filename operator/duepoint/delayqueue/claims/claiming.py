@@ -193,7 +193,7 @@ class Claims:
             *map(names.lane, claim.by_lane),
             id=claim.id,
             all=members is None,
-            lanes=[str(lane) for lane in claim.by_lane],
+            lanes=list(claim.by_lane),
             given=os.urandom(12),
         )
         call.put(members=call.run(members or ()))
@@ -273,7 +273,6 @@ class Claims:
                 now_us=int(said[b"cap"]),
                 token_us=token_us,
                 held_until=started + (token_us - server_us) / 1_000_000,
-                incarnation=said[b"incarnation"].decode(),
                 **_records(said[b"occurrences"]),
                 **_points(said[b"lanes"]),
             )
@@ -288,9 +287,9 @@ class Claims:
 
 def _points(listed: list[Any]) -> dict[str, Any]:
     """What a claim has of a list {lane, entry, {member, due, ...}, {record, ...}, ...}."""
-    found = dict(zip(map(int, listed[::4]), listed[2::4], strict=True))
+    found = dict(zip(map(bytes.decode, listed[::4]), listed[2::4], strict=True))
     by_lane = {lane: each[::2] for lane, each in found.items()}
-    lanes: dict[bytes, int] = {}
+    lanes: dict[bytes, str] = {}
     stored: dict[bytes, bytes | None] = {}
     for (lane, members), here in zip(by_lane.items(), listed[3::4], strict=True):
         ids = [member[:_ID_LENGTH] for member in members]

@@ -143,7 +143,7 @@ class Settlements:
         key_of = {lane: call.key(names.lane(lane)) for lane in parts}
         lanes = [
             {
-                "lane": str(lane),
+                "lane": lane,
                 "key": key_of[lane],
                 "whole": whole.get(lane, 0),
                 "moved": [
@@ -194,7 +194,7 @@ class Settlements:
         call: scripting.ScriptCall,
         claim: messages.Claim,
         settlement: messages.Settlement,
-        key_of: Mapping[int, int],
+        key_of: Mapping[str, int],
     ) -> list[tuple[object, ...]]:
         """Schedules that have more open retries after this settlement than before."""
         tried_again = {
@@ -213,7 +213,7 @@ class Settlements:
             most = occurrence.most_open
             bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
             log = self._log_of(call, claim.shard, entry)
-            retried.append((str(lane), key_of[lane], position, first, last, most, bucket, log))
+            retried.append((lane, key_of[lane], position, first, last, most, bucket, log))
         return retried
 
     def _log_of(
@@ -227,13 +227,13 @@ class Settlements:
         call: scripting.ScriptCall,
         claim: messages.Claim,
         settlement: messages.Settlement,
-        key_of: Mapping[int, int],
+        key_of: Mapping[str, int],
     ) -> tuple[set[bytes], list[tuple[int, int, bool, str, int, int]]]:
         """Members that may leave: the chains of those that end with it, and all by bucket."""
         names = self.index.shard(claim.shard)
         chains = {chain[:_ID_LENGTH]: chain for chain in settlement.ended}
         over: set[bytes] = set()
-        by_bucket: collections.defaultdict[tuple[str, int, bool, int], list[bytes]]
+        by_bucket: collections.defaultdict[tuple[str, str, bool, int], list[bytes]]
         by_bucket = collections.defaultdict(list)
         for schedule_id, why in settlement.leaving:
             chain = chains.get(schedule_id)
@@ -247,7 +247,7 @@ class Settlements:
                 call.key(bucket),
                 call.position(b"".join(listed)),
                 are_chains,
-                str(lane),
+                lane,
                 key_of.get(lane) or call.key(names.lane(lane)),
                 why,
             )
@@ -275,7 +275,7 @@ class Settlements:
                 plan["id"] = call.position(schedule_id)
             plans.append(plan)
         call.put(
-            lanes=[{"lane": str(lane), "key": key} for lane, key in key_of.items()],
+            lanes=[{"lane": lane, "key": key} for lane, key in key_of.items()],
             plans=plans,
             outcomes=call.run(planning.outcomes for planning in plannings if planning.outcomes),
         )
@@ -304,7 +304,7 @@ def _report_dropped(dropped: Sequence[bytes]) -> None:
 
 
 def _rearm(
-    claim: messages.Claim, chains: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
+    claim: messages.Claim, chains: Sequence[tuple[bytes, int]], parts: dict[str, _LanePart]
 ) -> None:
     """Chains at their next dues, of which few differ."""
     if len(parts) == 1:
@@ -319,7 +319,7 @@ def _rearm(
 
 def _whole_lanes(
     claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]
-) -> dict[int, int]:
+) -> dict[str, int]:
     """The lanes of which everything is named, with the number of their points.
 
     None at all where anything else is named, or followed by an occurrence.
@@ -333,7 +333,7 @@ def _whole_lanes(
 
 def _parts(
     claim: messages.Claim, settlement: messages.Settlement
-) -> tuple[dict[int, _LanePart], set[bytes]]:
+) -> tuple[dict[str, _LanePart], set[bytes]]:
     """The settlement by lane (every lane of the claim), and the members it names."""
     parts = {lane: _LanePart() for lane in claim.by_lane}
     began_with: set[bytes] = set()

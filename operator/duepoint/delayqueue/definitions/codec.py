@@ -1,7 +1,7 @@
 """The record of a definition as the index stores it: one layout, written and read here alone.
 
-A record takes about 64 bytes: what many schedules share (namespace, rule, target) is a number that
-the shard's table of interned texts resolves; a rule that hardly any schedule shares stands in the
+A record takes about 68 bytes: what many schedules share (lane, rule, target) is a digest of 8 bytes
+that names a text of the shard (``kinds``); a rule that hardly any schedule shares stands in the
 record itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
 
     0  format number (1)                          one byte
@@ -10,9 +10,9 @@ record itself. Layout of format 1, integers as LEB128 varints unless said otherw
     3  timing version                             4 bytes
     7  fingerprint of what it was made from       4 bytes
    11  uid: a UUID, or the hash of another text   16 bytes
-   27  generation, timing generation, collision, created (s),
+   27  kind                                       8 bytes
+   35  generation, timing generation, collision, created (s),
        not-before (us, zigzag distance from created: mostly 0, one byte)
-       namespace number, target number, rule number (flag 1: 0)
        name: length + text
        flag 1: text of the rule: length + text
        flag 2: uid: length + text
@@ -20,9 +20,6 @@ record itself. Layout of format 1, integers as LEB128 varints unless said otherw
        flag 8: 8 bytes that prove who stored the payload, then the payload: length + text
        flag 4 (the rule has maxRuns): runs of regular slots that have started, 4 bytes, which
        settle counts up in place
-
-Of a member of a set the numbers of namespace and target are both the set's: what to do is looked up
-by the set (``members.lanes``).
 
 ``unpack`` reads any record; ``identities`` and ``columns.columns`` read the usual ones of a
 whole batch. Pure; scripts look at the bytes before the name (``scripts/includes/definition.lua``).
@@ -54,6 +51,8 @@ FORMAT = 1
 _FLAGS_OFFSET = 2
 #: Where the timing version stands.
 VERSION = slice(3, 7)
+#: Where the digest of the kind stands, also of a record that cannot be read.
+KIND = slice(27, 35)
 _RULE_INLINE, _UID_TEXT, _COUNTED, _PAYLOAD, _ONCE = 1, 2, 4, 8, 16
 _UID_LENGTH = 16
 _COUNT_LENGTH = 4
@@ -71,12 +70,12 @@ LAYOUT = {
     "version": b".{4}",
     "fingerprint": b".{%d}" % FINGERPRINT_LENGTH,
     "uid": b".{%d}" % _UID_LENGTH,
+    "kind": b".{%d}" % (KIND.stop - KIND.start),
     "generation": _VARINT,
     "timing_generation": _VARINT,
     "collision": _VARINT,
     "created": _VARINT,
     "not_before": _VARINT,
-    "kind": b"(?:%b){3}" % _VARINT,
     "name_length": _VARINT,
 }
 
@@ -101,10 +100,12 @@ class StoredIdentity(NamedTuple):
 
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A definition as it is stored, its shared parts still numbers.
+    """A definition as it is stored.
 
-    ``rule`` is the inline text, or the number of an interned one; ``once_us`` the instant that goes
-    with it where it has none.
+    Attributes:
+        kind: names its lane, its target and, where ``inline`` is empty, its rule.
+        inline: the text of its rule.
+        once_us: the instant that goes with the rule where that has none.
     """
 
     state: State
@@ -115,20 +116,14 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     collision: int
     created_us: int
     not_before_us: int
-    namespace: int
-    target: int
-    rule: int | bytes
+    kind: bytes
     name: str
+    inline: bytes = b""
     started: int = 0
     fingerprint: bytes = NO_FINGERPRINT
     once_us: int | None = None
     payload: bytes = b""
     payload_mac: bytes = b""
-
-    def numbers(self) -> tuple[int, ...]:
-        """What it names by number."""
-        shared = (self.namespace, self.target)
-        return (*shared, self.rule) if isinstance(self.rule, int) else shared
 
     def identity(self, namespace: str) -> StoredIdentity:
         return StoredIdentity(
@@ -144,7 +139,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         owner: points.SetIdentity | None = None,
         is_paused: bool = False,
     ) -> Definition:
-        """The definition, once its numbers have been looked up."""
+        """The definition, once its kind is known."""
         if self.once_us is not None:
             rule = rules.at_instant(rule, self.once_us)
         return Definition(
@@ -189,23 +184,8 @@ class MemberParts(NamedTuple):
 # -- writing ---------------------------------------------------------------------------------
 
 
-class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A record without the numbers that its shard has for lane, target and rule.
-
-    Attributes:
-        before, after: what stands on either side of their bytes.
-    """
-
-    before: bytes
-    after: bytes
-
-    def record(self, kind: bytes) -> bytes:
-        """The record in a shard; ``kind``: ``kind_bytes`` of the numbers."""
-        return self.before + kind + self.after
-
-
-def draft(definition: Definition, *, is_inline: bool) -> Draft:
-    """What is the same of a Schedule's record in every shard.
+def record(definition: Definition, kind: bytes, *, is_inline: bool) -> bytes:
+    """The record of a Schedule.
 
     Args:
         is_inline: the text of its rule stands in the record.
@@ -223,35 +203,41 @@ def draft(definition: Definition, *, is_inline: bool) -> Draft:
     generation, timing_generation = definition.generation, definition.timing_generation
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
     name = definition.name.encode()
-    before = (
-        HEADS[definition.state][flags],
-        points.timing_version(uid, timing_generation),
-        definition.fingerprint,
-        packed_uid,
-        _varints(generation, timing_generation, definition.collision),
-        _varint(created_s),
-        _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
+    return b"".join(
+        (
+            HEADS[definition.state][flags],
+            points.timing_version(uid, timing_generation),
+            definition.fingerprint,
+            packed_uid,
+            kind,
+            _varints(generation, timing_generation, definition.collision),
+            _varint(created_s),
+            _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
+            _varint(len(name)),
+            name,
+            tail,
+        )
     )
-    return Draft(b"".join(before), b"".join((_varint(len(name)), name, tail)))
 
 
-def member_draft(
+def member_record(
     state: State,
     identity: bytes,
-    created_us: int,
-    not_before_us: int,
+    kind: bytes,
     name: bytes,
     *,
+    created_us: int,
+    not_before_us: int,
     inline: bytes,
     once_us: int | None,
     payload: bytes,
     payload_mac: bytes,
-) -> Draft:
-    """What is the same of a record in every shard.
+) -> bytes:
+    """The record of a member.
 
     Args:
         identity: timing version, fingerprint and uid, one behind the other.
-        inline: the text of the rule; empty where its number stands in the kind.
+        inline: the text of the rule; empty where the kind says it.
     """
     flags, after = 0, [_varint(len(name)), name]
     if inline:
@@ -264,32 +250,20 @@ def member_draft(
         flags |= _PAYLOAD
         after += (payload_mac, _varint(len(payload)), payload)
     times = _member_times(created_us, not_before_us)
-    return Draft(HEADS[state][flags] + identity + times, b"".join(after))
+    return b"".join((HEADS[state][flags], identity, kind, times, *after))
 
 
 @functools.lru_cache(maxsize=4096)
 def _member_times(created_us: int, not_before_us: int) -> bytes:
-    """What stands between uid and kind; the same for most members that are written together."""
+    """What stands between kind and name; the same for most members that are written together."""
     created_s = created_us // 1_000_000
     not_before = _varint(_zigzag(not_before_us - created_s * 1_000_000))
     return b"".join((_MEMBERS_NUMBERS, _varint(created_s), not_before))
 
 
-def kind_bytes(namespace: int, target: int, rule: int) -> bytes:
-    """The numbers of what a record shares with others."""
-    return _varints(namespace, target, rule)
-
-
 def packed_uid(uid: str) -> bytes:
     """The uid as it stands in a record: 16 bytes."""
     return _packed_uuid(uid) or _hashed(uid)
-
-
-def renumbered(record: bytes, number_of: Mapping[int, int]) -> bytes:
-    """The record with other numbers for the same texts, as another shard gave them."""
-    begin, end = _matched(record).span("kind")
-    kind = [number and number_of[number] for number in kind_numbers(record[begin:end])]
-    return b"".join((record[:begin], *map(_varint, kind), record[end:]))
 
 
 #: The first three bytes, by state and flags.
@@ -359,13 +333,12 @@ _head = re.compile(
 def unpack(record: bytes) -> Packed:
     """The parts of a stored record; raises UnknownRecord on bytes that are not one."""
     found = _matched(record)
-    (_, state, (flags,), version, fingerprint, uid, *varints, kind, length) = found.groups()
+    (_, state, (flags,), version, fingerprint, uid, kind, *varints, length) = found.groups()
     generation, timing_generation, collision, created_s, not_before = map(varint_number, varints)
-    namespace, target, rule = kind_numbers(kind)
     rest = _Rest(record, found.end())
     try:
         name = rest.take(varint_number(length)).decode()
-        inline = rest.sized() if flags & _RULE_INLINE else None
+        inline = rest.sized() if flags & _RULE_INLINE else b""
         text = rest.sized().decode() if flags & _UID_TEXT else uuid_text(uid)
         once_us = int.from_bytes(rest.take(_INSTANT_LENGTH)) if flags & _ONCE else None
         mac = rest.take(PAYLOAD_MAC_LENGTH) if flags & _PAYLOAD else b""
@@ -383,9 +356,8 @@ def unpack(record: bytes) -> Packed:
         collision=collision,
         created_us=created_s * 1_000_000,
         not_before_us=created_s * 1_000_000 + _unzigzag(not_before),
-        namespace=namespace,
-        target=target,
-        rule=rule if inline is None else inline,
+        kind=kind,
+        inline=inline,
         name=name,
         started=started,
         fingerprint=fingerprint,
@@ -442,13 +414,9 @@ def member_parts(record: bytes) -> MemberParts | None:
     return MemberParts(uid, generation, created, kind, name, once_us, payload, mac)
 
 
-def numbers(record: bytes) -> tuple[int, ...]:
-    """What a record names by number: namespace, target and, unless it is inline, rule.
-
-    Raises UnknownRecord on bytes that are not a record.
-    """
-    found = kind_numbers(_matched(record)["kind"])
-    return found[:2] if record[_FLAGS_OFFSET] & _RULE_INLINE else found
+def kind(record: bytes) -> bytes:
+    """What a record names its kind by; raises UnknownRecord on bytes that are not a record."""
+    return _matched(record)["kind"]
 
 
 def _matched(record: bytes) -> re.Match[bytes]:
@@ -519,16 +487,6 @@ def varint_number(varint: bytes) -> int:
     return number
 
 
-_varint_runs = re.compile(_VARINT, re.DOTALL).findall
-
-
-@functools.lru_cache(maxsize=4096)
-def kind_numbers(kind: bytes) -> tuple[int, int, int]:
-    """The numbers of namespace, target and rule that stand in the bytes of a kind."""
-    namespace, target, rule = map(varint_number, _varint_runs(kind))
-    return namespace, target, rule
-
-
 # -- reading a batch -------------------------------------------------------------------------
 
 #: Behind each record of a batch; no plain name contains it.
@@ -576,21 +534,21 @@ def parts(find: _Find, records: Sequence[bytes]) -> list[tuple[bytes, ...] | Non
     return parts(find, records[:half]) + parts(find, records[half:])
 
 
-_find_identity = finder("fingerprint", "uid", "generation", "collision", "kind", "name_length")
+_find_identity = finder("fingerprint", "uid", "kind", "generation", "collision", "name_length")
 
 
 def identities(
-    records: Sequence[bytes], namespaces: Mapping[int, str]
+    records: Sequence[bytes], namespaces: Mapping[bytes, str]
 ) -> list[StoredIdentity | None]:
-    """Whose each record is; None for one of another form, or of an unknown namespace."""
+    """Whose each record is; None for one of another form, or of an unknown kind."""
     answers: list[StoredIdentity | None] = [None] * len(records)
     usual = [place for place, record in enumerate(records) if record[2:3] == b"\0"]
     found = parts(_find_identity, [records[place] for place in usual])
     for place, row in zip(usual, found, strict=True):
         if row is None:
             continue
-        _, fingerprint, uid, generation, collision, kind, _, name = row
-        if (namespace := namespaces.get(kind_numbers(kind)[0])) is not None:
+        _, fingerprint, uid, kind, generation, collision, _, name = row
+        if (namespace := namespaces.get(kind)) is not None:
             answers[place] = StoredIdentity(
                 uuid_text(uid),
                 namespace,

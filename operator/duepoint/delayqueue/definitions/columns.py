@@ -3,13 +3,11 @@
 One match finds the parts of all usual records (no flag, the name of plain ASCII), in a tenth of the
 time of reading one by one; those of members with a payload or an instant of their own are read one
 by one. Records of another form are left out: ``codec.unpack`` reads them.
-Records are not cached, because a match costs less than a look into a cache. Kinds
-(namespace, rule, target) are cached, and dropped with the numbers of their shard.
+Records are not cached, because a match costs less than a look into a cache.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -19,33 +17,9 @@ from typing import Any, NamedTuple, cast, overload
 import msgspec
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.schedules import points
-from duepoint.schedules import rule as rules
+from duepoint.delayqueue.definitions import codec, kinds, reading
 from duepoint.schedules.definition import State
 from duepoint.schedules.sets import setrecord
-
-
-class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
-    """What schedules of one namespace, rule and target share.
-
-    The same kind is the same object for as long as it is known, so that what is worked out of it
-    can be found again without looking into it.
-
-    Attributes:
-        target: the digest of the action.
-        owner: the set whose members they are; None of Schedules.
-    """
-
-    namespace: str
-    rule: rules.Rule
-    target: str
-    owner: points.SetIdentity | None = None
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it has several expressions, up to 7 KB of text: then little of it is kept."""
-        return len(self.rule.timing.schedules) > 1
 
 
 class OwnPayload(NamedTuple):
@@ -64,7 +38,7 @@ class Columns(NamedTuple):
     Attributes:
         indexes: of which record each row is; the others are to be read as definitions.
         created_us: for those few rules that need it.
-        kinds: the bytes of the numbers of namespace, target and rule.
+        kinds: the digests of their kinds.
         kind_of: what each kind stands for; a kind that cannot be read is absent.
         once_us: the instants of members that fire once, None of others; empty where all are others.
         payloads: payloads of members, and what proves who stored them; empty where none has one.
@@ -76,7 +50,7 @@ class Columns(NamedTuple):
     generations: Sequence[int] = ()
     created_us: Sequence[int] = ()
     kinds: Sequence[Hashable] = ()
-    kind_of: Mapping[Hashable, DefinitionKind] = {}
+    kind_of: Mapping[Hashable, kinds.Kind] = {}
     once_us: Sequence[int | None] = ()
     payloads: Sequence[OwnPayload] = ()
 
@@ -96,7 +70,7 @@ def picked(found: Columns, chosen: Sequence[bool]) -> Columns:
 
 _USUAL_ARMED = codec.HEADS[State.ARMED][0]
 _find_facts = codec.finder(
-    "version", "uid", "generation", "created", "kind", "name_length", head=_USUAL_ARMED
+    "version", "uid", "kind", "generation", "created", "name_length", head=_USUAL_ARMED
 )
 
 
@@ -130,7 +104,7 @@ def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Colum
 
 
 def _usual_columns(usual: Sequence[int], found: Sequence[tuple[bytes, ...]]) -> Columns:
-    _, _, uids, generations, created, kinds, _, names = found
+    _, _, uids, digests, generations, created, _, names = found
     number_of = {varint: codec.varint_number(varint) for varint in set(generations)}
     return Columns(
         indexes=usual,
@@ -138,7 +112,7 @@ def _usual_columns(usual: Sequence[int], found: Sequence[tuple[bytes, ...]]) -> 
         names=b"\n".join(names).decode().split("\n"),
         generations=list(map(number_of.__getitem__, generations)),
         created_us=_Instants(created),
-        kinds=kinds,
+        kinds=digests,
     )
 
 
@@ -158,14 +132,14 @@ def _member_columns(records: Sequence[bytes | None], versions: Sequence[bytes]) 
             rows.append(row)
     if not rows:
         return Columns()
-    uids, generations, created, kinds, names, once_us, payloads, macs = zip(*rows, strict=True)
+    uids, generations, created, digests, names, once_us, payloads, macs = zip(*rows, strict=True)
     return Columns(
         indexes=indexes,
         uids=codec.uuid_texts(uids),
         names=[name.decode() for name in names],
         generations=list(map(codec.varint_number, generations)),
         created_us=_Instants(created),
-        kinds=kinds,
+        kinds=digests,
         once_us=once_us,
         payloads=list(map(OwnPayload, payloads, macs)),
     )
@@ -213,8 +187,6 @@ class _Instants(Sequence[int]):
         return codec.varint_number(self._stored[index]) * 1_000_000
 
 
-#: Kinds of each shard that are remembered.
-_REMEMBERED_KINDS = 4_096
 _ID_LENGTH = 8
 
 
@@ -222,8 +194,7 @@ _ID_LENGTH = 8
 class ColumnReader:
     """Reads the definitions of many claimed chains in short."""
 
-    reader: reading.DefinitionReader
-    interned: interning.Interned
+    kinds: kinds.Kinds
 
     async def of_claim(self, claim: messages.Claim, chains: Sequence[bytes]) -> Columns:
         """The definitions in short, for these chain members of the claim.
@@ -231,77 +202,36 @@ class ColumnReader:
         Without those where there is none, where it is not armed or of another timing version, or
         not of the usual form: those are to be read as definitions.
         """
-        self.interned.see(claim.shard, claim.incarnation)
         stored = claim.stored
         read = columns(
             [stored[chain[:_ID_LENGTH]] for chain in chains],
             [chain[_ID_LENGTH:] for chain in chains],
         )
-        kinds = set(cast("Sequence[bytes]", read.kinds))
-        return read._replace(kind_of=await self._kinds(claim, kinds))
-
-    async def _kinds(
-        self, claim: messages.Claim, kinds: set[bytes]
-    ) -> dict[Hashable, DefinitionKind]:
-        """What the kinds stand for, without members whose set does not fire, or is not known."""
-        shard = claim.shard
-        known: dict[bytes, DefinitionKind | None] = self.interned.derived(shard)
-        listed = {kind: known[kind] for kind in kinds if kind in known}
-        if len(listed) < len(kinds):
-            learned = await self._read_kinds(shard, kinds - listed.keys())
-            if len(known) >= _REMEMBERED_KINDS:
-                known.clear()
-            known.update(
-                (kind, each) for kind, each in learned.items() if each is None or not each.is_large
-            )
-            listed.update(learned)
-        entries = self.reader.parsed_entries(claim)
-        return {
-            kind: as_it_is
-            for kind, definition_kind in listed.items()
-            if definition_kind is not None
-            and (as_it_is := self._as_it_is(kind, definition_kind, entries)) is not None
-        }
-
-    def _as_it_is(
-        self,
-        kind: bytes,
-        known: DefinitionKind,
-        entries: Mapping[int, setrecord.SetEntry | None],
-    ) -> DefinitionKind | None:
-        """The kind with what its set does now; one of a Schedule says so itself."""
-        if known.owner is None:
-            return known
-        entry = entries.get(codec.kind_numbers(kind)[0])
-        if entry is None or entry.letter != "o":
-            return None
-        return _of_set(known, entry.target)
-
-    async def _read_kinds(
-        self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[bytes, DefinitionKind | None]:
-        """None = one that cannot be read; the log reports it when it is read whole."""
-        numbers_of = {kind: codec.kind_numbers(kind) for kind in kinds}
-        await self.reader.learn_numbers(
-            shard, set(itertools.chain.from_iterable(numbers_of.values()))
-        )
-        read: dict[bytes, DefinitionKind | None] = dict.fromkeys(kinds)
-        for kind, (namespace, target, rule) in numbers_of.items():
-            with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
-                known_rule = reading.parsed_rule(self.reader.text(shard, rule))
-                if self.reader.set_lanes_among(shard, [namespace]):
-                    owner = points.parse_set(self.reader.text(shard, namespace))
-                    read[kind] = DefinitionKind(owner.namespace, known_rule, "", owner)
-                    continue
-                read[kind] = DefinitionKind(
-                    self.reader.text(shard, namespace).decode(),
-                    known_rule,
-                    self.reader.text(shard, target).decode(),
-                )
-        return read
+        known = await self.kinds.read(claim.shard, set(cast("Sequence[bytes]", read.kinds)))
+        entries = reading.entries_of(claim)
+        kind_of: dict[Hashable, kinds.Kind] = {}
+        for digest, kind in known.items():
+            as_it_is = _as_it_is(kind, entries)
+            if as_it_is is not None:
+                kind_of[digest] = as_it_is
+        return read._replace(kind_of=kind_of)
 
 
-@functools.lru_cache(maxsize=_REMEMBERED_KINDS)
-def _of_set(known: DefinitionKind, target: str) -> DefinitionKind:
+def _as_it_is(
+    kind: kinds.Kind, entries: Mapping[str, setrecord.SetEntry | None]
+) -> kinds.Kind | None:
+    """The kind with what its set does now; None of one that cannot be read, or does not fire."""
+    try:
+        kind.rule  # noqa: B018 - whether it can be read
+    except msgspec.DecodeError:
+        return None  # the log reports it when it is read whole
+    if kind.owner is None:
+        return kind
+    entry = entries.get(kind.lane)
+    return None if entry is None or entry.letter != "o" else _of_set(kind, entry.target)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _of_set(kind: kinds.Kind, target: str) -> kinds.Kind:
     """The same object for the same kind and target."""
-    return DefinitionKind(known.namespace, known.rule, target, known.owner)
+    return msgspec.structs.replace(kind, target=target)

@@ -1,33 +1,29 @@
-"""The lanes of namespaces and sets: in each shard the number that stands for one.
+"""The lanes of a shard, by name: a namespace has one for its Schedules, a set one for its members.
 
-A namespace is the lane of its Schedules as a set is the lane of its members. The operator gives a
-lane its number when it stores the first Schedule of the namespace, or the set's entry; all others
-read it. Numbers are remembered with the interned texts, and forgotten with the life of their shard.
+A lane is called "n" and the namespace, or "s" and the identity of the set, in every shard. ``meta``
+has a field of that name for each lane, which says of a set what may happen to its members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.definitions import interning, reading
+from duepoint.delayqueue import messages
 from duepoint.schedules import points
+
+_NAMESPACE, _SET = "n", "s"
 
 
 class Lane(NamedTuple):
     """A lane whose rows are written, and by whom.
 
     Attributes:
-        text: its interned text.
         epoch: of a namespace: the term of the leader that writes.
         by_rows: of a set: it is written for the rows of the set.
         drops: the rows are removed.
     """
 
-    text: bytes
+    name: str
     epoch: messages.Epoch | None = None
     by_rows: bool = False
     drops: bool = False
@@ -41,12 +37,42 @@ class Lane(NamedTuple):
         return {**who, "epoch": self.epoch}
 
 
-def entry_field(lane: int) -> str:
-    """The field of ``meta`` that says what may happen to the members of a set."""
-    return f"s{lane}"
+def of_namespace(namespace: str) -> str:
+    """The lane of a namespace's Schedules."""
+    return _NAMESPACE + namespace
 
 
-def count_field(lane: int) -> str:
+def of_set(owner: points.SetIdentity) -> str:
+    """The lane of a set's members."""
+    return _SET + owner.text.decode()
+
+
+def of_schedule(namespace: str, owner: points.SetIdentity | None) -> str:
+    """The lane of a Schedule or, where it belongs to a set, of a member."""
+    return of_namespace(namespace) if owner is None else of_set(owner)
+
+
+def parse(lane: str) -> tuple[str, points.SetIdentity | None]:
+    """Namespace and set of a lane; raises ValueError where the name is not one of a lane."""
+    if lane.startswith(_NAMESPACE):
+        return lane[1:], None
+    if not lane.startswith(_SET):
+        raise ValueError(f"{lane!r} is not the name of a lane")
+    owner = points.parse_set(lane[1:].encode())
+    return owner.namespace, owner
+
+
+def is_of_set(lane: str) -> bool:
+    """Whether the lane is a set's."""
+    return lane.startswith(_SET)
+
+
+def is_lane(name: bytes) -> bool:
+    """Whether this head, or field of ``meta``, may name a lane."""
+    return name[:1] == b"n" or (name[:1] == b"s" and b"/" in name)
+
+
+def count_field(lane: str) -> str:
     """The field of ``meta`` that counts the members of a set."""
     return f"c{lane}"
 
@@ -54,80 +80,3 @@ def count_field(lane: int) -> str:
 def tally_field(owner: points.SetIdentity) -> str:
     """The field of ``meta`` that says how slots of a set's members have ended (runs.lua)."""
     return f"t{owner.uid}"
-
-
-def text_of(owner: points.SetIdentity) -> bytes:
-    """The set's interned text."""
-    return interning.entry(interning.TextKind.SET, owner.text)
-
-
-def text_of_namespace(namespace: str) -> bytes:
-    """The namespace's interned text."""
-    return interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
-
-
-@dataclass(eq=False)
-class Lanes:
-    """Reads the numbers of lanes."""
-
-    index: index.Index
-    reader: reading.DefinitionReader
-    interned: interning.Interned
-
-    async def of(
-        self, shards: Iterable[messages.ShardId], text: bytes
-    ) -> dict[messages.ShardId, int]:
-        """The number in each shard; one that never met the lane is absent.
-
-        Raises LayoutChanged or Uninitialised where a shard is not what its number says.
-        """
-        found: dict[messages.ShardId, int] = {}
-        unknown: list[messages.ShardId] = []
-        for shard in shards:
-            number = self.interned.number(shard, text)
-            if number is None:
-                unknown.append(shard)
-            else:
-                found[shard] = number
-        if unknown:
-            found.update(await self._read(unknown, text))
-        return found
-
-    async def within(
-        self,
-        layout: messages.Layout,
-        shards: Iterable[messages.ShardId],
-        text: bytes,
-    ) -> dict[messages.ShardId, int]:
-        """As ``of`` shards of this layout; a former one may be closed and has none then."""
-        try:
-            return await self.of(shards, text)
-        except queue_errors.LayoutChanged:
-            if layout.number == self.index.known_layout().number:
-                raise
-            return {}
-
-    async def everywhere(self, text: bytes) -> dict[messages.ShardId, int]:
-        """The number in each shard that may hold rows, those of a former layout first."""
-        layout = self.index.known_layout()
-        numbers: dict[messages.ShardId, int] = {}
-        for each in filter(None, (layout.former, layout)):
-            numbers.update(await self.within(each, sharding.own_shards(each), text))
-        return numbers
-
-    async def _read(
-        self, shards: list[messages.ShardId], text: bytes
-    ) -> dict[messages.ShardId, int]:
-        commands: list[tuple[str | bytes, ...]] = []
-        for shard in shards:
-            names = self.index.shard(shard)
-            commands.append(("HMGET", names.meta, "layout", "incarnation"))
-            commands.append(("HMGET", names.interned, b"t:" + text))
-        replies = iter(await self.index.read("read the numbers of a lane", *commands))
-        found: dict[messages.ShardId, int] = {}
-        for shard, meta, (number,) in zip(shards, replies, replies, strict=True):
-            self.reader.check_meta(shard, meta)
-            if number is not None and number.isdigit():
-                found[shard] = int(number)
-                self.interned.learn(shard, int(number), text)
-        return found

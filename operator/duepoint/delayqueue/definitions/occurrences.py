@@ -18,7 +18,7 @@ import msgspec
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages
-from duepoint.delayqueue.definitions import codec, interning, putting, records
+from duepoint.delayqueue.definitions import codec, lanes, putting, records
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -54,7 +54,6 @@ class Occurrences:
 
     index: index.Index
     layouts: layouts.Layouts
-    numbering: interning.Numbering
 
     async def enqueue(
         self,
@@ -107,7 +106,7 @@ class Occurrences:
         epoch: messages.Epoch | None,
         most: tuple[int, int, int] | None,
     ) -> Any:  # noqa: ANN401 - what the script replies
-        lane = await self.numbering.lane_of(shard, definition, epoch)
+        lane = lanes.of_schedule(definition.namespace, definition.owner)
         names = self.index.shard(shard)
         call = self.index.call(
             "enqueue",
@@ -116,7 +115,7 @@ class Occurrences:
             names.bucket_of(definition.id, self.index.buckets),
             names.triggers(definition.namespace),
             epoch=epoch,
-            lane=str(lane),
+            lane=lane,
             at=self.index.clock.now_us(),
             id=definition.id,
             uid=codec.packed_uid(definition.uid),
@@ -137,13 +136,13 @@ class Occurrences:
         epoch: messages.Epoch,
     ) -> messages.Armed:
         async def withdraw(shard: messages.ShardId) -> bytes | None:
-            lane = await self.numbering.lane_of(shard, definition, epoch)
+            lane = lanes.of_schedule(definition.namespace, definition.owner)
             call = self.index.call(
                 "withdraw",
                 shard,
                 self.index.shard(shard).lane(lane),
                 epoch=epoch,
-                lane=str(lane),
+                lane=lane,
                 id=definition.id,
                 member=point.member,
             )

@@ -10,7 +10,6 @@ way is waited for.
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import itertools
 import operator
@@ -23,7 +22,7 @@ import msgspec
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, lanes
+from duepoint.delayqueue.definitions import lanes
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -155,17 +154,16 @@ _ROWS_TOGETHER = 32
 _Answered = list[bytes] | bytes
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """What rows have in common; the same object for rows with the same texts.
+class Kind(NamedTuple):
+    """What the records of rows name (``kinds``), as it is stored beside them.
 
     Attributes:
-        text: of the rule, as it is interned; None: it stands in the record itself.
-        target: the interned text of what is to be done; None of members, whose set says it.
-        blob: the signed content that the target names.
+        blob: the signed content that the target names; empty of members.
     """
 
-    text: bytes | None = None
-    target: bytes | None = None
+    digest: bytes
+    text: bytes
+    target: str = ""
     blob: bytes = b""
 
 
@@ -190,15 +188,16 @@ class Task(msgspec.Struct, gc=False):
     Attributes:
         row: a ``Row``; the caller knows which.
         due: of its chain, as the script takes it.
+        kind: what its record names; None in a removal.
         expected: the fingerprint that is to stand there; empty = nothing, in a removal any.
-        draft: None: the row only asks what stands there.
+        record: empty: the row only asks what stands there.
     """
 
     row: Any
-    kind: Kind
+    kind: Kind | None
     due: bytes
     expected: bytes
-    draft: codec.Draft | None = None
+    record: bytes = b""
 
 
 class ScheduleTask(Task, gc=False):
@@ -227,24 +226,11 @@ _low_of = operator.attrgetter("row.low")
 _bucket_of = operator.attrgetter("row.bucket")
 
 
-class _Numbers(NamedTuple):
-    """The numbers of texts in a shard, and the life of the shard that they are of."""
-
-    incarnation: str | None
-    of: Mapping[bytes, int]
-
-
 class Sent(NamedTuple, Generic[TaskT]):
     """Tasks of one shard, by bucket."""
 
     shard: messages.ShardId
-    numbers: _Numbers
     tasks: list[TaskT]
-    upheavals: int
-
-    def number(self, text: bytes | None) -> int:
-        """The number of a text; 0 of none."""
-        return 0 if text is None else self.numbers.of[text]
 
 
 #: Gets some tasks of one shard and their answers.
@@ -257,9 +243,6 @@ class RowWriter:
 
     index: index.Index
     layouts: layouts.Layouts
-    known_lanes: lanes.Lanes
-    numbering: interning.Numbering
-    interned: interning.Interned
 
     async def put(self, lane: lanes.Lane, tasks: list[TaskT], take: Take[TaskT]) -> list[TaskT]:
         """Send every task once, no two of one row; those that no shard takes are returned."""
@@ -274,7 +257,6 @@ class RowWriter:
     ) -> list[bytes]:
         """Remove rows, by row whose it is and what is expected; answers by their places."""
         answers = [NOTHING] * len(wanted)
-        kind = Kind()
 
         async def take(sent: Sent[Removal], found: list[bytes]) -> None:
             for task, answer in zip(sent.tasks, found, strict=True):
@@ -282,7 +264,7 @@ class RowWriter:
 
         for wave in waves(list(wanted)):
             tasks = [
-                Removal(row, kind, NO_DUE, expected, whose=whose)
+                Removal(row, None, NO_DUE, expected, whose=whose)
                 for row in wave
                 for whose, expected in (wanted[row],)
             ]
@@ -294,14 +276,12 @@ class RowWriter:
     ) -> Left[TaskT]:
         """Send tasks to a layout's shards; those that these do not answer are returned."""
         by_shard = split_by_shard(tasks, layout, _low_of)
-        upheavals = self.index.servers.changes.upheavals
-        numbers = await self._numbers(by_shard, lane)
-        absent = [task for shard in by_shard.keys() - numbers.keys() for task in by_shard[shard]]
+        absent: list[TaskT] = []
         stale: list[TaskT] = []
         sent = [
-            Sent(shard, known, part, upheavals)
-            for shard, known in numbers.items()
-            for part in in_parts(sorted(by_shard[shard], key=_bucket_of))
+            Sent(shard, part)
+            for shard, own in by_shard.items()
+            for part in in_parts(sorted(own, key=_bucket_of))
         ]
         together = list(self._together(sent))
         calls = [self._call(lane, parts) for parts in together]
@@ -313,7 +293,6 @@ class RowWriter:
                 try:
                     found = await self._free_answers(lane, each, answered)
                 except queue_errors.LayoutChanged:
-                    self.interned.forget(each.shard)
                     is_current = is_of_newest(self.index, each.shard)
                     (stale if is_current else absent).extend(each.tasks)
                     continue
@@ -329,52 +308,6 @@ class RowWriter:
                 here = list(itertools.compress(each.tasks, is_here))
                 await take(each._replace(tasks=here), found)
         return Left(absent, stale)
-
-    async def _numbers(
-        self,
-        by_shard: Mapping[messages.ShardId, Sequence[Task]],
-        lane: lanes.Lane,
-    ) -> dict[messages.ShardId, _Numbers]:
-        """The numbers that the rows of each shard need; without shards that do not know the set."""
-        shards: Iterable[messages.ShardId] = by_shard
-        if lane.epoch is None:
-            shards = await self.known_lanes.of(by_shard, lane.text)
-        found: dict[messages.ShardId, _Numbers] = {}
-        unknown: dict[messages.ShardId, list[bytes]] = {}
-        for shard in shards:
-            texts = _texts(lane, by_shard[shard])
-            known = {text: self.interned.number(shard, text) for text in texts}
-            if None in known.values():
-                unknown[shard] = texts
-            else:
-                numbers = cast("dict[bytes, int]", known)
-                found[shard] = _Numbers(self.interned.incarnation(shard), numbers)
-        if unknown:
-            epoch = lane.epoch
-            if epoch is None:
-                epoch = messages.Epoch(await self.layouts.newest_epoch())
-            learned = await asyncio.gather(
-                *(self._learn(shard, texts, epoch) for shard, texts in unknown.items())
-            )
-            found.update(each for some in learned for each in some.items())
-        return found
-
-    async def _learn(
-        self,
-        shard: messages.ShardId,
-        texts: list[bytes],
-        epoch: messages.Epoch,
-    ) -> dict[messages.ShardId, _Numbers]:
-        """The numbers of these texts; nothing of a former shard that is closed."""
-        try:
-            numbers = await self.numbering.intern(shard, texts, epoch)
-        except queue_errors.LayoutChanged:
-            self.interned.forget(shard)
-            if is_of_newest(self.index, shard):
-                raise
-            return {}
-        # Nothing is awaited in between: the numbers are of this life of the shard.
-        return {shard: _Numbers(self.interned.incarnation(shard), numbers)}
 
     def _together(self, sent: Sequence[Sent[TaskT]]) -> Iterator[list[Sent[TaskT]]]:
         """The parts of each script: few where shards lie on several servers, one each."""
@@ -407,7 +340,6 @@ class RowWriter:
 
     def _call(self, lane: lanes.Lane, parts: Sequence[Sent[TaskT]]) -> scripting.ScriptCall:
         call = self.index.call("drop" if lane.drops else "put", None)
-        call.upheavals = min(each.upheavals for each in parts)
         call.put(parts=[self._part(call, lane, each) for each in parts])
         return call
 
@@ -415,17 +347,8 @@ class RowWriter:
         self, call: scripting.ScriptCall, lane: lanes.Lane, sent: Sent[TaskT]
     ) -> dict[str, object]:
         """What the script is to know of one shard; its keys and rows go to the call."""
-        shard, number_of = sent.shard, sent.numbers.of
-        of_lane = number_of[lane.text]
-        kinds = {id(task.kind): task.kind for task in sent.tasks}
-        kind_bytes: dict[int, bytes] = {}
-        numbers = {of_lane: None}
-        for key_of_kind, kind in kinds.items():
-            target = of_lane if kind.target is None else number_of[kind.target]
-            rule = 0 if kind.text is None else number_of[kind.text]
-            kind_bytes[key_of_kind] = codec.kind_bytes(of_lane, target, rule)
-            numbers[target] = numbers[rule] = None
-        numbers.pop(0, None)
+        shard = sent.shard
+        kinds = {task.kind.digest: task.kind for task in sent.tasks if task.kind and task.record}
         groups: list[int] = []
         listed: list[bytes] = []
         buckets: list[str] = []
@@ -433,16 +356,21 @@ class RowWriter:
         last = -1
         keys = call.new_keys(
             (
-                *(names.meta, names.heads, names.wake, names.leases, names.interned, names.blobs),
-                *(names.occ, names.occrec, names.ended_even, names.ended_odd, names.lane(of_lane)),
+                *(names.meta, names.heads, names.wake, names.leases, names.texts, names.blobs),
+                *(
+                    names.occ,
+                    names.occrec,
+                    names.ended_even,
+                    names.ended_odd,
+                    names.lane(lane.name),
+                ),
             )
         )
         position = first = call.run(())[0]
         key = call.new_keys(())
         for task in sent.tasks:
-            row, draft = task.row, task.draft
-            record = b"" if draft is None else draft.record(kind_bytes[id(task.kind)])
-            listed += (row.id, record, task.due, task.expected)
+            row = task.row
+            listed += (row.id, task.record, task.due, task.expected)
             if row.bucket != last:
                 last = row.bucket
                 groups += (key + len(buckets), position, 0)
@@ -456,18 +384,17 @@ class RowWriter:
         part: dict[str, object] = {
             "keys": keys,
             "layout": sharding.layout_of(shard),
-            "lane": str(of_lane),
-            "numbers": list(numbers),
+            "lane": lane.name,
             "groups": groups,
             **lane.writer,
         }
-        if sent.numbers.incarnation is not None:
-            part["incarnation"] = sent.numbers.incarnation
-        blobs = {kind.target: kind.blob for kind in kinds.values() if kind.target is not None}
-        if blobs:
-            part["blobs"] = call.run(
-                value for target, blob in blobs.items() for value in (target[1:], blob)
+        if kinds:
+            part["kinds"] = call.run(
+                value for kind in kinds.values() for value in (kind.digest, kind.text)
             )
+        blobs = {kind.target: kind.blob for kind in kinds.values() if kind.blob}
+        if blobs:
+            part["blobs"] = call.run(value for pair in blobs.items() for value in pair)
         if blobs:  # of Schedules
             part["options"] = {
                 first + _ROW_LENGTH * number: {
@@ -478,15 +405,3 @@ class RowWriter:
                 if task.options
             }
         return part
-
-
-def _texts(lane: lanes.Lane, tasks: Sequence[Task]) -> list[bytes]:
-    """The texts that records name by number.
-
-    That of the lane, which all of them name, is first, so that it has the smallest number.
-    """
-    texts: dict[bytes | None, None] = {lane.text: None}
-    if lane.epoch is not None:  # members have no targets
-        texts.update(dict.fromkeys([task.kind.target for task in tasks]))
-    texts.update(dict.fromkeys([task.kind.text for task in tasks]))
-    return [text for text in texts if text is not None]

@@ -23,6 +23,7 @@ from duepoint.schedules import definition as definitions
 _FORMAT = b"\x01"
 _KEY_NAME_LENGTH = 4
 _BLOCK_LENGTH = 64
+_KIND_LENGTH = 8
 _DIGEST_LENGTH = 18  # bytes; 24 characters of base64 without padding
 #: Largest content that is read back, in bytes: a forged one must not fill the memory.
 CONTENT_LIMIT = 4 * 1024 * 1024
@@ -62,6 +63,10 @@ class SignedBlobs:
     def mac(self, namespace: str, content: bytes) -> bytes:
         """A keyed hash of what stands in the index beside the blobs: 32 bytes."""
         return self._finished(self._inner, namespace.encode() + b"\n" + content)
+
+    def kind_digest(self, text: bytes) -> bytes:
+        """The name of the text of a kind (``kinds``): 8 bytes."""
+        return self._finished(self._inner, b"\nkind\n" + text)[:_KIND_LENGTH]
 
     def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
         """What proves who stored a member's payload: for this life of this member alone."""

@@ -17,7 +17,7 @@ from typing import Any, cast
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, messages
-from duepoint.delayqueue.definitions import codec, interning, lanes, putting, records, signedblobs
+from duepoint.delayqueue.definitions import codec, kinds, lanes, putting, records, signedblobs
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -59,14 +59,14 @@ class DefinitionWriter:
             by_namespace.setdefault(row.arming.definition.namespace, []).append(row)
         await asyncio.gather(
             *(
-                self._store(lanes.Lane(lanes.text_of_namespace(namespace), epoch), rows, answers)
+                self._store(lanes.Lane(lanes.of_namespace(namespace), epoch), rows, answers)
                 for namespace, rows in by_namespace.items()
             )
         )
         return cast("list[messages.Armed]", answers)
 
     def _rows(self, wanted: Sequence[Wanted]) -> list[_Row]:
-        kinds: dict[tuple[str, str, int, bytes], putting.Kind] = {}
+        known_kinds: dict[tuple[str, str, int, bytes], putting.Kind] = {}
         blobs: dict[str, bytes] = {}
         listed = []
         for place, (arming, content) in enumerate(wanted):
@@ -74,9 +74,9 @@ class DefinitionWriter:
             if due_us is not None and not records.is_due(due_us):
                 raise _out_of_range()
             key = (known.namespace, known.target, id(known.rule), content)
-            kind = kinds.get(key)
+            kind = known_kinds.get(key)
             if kind is None:
-                kind = kinds[key] = self._kind(known, content, blobs)
+                kind = known_kinds[key] = self._kind(known, content, blobs)
             listed.append(_Row(place, known.id, *self._place(known.id), kind, arming))
         return listed
 
@@ -92,12 +92,10 @@ class DefinitionWriter:
             raise errors.Bug(f"{known.identity}: its target is not the digest of its blob")
         if known.target not in blobs:
             blobs[known.target] = self.signed_blobs.pack(content)
-        rule, entry = known.rule, interning.entry
-        return putting.Kind(
-            text=None if rule.is_private else entry(interning.TextKind.RULE, rules.text(rule)),
-            target=entry(interning.TextKind.TARGET, known.target.encode()),
-            blob=blobs[known.target],
-        )
+        rule_text = b"" if known.rule.is_private else rules.text(known.rule)
+        text = kinds.text_of(lanes.of_namespace(known.namespace), known.target, rule_text)
+        digest = self.signed_blobs.kind_digest(text)
+        return putting.Kind(digest, text, known.target, blobs[known.target])
 
     async def _store(
         self, lane: lanes.Lane, rows: list[_Row], answers: list[messages.Armed | None]
@@ -141,7 +139,7 @@ class DefinitionWriter:
     ) -> messages.Armed:
         """Remove a definition, its points and its history; another uid under the id stays."""
         row = putting.Row(0, schedule_id, *self._place(schedule_id))
-        lane = lanes.Lane(lanes.text_of_namespace(namespace), epoch)
+        lane = lanes.Lane(lanes.of_namespace(namespace), epoch)
         (answer,) = await self.writer.drop(lane, {row: (codec.packed_uid(uid), b"")})
         is_removed = answer == putting.REPLACED
         return messages.Armed.APPLIED if is_removed else messages.Armed.UNCHANGED
@@ -168,10 +166,10 @@ def _first(row: _Row) -> putting.ScheduleTask:
 
 
 def _task(row: _Row, expected: bytes) -> putting.ScheduleTask:
-    arming, is_inline = row.arming, row.kind.text is None
-    draft = codec.draft(arming.definition, is_inline=is_inline)
+    arming, known = row.arming, row.arming.definition
+    record = codec.record(known, row.kind.digest, is_inline=known.rule.is_private)
     return putting.ScheduleTask(
-        row, row.kind, _due(arming), expected, draft=draft, options=_options(arming)
+        row, row.kind, _due(arming), expected, record=record, options=_options(arming)
     )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning, reading
+from duepoint.delayqueue.definitions import lanes, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -25,7 +25,6 @@ _SIDE_BY_SIDE = 8
 _BUCKETS_COUNTED = 2_000
 _BUCKETS_SAMPLED = 500
 #: Texts of a shard that are walked to learn its namespaces; beyond, those with points are known.
-_TEXTS_WALKED = 20_000
 #: Occurrences whose kind is looked at, per shard.
 _KINDS_COUNTED = 2_000
 
@@ -117,16 +116,14 @@ class _Lanes:
     """The lanes of one shard.
 
     Attributes:
-        fire: with their namespaces; those of sets that are suspended are not among them.
+        fire: those of namespaces, and of sets that have points and are not suspended.
         held: those of the other sets, and of sets without points.
         namespaces: whose definitions are counted.
-        are_all: False where only those with unclaimed points are known.
     """
 
-    fire: dict[int, str]
-    held: list[int]
-    namespaces: Collection[str]
-    are_all: bool
+    fire: list[str]
+    held: list[str]
+    namespaces: list[str]
 
 
 @dataclass(eq=False)
@@ -190,19 +187,25 @@ class Counts:
     async def lane_views(self) -> list[LaneView]:
         """Every namespace and every set that has unclaimed points and may fire, by shard."""
         found = await self.of_each_shard(self._lanes_of_shard)
-        return [lane for lanes in found for lane in lanes]
+        return [view for views in found for view in views]
 
     async def of_namespace(self, namespace: str) -> list[LaneView]:
         """The points of Schedules of one namespace, shard by shard."""
 
         async def look(shard: messages.ShardId) -> list[LaneView]:
-            lane = await self.reader.lane_of(shard, namespace)
-            if lane is None:
-                return []
-            (time,) = await self.index.read("look at a namespace", ("TIME",))
-            return await self._lane_counts(shard, {lane: namespace}, scripting.time_us(time))
+            lane = lanes.of_namespace(namespace)
+            time, known = await self.index.read(
+                "look at a namespace",
+                ("TIME",),
+                ("HGET", self.index.shard(shard).meta, lane),
+            )
+            return (
+                []
+                if known is None
+                else await self._lane_counts(shard, [lane], scripting.time_us(time))
+            )
 
-        return [lane for lanes in await self.of_each_shard(look) for lane in lanes]
+        return [view for views in await self.of_each_shard(look) for view in views]
 
     # -- shards ------------------------------------------------------------------------------------
 
@@ -229,7 +232,7 @@ class Counts:
             ("ZRANGE", names.occ, "-", "+", "BYLEX", "LIMIT", 0, _KINDS_COUNTED + 1),
         )
         known = await self._known_lanes(shard)
-        lanes = await self._lane_counts(shard, known.fire, scripting.time_us(time))
+        views = await self._lane_counts(shard, known.fire, scripting.time_us(time))
         held = await self._points_in(shard, known.held)
         dead = await self.index.read_many("count dead letters", _lengths(names, logs))
         definitions_, all_counted = await self._count_definitions(shard, known.namespaces)
@@ -237,21 +240,21 @@ class Counts:
         retries = sum(1 for member in kinds if _kind_of(member) is points.PointKind.RETRY)
         if occurrences > _KINDS_COUNTED:
             retries = round(retries * occurrences / _KINDS_COUNTED)
-        oldest = [lane.oldest_due_us for lane in lanes if lane.oldest_due_us is not None]
+        oldest = [view.oldest_due_us for view in views if view.oldest_due_us is not None]
         return ShardView(
             shard=shard,
             state=(state or b"empty").decode(errors="replace"),
             definitions=definitions_,
-            armed=max(0, sum(lane.points for lane in lanes) + held - occurrences),
+            armed=max(0, sum(view.points for view in views) + held - occurrences),
             occurrences=occurrences,
             retries=retries,
-            due=sum(lane.due for lane in lanes),
-            claimed=sum(lane.claimed for lane in lanes),
+            due=sum(view.due for view in views),
+            claimed=sum(view.claimed for view in views),
             claims=max(0, claims - 1),
             oldest_due_us=min(oldest, default=None),
             runs=runs,
             dead=sum(dead),
-            is_exact=known.are_all and all_counted and occurrences <= _KINDS_COUNTED,
+            is_exact=all_counted and occurrences <= _KINDS_COUNTED,
         )
 
     async def _totals_of_shard(self, shard: messages.ShardId) -> Totals:
@@ -293,42 +296,26 @@ class Counts:
             ("TIME",),
             ("ZRANGE", self.index.shard(shard).heads, 0, -1, "WITHSCORES"),
         )
-        namespaces = await self.names_of(
-            shard, [lane for lane, _ in lanes_of(scripting.scored(heads))]
-        )
-        return await self._lane_counts(shard, namespaces, scripting.time_us((seconds, micros)))
+        with_points = [lane for lane, _ in lanes_of(scripting.scored(heads))]
+        return await self._lane_counts(shard, with_points, scripting.time_us((seconds, micros)))
 
     async def _known_lanes(self, shard: messages.ShardId) -> _Lanes:
-        names = self.index.shard(shard)
-        texts, heads = await self.index.read(
-            "look at the namespaces", ("HLEN", names.interned), ("ZRANGE", names.heads, 0, -1)
+        (heads,) = await self.index.read(
+            "look at the namespaces", ("ZRANGE", self.index.shard(shard).heads, 0, -1)
         )
-        with_points = [int(lane) for lane in heads if lane.isdigit()]
-        if texts > _TEXTS_WALKED:
-            found = await self.names_of(shard, with_points)
-            return _Lanes(found, [], set(found.values()), are_all=False)
-        namespaces, of_sets = await self.reader.lanes_by_kind(shard)
-        open_sets = {lane: of_sets[lane] for lane in with_points if lane in of_sets}
-        held = [lane for lane in of_sets if lane not in open_sets]
-        return _Lanes(namespaces | open_sets, held, namespaces.values(), are_all=True)
-
-    async def names_of(self, shard: messages.ShardId, lanes: Sequence[int]) -> dict[int, str]:
-        """The namespaces that these lanes are of, or that the sets are in whose lanes they are."""
-        if not lanes:
-            return {}
-        (texts,) = await self.index.read(
-            "read the namespaces",
-            ("HMGET", self.index.shard(shard).interned, *(f"n:{lane}" for lane in lanes)),
-        )
-        found = ((lane, _namespace_of(text)) for lane, text in zip(lanes, texts, strict=True))
-        return {lane: namespace for lane, namespace in found if namespace is not None}
+        known = await self.reader.lanes(shard)
+        of_sets = set(filter(lanes.is_of_set, known))
+        open_sets = {head.decode() for head in heads if lanes.is_lane(head)} & of_sets
+        own = [lane for lane in known if lane not in of_sets]
+        namespaces = [lanes.parse(lane)[0] for lane in own]
+        return _Lanes([*own, *open_sets], list(of_sets - open_sets), namespaces)
 
     async def _lane_counts(
-        self, shard: messages.ShardId, namespaces: dict[int, str], now_us: int
+        self, shard: messages.ShardId, listed: Sequence[str], now_us: int
     ) -> list[LaneView]:
         names = self.index.shard(shard)
         commands: list[tuple[Any, ...]] = []
-        for lane in namespaces:
+        for lane in listed:
             key = names.lane(lane)
             commands += [
                 ("ZCOUNT", key, "-inf", "(+inf"),
@@ -338,13 +325,13 @@ class Counts:
             ]
         replies = await self.index.read_many("count the points", commands)
         counted = []
-        for number, (_, namespace) in enumerate(namespaces.items()):
+        for number, lane in enumerate(listed):
             total, due, claimed, first = replies[4 * number : 4 * number + 4]
             oldest = next((int(score) for member, score in scripting.scored(first) if member), None)
             counted.append(
                 LaneView(
                     shard=shard,
-                    namespace=namespace,
+                    namespace=namespace_of(lane),
                     points=total,
                     due=due,
                     claimed=claimed,
@@ -353,7 +340,7 @@ class Counts:
             )
         return counted
 
-    async def _points_in(self, shard: messages.ShardId, set_lanes: Sequence[int]) -> int:
+    async def _points_in(self, shard: messages.ShardId, set_lanes: Sequence[str]) -> int:
         """Points of members: their slots with a life of their own stand among all occurrences."""
         names = self.index.shard(shard)
         counts = await self.index.read_many(
@@ -378,14 +365,12 @@ class Counts:
         return round(sum(counts) * len(buckets) / len(chosen)), False
 
 
-def _namespace_of(text: bytes | None) -> str | None:
-    """The namespace that a lane's text names; None of one that names none."""
-    if text is None or not text.startswith(interning.TextKind.SET.encode()):
-        return None if text is None else text[1:].decode(errors="replace")
+def namespace_of(lane: str) -> str:
+    """The namespace of a lane, also of one that is none of ours."""
     try:
-        return points.parse_set(text[1:]).namespace
+        return lanes.parse(lane)[0]
     except ValueError:
-        return None
+        return ""
 
 
 def _lengths(names: keys.ShardKeys, logs: Iterable[bytes]) -> list[tuple[Any, ...]]:
@@ -398,9 +383,9 @@ def _kind_of(member: bytes) -> points.PointKind | None:
     return None if point is None else point.kind
 
 
-def lanes_of(heads: Iterable[tuple[bytes, float]]) -> list[tuple[int, float]]:
+def lanes_of(heads: Iterable[tuple[bytes, float]]) -> list[tuple[str, float]]:
     """The heads that name lanes, with their dues."""
-    return [(int(lane), due) for lane, due in heads if lane.isdigit()]
+    return [(lane.decode(errors="replace"), due) for lane, due in heads if lanes.is_lane(lane)]
 
 
 def _server_name(info: dict[str, Any]) -> str:

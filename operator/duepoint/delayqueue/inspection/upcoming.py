@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.definitions import reading, records
+from duepoint.delayqueue.definitions import lanes, reading, records
 from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -71,7 +71,7 @@ class Upcoming:
         chunk = max(8, 2 * count // max(1, len(first)))
         walks = [_Walk(self.index, shard, lane, chunk) for _, shard, lane in first]
         await asyncio.gather(*(walk.read() for walk in walks))
-        found: list[tuple[messages.ShardId, int, bytes, int]] = []
+        found: list[tuple[messages.ShardId, str, bytes, int]] = []
         queue = [(walk.buffer[0][1], index) for index, walk in enumerate(walks) if walk.buffer]
         heapq.heapify(queue)
         while queue and len(found) < count:
@@ -103,24 +103,22 @@ class Upcoming:
 
     async def _heads(
         self, shard: messages.ShardId, count: int, namespace: str | None
-    ) -> list[tuple[float, messages.ShardId, int]]:
+    ) -> list[tuple[float, messages.ShardId, str]]:
         names = self.index.shard(shard)
         if namespace is None:
             (found,) = await self.index.read(
                 "look at the heads", ("ZRANGE", names.heads, 0, count, "WITHSCORES")
             )
             return [(due, shard, lane) for lane, due in counts.lanes_of(scripting.scored(found))]
-        number = await self.reader.lane_of(shard, namespace)
-        if number is None:
-            return []
-        (score,) = await self.index.read("look at the heads", ("ZSCORE", names.heads, str(number)))
-        return [] if score is None else [(scripting.finite(score), shard, number)]
+        lane = lanes.of_namespace(namespace)
+        (score,) = await self.index.read("look at the heads", ("ZSCORE", names.heads, lane))
+        return [] if score is None else [(scripting.finite(score), shard, lane)]
 
     async def _described(
-        self, found: Sequence[tuple[messages.ShardId, int, bytes, int]]
+        self, found: Sequence[tuple[messages.ShardId, str, bytes, int]]
     ) -> list[PointView]:
         """What stands behind (shard, lane, member, due), in the same order."""
-        by_shard: dict[messages.ShardId, list[tuple[int, bytes, int]]] = {}
+        by_shard: dict[messages.ShardId, list[tuple[str, bytes, int]]] = {}
         for shard, lane, member, due in found:
             by_shard.setdefault(shard, []).append((lane, member, due))
         seen = {
@@ -131,7 +129,7 @@ class Upcoming:
         return [seen[shard, member] for shard, _, member, _ in found if (shard, member) in seen]
 
     async def describe(
-        self, shard: messages.ShardId, found: Sequence[tuple[int, bytes, int]]
+        self, shard: messages.ShardId, found: Sequence[tuple[str, bytes, int]]
     ) -> list[PointView]:
         parsed = [
             (lane, member, due, points.parse_member(member, due)) for lane, member, due in found
@@ -139,12 +137,11 @@ class Upcoming:
         known = await self.reader.read_definitions(
             shard, {point.schedule_id for *_, point in parsed if point is not None}
         )
-        namespaces = await self.counts.names_of(shard, sorted({lane for lane, *_ in parsed}))
         states = await self._records_of(shard, [member for _, member, *_ in parsed])
         return [
             PointView(
                 shard=shard,
-                namespace=namespaces.get(lane, ""),
+                namespace=counts.namespace_of(lane),
                 point=point,
                 # The score of a held point is its lease.
                 due_us=due if due < points.DUE_LIMIT_US else None,
@@ -196,8 +193,6 @@ class Upcoming:
             text = bytes([len(text)]) + text  # as it stands in the record
         read = 0
         for shard in sharding.all_shards(self.index.known_layout()):
-            if await self.reader.lane_of(shard, namespace) is None:
-                continue
             async for found in self.reader.records(shard, [namespace]):
                 read += len(found)
                 for schedule_id in [one for one, record in found if text in record]:
@@ -216,7 +211,7 @@ class Upcoming:
         self, shard: messages.ShardId, known: definitions.Definition
     ) -> ScheduleView:
         names = self.index.shard(shard)
-        lane = await self.reader.lane_of_definition(shard, known)
+        lane = lanes.of_schedule(known.namespace, known.owner)
         last = known.id + b"\xff" * 18
         time, occurrences = await self.index.read(
             "look at a schedule",
@@ -228,10 +223,10 @@ class Upcoming:
         )  # fmt: skip
         members = [known.id + known.timing_version, *occurrences]
         (scores,) = await self.index.read(
-            "look at a schedule", ("ZMSCORE", names.lane(lane or 0), *members)
+            "look at a schedule", ("ZMSCORE", names.lane(lane), *members)
         )
         there = [
-            (lane or 0, member, int(scripting.finite(score)))
+            (lane, member, int(scripting.finite(score)))
             for member, score in zip(members, scores, strict=True)
             if score is not None
         ]
@@ -245,7 +240,7 @@ class Upcoming:
 class _Walk:
     """One lane's unclaimed points, in pieces."""
 
-    def __init__(self, index: index.Index, shard: messages.ShardId, lane: int, chunk: int) -> None:
+    def __init__(self, index: index.Index, shard: messages.ShardId, lane: str, chunk: int) -> None:
         self.shard = shard
         self.lane = lane
         self.buffer: list[tuple[bytes, int]] = []

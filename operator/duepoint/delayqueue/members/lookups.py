@@ -8,7 +8,7 @@ reply costs a reader as much as a member; the shards of a cluster are asked side
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import structlog
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, lanes, putting, reading
+from duepoint.delayqueue.definitions import codec, kinds, lanes, putting, reading
 from duepoint.delayqueue.members import rows, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -34,10 +34,15 @@ Records = Sequence[tuple[points.ScheduleId, bytes]]
 
 
 class _Found(NamedTuple):
-    """A stored member and what its record names by number."""
+    """A stored member.
+
+    Attributes:
+        rule: the text of its rule.
+    """
 
     id: points.ScheduleId
     packed: codec.Packed
+    rule: bytes
 
 
 @dataclass(eq=False)
@@ -46,8 +51,7 @@ class MemberLookups:
 
     index: index.Index
     layouts: layouts.Layouts
-    reader: reading.DefinitionReader
-    lanes: lanes.Lanes
+    kinds: kinds.Kinds
 
     async def get(
         self, set_: setrecord.SetRecord, names: Sequence[str]
@@ -72,36 +76,22 @@ class MemberLookups:
     ) -> dict[str, values.StoredMember]:
         shards, last = sharding.own_shards(layout), layout.shards - 1
         placed = [(shards[row.low & last], row.bucket, row.id) for row in wanted]
-        numbers = await self.lanes.within(
-            layout, dict.fromkeys(shard for shard, _, _ in placed), lanes.text_of(set_.identity)
-        )
-        found = await self._at(numbers, placed)
+        found = await self._at(lanes.of_set(set_.identity), placed)
         return {member.id: member for member in found}
 
     async def of_points(
-        self,
-        numbers: Mapping[messages.ShardId, int],
-        listed: Iterable[tuple[bytes, messages.ShardId]],
+        self, owner: points.SetIdentity, listed: Iterable[tuple[bytes, messages.ShardId]]
     ) -> list[values.StoredMember]:
-        """The members of these points; those that have gone meanwhile are absent.
-
-        Args:
-            numbers: of the set, in each of the shards.
-        """
+        """The members of these points; those that have gone meanwhile are absent."""
         buckets = self.index.buckets
         ids = dict.fromkeys((shard, points.ScheduleId(member[:8])) for member, shard in listed)
         placed = [(shard, keys.place_of(member_id, buckets), member_id) for shard, member_id in ids]
-        return await self._at(numbers, placed)
+        return await self._at(lanes.of_set(owner), placed)
 
-    async def _at(
-        self,
-        numbers: Mapping[messages.ShardId, int],
-        placed: Iterable[_Place],
-    ) -> list[values.StoredMember]:
-        """The members in these places, as far as their shards know the set."""
-        listed = [one for one in placed if one[0] in numbers]
-        parts = list(self._parts(listed))
-        replies = await self.index.scripts.run_many([self._call(numbers, part) for part in parts])
+    async def _at(self, lane: str, placed: Sequence[_Place]) -> list[values.StoredMember]:
+        """The members of the set in these places."""
+        parts = list(self._parts(placed))
+        replies = await self.index.scripts.run_many([self._call(lane, part) for part in parts])
         stored: dict[messages.ShardId, list[tuple[points.ScheduleId, bytes]]] = {}
         scores: dict[points.ScheduleId, bytes | None] = {}
         for part, reply in zip(parts, replies, strict=True):
@@ -113,8 +103,8 @@ class MemberLookups:
                     scores[id_] = score
         members: list[values.StoredMember] = []
         for shard, records in stored.items():
-            of_set = _of_lane(numbers[shard], records)
-            members += await self._members(shard, of_set, [scores[one.id] for one in of_set])
+            of_set = await self._of_lane(shard, lane, records)
+            members += _members(of_set, [scores[one.id] for one in of_set])
         return members
 
     def _parts(self, placed: Sequence[_Place]) -> Iterator[Sequence[_Place]]:
@@ -129,93 +119,69 @@ class MemberLookups:
             for first in range(0, len(group), _TOGETHER):
                 yield group[first : first + _TOGETHER]
 
-    def _call(
-        self, numbers: Mapping[messages.ShardId, int], part: Sequence[_Place]
-    ) -> scripting.ScriptCall:
+    def _call(self, lane: str, part: Sequence[_Place]) -> scripting.ScriptCall:
         call = self.index.call("readmembers", None)
         buckets, key = self.index.buckets, call.key
         places: list[int] = []
         for shard, place, member_id in part:
             names = self.index.shard(shard)
-            places += (key(names.lane(numbers[shard])), key(names.bucket_at(place, buckets)))
+            places += (key(names.lane(lane)), key(names.bucket_at(place, buckets)))
             call.values.append(member_id)
         call.put(places=places)
         return call
 
     async def of_records(
-        self,
-        numbers: Mapping[messages.ShardId, int],
-        stored: Mapping[messages.ShardId, Records],
+        self, owner: points.SetIdentity, shard: messages.ShardId, stored: Records
     ) -> list[values.StoredMember]:
         """The members of the set among these records, with the dues of their chains."""
-        found = {
-            shard: of_set
-            for shard, listed in stored.items()
-            if (of_set := _of_lane(numbers[shard], listed))
-        }
-        replies = await self.index.read_many(
-            "read the dues of members",
-            [
-                (
-                    "ZMSCORE",
-                    self.index.shard(shard).lane(numbers[shard]),
-                    *[one.id + one.packed.timing_version for one in listed],
-                )
-                for shard, listed in found.items()
-            ],
+        lane = lanes.of_set(owner)
+        found = await self._of_lane(shard, lane, stored)
+        if not found:
+            return []
+        chains = [one.id + one.packed.timing_version for one in found]
+        (scores,) = await self.index.read(
+            "read the dues of members", ("ZMSCORE", self.index.shard(shard).lane(lane), *chains)
         )
-        members: list[values.StoredMember] = []
-        for (shard, listed), scores in zip(found.items(), replies, strict=True):
-            members += await self._members(shard, listed, scores)
-        return members
+        return _members(found, scores)
 
-    async def _members(
-        self,
-        shard: messages.ShardId,
-        listed: Sequence[_Found],
-        scores: Iterable[float | bytes | None],
-    ) -> list[values.StoredMember]:
-        """The members with the scores of their chains, without those that cannot be read."""
-        rules = {one.packed.rule for one in listed if isinstance(one.packed.rule, int)}
-        await self.reader.learn_numbers(shard, rules)
-        members = (
-            self._member(shard, one, score) for one, score in zip(listed, scores, strict=True)
-        )
-        return [member for member in members if member is not None]
-
-    def _member(
-        self, shard: messages.ShardId, found: _Found, score: float | bytes | None
-    ) -> values.StoredMember | None:
-        packed = found.packed
-        try:
-            rule = reading.parsed_rule(
-                packed.rule
-                if isinstance(packed.rule, bytes)
-                else self.reader.text(shard, packed.rule)
-            )
-        except (msgspec.DecodeError, *reading.TEXT_TROUBLES):
-            telemetry.unreadable_total.labels("rule").inc()
-            log.exception("rule of a member cannot be read", schedule_id=found.id.hex())
-            return None
-        due = None if score is None else int(float(score))
-        claimed = due is not None and due >= points.DUE_LIMIT_US
-        return values.StoredMember(
-            id=packed.name,
-            tag=packed.fingerprint.hex(),
-            uid=packed.uid,
-            rule=rule,
-            at_us=packed.once_us,
-            payload=packed.payload,
-            state=packed.state,
-            created_us=packed.created_us,
-            due_us=None if claimed else due,
-            claimed=claimed,
-        )
+    async def _of_lane(self, shard: messages.ShardId, lane: str, listed: Records) -> list[_Found]:
+        """Those of the set whose kind is there."""
+        packed = reading.unpacked(listed)
+        known = await self.kinds.read(shard, {each.kind for each in packed.values()})
+        return [
+            _Found(member_id, each, each.inline or kind.rule_text)
+            for member_id, each in packed.items()
+            if (kind := known.get(each.kind)) is not None and kind.lane == lane
+        ]
 
 
-def _of_lane(lane: int, listed: Records) -> list[_Found]:
-    return [
-        _Found(member_id, packed)
-        for member_id, packed in reading.unpacked(listed).items()
-        if packed.namespace == lane
-    ]
+def _members(
+    listed: Sequence[_Found], scores: Iterable[float | bytes | None]
+) -> list[values.StoredMember]:
+    """The members with the scores of their chains, without those that cannot be read."""
+    members = (_member(one, score) for one, score in zip(listed, scores, strict=True))
+    return [member for member in members if member is not None]
+
+
+def _member(found: _Found, score: float | bytes | None) -> values.StoredMember | None:
+    packed = found.packed
+    try:
+        rule = kinds.parsed_rule(found.rule)
+    except msgspec.DecodeError:
+        telemetry.unreadable_total.labels("rule").inc()
+        log.exception("rule of a member cannot be read", schedule_id=found.id.hex())
+        return None
+    due = None if score is None else int(float(score))
+    claimed = due is not None and due >= points.DUE_LIMIT_US
+    return values.StoredMember(
+        id=packed.name,
+        tag=packed.fingerprint.hex(),
+        uid=packed.uid,
+        rule=rule,
+        at_us=packed.once_us,
+        payload=packed.payload,
+        state=packed.state,
+        created_us=packed.created_us,
+        due_us=None if claimed else due,
+        claimed=claimed,
+    )

@@ -87,7 +87,7 @@ class Members:
             putting.Row(place, *ids.of(name := row.id.encode())): (name, _expected(row))
             for place, row in enumerate(rows)
         }
-        lane = lanes.Lane(lanes.text_of(set_.identity), by_rows=set_.is_managed)
+        lane = lanes.Lane(lanes.of_set(set_.identity), by_rows=set_.is_managed)
         answers = await self.rows.drop(lane, wanted)
         await self._wait_until_safe(set_, rows, safety)
         return list(map(_removed, rows, answers))

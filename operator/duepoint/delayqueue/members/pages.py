@@ -12,7 +12,7 @@ import base64
 import binascii
 import heapq
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ import msgspec
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning, lanes, records, signedblobs
+from duepoint.delayqueue.definitions import lanes, records, signedblobs
 from duepoint.delayqueue.members import lookups, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -46,8 +46,6 @@ class MemberPages:
 
     index: index.Index
     layouts: layouts.Layouts
-    lanes: lanes.Lanes
-    interned: interning.Interned
     signed_blobs: signedblobs.SignedBlobs
     lookups: lookups.MemberLookups
 
@@ -94,13 +92,16 @@ class MemberPages:
         assert of_shard is not None  # noqa: S101 - all_shards has no other ones
         buckets = buckets_of(self.index, owner, shard, of_shard.shards)
         chunk = buckets.some(at.bucket, _BUCKETS_TOGETHER)
-        numbers = await self.lanes.within(of_shard, [shard], lanes.text_of(owner)) if chunk else {}
-        if not numbers:
+        if not chunk:
             return [], next_shard
         call = self.index.call("listmembers", shard, *chunk, most=limit + 1)
         call.put(prefix=prefix.encode())
-        incarnation, looked_at, replies = await self.index.scripts.run(call)
-        self.interned.see(shard, incarnation.decode())
+        try:
+            looked_at, replies = await self.index.scripts.run(call)
+        except queue_errors.LayoutChanged:
+            if of_shard is layout:
+                raise
+            return [], next_shard  # a former shard that is closed by now
         next_at = _Walked(at.layout, at.shard, at.bucket + looked_at)
         if next_at.bucket >= len(buckets):
             next_at = next_shard
@@ -115,7 +116,7 @@ class MemberPages:
                 after = here[room - 1][0] if room else b""
                 next_at = _Walked(at.layout, at.shard, at.bucket + offset, after)
                 break
-        found = await self.lookups.of_records(numbers, {shard: listed})
+        found = await self.lookups.of_records(owner, shard, listed)
         kept = [one for one in found if one.id.startswith(prefix)]
         return kept, next_at
 
@@ -231,7 +232,6 @@ class MemberDues:
 
     index: index.Index
     layouts: layouts.Layouts
-    lanes: lanes.Lanes
     signed_blobs: signedblobs.SignedBlobs
     lookups: lookups.MemberLookups
 
@@ -253,9 +253,8 @@ class MemberDues:
         layout = await layout_of(self.layouts, None if behind is None else behind.layout)
         if behind is not None and behind.due_us < since_us:
             behind = None  # of an earlier window: this one is read from its beginning
-        numbers = await self.lanes.everywhere(lanes.text_of(owner))
         last_us = min(until_us, points.DUE_LIMIT_US)
-        read = await self._due_points(numbers, since_us, last_us, limit + 1, behind)
+        read = await self._due_points(lanes.of_set(owner), since_us, last_us, limit + 1, behind)
         #: The place up to which every shard was read.
         horizon: tuple[int, messages.ShardId, bytes] | None = None
         listed: list[tuple[int, messages.ShardId, bytes]] = []
@@ -269,7 +268,7 @@ class MemberDues:
         chosen = chains[:limit]
         last = chosen[-1] if len(chains) > limit else horizon
         found = await self.lookups.of_points(
-            numbers, [(member, shard) for _, shard, member in chosen]
+            owner, [(member, shard) for _, shard, member in chosen]
         )
         next_cursor = ""
         if last is not None:
@@ -279,19 +278,20 @@ class MemberDues:
 
     async def _due_points(
         self,
-        numbers: Mapping[messages.ShardId, int],
+        lane: str,
         since_us: int,
         last_us: int,
         most: int,
         behind: _Due | None,
     ) -> dict[messages.ShardId, _DuePoints]:
         """The next points of each shard, at most so many, that are not behind."""
-        asked = [shard for shard in numbers if behind is None or shard != behind.shard]
+        shards = sharding.all_shards(self.index.known_layout())
+        asked = [shard for shard in shards if behind is None or shard != behind.shard]
         replies = await self.index.read_many(
             "read what is due",
             [
                 (
-                    *("ZRANGE", self.index.shard(shard).lane(numbers[shard])),
+                    *("ZRANGE", self.index.shard(shard).lane(lane)),
                     *(_first_due(shard, since_us, behind), f"({last_us}", "BYSCORE"),
                     *("LIMIT", 0, most, "WITHSCORES"),
                 )
@@ -302,9 +302,9 @@ class MemberDues:
         for shard, reply in zip(asked, replies, strict=True):
             scored = [(int(score), member) for member, score in scripting.scored(reply)]
             found[shard] = scored, len(scored) == most
-        if behind is not None and behind.shard in numbers:
-            lane = self.index.shard(behind.shard).lane(numbers[behind.shard])
-            found[behind.shard] = await self._after(lane, behind, last_us, most)
+        if behind is not None and behind.shard in shards:
+            key = self.index.shard(behind.shard).lane(lane)
+            found[behind.shard] = await self._after(key, behind, last_us, most)
         return found
 
     async def _after(self, lane: str, behind: _Due, last_us: int, most: int) -> _DuePoints:
@@ -337,18 +337,18 @@ class MemberDues:
     ) -> list[values.OpenPoint]:
         """Slots that workers hold now, then those that wait to be tried again, by due."""
         owner = set_.identity
-        numbers = await self.lanes.everywhere(lanes.text_of(owner))
+        lane, shards = lanes.of_set(owner), sharding.all_shards(self.index.known_layout())
         replies = await self.index.read_many(
             "read what is unacknowledged",
             [
                 command
-                for shard, lane in numbers.items()
+                for shard in shards
                 for command in self._open_commands(self.index.shard(shard).lane(lane), limit)
             ],
         )
         held: list[tuple[messages.ShardId, bytes, int | None]] = []
         waiting: list[tuple[int, messages.ShardId, bytes]] = []
-        for number, shard in enumerate(numbers):
+        for number, shard in enumerate(shards):
             held += [(shard, member, None) for member in replies[2 * number] if member]
             waiting += [
                 (int(score), shard, member)
@@ -358,7 +358,7 @@ class MemberDues:
         chosen = held[:limit]
         for due_us, shard, member in heapq.nsmallest(limit - len(chosen), waiting):
             chosen.append((shard, member, due_us))
-        return await self._open_points(owner, numbers, chosen)
+        return await self._open_points(owner, chosen)
 
     def _open_commands(self, lane: str, limit: int) -> list[tuple[Any, ...]]:
         """What is claimed, and the next points, among which the retries are looked for."""
@@ -382,7 +382,6 @@ class MemberDues:
     async def _open_points(
         self,
         owner: points.SetIdentity,
-        numbers: Mapping[messages.ShardId, int],
         chosen: Sequence[tuple[messages.ShardId, bytes, int | None]],
     ) -> list[values.OpenPoint]:
         by_shard: dict[messages.ShardId, list[bytes]] = {}
@@ -401,7 +400,7 @@ class MemberDues:
             for member, record in zip(listed, reply, strict=True)
         }
         members = await self.lookups.of_points(
-            numbers, ((member, shard) for shard, member, _ in chosen)
+            owner, [(member, shard) for shard, member, _ in chosen]
         )
         names = {points.member_id(owner, one.id): one.id for one in members}
         found = []

@@ -1,8 +1,8 @@
 """How a member becomes a record: ids, versions, dues and bytes of many rows at a time. Pure.
 
 What many rows share is worked out once: the expression of a rule and its next slot, which the next
-write takes from ``KnownRules`` as long as they are true; the bytes of the numbers that stand for
-set and rule; the seconds of the creation. What is left for a row is one hash, a few random bytes
+write takes from ``KnownRules`` as long as they are true; the digest of set and rule; the seconds
+of the creation. What is left for a row is one hash, a few random bytes
 and one join; a bulk write of tens of thousands of rows a second depends on that.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from duepoint.delayqueue.definitions import codec, interning, putting
+from duepoint.delayqueue.definitions import codec, putting
 from duepoint.delayqueue.members import values
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, slots
@@ -34,7 +34,8 @@ class Shared(NamedTuple):
     """What rows with one rule have in common.
 
     Attributes:
-        kind: without a text: that stands in the record itself, as ``inline``.
+        inline: the text of the rule where that stands in the record itself.
+        text: the same where the kind says it.
         due_us: the next due, where it does not depend on the member; see ``is_alike``.
         is_exact: its members fire once each, armed and due at their very instants.
         since_us, until_us: state and due are those of a write from the former on, before the
@@ -42,8 +43,8 @@ class Shared(NamedTuple):
     """
 
     rule: rules.Rule
-    kind: putting.Kind
     inline: bytes
+    text: bytes
     state: definitions.State
     due_us: int | None
     is_alike: bool
@@ -58,6 +59,7 @@ class Row(putting.Row, frozen=True, gc=False):
     name: bytes
     write: values.MemberWrite
     shared: Shared
+    kind: putting.Kind
 
 
 class MemberFacts(msgspec.Struct, frozen=True, gc=False):
@@ -126,11 +128,9 @@ def shared_by(rule: rules.Rule, owner: points.SetIdentity, now_us: int) -> Share
             until_us = due_us
         if slots.is_anchored(rule.timing):
             until_us = min(until_us, now_us // SECOND_US * SECOND_US + SECOND_US)
-    interned = None if is_inline else interning.entry(interning.TextKind.RULE, text)
-    inline = text if is_inline else b""
+    texts = (text, b"") if is_inline else (b"", text)
     is_exact = once and not is_alike and rule.timing.jitter_ms == 0
-    kind = putting.Kind(text=interned)
-    return Shared(rule, kind, inline, state, due_us, is_alike, is_exact, now_us, until_us)
+    return Shared(rule, *texts, state, due_us, is_alike, is_exact, now_us, until_us)
 
 
 class KnownRules:
@@ -201,15 +201,16 @@ class NewFacts:
         return MemberFacts(self._random[first:last], created_us, not_before_us, state)
 
 
-def draft(row: Row, facts: MemberFacts, payload_mac: bytes) -> codec.Draft:
-    """The record of the row, but for the numbers of its shard."""
+def record(row: Row, facts: MemberFacts, payload_mac: bytes) -> bytes:
+    """The record of the row."""
     write = row.write
-    return codec.member_draft(
+    return codec.member_record(
         facts.state,
         facts.identity,
-        facts.created_us,
-        facts.not_before_us,
+        row.kind.digest,
         row.name,
+        created_us=facts.created_us,
+        not_before_us=facts.not_before_us,
         inline=row.shared.inline,
         once_us=write.at_us,
         payload=write.payload,
@@ -217,11 +218,11 @@ def draft(row: Row, facts: MemberFacts, payload_mac: bytes) -> codec.Draft:
     )
 
 
-def is_same(stored: codec.Packed, row: Row, rule_number: int) -> bool:
+def is_same(stored: codec.Packed, row: Row) -> bool:
     """Whether what stands there says what the row says."""
-    write = row.write
-    rule: int | bytes = row.shared.inline or rule_number
-    return (stored.rule, stored.once_us, stored.payload) == (rule, write.at_us, write.payload)
+    write, rule = row.write, (row.kind.digest, row.shared.inline)
+    is_same_rule = (stored.kind, stored.inline) == rule
+    return is_same_rule and (stored.once_us, stored.payload) == (write.at_us, write.payload)
 
 
 def is_same_timing(stored: rules.Rule, stored_at_us: int | None, row: Row) -> bool:

@@ -20,7 +20,7 @@ import structlog
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning, lanes, signedblobs
+from duepoint.delayqueue.definitions import lanes, signedblobs
 from duepoint.delayqueue.members import pages, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import run
@@ -41,8 +41,6 @@ class Sets:
 
     index: index.Index
     layouts: layouts.Layouts
-    numbering: interning.Numbering
-    interned: interning.Interned
     signed_blobs: signedblobs.SignedBlobs
 
     async def read(self, namespace: str, name: str) -> setrecord.SetRecord | None:
@@ -146,16 +144,14 @@ class Sets:
         epoch: messages.Epoch,
         **more: object,
     ) -> None:
-        text = lanes.text_of(record.identity)
+        lane = lanes.of_set(record.identity)
         try:
-            lane = (await self.numbering.intern(shard, [text], epoch))[text]
             call = self.index.call(
                 "setentry",
                 shard,
                 self.index.shard(shard).lane(lane),
                 epoch=epoch,
-                incarnation=self.interned.incarnation(shard),
-                lane=str(lane),
+                lane=lane,
                 entry=setrecord.entry_text(record),
                 **more,
             )
@@ -163,7 +159,6 @@ class Sets:
             call.put(blobs=call.run(blobs))
             await self.index.pipelined_durably.run(call)
         except queue_errors.LayoutChanged:
-            self.interned.forget(shard)
             if sharding.layout_of(shard) == self.index.known_layout().number:
                 raise
 
@@ -173,29 +168,29 @@ class MemberCounting:
     """Counts."""
 
     index: index.Index
-    lanes: lanes.Lanes
 
     async def members(self, set_: setrecord.SetRecord) -> int:
         """How many members it has; one short command for each shard."""
-        numbers = await self.lanes.everywhere(lanes.text_of(set_.identity))
+        field = lanes.count_field(lanes.of_set(set_.identity))
         replies = await self.index.read_many(
             "count the members of a set",
             [
-                ("HMGET", self.index.shard(shard).meta, lanes.count_field(lane))
-                for shard, lane in numbers.items()
+                ("HMGET", self.index.shard(shard).meta, field)
+                for shard in sharding.all_shards(self.index.known_layout())
             ],
         )
         return sum(layouts.number_of(counted) for (counted,) in replies)
 
     async def counts(self, set_: setrecord.SetRecord) -> values.MemberCounts:
         """What the set holds; one round trip for all shards."""
-        numbers = await self.lanes.everywhere(lanes.text_of(set_.identity))
+        lane = lanes.of_set(set_.identity)
+        shards = sharding.all_shards(self.index.known_layout())
         commands: list[tuple[Any, ...]] = []
         tally = lanes.tally_field(set_.identity)
-        for shard, lane in numbers.items():
+        for shard in shards:
             names = self.index.shard(shard)
             commands += [
-                ("HMGET", names.meta, lanes.entry_field(lane), lanes.count_field(lane), tally),
+                ("HMGET", names.meta, lane, lanes.count_field(lane), tally),
                 ("ZCOUNT", names.lane(lane), 0, f"({points.DUE_LIMIT_US}"),
                 ("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, "(+inf"),
                 ("ZRANGE", names.lane(lane), 0, 0, "WITHSCORES"),
@@ -206,7 +201,7 @@ class MemberCounting:
         without = set(sharding.own_shards(self.index.known_layout()))
         dues: list[int] = []
         for shard, (entry, counted, sums), waiting, held, first in zip(
-            numbers, replies, replies, replies, replies, strict=True
+            shards, replies, replies, replies, replies, strict=True
         ):
             if entry is not None:
                 without.discard(shard)
@@ -281,8 +276,6 @@ class SetRemovals:
 
     index: index.Index
     layouts: layouts.Layouts
-    lanes: lanes.Lanes
-    interned: interning.Interned
     sets: Sets
     counting: MemberCounting
     _walks: dict[str, _Walk] = field(default_factory=dict)
@@ -340,17 +333,9 @@ class SetRemovals:
         epoch: messages.Epoch,
     ) -> int:
         """One script; how many members it has removed."""
-        try:
-            lane = (await self.lanes.of([shard], lanes.text_of(record.identity))).get(shard)
-        except queue_errors.LayoutChanged:
-            if sharding.layout_of(shard) == self.index.known_layout().number:
-                raise
-            lane = None  # a former shard that is closed by now
-        chunk: list[str] = []
-        if lane is not None:
-            chunk = self._buckets(record, shard).some(walk.bucket, walk.together)
-        is_moving = walk.layout[1]
-        if lane is None or (not chunk and is_moving):
+        lane = lanes.of_set(record.identity)
+        chunk = self._buckets(record, shard).some(walk.bucket, walk.together)
+        if not chunk and walk.layout[1]:
             walk.shard, walk.bucket = walk.shard + 1, 0
             return 0
         names = self.index.shard(shard)
@@ -360,7 +345,6 @@ class SetRemovals:
             names.lane(lane),
             *chunk,
             epoch=epoch,
-            incarnation=self.interned.incarnation(shard),
             lane=lane,
             tally=lanes.tally_field(record.identity),
             most=most,
@@ -369,8 +353,9 @@ class SetRemovals:
         try:
             reply = await self.index.scripts.run(call)
         except queue_errors.LayoutChanged:
-            self.interned.forget(shard)
-            raise
+            if sharding.layout_of(shard) == self.index.known_layout().number:
+                raise
+            reply = [b"GONE"]  # a former shard that is closed by now
         if reply[0] == b"OPEN":
             self._walks.pop(record.uid, None)  # its entry is written anew
             return 0

@@ -19,9 +19,8 @@ from typing import cast
 import msgspec
 
 from duepoint import errors
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index
-from duepoint.delayqueue.definitions import codec, lanes, putting, reading, records, signedblobs
+from duepoint.delayqueue.definitions import codec, kinds, lanes, putting, records, signedblobs
 from duepoint.delayqueue.members import rows, values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.schedules import definition as definitions
@@ -76,7 +75,7 @@ class MemberWriter:
     """Writes members."""
 
     index: index.Index
-    reader: reading.DefinitionReader
+    known_kinds: kinds.Kinds
     writer: putting.RowWriter
     signed_blobs: signedblobs.SignedBlobs
     known_rules: rows.KnownRules = field(default_factory=rows.KnownRules)
@@ -91,7 +90,7 @@ class MemberWriter:
         count = len(wanted)
         facts = rows.NewFacts(count, now_us)
         batch = _Batch(set_.identity, now_us, [None] * count, facts)
-        lane = lanes.Lane(lanes.text_of(set_.identity), by_rows=set_.is_managed)
+        lane = lanes.Lane(lanes.of_set(set_.identity), by_rows=set_.is_managed)
         for wave in putting.waves(self._rows(wanted, batch)):
             tasks = [_first(row, batch) for row in wave]
             for _ in range(_RACES):
@@ -104,19 +103,21 @@ class MemberWriter:
 
     def _rows(self, wanted: Sequence[values.MemberWrite], batch: _Batch) -> list[rows.Row]:
         ids = rows.Ids(batch.owner, self.index.buckets)
-        shared_of: dict[int, rows.Shared] = {}
+        shared_of: dict[int, tuple[rows.Shared, putting.Kind]] = {}
         listed = []
         for place, write in enumerate(wanted):
             rule, at_us = write.rule, write.at_us
-            shared = shared_of.get(id(rule))
-            if shared is None:
+            of_rule = shared_of.get(id(rule))
+            if of_rule is None:
                 shared = self.known_rules.shared(rule, batch.owner, batch.now_us)
-                shared_of[id(rule)] = shared
+                text = kinds.text_of(lanes.of_set(batch.owner), "", shared.text)
+                of_rule = shared, putting.Kind(self.signed_blobs.kind_digest(text), text)
+                shared_of[id(rule)] = of_rule
             if at_us is not None and not records.is_due(at_us):
                 raise errors.Bug(f"{write.id}: an instant of {at_us} us cannot be stored")
             name = write.id.encode()
             id_, low, bucket = ids.of(name)
-            listed.append(rows.Row(place, id_, low, bucket, name, write, shared))
+            listed.append(rows.Row(place, id_, low, bucket, name, write, *of_rule))
         return listed
 
     async def _round(self, lane: lanes.Lane, tasks: list[_Task], batch: _Batch) -> list[_Task]:
@@ -132,7 +133,7 @@ class MemberWriter:
         return again
 
     def _draft(self, tasks: Sequence[_Task], batch: _Batch) -> None:
-        """Make what is the same of the records in every shard.
+        """Make the records.
 
         Rows are taken in the order in which they lie in memory: sorted by shard, each one lies
         somewhere else, and the same work takes longer.
@@ -149,7 +150,7 @@ class MemberWriter:
             proofs = self.signed_blobs.payload_macs(batch.owner.namespace, listed)
             macs = {row.place: mac for (row, _), mac in zip(signed, proofs, strict=True)}
         for task, facts in stored:
-            task.draft = rows.draft(task.row, facts, macs.get(task.row.place, b""))
+            task.record = rows.record(task.row, facts, macs.get(task.row.place, b""))
 
     async def _take(
         self,
@@ -211,16 +212,14 @@ class MemberWriter:
                 batch.answer(task.row, Outcome.COLLISION)
             else:
                 found.append((task, packed))
-        wanted = {n for _, packed in found for n in packed.numbers()[2:]}
-        if not await self.reader.learn_numbers(sent.shard, wanted):
-            raise queue_errors.LayoutChanged(f"texts of shard {sent.shard} are gone")
+        known = await self.known_kinds.read(sent.shard, {packed.kind for _, packed in found})
         for task, packed in found:
-            next_task = self._decided(sent, task, packed, batch)
+            next_task = self._decided(task, packed, known.get(packed.kind), batch)
             if next_task is not None:
                 again.append(next_task)
 
     def _decided(
-        self, sent: putting.Sent[_Task], task: _Task, packed: codec.Packed, batch: _Batch
+        self, task: _Task, packed: codec.Packed, kind: kinds.Kind | None, batch: _Batch
     ) -> _Task | None:
         row, tag = task.row, packed.fingerprint.hex()
         condition = row.write.condition
@@ -232,17 +231,14 @@ class MemberWriter:
         ):
             batch.answer(row, Outcome.PRECONDITION, tag)
             return None
-        if rows.is_same(packed, row, sent.number(row.shared.kind.text)):
+        if rows.is_same(packed, row):
             due_us = _due_of_unchanged(row, packed.state, packed.created_us, batch)
             has_ended = packed.state is definitions.State.COMPLETED
             batch.answer(row, Outcome.UNCHANGED, tag, due_us, has_ended=has_ended)
             return None
-        stored_rule = reading.parsed_rule(
-            packed.rule
-            if isinstance(packed.rule, bytes)
-            else self.reader.text(sent.shard, packed.rule)
-        )
-        keeps = rows.is_same_timing(stored_rule, packed.once_us, row)
+        # What names a text that is lost gets another timing.
+        text = packed.inline or (kind.rule_text if kind is not None else b"")
+        keeps = bool(text) and rows.is_same_timing(kinds.parsed_rule(text), packed.once_us, row)
         state, due_us = rows.due_of(row, batch.owner, batch.now_us, packed.created_us)
         fresh = batch.facts.of(row, state) if task.facts is None else task.facts
         facts = rows.edited(
@@ -252,7 +248,7 @@ class MemberWriter:
             now_us=batch.now_us,
         )
         due = putting.KEPT_CHAIN if keeps else _due_text(due_us)
-        return _Task(row, row.shared.kind, due, packed.fingerprint, facts=facts)
+        return _Task(row, row.kind, due, packed.fingerprint, facts=facts)
 
 
 def _due_of_unchanged(
@@ -274,12 +270,12 @@ def _met_ended(task: _Task, tag: str, batch: _Batch) -> None:
 def _first(row: rows.Row, batch: _Batch) -> _Task:
     """A row is new until the index says otherwise."""
     if isinstance(row.write.condition, values.IfMatch):
-        return _Task(row, row.shared.kind, putting.NO_DUE, b"")
+        return _Task(row, row.kind, putting.NO_DUE, b"")
     return _new(row, batch)
 
 
 def _new(row: rows.Row, batch: _Batch) -> _Task:
-    kind = row.shared.kind
+    kind = row.kind
     if row.shared.is_exact and (at_us := row.write.at_us) is not None:
         facts = batch.facts.of(row, definitions.State.ARMED)
         return _Task(row, kind, b"%d" % at_us, b"", facts=facts)

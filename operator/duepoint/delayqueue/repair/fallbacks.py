@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint.delayqueue import errors, index, messages, sharding
-from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.definitions import lanes, reading
 from duepoint.delayqueue.definitions.occurrences import Occurrences
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules import definition as definitions
@@ -97,9 +97,8 @@ class Fallbacks:
         All points are read before the first is shown, so that a change meanwhile hides none.
         """
         shard = doubt.shard
-        namespaces = await self.reader.namespaces(shard)
         ids: set[points.ScheduleId] = set()
-        for lane in namespaces:
+        for lane in await self._lanes(shard):
             due = self._due_by(shard, lane, doubt.back_us)
             ids.update([points.ScheduleId(member[:8]) async for member in due])
         async for one in self.occurrences.all_occurrences(shard):
@@ -113,7 +112,7 @@ class Fallbacks:
                     yield definition
 
     async def _due_by(
-        self, shard: messages.ShardId, lane: int, back_us: int
+        self, shard: messages.ShardId, lane: str, back_us: int
     ) -> AsyncIterator[bytes]:
         """Members of ours that are due by then."""
         cursor = 0
@@ -128,15 +127,19 @@ class Fallbacks:
 
     async def end(self, doubt: Doubt, epoch: messages.Epoch) -> bool:
         """Whether the doubt has ended: no more overdue points were found since it was read."""
-        lanes = list(await self.reader.namespaces(doubt.shard))
+        own = await self._lanes(doubt.shard)
         names = self.index.shard(doubt.shard)
         call = self.index.call(
             "doubt",
             doubt.shard,
-            *map(names.lane, lanes),
+            *map(names.lane, own),
             epoch=epoch,
             ended=doubt.found.decode(),
-            lanes=[str(lane) for lane in lanes],
+            lanes=own,
         )
         _, found = await self.index.scripts.run(call)
         return not found
+
+    async def _lanes(self, shard: messages.ShardId) -> list[str]:
+        """The lanes of Schedules."""
+        return [lane for lane in await self.reader.lanes(shard) if not lanes.is_of_set(lane)]

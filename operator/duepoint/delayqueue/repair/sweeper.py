@@ -4,9 +4,9 @@ Every definition is read, a few buckets at a time. One that is armed has a chain
 belongs to a claim; a chain that does neither is armed again where ``due_of`` says. That is never
 "now", which would lose the slots since it was lost, and never before a slot that is an occurrence
 already, which would run twice. On the way the walk notes what the definitions name, and the rest of
-the blobs and interned texts goes. Counting their users would cost every write; so a fenced script
+the blobs and texts goes. Counting their users would cost every write; so a fenced script
 marks what no definition names, and removes what has been marked for a day. Who stores a definition
-meanwhile takes the marks off, and asks for another number where one is gone. Nothing is removed
+meanwhile stores what it names again and takes the marks off. Nothing is removed
 from a shard that holds a definition which cannot be read here, nor while the queue is resharded:
 what those use is not known.
 """
@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, reading
+from duepoint.delayqueue.definitions import codec, lanes, reading
+from duepoint.delayqueue.definitions.kinds import Kind
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
@@ -33,24 +34,20 @@ PATIENCE_SECONDS = 86_400.0
 _BLOBS_TOGETHER = 50
 _NAMES_TOGETHER = 200
 _TEXTS_TOGETHER = 300
-_DIGEST_LENGTH = 24
-_RULE = interning.TextKind.RULE.encode()
-_TARGET = interning.TextKind.TARGET.encode()
-_SET = interning.TextKind.SET.encode()
+_BLOB_NAME, _KIND_NAME = 24, 8
 
 
 @dataclass(slots=True)
 class Used:
-    """What the definitions of a shard name by number.
+    """What the definitions of a shard name.
 
     Attributes:
-        numbers: rules, targets and lanes.
-        targets: those of targets alone.
+        kinds, targets: digests.
         is_known: every definition could be read.
     """
 
-    numbers: set[int] = field(default_factory=set)
-    targets: set[int] = field(default_factory=set)
+    kinds: set[bytes] = field(default_factory=set)
+    targets: set[bytes] = field(default_factory=set)
     is_known: bool = True
 
 
@@ -61,7 +58,7 @@ class Removed:
     Attributes:
         marked: blobs that were found to be unused for the first time.
         blobs: that are gone now.
-        texts: interned rules and digests that are gone now.
+        texts: of kinds that are gone now.
     """
 
     marked: int = 0
@@ -72,50 +69,57 @@ class Removed:
 NOTHING = Removed()
 
 
+class _Values(NamedTuple):
+    """A hash of values by digest; ``length``: of a digest; ``together``: read at once."""
+
+    key: str
+    length: int
+    together: int
+
+
 @dataclass(eq=False)
 class Unused:
     """Removes what no definition names any more."""
 
     index: index.Index
+    reader: reading.DefinitionReader
 
     async def remove(
         self,
         shard: messages.ShardId,
         epoch: messages.Epoch,
         used: Used,
-        lanes: Iterable[int],
         patience_seconds: float,
     ) -> AsyncIterator[Removed]:
         """In small steps: the caller rests between them."""
-        digests = await self._digests_of_sets(shard, lanes)
-        unseen = set(used.targets)
-        async for fields in self._scan(self.index.shard(shard).interned, _TEXTS_TOGETHER):
-            numbered = {int(name[2:]): text for name, text in fields.items() if name[:2] == b"n:"}
-            for number in unseen & numbered.keys():
-                if numbered[number].startswith((_TARGET, _SET)):
-                    unseen.discard(number)
-                    digests.add(numbered[number].removeprefix(_TARGET))
-            marked = {int(name[2:]) for name in fields if name[:2] == b"m:"}
-            # The number of a namespace or a set is its lane's, too.
-            texts = {n for n, text in numbered.items() if text.startswith((_RULE, _TARGET))}
-            fields_of = {"name": "n:", "mark": "m:", "twin": "t:"}
-            _, gone = await self._mark(
-                shard, epoch, self.index.shard(shard).interned, fields_of, patience_seconds,
-                unused=[str(number) for number in sorted(texts - used.numbers)],
-                used=[str(number) for number in sorted(marked & used.numbers)],
-            )  # fmt: skip
+        names, of_sets = self.index.shard(shard), await self._targets_of_sets(shard)
+        patience = int(patience_seconds * 1e6)
+        texts = _Values(names.texts, _KIND_NAME, _TEXTS_TOGETHER)
+        async for _, gone in self._remove(shard, epoch, texts, used.kinds, patience):
             yield Removed(texts=gone)
-        if unseen:
-            return  # what these definitions do is not known
-        async for fields in self._scan(self.index.shard(shard).blobs, _BLOBS_TOGETHER):
-            names = {name for name in fields if len(name) == _DIGEST_LENGTH}
-            newly, gone = await self._mark(
-                shard, epoch, self.index.shard(shard).blobs, {"name": "", "mark": ":"},
-                patience_seconds,
-                unused=sorted(names - digests),
-                used=sorted({name[1:] for name in fields if name[:1] == b":"} & digests),
-            )  # fmt: skip
-            yield Removed(marked=newly, blobs=gone)
+        blobs, wanted = _Values(names.blobs, _BLOB_NAME, _BLOBS_TOGETHER), used.targets | of_sets
+        async for marked, gone in self._remove(shard, epoch, blobs, wanted, patience):
+            yield Removed(marked=marked, blobs=gone)
+
+    async def _remove(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        values: _Values,
+        wanted: set[bytes],
+        patience: int,
+    ) -> AsyncIterator[tuple[int, int]]:
+        """How many values are newly marked, and gone, step by step; ``wanted``: digests in use."""
+        async for fields in self._scan(values.key, values.together):
+            found = {name for name in fields if len(name) == values.length}
+            marked = {name[1:] for name in fields if len(name) == values.length + 1}
+            unused, used = sorted(found - wanted), sorted(marked & wanted)
+            if not unused and not used:
+                continue
+            call = self.index.call("collect", shard, values.key, epoch=epoch, patience=patience)
+            call.put(unused=call.run(unused), used=call.run(used))
+            newly, gone = await self.index.scripts.run(call)
+            yield int(newly), int(gone)
 
     async def _scan(self, key: str, count: int) -> AsyncIterator[dict[bytes, bytes]]:
         """The fields of a hash, some at a time; a small one comes whole."""
@@ -129,37 +133,14 @@ class Unused:
             if int(cursor) == 0:
                 return
 
-    async def _digests_of_sets(self, shard: messages.ShardId, lanes: Iterable[int]) -> set[bytes]:
+    async def _targets_of_sets(self, shard: messages.ShardId) -> set[bytes]:
         """What the shard's sets do for their members."""
+        of_sets = list(filter(lanes.is_of_set, await self.reader.lanes(shard)))
         replies = await self.index.read_many(
             "look for what is used",
-            [("HMGET", self.index.shard(shard).meta, f"s{lane}") for lane in lanes],
+            [("HMGET", self.index.shard(shard).meta, lane) for lane in of_sets],
         )
         return {setrecord.parse_entry(entry).target.encode() for (entry,) in replies if entry}
-
-    async def _mark(
-        self,
-        shard: messages.ShardId,
-        epoch: messages.Epoch,
-        key: str,
-        fields_of: Mapping[str, str],
-        patience_seconds: float,
-        *,
-        unused: Sequence[bytes | str],
-        used: Sequence[bytes | str],
-    ) -> tuple[int, int]:
-        """How many unused values of a hash were marked, and removed.
-
-        Args:
-            fields_of: how their fields begin.
-        """
-        if not unused and not used:
-            return 0, 0
-        patience = int(patience_seconds * 1e6)
-        call = self.index.call("collect", shard, key, epoch=epoch, patience=patience, **fields_of)
-        call.put(unused=call.run(unused), used=call.run(used))
-        marked, removed = await self.index.scripts.run(call)
-        return int(marked), int(removed)
 
 
 DueOf = Callable[[definitions.Definition], int | None]
@@ -176,7 +157,7 @@ _TIMED = (points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUE
 
 T = TypeVar("T")
 #: Lane -> chain -> id.
-_Chains = dict[int, dict[bytes, points.ScheduleId]]
+_Chains = dict[str, dict[bytes, points.ScheduleId]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,21 +203,27 @@ class Sweeper:
         (meta,) = await self.index.read("sweep", fields)
         self.reader.check_meta(shard, meta)
         used = Used()
-        lanes = await self.reader.lanes(shard)
-        populations = sorted(set(itertools.chain.from_iterable(lanes.values())))
+        populations = sorted(await self.reader.populations(shard))
         for some in _parts(populations, _POPULATIONS_TOGETHER):
             buckets = self.index.buckets_of_populations(shard, some)
             yield Swept()
             for few in _parts(await self.index.existing("sweep", buckets), _BUCKETS_TOGETHER):
                 found = await self.index.read("sweep", *(("HGETALL", bucket) for bucket in few))
+                kinds = await self._kinds(shard, found)
                 chains: _Chains = {}
                 for records in found:
-                    _note(records, chains, used)
+                    _note(records, kinds, chains, used)
                 armed = await self._arm_lost(shard, chains, epoch, due_of)
                 yield Swept(looked_at=sum(map(len, found)), armed=armed)
         if used.is_known and self.index.known_layout().former is None:
-            async for removed in self.remover.remove(shard, epoch, used, lanes, patience_seconds):
+            async for removed in self.remover.remove(shard, epoch, used, patience_seconds):
                 yield Swept(removed=removed)
+
+    async def _kinds(
+        self, shard: messages.ShardId, found: Iterable[Mapping[bytes, bytes]]
+    ) -> dict[bytes, Kind]:
+        digests = {record[codec.KIND] for records in found for record in records.values()}
+        return await self.reader.kinds.read(shard, digests)
 
     async def _arm_lost(
         self, shard: messages.ShardId, chains: _Chains, epoch: messages.Epoch, due_of: DueOf
@@ -250,7 +237,7 @@ class Sweeper:
 
     async def _lost(
         self, shard: messages.ShardId, chains: _Chains
-    ) -> AsyncIterator[tuple[int, list[points.ScheduleId]]]:
+    ) -> AsyncIterator[tuple[str, list[points.ScheduleId]]]:
         """Whose neither wait nor belong to a claim, by lane, some at a time."""
         names = self.index.shard(shard)
         asked = [(lane, some) for lane in chains for some in _parts(chains[lane], _CHAINS_TOGETHER)]
@@ -300,7 +287,7 @@ class Sweeper:
     async def _arm(
         self,
         shard: messages.ShardId,
-        lane: int,
+        lane: str,
         dues: list[tuple[definitions.Definition, int]],
         epoch: messages.Epoch,
     ) -> int:
@@ -310,7 +297,7 @@ class Sweeper:
         call = self.index.call("rearm", shard, epoch=epoch)
         chains = [
             (
-                str(lane),
+                lane,
                 call.key(names.lane(lane)),
                 call.key(names.bucket_of(known.id, self.index.buckets)),
                 call.position(known.id),
@@ -323,19 +310,25 @@ class Sweeper:
         return int(await self.index.scripts.run(call))
 
 
-def _note(records: Mapping[bytes, bytes], chains: _Chains, used: Used) -> None:
+def _note(
+    records: Mapping[bytes, bytes], kinds: Mapping[bytes, Kind], chains: _Chains, used: Used
+) -> None:
     """What the definitions of a bucket name, and the chains that they should have."""
     for schedule_id, record in records.items():
         try:
-            numbers = codec.numbers(record)
+            digest = codec.kind(record)
         except codec.UnknownRecord:
             used.is_known = False
             continue
-        used.numbers.update(numbers)
-        used.targets.add(numbers[1])
+        used.kinds.add(digest)
+        kind = kinds.get(digest)
+        if kind is None:
+            used.is_known = False
+            continue
+        used.targets.add(kind.target.encode())
         if record[:2] == codec.ARMED and len(schedule_id) == _ID_LENGTH:
             chain = schedule_id + record[codec.VERSION]
-            chains.setdefault(numbers[0], {})[chain] = points.ScheduleId(schedule_id)
+            chains.setdefault(kind.lane, {})[chain] = points.ScheduleId(schedule_id)
 
 
 def _parts(listed: Iterable[T], count: int) -> Iterator[list[T]]:

@@ -7,7 +7,7 @@ All want the leader's term. A mover that dies leaves its batch behind, and the n
 finishes that before anything else. A schedule leaves whole; one that a worker holds anything of is
 left out until another pass, and what cannot be read is left to the comparison with the objects.
 
-Definitions name texts by the numbers of their shard, so they are written anew on the way.
+A record means the same in every shard; the texts and blobs that it names go with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import structlog
 from duepoint import faults, settings, telemetry
 from duepoint.delayqueue import deadletters, index, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue.definitions import codec, interning, reading
+from duepoint.delayqueue.definitions import codec, kinds, lanes, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.faults import FaultPoint
 from duepoint.schedules import points
@@ -65,9 +65,9 @@ class Moved:
 
 
 class _Here(NamedTuple):
-    """A schedule that is to leave, by the number of its lane."""
+    """A schedule that is to leave."""
 
-    lane: int
+    lane: str
     bucket: str
     id: points.ScheduleId
 
@@ -76,13 +76,12 @@ class _Traveller(NamedTuple):
     """A schedule of a batch.
 
     Attributes:
-        lane: number of its lane in the former shard.
         record: its packed definition.
         due: of its chain as text; empty where no chain goes with it.
         occurrences: with their dues as text.
     """
 
-    lane: int
+    lane: str
     id: points.ScheduleId
     record: bytes
     due: bytes
@@ -99,8 +98,6 @@ class Mover:
 
     index: index.Index
     reader: reading.DefinitionReader
-    numbering: interning.Numbering
-    interned: interning.Interned
     letters: deadletters.DeadLetters
 
     async def passing(
@@ -131,9 +128,7 @@ class Mover:
 
     async def buckets(self, shard: messages.ShardId) -> list[str]:
         """All buckets of the shard that may hold definitions."""
-        lanes = await self.reader.lanes(shard)
-        populations = itertools.chain.from_iterable(lanes.values())
-        return self.index.buckets_of_populations(shard, populations)
+        return self.index.buckets_of_populations(shard, await self.reader.populations(shard))
 
     async def is_any_definition_left(self, shard: messages.ShardId) -> bool:
         """Unreadable records do not count: the operator writes them anew from their objects."""
@@ -155,6 +150,10 @@ class Mover:
                         "read definitions to move",
                         *(("HSCAN", name, at, "COUNT", _SCAN_COUNT) for name, at in scans.items()),
                     )
+                    known = await self.reader.kinds.read(
+                        shard,
+                        {each[codec.KIND] for _, listed in replies for each in listed.values()},
+                    )
                     found: list[_Here] = []
                     unreadable = 0
                     for bucket, (_, records) in zip(scans, replies, strict=True):
@@ -163,8 +162,9 @@ class Mover:
                             is_ours = len(field) == _ID_LENGTH and bucket == names.bucket_of(
                                 schedule_id, of_population
                             )
-                            if is_ours and (numbers := _numbers(record)):
-                                found.append(_Here(numbers[0], bucket, schedule_id))
+                            kind = known.get(_kind(record))
+                            if is_ours and kind is not None:
+                                found.append(_Here(kind.lane, bucket, schedule_id))
                             else:
                                 unreadable += 1
                     if unreadable:
@@ -200,7 +200,7 @@ class Mover:
         call = self.index.call("depart", shard, epoch=epoch, batch=os.urandom(8).hex())
         schedules = [
             (
-                str(lane),
+                lane,
                 call.key(names.lane(lane)),
                 call.key(bucket),
                 *call.run(one.id for one in some),
@@ -232,14 +232,14 @@ class Mover:
             raise queue_errors.LayoutChanged(f"shard {shard} is of the newest layout")
         travellers = [
             _Traveller(
-                int(lane), id_, record, due, list(zip(listed[::2], listed[1::2], strict=True))
+                lane.decode(), id_, record, due, list(zip(listed[::2], listed[1::2], strict=True))
             )
             for lane, id_, record, due, listed in taken
         ]
-        texts = await self._texts_of(shard, batch, travellers)
+        texts = await self._kinds_of(shard, batch, travellers)
         by_home: dict[messages.ShardId, list[_Traveller]] = {}
         for traveller in travellers:
-            if texts.keys() >= {traveller.lane, *_numbers(traveller.record)}:
+            if _kind(traveller.record) in texts:
                 by_home.setdefault(sharding.home(traveller.id, layout), []).append(traveller)
         for home, listed in by_home.items():
             await faults.reach(FaultPoint.BEFORE_BATCH_IMPORTED)
@@ -253,23 +253,20 @@ class Mover:
         unarmed = (one for one in travellers if one.record[:2] == codec.ARMED and not one.due)
         return lost + sum(1 for _ in unarmed)
 
-    async def _texts_of(
+    async def _kinds_of(
         self, shard: messages.ShardId, batch: str, travellers: Collection[_Traveller]
-    ) -> dict[int, bytes]:
-        """What the numbers of a batch stand for; without those that stand for nothing."""
-        numbers = {one.lane for one in travellers}
-        numbers.update(number for one in travellers for number in _numbers(one.record))
-        await self.reader.learn_numbers(shard, numbers)
-        texts = {number: self.interned.text(shard, number) for number in numbers}
-        known = {number: text for number, text in texts.items() if text is not None}
-        if len(known) < len(texts):
-            names = self.index.shard(shard)
-            (noted,) = await self.index.read(
-                "read what is on its way", ("HGET", names.leases, "batch")
-            )
-            if noted is None or batch.encode() not in noted[:20]:
-                # A server that went back in time has neither the texts nor the batch.
-                raise queue_errors.LayoutChanged(f"shard {shard} was created anew")
+    ) -> dict[bytes, bytes]:
+        """The texts of the kinds of a batch, by digest; without those that are lost."""
+        names, digests = self.index.shard(shard), sorted({_kind(one.record) for one in travellers})
+        texts, noted = await self.index.read(
+            "read what is on its way",
+            ("HMGET", names.texts, *digests),
+            ("HGET", names.leases, "batch"),
+        )
+        known = {each: text for each, text in zip(digests, texts, strict=True) if text is not None}
+        if len(known) < len(digests) and (noted is None or batch.encode() not in noted[:20]):
+            # A server that went back in time has neither the texts nor the batch.
+            raise queue_errors.LayoutChanged(f"shard {shard} was created anew")
         return known
 
     async def _arrive(
@@ -278,24 +275,14 @@ class Mover:
         home: messages.ShardId,
         batch: str,
         travellers: Sequence[_Traveller],
-        known: Mapping[int, bytes],
+        known: Mapping[bytes, bytes],
         *,
         epoch: messages.Epoch,
     ) -> None:
-        texts = {
-            number: known[number]
-            for one in travellers
-            for number in (one.lane, *_numbers(one.record))
-        }
-        entries = await self._set_entries(shard, texts)
-        numbers = await self.numbering.intern(
-            home, sorted(set(texts.values())), epoch, script="adopt"
-        )
-        numbered = {former: numbers[text] for former, text in texts.items()}
+        texts = {digest: known[digest] for digest in map(_kind, (t.record for t in travellers))}
+        entries = await self._set_entries(shard, {one.lane for one in travellers})
         blobs = await self._blobs(shard, texts.values(), entries.values())
-        sets = [
-            (str(numbered[lane]), entry.decode(errors="replace")) for lane, entry in entries.items()
-        ]
+        sets = [(lane, entry.decode(errors="replace")) for lane, entry in entries.items()]
         for number, pieces in enumerate(_pieces(travellers), start=1):
             members = [member for *_, listed in pieces for member, _ in listed]
             records = dict(zip(members, await self._occurrences(shard, members), strict=True))
@@ -303,40 +290,34 @@ class Mover:
                 "arrive",
                 home,
                 epoch=epoch,
-                incarnation=self.interned.incarnation(home),
                 batch=batch,
                 part=number,
             )
-            call.put(blobs=call.run(part for pair in blobs.items() for part in pair))
             call.put(
-                sets=sets,
-                schedules=[self._placed(call, home, one, numbered, records) for one in pieces],
+                kinds=call.run(part for pair in texts.items() for part in pair),
+                blobs=call.run(part for pair in blobs.items() for part in pair),
             )
-            try:
-                # It is forgotten where it was next: a replica has it first, where there is one.
-                await self.index.pipelined_durably.run(call)
-            except queue_errors.LayoutChanged:
-                self.interned.forget(home)  # created anew since
-                raise
+            call.put(
+                sets=sets, schedules=[self._placed(call, home, one, records) for one in pieces]
+            )
+            # It is forgotten where it was next: a replica has it first, where there is one.
+            await self.index.pipelined_durably.run(call)
 
     def _placed(
         self,
         call: scripting.ScriptCall,
         home: messages.ShardId,
         piece: _Piece,
-        numbered: Mapping[int, int],
         records: Mapping[bytes, bytes],
     ) -> tuple[object, ...]:
         """A schedule as the script takes it."""
         (traveller, is_first, occurrences), names = piece, self.index.shard(home)
-        lane = numbered[traveller.lane]
-        renumbered = codec.renumbered(traveller.record, numbered) if is_first else b""
         return (
-            str(lane),
-            call.key(names.lane(lane)),
+            traveller.lane,
+            call.key(names.lane(traveller.lane)),
             call.key(names.bucket_of(traveller.id, self.index.buckets)),
             call.position(traveller.id),
-            call.position(renumbered) if is_first else 0,
+            call.position(traveller.record) if is_first else 0,
             int(traveller.due) if traveller.due else False,
             *call.run(
                 part for member, due in occurrences for part in (member, due, records[member])
@@ -355,26 +336,27 @@ class Mover:
         return [record or b"" for record in found]
 
     async def _set_entries(
-        self, shard: messages.ShardId, texts: Mapping[int, bytes]
-    ) -> dict[int, bytes]:
-        """What the former shard knows of the sets among these, by their numbers there."""
-        kind = interning.TextKind.SET.encode()
-        lanes = [number for number, text in texts.items() if text.startswith(kind)]
-        if not lanes:
+        self, shard: messages.ShardId, among: Collection[str]
+    ) -> dict[str, bytes]:
+        """What the former shard knows of the sets among these lanes."""
+        of_sets = list(filter(lanes.is_of_set, among))
+        if not of_sets:
             return {}
         (found,) = await self.index.read(
             "read what a shard knows of sets",
-            ("HMGET", self.index.shard(shard).meta, *(f"s{lane}" for lane in lanes)),
+            ("HMGET", self.index.shard(shard).meta, *of_sets),
         )
-        return {lane: entry for lane, entry in zip(lanes, found, strict=True) if entry is not None}
+        return {
+            lane: entry for lane, entry in zip(of_sets, found, strict=True) if entry is not None
+        }
 
     async def _blobs(
         self, shard: messages.ShardId, texts: Iterable[bytes], entries: Iterable[bytes]
     ) -> dict[bytes, bytes]:
         """Digests and signed contents that the new shard needs."""
-        kind = interning.TextKind.TARGET.encode()
-        named = {text[1:] for text in texts if text.startswith(kind)}
-        named |= {setrecord.parse_entry(entry).target.encode() for entry in entries} - {b""}
+        named = {kinds.parse(text).target.encode() for text in texts}
+        named |= {setrecord.parse_entry(entry).target.encode() for entry in entries}
+        named.discard(b"")
         if not named:
             return {}
         digests = sorted(named)
@@ -427,12 +409,12 @@ class Mover:
         return len(found) == _LETTERS_PER_STEP
 
 
-def _numbers(record: bytes) -> tuple[int, ...]:
-    """What a record names by number; nothing of one that cannot be read."""
+def _kind(record: bytes) -> bytes:
+    """The digest of its kind; empty of a record that cannot be read."""
     try:
-        return codec.numbers(record)
+        return codec.kind(record)
     except codec.UnknownRecord:
-        return ()
+        return b""
 
 
 def _parts(listed: Sequence[ListedT], most: int) -> Iterator[Sequence[ListedT]]:

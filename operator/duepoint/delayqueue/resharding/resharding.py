@@ -225,11 +225,9 @@ class Resharding:
         names, buckets = self.index.shard(shard), await self.mover.buckets(shard)
         gone = [names.lane(lane) for lane in await self.mover.reader.lanes(shard)]
         gone += [*buckets, names.logs, *await self._logs(shard)]
-        lasting = {names.meta, names.interned}
-        gone += [key for key in self.index.call("init", shard).keys if key not in lasting]
-        # The names of all lanes stand in it: a process that goes on after a crash needs them.
-        for keys in (gone, [names.interned]):
-            await self.index.read_many("unlink a closed shard", [("UNLINK", key) for key in keys])
+        # The names of all lanes stand in `meta`: a process that goes on after a crash needs them.
+        gone += [key for key in self.index.call("init", shard).keys if key != names.meta]
+        await self.index.read_many("unlink a closed shard", [("UNLINK", key) for key in gone])
 
 
 def _nearest_power(shards: int) -> str:

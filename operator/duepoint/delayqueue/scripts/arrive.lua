@@ -5,21 +5,22 @@
   Runs on a full server: what it stores is given back by `depart`.
 
   KEYS  then lanes and buckets
-  ARGV  layout, epoch, incarnation, batch (text), part (its number in the batch, from 1), blobs {from, to} of digest, blob pairs,
+  ARGV  layout, epoch, batch (text), part (its number in the batch, from 1), kinds and blobs {from, to}: digest, text and
+        digest, blob pairs of what the records name,
         schedules {{lane, lane key, bucket key, id, record, due, from, to}}: id and record
           positions (record 0: it came with an earlier part), due in us (absent: no chain),
           {from, to} of member, due, record triples,
         sets {{lane, entry}}: what the former shard knows of the sets among them
   Reply OK
 ]]
--- keys meta heads blobs occ occrec wake
+-- keys meta heads texts blobs occ occrec wake
 -- include shard
 -- include fenced
 -- include time
 -- include wake
 -- include occurrences
 -- include definition
--- include blobs
+-- include texts
 
 local batch, part = string.match(redis.call('HGET', META, 'arrived') or '', '^(%S+) (%d+)$')
 if batch == args.batch and tonumber(part) >= args.part then
@@ -28,7 +29,7 @@ end
 local before, key_of = shard_head(), {}
 
 for _, set in ipairs(args.sets) do
-  redis.call('HSETNX', META, 's' .. set[1], set[2])
+  redis.call('HSETNX', META, set[1], set[2])
   redis.call('HSETNX', META, 'c' .. set[1], 0)
 end
 
@@ -41,7 +42,7 @@ local function store(lane, lane_key, bucket, id, record, due)
       return
     end
     redis.call('ZREM', lane_key, id .. version_of(stored))
-  elseif redis.call('HEXISTS', META, 's' .. lane) == 1 then
+  elseif is_of_set(lane) then
     redis.call('HINCRBY', META, 'c' .. lane, 1)
   end
   redis.call('HSET', bucket, id, record)
@@ -50,12 +51,16 @@ local function store(lane, lane_key, bucket, id, record, due)
   end
 end
 
-store_blobs(args.blobs)
+store_texts(TEXTS, args.kinds)
+store_texts(BLOBS, args.blobs)
 for _, schedule in ipairs(args.schedules) do
   local lane, lane_key, bucket, id = schedule[1], KEYS[schedule[2]], KEYS[schedule[3]], ARGV[schedule[4]]
   if not key_of[lane] then
     key_of[lane] = lane_key
     redis.call('ZADD', lane_key, '+inf', '')
+    if not is_of_set(lane) then
+      redis.call('HSETNX', META, lane, '')
+    end
   end
   if schedule[5] > 0 then
     store(lane, lane_key, bucket, id, ARGV[schedule[5]], schedule[6])

@@ -18,14 +18,14 @@
         key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
         since when that is known: see doubt.lua
-  Reply {name, value, ...}: time (us, of the server), wait (us; -1: nothing to wait for), left_alone (0 or 1),
-        incarnation; and of a claim cap, token, first (claimed first) in us, attempts, alone, mark, more (points that are
+  Reply {name, value, ...}: time (us, of the server), wait (us; -1: nothing to wait for), left_alone (0 or 1);
+        and of a claim cap, token, first (claimed first) in us, attempts, alone, mark, more (points that are
           due besides, 1 at least; 0: none), lanes {lane, what the shard knows of its set or false, {member, due, ...},
           {record or false, of the schedule of each member}, ...}, occurrences {member, record, ...}
         | {'other', run id}: call again and say whether that server, which the shard was on, is a primary still; nothing was
           changed
 ]]
--- keys meta heads claims leases occrec runs interned crashes
+-- keys meta heads claims leases occrec runs crashes
 -- include shard
 -- include keys
 -- include heads
@@ -101,8 +101,8 @@ end
 -- due as it was, for the leader to look at. Members of sets fire again: nothing but the queue knows of them.
 local function put_back(lanes, dues, band)
   for _, lane in ipairs(lanes) do
-    local is_of_set, change = redis.call('HEXISTS', META, 's' .. lane) == 1, {}
-    for _, member in ipairs(is_of_set and {} or redis.call('ZRANGE', lane_key(lane), band, band, 'BYSCORE')) do
+    local change = {}
+    for _, member in ipairs(is_of_set(lane) and {} or redis.call('ZRANGE', lane_key(lane), band, band, 'BYSCORE')) do
       local due = due_before(dues, member, now)
       if due then
         change[#change + 1], change[#change + 2] = digits(math.min(tonumber(due), back)), member
@@ -160,25 +160,17 @@ end
 
 -- -- due points --------------------------------------------------------------------------------
 
--- The namespace whose lane has this text: its own, or that of a set; the lane itself where it has none.
-local function namespace_of(lane, text)
-  return text and (string.match(text, '^n(.+)$') or string.match(text, '^s[^/]*/([^/]+)/')) or lane
-end
-
 -- These lanes by namespace, in their order.
 local function by_namespace(lanes)
-  local texts, own_lanes, groups = {}, {}, {}
-  for i, lane in ipairs(lanes) do
-    texts[i] = 'n:' .. lane
-  end
-  for i, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
-    local namespace = namespace_of(lanes[i], text)
-    local group = own_lanes[namespace]
+  local group_of, groups = {}, {}
+  for _, lane in ipairs(lanes) do
+    local namespace = string.match(lane, '^n(.+)$') or string.match(lane, '^s[^/]*/([^/]+)/') or lane
+    local group = group_of[namespace]
     if group then
-      group[#group + 1] = lanes[i]
+      group[#group + 1] = lane
     else
-      groups[#groups + 1] = { lanes[i] }
-      own_lanes[namespace] = groups[#groups]
+      groups[#groups + 1] = { lane }
+      group_of[namespace] = groups[#groups]
     end
   end
   return groups
@@ -299,7 +291,7 @@ local function wait(left_alone)
 end
 
 local function reply(left_alone, waited, ...)
-  return { 'time', digits(now), 'wait', waited, 'left_alone', math.min(left_alone, 1), 'incarnation', meta[3], ... }
+  return { 'time', digits(now), 'wait', waited, 'left_alone', math.min(left_alone, 1), ... }
 end
 
 -- The lanes as the reply has them, and the occurrences among their members.
@@ -316,7 +308,7 @@ local function described(found_by_lane)
       end
     end
     local at = 2 * i
-    lanes[at - 1], lanes[at] = lane, redis.call('HGET', META, 's' .. lane)
+    lanes[at - 1], lanes[at] = lane, is_of_set(lane) and redis.call('HGET', META, lane)
     lanes[at + 1], lanes[at + 2] = found, records
   end
   return lanes, occurrences

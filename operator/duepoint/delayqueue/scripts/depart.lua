@@ -33,7 +33,7 @@ local function end_batch()
   end
   for _, schedule in ipairs(taken) do
     local lane, id, points = schedule[1], schedule[2], schedule[5]
-    if redis.call('HEXISTS', META, 's' .. lane) == 1 then
+    if is_of_set(lane) then
       redis.call('HINCRBY', META, 'c' .. lane, -1)
     end
     for i = 1, #points, 2 do

@@ -4,7 +4,7 @@
   Points, claims and the chain of the schedule are left alone. Called again (the reply was lost) it changes
   nothing, for as long as the occurrences wait.
 
-  ARGV  layout, epoch, lane (number), at (us: the time by the caller's clock), id, uid: positions in ARGV,
+  ARGV  layout, epoch, lane, at (us: the time by the caller's clock), id, uid: positions in ARGV,
         members {from, to} in ARGV, records {from, to}: of each member its record; of a set's member
         perhaps most {occurrences of the member, of the set, of the namespace in this shard}
   Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid) | FULL (it has so many)

@@ -9,7 +9,7 @@
         stays as it is)
   Reply {made (0 or 1), incarnation}
 ]]
--- keys meta heads claims leases occ occrec blobs interned runs ledger ended_even ended_odd
+-- keys meta heads claims leases occ occrec blobs texts runs ledger ended_even ended_odd
 -- include time
 local made = redis.call('HMGET', META, 'layout', 'incarnation')
 if not tonumber(made[1]) or not made[2] then
@@ -24,7 +24,7 @@ if not tonumber(made[1]) or not made[2] then
     redis.call('ZADD', sorted_set, '+inf', '')
   end
   redis.call('ZADD', OCC, 0, '')
-  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, INTERNED, LEDGER, ENDED_EVEN, ENDED_ODD }) do
+  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, TEXTS, LEDGER, ENDED_EVEN, ENDED_ODD }) do
     redis.call('HSET', hash, '', '')
   end
   if redis.call('EXISTS', RUNS) == 0 then

@@ -4,7 +4,7 @@
 
   KEYS  then buckets
   ARGV  layout, most (records), prefix (position): what a record has to contain
-  Reply {incarnation, number of buckets that were looked at, {{id, record, ...} of each of them}}
+  Reply {number of buckets that were looked at, {{id, record, ...} of each of them}}
 ]]
 -- keys meta
 -- include shard
@@ -26,4 +26,4 @@ for i = 2, #KEYS do
     break
   end
 end
-return { meta[3], #listed, listed }
+return { #listed, listed }

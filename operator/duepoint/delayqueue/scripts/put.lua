@@ -7,10 +7,10 @@
   past that has ended and left a short while ago (ended.lua) is not stored again: the request was repeated. Each part is
   of one lane: what is wrong with its shard is its own answer, and the others are written.
 
-  KEYS  for each part meta, heads, wake, leases, interned, blobs, occ, occrec, ended_even, ended_odd, lane; buckets
-  ARGV  parts {{keys (position of the first in KEYS), layout, incarnation, lane (number), epoch (of a namespace's lane: the
-        leader's term) or by_rows (of a set's: for the rows of the set), numbers {number ...}: those of
-        the texts in the records, blobs {from, to} (absent: none): digest, blob pairs, groups {bucket (position in KEYS),
+  KEYS  for each part meta, heads, wake, leases, texts, blobs, occ, occrec, ended_even, ended_odd, lane; buckets
+  ARGV  parts {{keys (position of the first in KEYS), layout, lane, epoch (of a namespace's lane: the
+        leader's term) or by_rows (of a set's: for the rows of the set), kinds and blobs {from, to} (absent:
+        none): digest, text and digest, blob pairs of what the records name, groups {bucket (position in KEYS),
         from, to, ...}, drops (the rows are removed), options {position of an id: {...}} of the rows that have any}}; a row is id, record, due of its chain (us; '' for
         none, '=': the chain is left alone), the fingerprint that is expected ('': nothing stands there; '*': anything). A row
         that is removed has in place of the record whose it is (a Schedule's uid as packed, a member's name), expects
@@ -25,10 +25,10 @@
         or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
         | {DELETING}: its members are being removed | {MANAGED}: they follow rows, and by_rows is not set, or the other
         way round; nothing was written; or the text of an error: UNINIT, FOREIGN, FENCED,
-        WRONGLAYOUT (also: a number stands for no text any more); nothing was written
+        WRONGLAYOUT; nothing was written
   Error OOM
 ]]
-local META, HEADS, WAKE, LEASES, INTERNED, BLOBS, OCC, OCCREC, ENDED_EVEN, ENDED_ODD, LANE -- of the part that is written
+local META, HEADS, WAKE, LEASES, TEXTS, BLOBS, OCC, OCCREC, ENDED_EVEN, ENDED_ODD, LANE -- of the part that is written
 local PART_KEYS = 11
 local args = cmsgpack.unpack(ARGV[1])
 -- include shardcheck
@@ -40,8 +40,7 @@ local args = cmsgpack.unpack(ARGV[1])
 -- include ended
 -- include managed
 -- include moves
--- include numbers
--- include blobs
+-- include texts
 
 local GROUP_LENGTH, ROW_LENGTH = 3, 4
 local MOST_DROPPED = 2000 -- unpack() carries some 7,900; a catch-up may have 10,000
@@ -241,6 +240,8 @@ local function put_points(lane)
   end
   if added ~= 0 and not part.epoch then
     redis.call('HINCRBY', META, 'c' .. lane, added)
+  elseif added > 0 then
+    redis.call('HSETNX', META, lane, '')
   end
   -- A point that comes no earlier than those that are there leaves the head of its lane as it is.
   local head = #gone == 0 and #optional == 0 and tonumber(redis.call('ZSCORE', HEADS, lane) or nil)
@@ -260,12 +261,12 @@ end
 
 -- The answer of a part of whose rows none may be written, or nil.
 local function part_trouble()
-  local trouble = shard_trouble(META, part, args.owner) or (part.epoch and fence_trouble(META, part.epoch))
+  local trouble = shard_trouble(META, part.layout, args.owner) or (part.epoch and fence_trouble(META, part.epoch))
   if trouble then
     return trouble
   end
   if not part.epoch then
-    local entry = redis.call('HGET', META, 's' .. part.lane)
+    local entry = redis.call('HGET', META, part.lane)
     if not entry then
       return { 'GONE' }
     elseif string.sub(entry, 1, 1) == 'd' and not part.drops then
@@ -278,7 +279,7 @@ local function part_trouble()
   if is_draining and is_any_moving(part.groups) then
     return { 'BUSY' }
   end
-  return use_numbers(part.numbers)
+  return nil
 end
 
 local function put_part()
@@ -288,8 +289,11 @@ local function put_part()
   end
   answers, rows, gone, added = {}, 0, {}, 0
   points, count, first_due, optional = { '+inf', '' }, 2, math.huge, {}
+  if part.kinds then
+    store_texts(TEXTS, part.kinds)
+  end
   if part.blobs then
-    store_blobs(part.blobs)
+    store_texts(BLOBS, part.blobs)
   end
   if part.drops then
     drop_rows(part.groups)
@@ -303,7 +307,7 @@ end
 local replies = {}
 for i, listed in ipairs(args.parts) do
   part, options_of = listed, listed.options
-  META, HEADS, WAKE, LEASES, INTERNED, BLOBS, OCC, OCCREC, ENDED_EVEN, ENDED_ODD, LANE =
+  META, HEADS, WAKE, LEASES, TEXTS, BLOBS, OCC, OCCREC, ENDED_EVEN, ENDED_ODD, LANE =
     unpack(KEYS, part.keys, part.keys + PART_KEYS - 1)
   replies[i] = put_part()
 end

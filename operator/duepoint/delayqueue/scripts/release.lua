@@ -5,7 +5,7 @@
   takes it over judges them as of their first claim.
 
   KEYS  then the lanes of the claim
-  ARGV  layout, lanes (numbers, in the order of KEYS), all (bool), members {from, to}, id (position),
+  ARGV  layout, lanes (in the order of KEYS), all (bool), members {from, to}, id (position),
         given (position; id of the claim of what is given back)
   Reply {released, remaining}
 ]]

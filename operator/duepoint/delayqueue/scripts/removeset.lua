@@ -6,13 +6,13 @@
   nothing. Without buckets the shard forgets the set itself. May be repeated.
 
   KEYS  then lane, and buckets
-  ARGV  layout, epoch, incarnation, lane (number), tally (its field in `meta`), most (members), batch (count of
+  ARGV  layout, epoch, lane, tally (its field in `meta`), most (members), batch (count of
         occurrences)
   Reply {members that were removed, buckets that hold none of the set any more}
         | {GONE}: the shard does not know the set | {OPEN}: the set is not being deleted; nothing was removed
   Error WRONGLAYOUT, FENCED
 ]]
--- keys meta heads occ occrec leases
+-- keys meta heads occ occrec leases texts
 -- include shard
 -- include fenced
 -- include heads
@@ -20,8 +20,8 @@
 -- include definition
 -- include moves
 
-local LANE, FIRST_BUCKET, BEFORE_LANE = KEYS[6], 7, 5
-local entry = redis.call('HGET', META, 's' .. args.lane)
+local LANE, FIRST_BUCKET = KEYS[7], 8
+local entry = redis.call('HGET', META, args.lane)
 if not entry then
   return { 'GONE' }
 elseif string.sub(entry, 1, 1) ~= 'd' then
@@ -30,20 +30,20 @@ end
 if #KEYS < FIRST_BUCKET then
   redis.call('UNLINK', LANE)
   redis.call('ZREM', HEADS, args.lane)
-  redis.call('HDEL', META, 's' .. args.lane, 'c' .. args.lane, args.tally)
+  redis.call('HDEL', META, args.lane, 'c' .. args.lane, args.tally)
   return { 0, 0 }
 end
 
 -- Whether a record names the set as what it belongs to; nothing is said of one that cannot be read.
+local of_kind, beginning = {}, args.lane .. '\n'
+
 local function is_ours(record)
-  if string.byte(record, 1) ~= FORMAT then
-    return false
+  local kind = string.byte(record, 1) == FORMAT and string.sub(record, KIND, GENERATION - 1)
+  if kind and of_kind[kind] == nil then
+    local text = redis.call('HGET', TEXTS, kind) or ''
+    of_kind[kind] = string.sub(text, 1, #beginning) == beginning
   end
-  local number, at = 0, GENERATION
-  for _ = 0, BEFORE_LANE do
-    number, at = varint(record, at)
-  end
-  return number == args.lane
+  return kind and of_kind[kind]
 end
 
 local function drop_all_occurrences(id)

@@ -5,7 +5,7 @@
   `tally` (absent: none) is what the shard has counted of the set (runs.lua), where it stands as it did.
 
   KEYS  then lane
-  ARGV  layout, epoch, incarnation, lane (number), entry (text), blobs {from, to}: digest, blob pairs,
+  ARGV  layout, epoch, lane, entry (text), blobs {from, to}: digest, blob pairs,
         tally {field, stood, wanted}
   Reply the entry as it stands
   Error OOM
@@ -15,10 +15,10 @@
 -- include fenced
 -- include time
 -- include wake
--- include blobs
+-- include texts
 
-store_blobs(args.blobs)
-local field = 's' .. args.lane
+store_texts(BLOBS, args.blobs)
+local field = args.lane
 local stood, wanted = redis.call('HGET', META, field), args.entry
 if stood and string.sub(stood, 1, 1) == 'd' then
   wanted = stood

@@ -3,7 +3,7 @@
   An occurrence is not wanted any more, wherever it is. One that a worker holds disappears under it: the attempt
   under way may end either way, its settlement meets nothing and stores no retry.
 
-  ARGV  layout, epoch, lane (number), id, member: positions in ARGV
+  ARGV  layout, epoch, lane, id, member: positions in ARGV
   Reply APPLIED (it waited) | HELD (a worker has it) | UNCHANGED (there is none)
         | BUSY (on its way to another shard) | ABSENT (not in this draining shard: see the new one)
 ]]

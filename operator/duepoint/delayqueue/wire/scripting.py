@@ -26,7 +26,7 @@ import redis.exceptions
 
 from duepoint import errors, faults
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue.wire import connecting, nodes
+from duepoint.delayqueue.wire import nodes
 from duepoint.delayqueue.wire import servers as servers_
 from duepoint.faults import FaultPoint
 
@@ -39,18 +39,13 @@ class ScriptCall:
 
     ARGV[1] is a map of numbers and text; ``bytes``, for which cmsgpack has no type, follow it as
     values of their own, and the map has their positions in ARGV.
-
-    Attributes:
-        upheavals: how many there had been when what it says was read; it is not sent after another
-            one. None = it is true of any server.
     """
 
-    __slots__ = ("_positions", "keys", "named", "script", "upheavals", "values")
+    __slots__ = ("_positions", "keys", "named", "script", "values")
 
     def __init__(self, script: str, keys: Iterable[str], **named: object) -> None:
         self.script = script
         self.keys = list(keys)
-        self.upheavals: int | None = None
         self.values: list[Any] = []
         self.named: dict[str, object] = {}
         self._positions: dict[str, int] = {}
@@ -216,12 +211,6 @@ class Scripts:
         confirmed: bool = False,
         safety: nodes.Safety | None = None,
     ) -> list[Any]:
-        upheavals = self._servers.changes.upheavals
-        if any(
-            isinstance(call, ScriptCall) and call.upheavals not in {None, upheavals}
-            for call in calls
-        ):
-            return [connecting.ServerChanged(connecting.ASK_AGAIN)] * len(calls)
         commands = [
             call.command(sha1(call.script), self.owner) if isinstance(call, ScriptCall) else call
             for call in calls

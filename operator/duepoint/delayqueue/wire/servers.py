@@ -77,8 +77,7 @@ class Servers(Protocol):
 
         Args:
             confirmed: for what arms: wait a moment for a replica to have it, where there is one,
-                and send nothing to a server that took over since the call (its interned numbers
-                may be others).
+                and send nothing to a server that took over since the call.
         """
         ...
 

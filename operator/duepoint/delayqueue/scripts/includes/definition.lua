@@ -1,8 +1,8 @@
 -- The head of a definition's record (delayqueue/definitions/codec.py, format 1):
--- format, state, flags, timing version (4), fingerprint (4), uid (16), generation (varint) ...
+-- format, state, flags, timing version (4), fingerprint (4), uid (16), kind (8), generation (varint) ...
 local FORMAT = 1
 local ARMED, COMPLETED = 0, 2
-local UID, GENERATION, NUMBERS = 12, 28, 9
+local UID, KIND, GENERATION, NUMBERS = 12, 28, 36, 6
 local RULE_INLINE, UID_TEXT, COUNTED, PAYLOAD, ONCE = 1, 2, 4, 8, 16
 local COUNT_LENGTH, MOST_COUNTED, INSTANT_LENGTH, MAC_LENGTH = 4, 4294967295, 7, 8
 
@@ -21,7 +21,7 @@ end
 
 -- Uid and generation.
 local function identity(record)
-  return string.sub(record, UID, GENERATION - 1), (varint(record, GENERATION))
+  return string.sub(record, UID, KIND - 1), (varint(record, GENERATION))
 end
 
 local function has_flag(record, flag)

@@ -9,17 +9,21 @@ local function shard_head()
   return tonumber(first[2])
 end
 
--- Of a set's lane `meta` says in s<lane> what may happen to its members (o: all; p: they do not fire; d: they are being
--- removed), what to do for them (a digest) and, behind a colon, for how many seconds ended ones stay; in c<lane> how many
--- there are.
+-- A lane is called 'n' and its namespace, or 's' and the identity of its set; `meta` has a field of that name. Of a set
+-- it says what may happen to the members (o: all; p: they do not fire; d: they are being removed), what to do for them (a
+-- digest) and, behind a colon, for how many seconds ended ones stay; c<lane> says how many there are.
+local function is_of_set(lane)
+  return string.sub(lane, 1, 1) == 's'
+end
+
 local function is_open(lane)
-  local entry = redis.call('HGET', META, 's' .. lane)
+  local entry = is_of_set(lane) and redis.call('HGET', META, lane)
   return not entry or string.sub(entry, 1, 1) == 'o'
 end
 
 -- Whether points that are due by `back` wait for the leader (doubt.lua): those of Schedules do.
 local function is_in_doubt(lane)
-  return meta[8] and redis.call('HEXISTS', META, 's' .. lane) == 0
+  return meta[8] and not is_of_set(lane)
 end
 
 -- From where on a lane's points are handed out.

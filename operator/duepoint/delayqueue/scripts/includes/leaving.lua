@@ -3,13 +3,13 @@
 -- include definition
 -- include remembering
 -- Members of a set that have come to their end leave the queue: at once, or when they were kept as long as their set
--- says (behind the colon of s<lane>), by an occurrence of the kind `expiry`. As long as one of its slots is open a
+-- says (behind the colon of its entry), by an occurrence of the kind `expiry`. As long as one of its slots is open a
 -- member stays.
 local EXPIRY, EXPIRED, DEAD = 7, 1, 2
 local DEAD_KEPT = 604800 -- seconds that a member stays whose slot may be replayed
 
 local function kept_seconds(lane, why)
-  local kept = tonumber(string.match(redis.call('HGET', META, 's' .. lane) or '', ':(%d+)$')) or 0
+  local kept = tonumber(string.match(redis.call('HGET', META, lane) or '', ':(%d+)$')) or 0
   return why == DEAD and math.max(kept, DEAD_KEPT) or kept
 end
 

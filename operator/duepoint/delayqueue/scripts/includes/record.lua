@@ -5,7 +5,7 @@ local RECORD_FORMAT = 2
 
 -- Whether this names a lane; no process of ours writes anything else.
 local function is_lane(name)
-  return type(name) == 'string' and string.find(name, '^%d+$') ~= nil
+  return type(name) == 'string' and string.find(name, '^[ns].') ~= nil
 end
 
 -- member -> due as text, of every point that the claim began with; its lanes, in order; when they

@@ -1,10 +1,9 @@
 -- The shard is the one that the caller knows, or nothing happens: UNINIT (no meta, or one that says nothing: emptied,
--- or never made), WRONGLAYOUT (another layout, closed, or made anew as another than `incarnation`), FOREIGN (of
--- another cluster than `owner`).
+-- or never made), WRONGLAYOUT (another layout, or closed), FOREIGN (of another cluster than `owner`).
 local meta, shard_state
 
--- Looks at the shard of this key; the text of the error, or nil. `known` is what the caller knows: layout, incarnation.
-local function shard_trouble(key, known, owner)
+-- Looks at the shard of this key; the text of the error, or nil.
+local function shard_trouble(key, layout, owner)
   meta = redis.call('HMGET', key, 'layout', 'state', 'incarnation', 'server', 'mark', 'back', 'owner', 'doubt')
   -- open; draining: the move to a new layout takes schedules from here
   shard_state = meta[2]
@@ -14,11 +13,8 @@ local function shard_trouble(key, known, owner)
   if owner and meta[7] and owner ~= meta[7] then
     return 'FOREIGN the shard is of ' .. meta[7] .. ', not of ' .. owner
   end
-  if tonumber(meta[1]) ~= known.layout or meta[2] == 'closed' then
+  if tonumber(meta[1]) ~= layout or meta[2] == 'closed' then
     return 'WRONGLAYOUT the shard is of layout ' .. meta[1] .. ', ' .. meta[2]
-  end
-  if known.incarnation and known.incarnation ~= meta[3] then
-    return 'WRONGLAYOUT the index was made anew as ' .. meta[3]
   end
   return nil
 end
