@@ -141,6 +141,15 @@ async def test_a_chain_is_not_put_back_to_a_due_that_has_come(harness):
     assert again is messages.Armed.APPLIED  # so what it replaces was still there
 
 
+async def test_a_chain_that_is_due_keeps_its_due_when_its_content_is_replaced(harness):
+    """Its slot has not run yet."""
+    arming = harness.arming(due_in=-1, fingerprint=OLD)
+    await _upsert(harness, arming)
+    assert await _upsert(harness, _replacing(harness, due_in=3_600)) is messages.Armed.APPLIED
+    (stored,) = [one async for one in _stored(harness)]
+    assert stored.due_us == arming.due_us
+
+
 async def test_nothing_is_written_while_a_worker_holds_a_chain_that_is_to_get_another_due(harness):
     await harness.arm(fingerprint=OLD)
     (claim,) = await harness.claim_all()
