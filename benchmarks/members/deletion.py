@@ -1,7 +1,7 @@
 """A full set is deleted beside firings: how long does it take, and how late does it make them?
 
-The worker fires 5,000 Schedules a second for some time alone, then while the operator's own service
-removes the members, in a process of its own: ``python -m benchmarks.members.deletion URL COUNT``.
+The worker fires 5,000 Schedules a second for some time alone, then while the operator's own steps
+remove the members, in a process of their own: ``python -m benchmarks.members.deletion URL COUNT``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ from benchmarks.members import firings, place
 from benchmarks.queuespeed import place as queueplace
 from benchmarks.report import Figure
 from benchmarks.scene import Child
-from duepoint import clock as clocks
-from duepoint.controller.schedulesets import setdeletions
-from duepoint.controller.schedulesets.setstatus import DeletionProgress
+from duepoint.controller.schedulesets import schedulesets
 from duepoint.delayqueue import delayqueue
-from duepoint.schedules.sets.setrecord import SetRecord, SetState
+from duepoint.schedules.sets.setrecord import SetState
 from tests.support.redisserver import RedisServer
-from tests.support.terms import a_term
 
 RATE = int(report.number("RATE", 5_000, 1_000))
 ALONE_SECONDS = report.number("ALONE_SECONDS", 30, 5)
@@ -58,32 +55,26 @@ async def run(
 
 
 async def _delete(url: str, count: int) -> None:
-    """Remove the set by the operator's service; print what it took."""
+    """Remove the set in the operator's steps, with its rests; print what it took."""
     print("ready", flush=True)
     async with place.queue(url, count) as queue:
         record = msgspec.structs.replace(place.the_set(queue, count), state=SetState.DELETING)
-        ended = asyncio.Event()
-        steps: list[DeletionProgress] = []
-
-        async def finished(_record: SetRecord) -> None:
-            ended.set()
-
-        service = setdeletions.SetDeletions(
-            a_term(clocks.SystemClock(), queue=queue, epoch=queueplace.EPOCH),
-            report=lambda _uid, progress: steps.append(progress),
-            finished=finished,
-        )
+        await queue.sets.store(record, b"", queueplace.EPOCH)
         began, cpu = time.perf_counter(), time.process_time()
-        running = asyncio.create_task(service.run())
-        service.begin(record, began_us=queueplace.now_us())
-        await ended.wait()
+        removed = steps = 0
+        while True:
+            step_began = time.perf_counter()
+            done = await queue.set_removals.step(
+                record, queueplace.EPOCH, most=schedulesets.STEP_MEMBERS
+            )
+            removed, steps = removed + done.removed, steps + 1
+            if done.is_done:
+                break
+            await asyncio.sleep(schedulesets.rest_seconds(time.perf_counter() - step_began))
         seconds = time.perf_counter() - began
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        removed = steps[-1].removed
         if removed != count:
             raise SystemExit(f"{removed:,} of {count:,} members were removed")
-    spent = {"seconds": seconds, "cpu": time.process_time() - cpu, "steps": len(steps)}
+    spent = {"seconds": seconds, "cpu": time.process_time() - cpu, "steps": steps}
     print(json.dumps(spent), flush=True)
 
 

@@ -79,6 +79,11 @@ _LIST = "list"
 _ENDS = (queue_errors.Fenced,)
 
 
+def rest_seconds(took: float) -> float:
+    """Return how long to leave the queue to others after a removal step that took so long."""
+    return min(max(took * _REST_FACTOR, _LEAST_REST_SECONDS), _MOST_REST_SECONDS)
+
+
 @dataclass(slots=True)
 class _Removal:
     """A set whose members are being removed.
@@ -365,7 +370,7 @@ class ScheduleSets:
             )
             self._report_removal(record.uid, removal.progress)
             if not done.is_done:
-                return min(max(took * _REST_FACTOR, _LEAST_REST_SECONDS), _MOST_REST_SECONDS)
+                return rest_seconds(took)
             removal.is_empty = True
         # Nothing is left of it: let its object go, and a new one of its name in.
         item = await schedules.read_set(self._term.api, record.namespace, record.name)
