@@ -162,9 +162,10 @@ test-real: $(STAMP) ## image and chart on a node that runs containers, as users 
 	  '$(BIN)/pytest -n 3 -m "not alone" tests/real $(PYTEST_ARGS) && $(BIN)/pytest -m alone tests/real $(PYTEST_ARGS)'
 
 .PHONY: simulate
-simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles, SHOW=seed)
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles|kinds, STORY=, PART=1/4, SHOW=seed)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
-	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random)
+	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(STORY),--story $(STORY)) \
+	  $(if $(PART),--part $(PART))
 
 .PHONY: chaos
 chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, ROUNDS=, CHECK=stored history)

@@ -21,7 +21,7 @@ from duepoint import app, telemetry
 NEEDING_A_CLUSTER = {
     name: f"benchmarks.{name.replace('-', '.')}"
     for name in (
-        *("lateness", "idle", "edits", "fallback", "tenants", "api", "members-kills"),
+        *("lateness", "idle", "edits", "flush", "fallback", "tenants", "api", "members-kills"),
         *("kube-burst", "kube-scale", "kube-restart"),
     )
 }

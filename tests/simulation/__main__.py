@@ -23,13 +23,17 @@ _OF_SEEDS = {
     "crowds": stories.of_crowd,
     "replacing": stories.of_replacing,
 }
-_SCOPES = (*_OF_SEEDS, "singles")
+_SCOPES = (*_OF_SEEDS, "singles", "kinds")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default="1:300", help="FIRST:LAST, or one seed (default 1:300)")
     parser.add_argument("--scope", choices=_SCOPES, default="random")
+    parser.add_argument(
+        "--story", choices=tuple(scopes.STORIES), help="of singles and kinds; unset: all"
+    )
+    parser.add_argument("--part", default="1/1", help="K/N: every Nth history, from the Kth on")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument(
         "--show",
@@ -50,7 +54,10 @@ def _run(chosen: argparse.Namespace) -> int:
         return _show(chosen.show, chosen.scope)
     first, _, last = chosen.seeds.partition(":")
     numbers = range(int(first), int(last or first) + 1)
-    return 1 if _play_all(_tasks(chosen.scope, numbers), chosen.jobs) else 0
+    names = (chosen.story,) if chosen.story else tuple(scopes.STORIES)
+    part, _, parts = chosen.part.partition("/")
+    tasks = itertools.islice(_tasks(chosen.scope, numbers, names), int(part) - 1, None, int(parts))
+    return 1 if _play_all(tasks, chosen.jobs) else 0
 
 
 def _say(text: object) -> None:
@@ -58,15 +65,19 @@ def _say(text: object) -> None:
     sys.stdout.flush()
 
 
-def _tasks(scope: str, seeds: range) -> Iterator[playing.Task]:
+def _tasks(scope: str, seeds: range, names: tuple[str, ...]) -> Iterator[playing.Task]:
     if scope in _OF_SEEDS:
         for seed in seeds:
             yield seed, _OF_SEEDS[scope](seed)
         return
-    for name in scopes.STORIES:
+    for name in names:
         story = scopes.STORIES[name]()
         seed = seeds[0]
         quiet = playing.play((seed, story))
+        if scope == "kinds":
+            for pair in scopes.kinds(scopes.of_firing(quiet)):
+                yield seed, scopes.with_events(story, *pair)
+            continue
         numbers = [*scopes.of_applying(quiet), *scopes.of_slot(quiet)]
         for event in scopes.singles(numbers, list(Kind)):
             yield seed, scopes.with_events(story, event)

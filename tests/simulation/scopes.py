@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tests.simulation import chance, faults
@@ -95,3 +96,21 @@ def of_firing(record: Record) -> list[int]:
         for number in points(record, SLOT_SECONDS - 0.1, SLOT_SECONDS + 0.3)
         if record.messages[number].process.name.startswith("worker")
     ]
+
+
+#: Those that leave a second clock wrong: with both, nothing is promised.
+_OF_SERVER_CLOCK = frozenset({Kind.SERVER_AHEAD, Kind.SERVER_BEHIND})
+
+
+def kinds(numbers: Sequence[int]) -> Iterator[tuple[Event, Event]]:
+    """Each ordered pair of all kinds of events, at two messages of the slot each time.
+
+    Which two they are goes round, so that every two have a share of the pairs.
+    """
+    places = itertools.cycle(itertools.combinations(numbers, 2))
+    for one, other in itertools.product(Kind, repeat=2):
+        clocks = {one, other} & faults.OF_CLOCKS
+        if clocks & _OF_SERVER_CLOCK and clocks - _OF_SERVER_CLOCK:
+            continue
+        first, second = next(places)
+        yield faults.usual(one, first), faults.usual(other, second)
