@@ -20,6 +20,8 @@ PAGES = [REFERENCE / f"{kind.lower()}.md" for kind in KINDS]
 _TABLE = re.compile(r"(<!-- fields of (\w+): (.*?) -->\n).*?(<!-- end of fields -->)", re.DOTALL)
 #: A length of which nobody has to be told.
 _USUAL_LENGTH = 253
+#: A template is Kubernetes' own; rows have the fields of members, which the HTTP API's page lists.
+_ELSEWHERE = ("jobTemplate", "inline")
 _MOST_INT32 = 2**31 - 1
 
 
@@ -59,8 +61,8 @@ def fields_of(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, dict[s
     for name, field in schema["properties"].items():
         yield f"{prefix}{name}", field, name in schema.get("required", ())
         inner = field.get("items", field)
-        # A template is Kubernetes' own, and a reference to a Secret one row.
-        if name != "jobTemplate" and inner.get("properties", {}).keys() - {"name", "key"}:
+        # A reference to a Secret is one row.
+        if name not in _ELSEWHERE and inner.get("properties", {}).keys() - {"name", "key"}:
             yield from fields_of(inner, f"{prefix}{name}{'' if inner is field else '[]'}.")
 
 
