@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages, sharding
@@ -97,7 +98,9 @@ async def test_members_move_to_other_shards_with_all_they_have(harness, stored_s
                 await harness.outcomes()
     await queue.resharding.end(queueing.EPOCH)
     assert await _everything(harness, stored_set) == before
-    assert await queue.members.counting.counts(stored_set) == counted
+    # A shard to which none of the members came does not know the set until the leader counts.
+    counts = await queue.members.counting.counts(stored_set)
+    assert msgspec.structs.replace(counts, shards_without=0) == counted
     assert counted.members == 62
     (waiting,) = await queue.members.dues.unacknowledged(stored_set, limit=10)
     assert (waiting.id, waiting.attempt) == ("due", 3)
