@@ -129,13 +129,14 @@ class Scene:
         await stacks.eventually(is_ready, f"the set {name} is ready")
 
     async def give_up_a_webhook(self) -> None:
-        """Of ``given-up`` in ``team-a``, which has one slot and nobody who answers."""
+        """Of a new Schedule in ``team-a``, which has one slot and nobody who answers."""
         spec = {
             "schedule": "@every 1s",
             "maxRuns": 1,
             "webhook": {"url": "http://127.0.0.1:1/", "retry": {"maxAttempts": 1}},
         }
-        await self.stack.apply("given-up", spec, self.namespaces["team-a"])
+        name = f"given-up-{time.monotonic_ns()}"
+        await self.stack.apply(name, spec, self.namespaces["team-a"])
 
     def another_system(self) -> str:
         """A namespace for an installation that is not there yet; it goes with this one's."""

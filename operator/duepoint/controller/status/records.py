@@ -80,6 +80,9 @@ class RunRecords:
         self._states = states
         self._places = {name: {shard for shard, _ in listed} for name, listed in found.items()}
         self._shown: set[str] = set()
+        #: Records that a newer one in another shard has replaced. A Schedule that always runs has
+        #: no moment in which a status shows all, and a shard that closes waits for its ledger.
+        self._replaced: dict[messages.ShardId, set[str]] = {}
         self.turn = asyncio.Lock()
         #: Outcomes of a shard, up to this entry, that are counted and not stored, and the names of
         #: the records that they have changed.
@@ -91,7 +94,7 @@ class RunRecords:
         self._shown |= of_schedules - {state.uid for state in self._states}
         while True:
             await self._term.clock.sleep(_REMOVE_SECONDS)
-            if self._shown:
+            if self._shown or self._replaced:
                 async with self.turn:
                     try:
                         await self._remove()
@@ -157,24 +160,31 @@ class RunRecords:
                 packed[name] = run.pack(unshown)
         for name in packed:
             self._places.setdefault(name, set()).add(shard)
+            self._replaced.get(shard, set()).discard(name)
             self._shown.discard(name)
         await faults.reach(FaultPoint.BEFORE_OUTCOMES_COUNTED)
         await self._ledger.store(shard, packed, through=through, epoch=self._term.epoch)
         await faults.reach(FaultPoint.AFTER_OUTCOMES_COUNTED)
+        for name in packed:
+            for other in self._places[name] - {shard}:
+                self._replaced.setdefault(other, set()).add(name)
+            self._places[name] = {shard}
         for state, summary in changed:
             state.recorded = summary
 
     async def _remove(self) -> None:
         shown, self._shown = self._shown, set()
-        by_shard: dict[messages.ShardId, list[str]] = {}
+        replaced, self._replaced = self._replaced, {}
+        by_shard = {shard: set(names) for shard, names in replaced.items()}
         for name in shown:
             for shard in self._places[name]:
-                by_shard.setdefault(shard, []).append(name)
+                by_shard.setdefault(shard, set()).add(name)
         try:
             for shard, listed in by_shard.items():
-                await self._ledger.store(shard, {}, shown=listed, epoch=self._term.epoch)
+                await self._ledger.store(shard, {}, shown=sorted(listed), epoch=self._term.epoch)
         except BaseException:
             self._shown |= shown
+            self._replaced = replaced
             raise
         for name in shown:
             del self._places[name]
