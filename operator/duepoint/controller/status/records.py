@@ -32,6 +32,7 @@ _REMOVE_SECONDS = 1.0
 _OF_RUN = "run "
 #: The end of the name of a ScheduleRun's Job: slot, and ten hexadecimal digits.
 _JOB_OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
+_Places = dict[str, set[messages.ShardId]]
 
 
 def is_job_of_a_run(job_name: str) -> bool:
@@ -78,11 +79,14 @@ class RunRecords:
         self._term = term
         self._ledger = ledger
         self._states = states
-        self._places = {name: {shard for shard, _ in listed} for name, listed in found.items()}
-        self._shown: set[str] = set()
-        #: Records that a newer one in another shard has replaced. A Schedule that always runs has
-        #: no moment in which a status shows all, and a shard that closes waits for its ledger.
-        self._replaced: dict[messages.ShardId, set[str]] = {}
+        #: Name of a record -> shards that have one.
+        self._places: _Places = {
+            name: {shard for shard, _ in listed} for name, listed in found.items()
+        }
+        #: Those that are not needed any more: a status shows them, or another shard has a newer
+        #: one. A Schedule that always runs has no moment in which a status shows all, and a shard
+        #: that closes waits until its ledger is empty.
+        self._unneeded: _Places = {}
         self.turn = asyncio.Lock()
         #: Outcomes of a shard, up to this entry, that are counted and not stored, and the names of
         #: the records that they have changed.
@@ -91,10 +95,11 @@ class RunRecords:
     async def run(self) -> None:
         """Remove what statuses show, until cancelled."""
         of_schedules = {name for name in self._places if not name.startswith(_OF_RUN)}
-        self._shown |= of_schedules - {state.uid for state in self._states}
+        for name in of_schedules - {state.uid for state in self._states}:
+            self.shown(name)
         while True:
             await self._term.clock.sleep(_REMOVE_SECONDS)
-            if self._shown or self._replaced:
+            if self._unneeded:
                 async with self.turn:
                     try:
                         await self._remove()
@@ -133,7 +138,7 @@ class RunRecords:
     def shown(self, uid: str) -> None:
         """A status shows all that is known of the Schedule, or it is gone."""
         if uid in self._places:
-            self._shown.add(uid)
+            self._unneeded[uid] = set(self._places[uid])
 
     def shown_of_run(self, key: str) -> None:
         """The status of a ScheduleRun shows these outcomes, or it is gone."""
@@ -141,8 +146,9 @@ class RunRecords:
 
     def lost(self) -> None:
         """A server may have lost records: what no status shows is stored anew with the next one."""
-        for uid in self._places.keys() - self._shown:
-            if (state := self._states.get(uid)) is not None:
+        for uid, shards in self._places.items():
+            state = self._states.get(uid)
+            if state is not None and shards - self._unneeded.get(uid, set()):
                 state.recorded = None
 
     async def _store(self, shard: messages.ShardId, through: str, names: Collection[str]) -> None:
@@ -160,31 +166,30 @@ class RunRecords:
                 packed[name] = run.pack(unshown)
         for name in packed:
             self._places.setdefault(name, set()).add(shard)
-            self._replaced.get(shard, set()).discard(name)
-            self._shown.discard(name)
+            self._unneeded.pop(name, None)
         await faults.reach(FaultPoint.BEFORE_OUTCOMES_COUNTED)
         await self._ledger.store(shard, packed, through=through, epoch=self._term.epoch)
         await faults.reach(FaultPoint.AFTER_OUTCOMES_COUNTED)
         for name in packed:
-            for other in self._places[name] - {shard}:
-                self._replaced.setdefault(other, set()).add(name)
-            self._places[name] = {shard}
+            if older := self._places[name] - {shard}:
+                self._unneeded.setdefault(name, set()).update(older)
         for state, summary in changed:
             state.recorded = summary
 
     async def _remove(self) -> None:
-        shown, self._shown = self._shown, set()
-        replaced, self._replaced = self._replaced, {}
-        by_shard = {shard: set(names) for shard, names in replaced.items()}
-        for name in shown:
-            for shard in self._places[name]:
-                by_shard.setdefault(shard, set()).add(name)
+        removed, self._unneeded = self._unneeded, {}
+        by_shard: dict[messages.ShardId, list[str]] = {}
+        for name, shards in removed.items():
+            for shard in shards:
+                by_shard.setdefault(shard, []).append(name)
         try:
             for shard, listed in by_shard.items():
-                await self._ledger.store(shard, {}, shown=sorted(listed), epoch=self._term.epoch)
+                await self._ledger.store(shard, {}, shown=listed, epoch=self._term.epoch)
         except BaseException:
-            self._shown |= shown
-            self._replaced = replaced
+            self._unneeded = removed | self._unneeded
             raise
-        for name in shown:
-            del self._places[name]
+        for name, shards in removed.items():
+            self._places[name] -= shards
+            if not self._places[name]:
+                del self._places[name]
+                self._unneeded.pop(name, None)  # it was shown once more meanwhile
