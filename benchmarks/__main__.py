@@ -25,10 +25,7 @@ NEEDING_A_CLUSTER = {
         *("kube-burst", "kube-scale", "kube-restart"),
     )
 }
-ON_A_REAL_NODE = {
-    "real-hour": "benchmarks.realnode.hour",
-    "real-burst": "benchmarks.realnode.burst",
-}
+ON_A_REAL_NODE = {"real-burst": "benchmarks.realburst"}
 ALONE = {
     "queue": "benchmarks.queuespeed",
     "webhook": "benchmarks.webhook",

@@ -71,6 +71,8 @@ def type_of(field: dict[str, Any]) -> str:
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"] if value)
     kind = field.get("format", field.get("type", "any JSON"))
+    if isinstance(kind, list):
+        kind = " or ".join(one for one in kind if one != "null")
     if kind in {"integer", "int32", "int64"}:
         return f"integer{_between(field, 'minimum', 'maximum')}"
     if kind == "array":
@@ -80,7 +82,7 @@ def type_of(field: dict[str, Any]) -> str:
         return f"text, up to {most}" if most > _USUAL_LENGTH else "text"
     if "x-kubernetes-int-or-string" in field:
         return "integer or text"
-    return "time" if kind == "date-time" else str(kind)
+    return {"date-time": "time", "double": "number"}.get(kind, str(kind))
 
 
 def _between(field: dict[str, Any], lower: str, upper: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from duepoint.httpapi import openapi, problems
+from tools import fieldsdoc
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "http-api.md"
 _HEADING = "## Operations\n"
@@ -41,11 +42,12 @@ def _lines() -> Iterator[str]:
             fields.setdefault(name, field)
     for name, field in fields.items():
         places = "all" if len(where[name]) == len(_MEMBERS) else ", ".join(where[name])
-        yield f"| `{name}` | {places} | {_type(field)} | {field.get('description', '')} |"
+        about = f"{fieldsdoc.type_of(field)} | {field.get('description', '')}"
+        yield f"| `{name}` | {places} | {about} |"
     for heading, schema in (("a set", "SetSummary"), ("an answer to a row", "RowAnswer")):
         yield f"\n## Fields of {heading}\n\n| field | type | meaning |\n|---|---|---|"
         for name, field in _fields(schemas[schema]):
-            yield f"| `{name}` | {_type(field)} | {field.get('description', '')} |"
+            yield f"| `{name}` | {fieldsdoc.type_of(field)} | {field.get('description', '')} |"
     yield (
         "\n## Problems\n\nEvery refusal is `application/problem+json` (RFC 9457) with `title`,"
         " `status`, `code`, `detail`, perhaps\n`field`, and `requestId`, which the log names too."
@@ -64,14 +66,3 @@ def _fields(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dic
         inner = field.get("items", field)
         if "properties" in inner:
             yield from _fields(inner, f"{prefix}{name}{'[]' if inner is not field else ''}.")
-
-
-def _type(field: dict[str, Any]) -> str:
-    if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"] if value)
-    if field.get("format") == "date-time":
-        return "time"
-    kinds = field.get("type", "any")
-    return (
-        kinds if isinstance(kinds, str) else " or ".join(kind for kind in kinds if kind != "null")
-    )

@@ -1,9 +1,9 @@
-"""The judge of `make bench NAME=real-hour` sees what it is there for."""
+"""The judge of `make chaos KIND=real` sees what it is there for."""
 
 from __future__ import annotations
 
-from benchmarks.realnode import judge as judging
-from benchmarks.realnode.judge import Judge, Period
+from tests.chaos.realnode import judge as judging
+from tests.chaos.realnode.judge import Judge, Period
 
 SECOND_US = 1_000_000
 #: A slot that is whole in seconds and milliseconds.

@@ -1,4 +1,4 @@
-"""A load, meanwhile deaths, and a judge of each slot; `make bench NAME=real-hour` takes an hour."""
+"""A load, meanwhile deaths, and a judge of each slot; `make chaos KIND=real` takes an hour."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from benchmarks.realnode import hour, incidents
+from tests.chaos.realnode import __main__ as hour
+from tests.chaos.realnode import incidents
 
 pytestmark = [
     pytest.mark.alone,

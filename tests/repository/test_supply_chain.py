@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tools.devcluster import releases
-from tools.release import locks, sbom
+from tools.release import sbom
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
@@ -42,7 +42,7 @@ def test_every_install_is_locked_with_hashes_or_is_our_own_wheel() -> None:
 
 
 def test_the_bill_of_the_lock_has_every_package_with_hashes_and_a_permissive_licence() -> None:
-    lock = locks.exported(ROOT, "cli")
+    lock = sbom.exported(ROOT, "cli")
     pinned = {line.partition("==")[0] for line in lock.splitlines() if line[:1].isalnum()}
     components = sbom.document(ROOT, "cli", version="1.2.3", epoch=1)["components"]
     assert {each["name"] for each in components} == pinned

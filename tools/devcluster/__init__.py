@@ -15,6 +15,6 @@
     cluster     up, status and down: the order of it all
     external    the user's own cluster or Redis instead of ours
 
-A started cluster is empty; nothing survives `down` but port numbers and the binaries. No container
-ever runs here: Pods are bound to a simulated node, which reports them as finished.
+What is stopped keeps its objects and its Redis. No container ever runs here: Pods are bound to a
+simulated node, which reports them as finished.
 """

@@ -115,8 +115,6 @@ _OTHERS = (
     ),
     _one("vegeta", "v12.13.0", "github.com/tsenart/vegeta/v12", seconds=20),
 )  # fmt: skip
-#: All that can be built; of the versions of Kubernetes a cluster has one.
-RECIPES = (*_OTHERS, *_KUBERNETES.values())
 #: Modules built side by side: what one waits for (sources, a linker on one core) costs no time.
 AT_A_TIME = 2
 CLUSTER = (

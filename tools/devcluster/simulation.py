@@ -8,7 +8,6 @@ made as well, so a Job created next becomes a Pod at its first attempt.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
 
 from tools.devcluster import apiserver
 
@@ -30,16 +29,13 @@ def add_node(client: apiserver.Client) -> None:
             raise
 
 
-def is_usable(client: apiserver.Client) -> bool:
-    """True when a Pod of the default namespace would be accepted and bound."""
+def is_usable(client: apiserver.Client, name: str = NODE) -> bool:
+    """Whether a Pod of the default namespace would be accepted and bound to this node."""
     try:
         client.get("/api/v1/namespaces/default/serviceaccounts/default")
-        node = client.get(f"/api/v1/nodes/{NODE}")
-    except apiserver.ApiError:
+        node = client.get(f"/api/v1/nodes/{name}")
+    except (apiserver.ApiError, OSError):
         return False
-    return _is_ready(node) and not node["spec"].get("taints")
-
-
-def _is_ready(node: dict[str, Any]) -> bool:
     conditions = node.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return is_ready and not node["spec"].get("taints")

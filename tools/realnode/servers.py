@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tools.devcluster import apiserver, cluster, credentials, programs
+from tools.devcluster import cluster, credentials, programs, simulation
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.processes import Program
 from tools.devcluster.state import Record, State
@@ -63,7 +63,7 @@ def start(state: State, port: int, parts: Parts) -> None:
         startup.start(programs.scheduler(state, found["kube-scheduler"]))
         startup.start(_kubelet(state, found["kubelet"]))
         startup.start(_kube_proxy(state, found["kube-proxy"]))
-        startup.wait_until("the node is Ready", lambda: _is_usable(admin))
+        startup.wait_until("the node is Ready", lambda: simulation.is_usable(admin, NODE))
         startup.start(_kube_router(state, found["kube-router"]))  # it asks for the node
         say("the node is Ready")
         imported.result()
@@ -140,15 +140,3 @@ def _filled_in(state: State, name: str) -> Path:
     path = state.folder / name
     path.write_text(text)
     return path
-
-
-def _is_usable(admin: apiserver.Client) -> bool:
-    """True when a Pod of the default namespace would be accepted, bound and started."""
-    try:
-        admin.get("/api/v1/namespaces/default/serviceaccounts/default")
-        node = admin.get(f"/api/v1/nodes/{NODE}")
-    except (apiserver.ApiError, OSError):
-        return False
-    conditions = node["status"].get("conditions", [])
-    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-    return is_ready and not node["spec"].get("taints")

@@ -24,7 +24,6 @@ from tools.release import (
     archives,
     images,
     krew,
-    locks,
     manifests,
     provenance,
     sbom,
@@ -91,7 +90,7 @@ def release(wanted: Wanted, repository: Path) -> Iterator[str]:
             files=sums(folder),
             commit=commit,
             repository=wanted.repository_url,
-            locks={locks.LOCK: _sum(sources / locks.LOCK)},
+            locks={sbom.LOCK: _sum(sources / sbom.LOCK)},
             parameters={"version": version, "image": image},
             builder=wanted.builder,
         )

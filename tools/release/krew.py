@@ -13,7 +13,7 @@ import string
 import tarfile
 from pathlib import Path
 
-from tools.release import archives, locks
+from tools.release import archives, sbom
 
 HERE = Path(__file__).parent
 MANIFEST = "duepoint.krew.yaml"
@@ -34,7 +34,7 @@ def write(folder: Path, sources: Path, *, version: str, repository_url: str, epo
     files = {
         PROGRAM: launcher.encode(),
         wheel.name: wheel.read_bytes(),
-        LOCK: locks.exported(sources, "cli", "login").encode(),
+        LOCK: sbom.exported(sources, "cli", "login").encode(),
         LICENCE: (sources / LICENCE).read_bytes(),
     }
     archive = folder / f"{PROGRAM}-{version}.tar.gz"

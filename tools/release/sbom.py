@@ -1,4 +1,4 @@
-"""The software bill of materials: CycloneDX of what uv.lock pins, with licences, always alike.
+"""What uv.lock pins for one use, and the software bill of materials, CycloneDX with licences.
 
 Licences come from the metadata of the same versions in the environment; a package for another
 system has none. The text depends on the lock, the version and the time of the release only.
@@ -9,21 +9,33 @@ from __future__ import annotations
 import datetime as dt
 import importlib.metadata
 import json
+import subprocess
+import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.release import locks
+from tools.devcluster.errors import DevClusterError
 
+LOCK = "uv.lock"
 #: The root of the ids; any constant does.
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "sbom.duepoint.dev")
 
 
+def exported(sources: Path, *extras: str, options: Sequence[str] = ("--no-emit-project",)) -> str:
+    """What `uv export` prints of the product with these extras."""
+    command = [sys.executable, "-m", "uv", "export", "--quiet", "--frozen", "--no-header"]
+    command += ["--no-dev", *options, *(f"--extra={extra}" for extra in extras)]
+    done = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DevClusterError(f"uv export failed: {done.stderr.strip()}")
+    return done.stdout
+
+
 def document(sources: Path, *extras: str, version: str, epoch: int) -> dict[str, Any]:
     """Return the bill of the product with these extras; `epoch` is its time in seconds."""
-    bill: dict[str, Any] = json.loads(
-        locks.exported(sources, *extras, options=["--format=cyclonedx1.5"])
-    )
+    bill: dict[str, Any] = json.loads(exported(sources, *extras, options=["--format=cyclonedx1.5"]))
     for each in bill["components"]:
         if licence := _licence_of(each["name"], each["version"]):
             each["licenses"] = [licence]

@@ -37,7 +37,7 @@ FIELDS = {
 }
 RANGES = {
     name: (int(found[1]), int(found[2]))
-    for name, (values, _) in settingsdoc.notes().items()
+    for name, values in settingsdoc.VALUES.items()
     if (found := re.match(r"(\d+) to (\d+)", values))
 }
 

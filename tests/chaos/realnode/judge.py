@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from benchmarks import report
-from benchmarks.realnode.incidents import REPEATING
 from benchmarks.report import Figure
+from tests.chaos.realnode.incidents import REPEATING
 
 QUIET = "none of these"
 #: Counts that must be 0.
@@ -168,7 +168,7 @@ class Judge:
     def figures(self, kinds: Mapping[str, Arrivals]) -> Iterator[Figure]:
         """All counts, and how late each kind was in the quiet and around each incident."""
         for kind, counts in self.counts.items():
-            bench = report.Bench("real-hour", kind)
+            bench = report.Bench("chaos", kind)
             for what, count in counts.items():
                 yield bench.one(what, count, "slots", "= 0" if what in FAULTS else "")
         for kind, arrivals in kinds.items():
@@ -177,7 +177,7 @@ class Judge:
                 for slot, arrived in slots.items():
                     late_ms[self.period(slot * 1000)].append(arrived / 1000 - slot)
             for name, found in late_ms.items():
-                bench = report.Bench("real-hour", f"{kind}, {name}")
+                bench = report.Bench("chaos", f"{kind}, {name}")
                 for share in (0.5, 0.99):
                     yield bench.share("late", share, found)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.realnode.scene import COMPONENTS, NAMESPACE, Scene
+from tests.chaos.realnode.scene import COMPONENTS, NAMESPACE, Scene
 from tests.support.realcluster import job, schedule, until, webhook
 from tools.devcluster.state import Record
 from tools.realnode import machine

@@ -22,7 +22,7 @@ async def main(namespace: str) -> None:
                 answer = "stored"
             except ClientError as error:
                 answer = f"{type(error).__name__}: {error}"
-            print(time.time_ns() // 1000, f"order-{number}", answer, flush=True)
+            print(time.time_ns() // 1000, f"order-{number}", answer, flush=True)  # noqa: T201
             await asyncio.sleep(max(0.0, began + EVERY_SECONDS - time.monotonic()))
 
 

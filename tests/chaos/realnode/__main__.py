@@ -1,4 +1,4 @@
-"""A load on a real node for an hour, and every incident once meanwhile: what is lost or doubled?
+"""``make chaos KIND=real``: a load on a real node for an hour, and every incident once meanwhile.
 
 Eight webhook Schedules and ``MEMBERS`` (1,000) members of a set fire every second, Schedules make
 forty Jobs a minute, and a client creates five one-offs a second through the HTTP API. The incidents
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -18,11 +19,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.realnode import judge as judging
-from benchmarks.realnode.incidents import INCIDENTS
-from benchmarks.realnode.judge import Judge, Period
-from benchmarks.realnode.scene import HOOKS, JOB_SECONDS, JOBS, MEMBERS, Scene
 from benchmarks.report import Figure
+from tests.chaos.realnode import judge as judging
+from tests.chaos.realnode.incidents import INCIDENTS
+from tests.chaos.realnode.judge import Judge, Period
+from tests.chaos.realnode.scene import HOOKS, JOB_SECONDS, JOBS, MEMBERS, Scene
 from tests.support.realcluster import Cluster, until
 from tools.devcluster.errors import DevClusterError
 
@@ -34,17 +35,12 @@ LOOK_SECONDS = 15.0
 RECEIVED = Path("build/realnode/received")
 
 
-async def run() -> list[Figure]:
+def main() -> int:
     chosen = os.environ.get("INCIDENTS", "")
     incidents = {name: one for name, one in INCIDENTS.items() if chosen in name}
-    members = int(report.number("MEMBERS", MEMBERS))
-    minutes = report.number("MINUTES", 60, 3)
-
-    def measured() -> list[Figure]:
-        with scene(members) as made:
-            return measure(made, minutes, incidents)
-
-    return await asyncio.to_thread(measured)
+    with scene(int(report.number("MEMBERS", MEMBERS))) as made:
+        figures = measure(made, report.number("MINUTES", 60, 3), incidents)
+    return 0 if asyncio.run(report.show(figures)) else 1
 
 
 @contextlib.contextmanager
@@ -127,7 +123,7 @@ def measure(
         period.until_us = min(wanted, after.start_us if after else end_us)
     judge = Judge(periods, end_us)
     figures = _judged(judge, scene, received, missed, seen)
-    bench = report.Bench("real-hour")
+    bench = report.Bench("chaos")
     return [*figures, bench.one("incidents that did not end", unfinished, "incidents", "= 0")]
 
 
@@ -171,3 +167,7 @@ def _missed_slots(scene: Scene) -> dict[str, int]:
 
 def _now_us() -> int:
     return time.time_ns() // 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())
