@@ -58,7 +58,7 @@ class Watcher:
         try:
             found = [view.schedule(one) for one in self._client.get(SCHEDULES)["items"]]
             self.schedules = sorted(found, key=lambda one: (one.namespace, one.name))
-            self.jobs = [view.job(one) for one in self._client.get(JOBS)["items"]]
+            self.jobs = [_job(one) for one in self._client.get(JOBS)["items"]]
         except (OSError, apiserver.ApiError) as error:
             self.notices.append(f"the API server does not answer: {error}")
         troubled = [one for one in self.schedules if one.message][:MOST_TROUBLED]
@@ -130,6 +130,23 @@ class Watcher:
             log = self._place.log(name)
             lines += [f"the end of {log}:", *_lines(log)[-LOG_LINES:]]
         return "\n".join(lines)
+
+
+def _job(item: dict[str, Any]) -> ArrivalRow:
+    """The row of a Job as the API server has it, which notes its creation in whole seconds."""
+    metadata = item["metadata"]
+    conditions = item.get("status", {}).get("conditions", [])
+    ended = [each["type"] for each in conditions if each["status"] == "True"]
+    outcome = next((each.lower() for each in ended if each in ("Complete", "Failed")), "running")
+    created = view.instant(metadata["creationTimestamp"])
+    assert created is not None
+    return ArrivalRow(
+        at=created,
+        kind="Job",
+        schedule=metadata["labels"]["duepoint.dev/schedule"],
+        slot=view.instant(metadata.get("annotations", {}).get("duepoint.dev/scheduled-time")),
+        text=f"{metadata['name']} {outcome}",
+    )
 
 
 def _webhook(line: dict[str, Any]) -> ArrivalRow:

@@ -20,12 +20,12 @@ import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from duepoint import clock as clocks
 from duepoint import errors
+from duepoint.cli import instants
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs as kubejobs
 from duepoint.kube import port, times
@@ -37,8 +37,10 @@ SIMULATED_SECONDS = 1.0
 _REFERENCE = re.compile(r"\$(\$)?\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 _ANNOTATION = re.compile(r"metadata\.(annotations|labels)\['(.*)'\]")
 
-#: Takes a namespaced Job name and a line that one of its processes wrote.
-OnOutput = Callable[[str, str], None]
+#: Reports what happens: the name of the event, and its fields.
+Say = Callable[..., None]
+#: Reason and message of a Job that failed; None of one that succeeded.
+_Failure = tuple[str, str] | None
 
 
 class StoredJob(msgspec.Struct, frozen=True):
@@ -48,20 +50,18 @@ class StoredJob(msgspec.Struct, frozen=True):
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 
+    @property
+    def name(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
 
-#: Takes a Job that begins.
-OnBegin = Callable[[StoredJob], None]
+    @property
+    def template(self) -> dict[str, Any]:
+        """The Pod's template."""
+        return self.spec.get("template") or {}
 
-
-class JobEnd(NamedTuple):
-    """How a Job ended; ``message`` is empty where all is well."""
-
-    succeeded: bool
-    reason: str
-    message: str = ""
-
-
-COMPLETE = JobEnd(succeeded=True, reason="CompletionsReached")
+    def containers(self, kind: str) -> list[dict[str, Any]]:
+        """Those of ``containers`` or ``initContainers``."""
+        return (self.template.get("spec") or {}).get(kind) or []
 
 
 class JobRunner:
@@ -69,141 +69,119 @@ class JobRunner:
 
     Args:
         executes: run the commands, or let each Job be complete after a second.
-        on_begin: takes each Job as it begins.
-        on_output: takes what the processes write, line by line.
+        say: takes each Job as it begins, and what the processes write, line by line.
     """
 
-    def __init__(
-        self,
-        api: port.Api,
-        clock: clocks.Clock,
-        *,
-        executes: bool,
-        on_begin: OnBegin,
-        on_output: OnOutput,
-    ) -> None:
-        self._api = api
-        self._clock = clock
+    def __init__(self, say: Say, *, executes: bool) -> None:
+        self._say = say
         self._executes = executes
-        self._on_begin = on_begin
-        self._on_output = on_output
         self._running: dict[str, asyncio.Task[None]] = {}
         #: Each Job runs once: a change that the watch shows late must not begin it anew.
         self._begun: set[str] = set()
 
-    async def run(self) -> None:
+    async def run(self, api: port.Api) -> None:
         """Begin each new Job, and end the processes of each deleted one."""
         try:
             while True:
                 with contextlib.suppress(kube_errors.Gone):
-                    await self._follow()
+                    await self._follow(api)
         finally:
             tasks = list(self._running.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _follow(self) -> None:
+    async def _follow(self, api: port.Api) -> None:
         path = kubejobs.collection()
         version = ""
-        async for page in self._api.list_pages(path, StoredJob):
+        async for page in api.list_pages(path, StoredJob):
             version = page.metadata.resource_version
             for job in page.items:
-                self._begin(job)
-        async for change in self._api.watch(path, StoredJob, version):
-            if change.type is port.ChangeType.DELETED:
-                self._begun.discard(change.item.metadata.uid)
-                if (task := self._running.get(change.item.metadata.uid)) is not None:
-                    task.cancel()
-            else:
-                self._begin(change.item)
+                self._begin(api, job)
+        async for change in api.watch(path, StoredJob, version):
+            if change.type is not port.ChangeType.DELETED:
+                self._begin(api, change.item)
+                continue
+            self._begun.discard(change.item.metadata.uid)
+            if (task := self._running.get(change.item.metadata.uid)) is not None:
+                task.cancel()
 
-    def _begin(self, job: StoredJob) -> None:
+    def _begin(self, api: port.Api, job: StoredJob) -> None:
         uid = job.metadata.uid
-        is_over = any(each.get("status") == "True" for each in job.status.get("conditions") or ())
-        if uid in self._begun or is_over or job.spec.get("suspend"):
+        if uid in self._begun or job.spec.get("suspend"):
             return
         self._begun.add(uid)
-        self._on_begin(job)
-        task = self._running[uid] = asyncio.create_task(self._job(job))
+        verb = "runs" if self._executes else "would run"
+        self._say("job", job=job.name, verb=verb, command=shown_command(job), spec=job.spec)
+        task = self._running[uid] = asyncio.create_task(self._job(api, job))
         task.add_done_callback(lambda _: self._running.pop(uid, None))
 
-    async def _job(self, job: StoredJob) -> None:
-        began = times.time_text(self._clock.now_us())
-        await self._write(job, {"startTime": began, "active": 1, "ready": 1})
+    async def _job(self, api: port.Api, job: StoredJob) -> None:
+        began = times.time_text(instants.now_us())
+        await _write(api, job, {"startTime": began, "active": 1, "ready": 1})
         limit = job.spec.get("activeDeadlineSeconds")
+        failure: _Failure = None
         try:
             async with asyncio.timeout(limit):
-                ended = await self._executed(job) if self._executes else await self._simulated()
+                if self._executes:
+                    failure = await self._executed(job)
+                else:
+                    await asyncio.sleep(SIMULATED_SECONDS)
         except TimeoutError:
-            message = f"the Job was active longer than {limit} s"
-            ended = JobEnd(succeeded=False, reason="DeadlineExceeded", message=message)
-        now = times.time_text(self._clock.now_us())
+            failure = "DeadlineExceeded", f"the Job was active longer than {limit} s"
+        now = times.time_text(instants.now_us())
+        reason, message = failure or ("CompletionsReached", "")
         condition = {
-            "type": "Complete" if ended.succeeded else "Failed",
+            "type": "Failed" if failure else "Complete",
             "status": "True",
-            "reason": ended.reason,
-            "message": ended.message,
+            "reason": reason,
+            "message": message,
             "lastTransitionTime": now,
         }
-        status = {"startTime": began, "conditions": [condition]}
-        counts = {"succeeded": 1, "completionTime": now} if ended.succeeded else {"failed": 1}
-        await self._write(job, {**status, **counts})
+        counts = {"failed": 1} if failure else {"succeeded": 1, "completionTime": now}
+        await _write(api, job, {"startTime": began, "conditions": [condition], **counts})
 
-    async def _write(self, job: StoredJob, status: dict[str, Any]) -> None:
-        path = kubejobs.path(job.metadata.namespace, job.metadata.name) + "/status"
-        patch = [
-            {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
-            {"op": "add", "path": "/status", "value": status},
-        ]
-        with contextlib.suppress(kube_errors.NotFound, kube_errors.Invalid):  # it was deleted
-            await self._api.request("PATCH", path, patch, content_type=port.JSON_PATCH)
-
-    async def _simulated(self) -> JobEnd:
-        await self._clock.sleep(SIMULATED_SECONDS)
-        return COMPLETE
-
-    # -- processes ---------------------------------------------------------------------------
-
-    async def _executed(self, job: StoredJob) -> JobEnd:
-        template = job.spec.get("template") or {}
-        pod = template.get("spec") or {}
-        name = f"{job.metadata.namespace}/{job.metadata.name}"
-        metadata = template.get("metadata") or {}
-        for container in pod.get("initContainers") or ():
-            ended = await self._container(name, container, metadata)
-            if not ended.succeeded:
-                return ended
+    async def _executed(self, job: StoredJob) -> _Failure:
+        for container in job.containers("initContainers"):
+            if failure := await self._container(job, container):
+                return failure
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self._container(name, container, metadata))
-                for container in pod.get("containers") or ()
+                group.create_task(self._container(job, container))
+                for container in job.containers("containers")
             ]
-        return next((task.result() for task in tasks if not task.result().succeeded), COMPLETE)
+        return next(filter(None, (task.result() for task in tasks)), None)
 
-    async def _container(
-        self, job: str, container: Mapping[str, Any], metadata: Mapping[str, Any]
-    ) -> JobEnd:
+    async def _container(self, job: StoredJob, container: Mapping[str, Any]) -> _Failure:
         """Run one container's command to its end."""
-        name = container.get("name", "")
+        lead = f"container {container.get('name', '')}: "
         last = ""
 
         def take(line: str) -> None:
             nonlocal last
             last = line or last
-            self._on_output(job, line)
+            self._say("output", job=job.name, line=line)
 
         try:
-            words, environment = command_of(container, metadata)
+            words, environment = command_of(container, job.template.get("metadata") or {})
             code = await run(words, environment, folder=container.get("workingDir"), on_line=take)
         except CannotRun as trouble:
-            message = f"container {name}: {trouble}"
-            return JobEnd(succeeded=False, reason="CannotRun", message=message)
+            return "CannotRun", f"{lead}{trouble}"
         if code == 0:
-            return COMPLETE
+            return None
         how = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
-        message = f"container {name}: {how}" + (f"; its last line: {last}" if last else "")
-        return JobEnd(succeeded=False, reason="BackoffLimitExceeded", message=message)
+        last = f"; its last line: {last}" if last else ""
+        return "BackoffLimitExceeded", f"{lead}{how}{last}"
+
+
+async def _write(api: port.Api, job: StoredJob, status: dict[str, Any]) -> None:
+    path = kubejobs.path(job.metadata.namespace, job.metadata.name) + "/status"
+    patch = [
+        {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
+        {"op": "add", "path": "/status", "value": status},
+    ]
+    with contextlib.suppress(kube_errors.NotFound, kube_errors.Invalid):  # it was deleted
+        await api.request("PATCH", path, patch, content_type=port.JSON_PATCH)
 
 
 def command_of(
@@ -238,9 +216,8 @@ def command_of(
 
 def shown_command(job: StoredJob) -> str:
     """What a Job would run, in one line."""
-    pod = (job.spec.get("template") or {}).get("spec") or {}
     shown = []
-    for container in pod.get("containers") or ():
+    for container in job.containers("containers"):
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         shown.append(shlex.join([str(container.get("image", "")), *map(str, words)]))
     return "; ".join(shown)

@@ -15,7 +15,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import uvloop
 from rich.console import Console
@@ -41,11 +41,12 @@ def present(request: RunRequest, form: str) -> int:
 async def _present(request: RunRequest, form: str) -> int:
     writers = {"json": _write_json, "text": _write_text, "view": lambda _record: None}
     session = RunSession(request, writers[form])
-    with _logging(form):
-        async with _receiving(session, request.receive_port):
-            if form != "view":
-                return await session.run()
-            return await _in_view(session, request)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(_logging(form))
+        if (port := request.receive_port) is not None:
+            receiving = receiver.receiving(receiver.HOST, port, session.on_request)
+            await stack.enter_async_context(receiving)
+        return await (_in_view(session, request) if form == "view" else session.run())
 
 
 def _write_json(record: Record) -> None:
@@ -69,15 +70,6 @@ def _logging(form: str) -> Iterator[None]:
         sys.stderr.write(kept.getvalue()[-_LAST_ERRORS:])
 
 
-@contextlib.asynccontextmanager
-async def _receiving(session: RunSession, port: int | None) -> AsyncIterator[None]:
-    if port is None:
-        yield
-        return
-    async with receiver.receiving(receiver.HOST, port, session.on_request):
-        yield
-
-
 async def _in_view(session: RunSession, request: RunRequest) -> int:
     console = Console()
     running = asyncio.create_task(session.run())
@@ -87,21 +79,19 @@ async def _in_view(session: RunSession, request: RunRequest) -> int:
     ):
         while not running.done():
             if is_quitting():
-                session.stop()
-            notices = session.notices[:_MOST_NOTICES]
+                session.stopping.set()
+            notices = [*session.troubles, *session.wrong][:_MOST_NOTICES]
             notices.append(request.note)
-            if request.receive_port is not None:
-                taken = "1 webhook" if session.received == 1 else f"{session.received} webhooks"
-                notices.append(
-                    f"The receiver at http://127.0.0.1:{request.receive_port} took {taken}"
-                )
+            if (port := request.receive_port) is not None:
+                taken = f"webhooks taken at http://{receiver.HOST}:{port}: {session.received}"
+                notices.append(taken)
             shown = view.screen(
                 session.schedules,
-                session.arrivals,
+                list(session.log.rows()),
                 notices,
                 now=dt.datetime.now(dt.UTC),
                 size=(console.width, console.height),
-                end="is taken: stopping ..." if session.is_stopping else "stops everything",
+                end="is taken: stopping ..." if session.stopping.is_set() else "stops everything",
             )
             live.update(shown, refresh=True)
             await asyncio.wait({running}, timeout=TICK_SECONDS)

@@ -11,87 +11,77 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from duepoint.cli import output
 from duepoint.cli.local.view import ArrivalRow, ScheduleRow
 from duepoint.runs.run import ENDED, RunEvent, RunState
 
 Record = dict[str, Any]
-#: Uid of the Schedule, slot, uid of the ScheduleRun.
-_RunKey = tuple[str, int, str]
+#: Namespace and name of a Schedule.
+_Name = tuple[str, str]
 
-#: Events and rows that are remembered.
-_KEPT_EVENTS = 5_000
+#: Runs that are remembered, and those of them that the view may show.
+_KEPT_RUNS = 5_000
 _KEPT_ROWS = 200
 #: Schedules that a summary names.
 _MOST_NAMED = 5
 
-_KINDS = {"Job": "Job", "Webhook": "webhook", "Stream": "stream", "Kafka": "kafka"}
 #: Results that a newer run replaces in the view.
-_ANSWERS = ("Succeeded", "Failed", "Running", "Retrying")
+_ANSWERS = ("Succeeded", "Failed", "Running", "Retrying", "-", "new")
 _HIDDEN = frozenset({RunState.CHECKED, RunState.REPLACING})
 _ENDED_BADLY = frozenset({RunState.FAILED, RunState.MISSED})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Newest:
-    """The newest run of a Schedule."""
-
-    slot: dt.datetime
-    lateness: dt.timedelta
-    state: str
-
-
 class RunLog:
-    """Events of runs, as records and as rows.
+    """The newest event of each run, and how runs went.
 
     Args:
         kind_of: the kind of target of a Schedule, by namespace and name.
 
     Attributes:
         succeeded: runs that succeeded.
-        failed: runs that failed, and slots that were missed.
     """
 
     def __init__(self, kind_of: Callable[[str, str], str]) -> None:
         self._kind_of = kind_of
-        self._seen: collections.OrderedDict[tuple[Any, ...], None] = collections.OrderedDict()
-        self._ended_jobs: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
-        self._rows: collections.OrderedDict[tuple[str, int, str], ArrivalRow] = (
-            collections.OrderedDict()
-        )
-        self._newest: dict[tuple[str, str], _Newest] = {}
-        self._started: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._badly: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._causes: dict[tuple[str, str], str] = {}
-        self._retrying: dict[_RunKey, tuple[str, str]] = {}
+        #: By uid of the Schedule, slot and uid of the ScheduleRun; the newest last.
+        self._runs: dict[tuple[str, int, str], RunEvent] = {}
+        #: The newest regular run of each Schedule.
+        self._newest: dict[_Name, RunEvent] = {}
+        self._badly: collections.Counter[_Name] = collections.Counter()
+        self._causes: dict[_Name, str] = {}
         self.succeeded = 0
 
     @property
     def failed(self) -> int:
+        """Runs that failed, and slots that were missed."""
         return self._badly.total()
 
     @property
     def retrying(self) -> int:
         """Runs that have failed at least once and are to be tried again."""
-        return len(self._retrying)
+        return sum(event.is_retrying for event in self._runs.values())
 
     def is_retrying(self, run_uid: str) -> bool:
         """Whether the run that this ScheduleRun wanted is one of those."""
-        return any(key[2] == run_uid for key in self._retrying)
+        return any(event.is_retrying and key[2] == run_uid for key, event in self._runs.items())
 
     def summary(self) -> tuple[str, list[str]]:
         """How the runs went, and which of them badly."""
-        if not self.failed and not self._retrying:
-            return f"{_runs(self.succeeded)} succeeded, none failed", []
-        counts = [f"{_runs(self.succeeded)} succeeded"]
-        if self.failed:
-            counts.append(f"{self.failed} failed")
-        if self._retrying:
-            counts.append(f"{self.retrying} failed and would be tried again")
-        by_schedule = self._badly + collections.Counter(self._retrying.values())
+        retrying = collections.Counter(
+            (event.namespace, event.name) for event in self._runs.values() if event.is_retrying
+        )
+        by_schedule = self._badly + retrying
+        lead = "1 run" if self.succeeded == 1 else f"{self.succeeded} runs"
+        if not by_schedule:
+            return f"{lead} succeeded, none failed", []
+        counts = [f"{lead} succeeded"]
+        counts += [f"{self.failed} failed"] * (self.failed > 0)
+        counts += [f"{retrying.total()} failed and would be tried again"] * bool(retrying)
         which = [
             f"{_name({'namespace': key[0], 'schedule': key[1]})} ({count}): {self._causes[key]}"
             for key, count in by_schedule.most_common(_MOST_NAMED)
@@ -100,114 +90,84 @@ class RunLog:
             which.append(f"and of {len(by_schedule) - _MOST_NAMED} more Schedules")
         return ", ".join(counts), which
 
-    @property
-    def rows(self) -> list[ArrivalRow]:
-        return list(self._rows.values())
-
-    def newest(self, row: ScheduleRow) -> ScheduleRow:
-        """The row of a Schedule with its newest regular run, which its status may not show yet."""
-        known = self._newest.get((row.namespace, row.name))
-        if known is None or (row.last is not None and row.last >= known.slot):
-            return row
-        is_plain = row.result in (*_ANSWERS, "-", "new")
-        return dataclasses.replace(
-            row,
-            last=known.slot,
-            lateness=known.lateness,
-            started=max(row.started, self._started[row.namespace, row.name]),
-            result=known.state if is_plain else row.result,
-        )
-
     def record(self, event: RunEvent) -> Record | None:
         """The record of an event; None of one that was seen or that says nothing new."""
+        key = event.uid, event.slot_us, event.run_uid
+        former = self._runs.get(key)
         is_silent = event.state is RunState.PENDING and not event.reason
-        if event.state in _HIDDEN or is_silent or self._is_known(event) or self._is_over(event):
+        if event.state in _HIDDEN or is_silent or (former and not _goes_on(former, event)):
             return None
-        self._count(event)
-        kind = _KINDS.get(self._kind_of(event.namespace, event.name), "")
-        made = _record(event, kind)
-        if event.started_us and not event.run_uid:
-            self._keep_newest(event, made["state"])
-        self._keep_row(event, kind, _outcome(made))
-        return made
-
-    def _count(self, event: RunEvent) -> None:
-        """How it went so far; a run that succeeds after all has not failed."""
+        if former is not None and former.started_us and event.attempts <= 1:
+            # The API server notes the start of a Job in whole seconds.
+            event = msgspec.structs.replace(event, started_us=former.started_us)
+        self._runs.pop(key, None)
+        self._runs[key] = event
+        if len(self._runs) > _KEPT_RUNS:
+            del self._runs[next(iter(self._runs))]
+        # A run that succeeds after all has not failed.
         schedule = event.namespace, event.name
-        run = event.uid, event.slot_us, event.run_uid
-        if event.is_retrying:
-            self._retrying[run] = schedule
-        elif not event.is_open:
-            self._retrying.pop(run, None)
         if event.state in _ENDED_BADLY:
             self._badly[schedule] += event.count
         if event.is_retrying or event.state in _ENDED_BADLY:
             self._causes[schedule] = event.why
         self.succeeded += event.state is RunState.SUCCEEDED
+        newest = self._newest.get(schedule)
+        is_newest = newest is None or event.slot_us >= newest.slot_us
+        if is_newest and event.started_us and not event.run_uid:
+            self._newest[schedule] = event
+        return _record(event, self._kind_of(*schedule))
 
-    def _is_known(self, event: RunEvent) -> bool:
-        key = (event.uid, event.slot_us, event.run_uid, event.state, event.reason, event.attempts)
-        if key in self._seen:
-            return True
-        _remember(self._seen, key)
-        return False
+    def rows(self) -> Iterator[ArrivalRow]:
+        """The newest runs, for the view."""
+        for event in list(self._runs.values())[-_KEPT_ROWS:]:
+            kind = self._kind_of(event.namespace, event.name)
+            yield ArrivalRow(
+                at=_moment(event.begun_us),
+                kind=kind,
+                schedule=event.name,
+                slot=_moment(event.slot_us),
+                text=_outcome(_record(event, kind)),
+                is_exact=event.started_us > 0,
+            )
 
-    def _is_over(self, event: RunEvent) -> bool:
-        """Whether this is the start of a Job whose end was reported already."""
-        job = event.namespace, event.job_name
-        if event.job_name and event.state in ENDED:
-            _remember(self._ended_jobs, job)
-        return event.state is RunState.RUNNING and job in self._ended_jobs
-
-    def _keep_newest(self, event: RunEvent, state: str) -> None:
-        key = event.namespace, event.name
-        slot, former = _moment(event.slot_us), self._newest.get(key)
-        if former is None or slot > former.slot:
-            self._started[key] += 1
-        if former is None or slot >= former.slot:
-            self._newest[key] = _Newest(slot, _moment(event.started_us) - slot, state)
-
-    def _keep_row(self, event: RunEvent, kind: str, text: str) -> None:
-        key = (event.uid, event.slot_us, event.run_uid)
-        at_us = event.started_us or event.at_us
-        if (former := self._rows.get(key)) is not None and event.attempts <= 1:
-            at = former.at  # when it started
-        else:
-            at = _moment(at_us)
-        self._rows[key] = ArrivalRow(
-            at=at,
-            kind=kind,
-            schedule=event.name,
-            slot=_moment(event.slot_us),
-            text=text,
-            is_exact=event.started_us > 0,
+    def newest(self, row: ScheduleRow) -> ScheduleRow:
+        """The row of a Schedule with its newest regular run, which its status may not show yet."""
+        event = self._newest.get((row.namespace, row.name))
+        if event is None or (row.last is not None and row.last >= _moment(event.slot_us)):
+            return row
+        return dataclasses.replace(
+            row,
+            last=_moment(event.slot_us),
+            lateness=_moment(event.started_us) - _moment(event.slot_us),
+            result=_state(event) if row.result in _ANSWERS else row.result,
         )
-        if len(self._rows) > _KEPT_ROWS:
-            self._rows.popitem(last=False)
 
 
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
+def _goes_on(former: RunEvent, event: RunEvent) -> bool:
+    """Whether an event says more of a run than the former one, which may have ended it."""
+    if former.state in ENDED | _ENDED_BADLY:
+        return False
+    return (event.state, event.reason, event.attempts) != (
+        former.state,
+        former.reason,
+        former.attempts,
+    )
 
 
-def _remember(seen: collections.OrderedDict[Any, None], key: object) -> None:
-    """Keep it among the newest ones."""
-    seen[key] = None
-    if len(seen) > _KEPT_EVENTS:
-        seen.popitem(last=False)
+def _state(event: RunEvent) -> str:
+    return "Retrying" if event.is_retrying else event.state.value
 
 
 def _record(event: RunEvent, kind: str) -> Record:
-    state = "Retrying" if event.is_retrying else event.state.value
     found: dict[str, Any] = {
         "event": "run",
         "at": output.time(event.at_us),
         "namespace": event.namespace,
         "schedule": event.name,
-        "target": kind,
+        "target": kind if kind == "Job" else kind.lower(),
         "scheduledTime": output.time(event.slot_us),
         "trigger": event.trigger,
-        "state": state,
+        "state": _state(event),
         "reason": str(event.reason),
         "message": event.message,
         "attempts": event.attempts,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import textwrap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -72,23 +72,6 @@ def schedule(item: dict[str, Any]) -> ScheduleRow:
     )
 
 
-def job(item: dict[str, Any]) -> ArrivalRow:
-    """The row of a Job as the API server has it, which notes its creation in whole seconds."""
-    metadata = item["metadata"]
-    conditions = item.get("status", {}).get("conditions", [])
-    ended = [each["type"] for each in conditions if each["status"] == "True"]
-    outcome = next((each.lower() for each in ended if each in ("Complete", "Failed")), "running")
-    created = instant(metadata["creationTimestamp"])
-    assert created is not None  # noqa: S101 - every stored object has it
-    return ArrivalRow(
-        at=created,
-        kind="Job",
-        schedule=metadata["labels"]["duepoint.dev/schedule"],
-        slot=instant(metadata.get("annotations", {}).get("duepoint.dev/scheduled-time")),
-        text=f"{metadata['name']} {outcome}",
-    )
-
-
 def instant(text: str | None) -> dt.datetime | None:
     """RFC 3339 as the API server writes it; None for nothing or for anything else."""
     try:
@@ -130,9 +113,8 @@ def _trouble(status: dict[str, Any]) -> dict[str, Any]:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-WIDE = 110
-#: Below these some columns go, so that a name keeps a dozen characters at 40.
-_NARROW, _SLIM = 76, 56
+#: From so many columns on a screen is wide, is not narrow, is not slim: a name keeps a dozen at 40.
+WIDE, _NARROW, _SLIM = 110, 76, 56
 #: So far ahead a day of the week names one day only.
 _WEEKDAY_SECONDS = 6 * 86_400
 #: Instead of a result: its file is wrong now, and what it said before goes on.
@@ -168,44 +150,78 @@ def screen(
     rows = height - len(notes) - 6  # a title, two headings, two blank lines and the last line
     shown = min(len(schedules), max(1, rows - min(len(deliveries), rows // 3)))
     left = max(0, rows - shown - (shown < len(schedules)))
+    title = f"{now:%H:%M:%S} UTC".rjust(width - len("Duepoint"))
+    more = Text(f"... and {len(schedules) - shown} more", style="dim")
     return Group(
-        title(now, width),
-        schedule_table(schedules[:shown], now, width),
-        *([_more(len(schedules) - shown)] if shown < len(schedules) else []),
+        Text.assemble(("Duepoint", "bold"), title),
+        _schedule_table(schedules[:shown], now, width),
+        *[more] * (shown < len(schedules)),
         Text(),
-        delivery_table(sorted(deliveries, reverse=True)[:left], width),
+        _delivery_table(sorted(deliveries, reverse=True)[:left], width),
         Text(),
         *notes,
         Text(f"q or Ctrl-C {end}", style="dim", end="", no_wrap=True, overflow="ellipsis"),
     )
 
 
-def title(now: dt.datetime, width: int) -> Text:
-    clock = f"{now:%H:%M:%S} UTC"
-    return Text.assemble(("Duepoint", "bold"), clock.rjust(width - len("Duepoint")))
+class _Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        width: of the narrowest screen that shows it.
+        least: characters that it keeps.
+        shares: takes what the others leave, on a screen narrower than this.
+    """
+
+    name: str
+    width: int = 0
+    least: int | None = None
+    shares: int = 0
+    justify: Literal["left", "right"] = "left"
 
 
-def schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: int) -> Table:
-    table = _table()
-    # On a narrow terminal what is left after the answers is shared by name and expression.
-    ratio = None if width >= WIDE else 1
-    table.add_column("SCHEDULE", no_wrap=True, overflow="ellipsis", ratio=ratio)
-    if width >= _NARROW:
-        table.add_column("WHEN", no_wrap=True, overflow="ellipsis", ratio=ratio)
-    table.add_column("NEXT", no_wrap=True, overflow="ellipsis")
-    if width >= _SLIM:
-        table.add_column("LAST", no_wrap=True, overflow="ellipsis")
-    # Answers keep their width; names and expressions give way.
-    table.add_column("RESULT", no_wrap=True, min_width=len("Reconciling"))
-    if width >= _SLIM:
-        table.add_column("LATE", justify="right", no_wrap=True, min_width=len("123 ms"))
-    if width >= _NARROW:
-        table.add_column("RUNS", justify="right", no_wrap=True, min_width=len("RUNS"))
-    if width >= WIDE:
-        table.add_column("TARGET", no_wrap=True, overflow="ellipsis", ratio=1)
+#: Answers keep their width; names and expressions give way.
+_OF_SCHEDULES = (
+    _Column("SCHEDULE", shares=WIDE),
+    _Column("WHEN", width=_NARROW, shares=WIDE),
+    _Column("NEXT"),
+    _Column("LAST", width=_SLIM),
+    _Column("RESULT", least=len("Reconciling")),
+    _Column("LATE", width=_SLIM, least=len("123 ms"), justify="right"),
+    _Column("RUNS", width=_NARROW, least=len("RUNS"), justify="right"),
+    _Column("TARGET", width=WIDE, shares=1 << 16),
+)
+_OF_DELIVERIES = (
+    _Column("ARRIVED"),
+    _Column("WHAT", width=_SLIM),
+    _Column("SCHEDULE", shares=_SLIM),
+    _Column("SLOT", width=_SLIM),
+    _Column("LATE", justify="right"),
+    _Column("", width=_SLIM, shares=1 << 16),
+)
+
+
+def _table(columns: Sequence[_Column], width: int, rows: Iterable[Mapping[str, Text]]) -> Table:
+    table = Table(box=None, pad_edge=False, expand=True, header_style="bold dim")
+    shown = [column for column in columns if width >= column.width]
+    for column in shown:
+        table.add_column(
+            column.name,
+            justify=column.justify,
+            min_width=column.least,
+            ratio=1 if width < column.shares else None,
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in rows:
+        table.add_row(*(row[column.name] for column in shown))
+    return table
+
+
+def _schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: int) -> Table:
     several = len({row.namespace for row in schedules}) > 1
-    for row in schedules:
-        cells = {
+    rows = (
+        {
             "SCHEDULE": Text(f"{row.namespace}/{row.name}" if several else row.name),
             "WHEN": Text(row.when[: 40 if width >= WIDE else 20]),
             "NEXT": Text(until(row.next, now)),
@@ -215,37 +231,25 @@ def schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: in
             "RUNS": Text(str(row.started)),
             "TARGET": Text(output.one_line(row.message or row.target)),
         }
-        table.add_row(*(cells[str(column.header)] for column in table.columns))
-    return table
+        for row in schedules
+    )
+    return _table(_OF_SCHEDULES, width, rows)
 
 
-def delivery_table(deliveries: Sequence[ArrivalRow], width: int) -> Table:
-    is_wide, is_slim = width >= WIDE, width < _SLIM
-    table = _table("ARRIVED")
-    if not is_slim:
-        table.add_column("WHAT", no_wrap=True, overflow="ellipsis")
-    table.add_column("SCHEDULE", no_wrap=True, overflow="ellipsis", ratio=1 if is_slim else None)
-    if not is_slim:
-        table.add_column("SLOT", no_wrap=True, overflow="ellipsis")
-    table.add_column("LATE", justify="right", no_wrap=True)
-    if not is_slim:
-        table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
-    for row in deliveries:
+def _delivery_table(deliveries: Sequence[ArrivalRow], width: int) -> Table:
+    def cells(row: ArrivalRow) -> dict[str, Text]:
         exact = row.is_exact and row.slot is not None
-        late = row.at - row.slot if exact and row.slot else None
-        at = f"{row.at:%H:%M:%S}"
-        if is_wide and exact:
-            at += f".{row.at.microsecond // 1000:03d}"
-        cells = {
-            "ARRIVED": at,
-            "WHAT": row.kind,
-            "SCHEDULE": row.schedule,
-            "SLOT": f"{row.slot:%H:%M:%S}" if row.slot else "",
-            "LATE": milliseconds(late),
-            "": row.text,
+        fraction = f".{row.at.microsecond // 1000:03d}" if width >= WIDE and exact else ""
+        return {
+            "ARRIVED": Text(f"{row.at:%H:%M:%S}{fraction}"),
+            "WHAT": Text(row.kind),
+            "SCHEDULE": Text(row.schedule),
+            "SLOT": Text(f"{row.slot:%H:%M:%S}" if row.slot else ""),
+            "LATE": Text(milliseconds(row.at - row.slot) if exact and row.slot else ""),
+            "": Text(row.text),
         }
-        table.add_row(*(cells[str(column.header)] for column in table.columns))
-    return table
+
+    return _table(_OF_DELIVERIES, width, map(cells, deliveries))
 
 
 def until(moment: dt.datetime | None, now: dt.datetime) -> str:
@@ -281,13 +285,6 @@ def milliseconds(late: dt.timedelta | None) -> str:
     return f"{value:.0f} ms" if value < 10_000 else f"{value / 1000:.0f} s"
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, expand=True, header_style="bold dim")
-    for name in names:
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    return table
-
-
 def _notes(notices: Sequence[str], width: int, most: int) -> list[Text]:
     """The notices in so many lines at most."""
     shown = map(output.one_line, notices)
@@ -296,7 +293,3 @@ def _notes(notices: Sequence[str], width: int, most: int) -> list[Text]:
     if len(lines) > most:
         lines[most - 1 :] = [f"... and {len(lines) - most + 1} more lines"]
     return [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in lines]
-
-
-def _more(number: int) -> Text:
-    return Text(f"... and {number} more", style="dim")
