@@ -24,7 +24,7 @@ import msgspec
 
 from duepoint import client, errors
 from duepoint.cli import apisession, options, output
-from duepoint.client import batches
+from duepoint.client import calls
 
 _PAGE = 1_000
 #: Requests under way at once: enough that the API never waits for us.
@@ -182,7 +182,7 @@ class _Import:
         lines: list[bytes] = []
         numbers: list[int] = []
         size = 0
-        while len(lines) < batches.ROWS and size < batches.BYTES:
+        while len(lines) < calls.ROWS and size < calls.BYTES:
             line = self._source.readline(_LONGEST_ROW + 1)
             if not line:
                 break

@@ -9,9 +9,8 @@
 ``AsyncClient`` is the same for asyncio. Arrows read downwards::
 
     clients       connections and repetition, one method for each request, twice
-    batches       rows of users and their answers, in bounded memory
     transport     which token is sent, what an answer means, whether and when again
-    calls         requests as values: the API's paths and names, and what is sent
+    calls         requests as values: the API's paths and names, what is sent, and in which batches
     problems      the exceptions
 
 Nothing of the product but the command line uses it, and it uses nothing of the product but the

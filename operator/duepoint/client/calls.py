@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Generic, TypeVar
 from urllib import parse
 
@@ -114,10 +113,19 @@ class RowAnswer(answers.RowView, kw_only=True):
     def is_refused(self) -> bool:
         return self.error is not None
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether it was refused, and the same row may be accepted later."""
+        return self.is_refused and isinstance(self.problem(), problems.ServiceBusy)
+
+    def problem(self) -> problems.ApiProblem:
+        """The exception that a request of this row alone would have raised; of a refused one."""
+        return problems.of_problem(self.error or answers.Problem())
+
     def raise_if_refused(self) -> None:
-        """Raise the exception that a request of this row alone would have raised."""
-        if self.error is not None:
-            raise problems.of_problem(self.error)
+        """Raise it, if the row was refused."""
+        if self.is_refused:
+            raise self.problem()
 
 
 _as_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -138,6 +146,40 @@ def row_of(member: msgspec.Raw | bytes) -> bytes:
     )
 
 
+#: Rows of a batch.
+ROWS = 1_000
+#: Bytes of a batch; a single row may be longer.
+BYTES = 1024 * 1024
+
+
+def batches(rows: Iterable[MemberRow | str | bytes]) -> Iterator[list[bytes]]:
+    """Rows to write, or ids of rows to delete, as lines to send in one request each.
+
+    A batch ends at a number of rows or of bytes, whichever comes first, which is far below what the
+    API takes in one request: a lost connection then costs the repetition of a second's work.
+
+    Raises:
+        ValueError: a row is no JSON, such as a payload with a NaN or a date of another type.
+    """
+    lines: list[bytes] = []
+    size = 0
+    for row in rows:
+        line = _line(row)
+        if lines and (len(lines) == ROWS or size + len(line) >= BYTES):
+            yield lines
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line) + 1
+    if lines:
+        yield lines
+
+
+def _line(row: MemberRow | str | bytes) -> bytes:
+    if isinstance(row, bytes):
+        return row.strip()
+    return on_one_line(encoded({"id": row} if isinstance(row, str) else row))
+
+
 def on_one_line(text: bytes) -> bytes:
     """JSON without a line break: a payload has the white space that it was written with."""
     return text.replace(b"\n", b" ").replace(b"\r", b" ")
@@ -146,8 +188,14 @@ def on_one_line(text: bytes) -> bytes:
 # -- requests --------------------------------------------------------------------------------------
 
 
-def _as_it_is(answer: Any) -> Any:  # noqa: ANN401 - of any type
-    return answer
+def _read_as(answer: type[Any], field_name: str = "") -> Callable[[bytes], Any]:
+    """Reads JSON of this type: the whole answer, or one field of it."""
+
+    def read(body: bytes) -> Any:  # noqa: ANN401 - of any type
+        found = msgspec.json.decode(body, type=answer)
+        return getattr(found, field_name) if field_name else found
+
+    return read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,18 +204,16 @@ class ApiCall(Generic[AnswerT]):
 
     Attributes:
         path: below the server's URL, encoded.
-        answer: the type that the answer's JSON is read as; ``type(None)`` = there is none to read.
-        take: what the caller gets of it.
+        read: makes what the caller gets of the body of a success.
         absent: what the caller gets where there is no such member; UNSET = the problem.
     """
 
     method: str
     path: str
-    answer: type[Any]
+    read: Callable[[bytes], AnswerT]
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    take: Callable[[Any], AnswerT] = _as_it_is
     absent: Any = UNSET
 
     def means_absent(self, error: problems.ClientError) -> bool:
@@ -214,6 +260,7 @@ class ChangeOptions:
 
 
 ALWAYS = ChangeOptions()
+_MEMBER = _read_as(answers.MemberView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,20 +276,20 @@ class SetCalls:
 
     def info(self) -> ApiCall[answers.SetView]:
         """The set's state and its counts."""
-        return ApiCall(method="GET", path=self.base, answer=answers.SetView)
+        return ApiCall(method="GET", path=self.base, read=_read_as(answers.SetView))
 
     # -- one member ------------------------------------------------------------------------------
 
     def get(self, id_: str) -> ApiCall[answers.MemberView]:
         """The member of this id; raises problems.NothingThere where there is none."""
-        return ApiCall(method="GET", path=self._member(id_), answer=answers.MemberView)
+        return ApiCall(method="GET", path=self._member(id_), read=_MEMBER)
 
     def put(
         self, id_: str, spec: MemberSpec, *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
         """The member is as the spec says; the same again changes nothing."""
         kept = options.headers(is_repeatable=spec.delay is UNSET)
-        return _change("PUT", self._member(id_), answers.MemberView, spec, kept)
+        return _change("PUT", self._member(id_), _MEMBER, spec, kept)
 
     def patch(
         self, id_: str, changes: Mapping[str, Any], *, options: ChangeOptions = ALWAYS
@@ -255,7 +302,7 @@ class SetCalls:
         kept = options.headers(is_repeatable=changes.get("delay") is None)
         named = {_FIELDS.get(name, name): value for name, value in changes.items()}
         headers = {**kept, "Content-Type": MERGE_PATCH}
-        return _change("PATCH", self._member(id_), answers.MemberView, named, headers)
+        return _change("PATCH", self._member(id_), _MEMBER, named, headers)
 
     def delete(self, id_: str, *, options: ChangeOptions = ALWAYS) -> ApiCall[bool]:
         """There is no member of this id; False where there was none before.
@@ -263,8 +310,8 @@ class SetCalls:
         After a lost answer False may also mean that the first attempt removed it.
         """
         return ApiCall(
-            method="DELETE", path=self._member(id_), answer=type(None), headers=options.headers(),
-            take=lambda _: True, absent=False,
+            method="DELETE", path=self._member(id_), headers=options.headers(),
+            read=lambda _: True, absent=False,
         )  # fmt: skip
 
     def create(
@@ -272,7 +319,7 @@ class SetCalls:
     ) -> ApiCall[answers.MemberView]:
         """A new one-off, whose id the API chooses: a ULID."""
         kept = options.headers(is_repeatable=False)
-        return _change("POST", f"{self.base}/schedules", answers.MemberView, spec, kept)
+        return _change("POST", f"{self.base}/schedules", _MEMBER, spec, kept)
 
     def trigger(
         self, id_: str, payload: object = UNSET, *, options: ChangeOptions = ALWAYS
@@ -280,14 +327,14 @@ class SetCalls:
         """The member fires once now; the id of that run. UNSET = with its own payload."""
         body = {} if payload is UNSET else {"payload": payload}
         kept = options.headers(is_repeatable=False)
-        path = f"{self._member(id_)}/trigger"
-        return _change("POST", path, answers.Triggered, body, kept, attrgetter("run"))
+        read = _read_as(answers.Triggered, "run")
+        return _change("POST", f"{self._member(id_)}/trigger", read, body, kept)
 
     def next_times(self, id_: str, count: int = 5) -> ApiCall[tuple[str, ...]]:
         """The next slots of a member, RFC 3339 in UTC."""
         return ApiCall(
-            method="GET", path=f"{self._member(id_)}/next", answer=ItemPage[str],
-            query={"count": str(count)}, take=attrgetter("items"),
+            method="GET", path=f"{self._member(id_)}/next", query={"count": str(count)},
+            read=_read_as(ItemPage[str], "items"),
         )  # fmt: skip
 
     # -- many ------------------------------------------------------------------------------------
@@ -313,10 +360,9 @@ class SetCalls:
 
     def unacknowledged(self, *, limit: int = 100) -> ApiCall[tuple[answers.UnfinishedSlot, ...]]:
         """Slots that a worker has claimed, or that wait for their next attempt."""
-        page = _page(f"{self.base}/unacknowledged", answers.UnfinishedSlot, limit)
         return ApiCall(
-            method="GET", path=page.path, answer=page.answer, query=page.query,
-            take=attrgetter("items"),
+            method="GET", path=f"{self.base}/unacknowledged", query={"limit": str(limit)},
+            read=_read_as(ItemPage[answers.UnfinishedSlot], "items"),
         )  # fmt: skip
 
     def dead_letters(
@@ -331,15 +377,15 @@ class SetCalls:
         Gives those that were not there.
         """
         path, kept = f"{self.base}/deadletters:replay", ALWAYS.headers(is_repeatable=False)
-        return _change(
-            "POST", path, answers.Replayed, {"ids": letters}, kept, attrgetter("missing")
-        )
+        return _change("POST", path, _read_as(answers.Replayed, "missing"), {"ids": letters}, kept)
 
-    def bulk(self, lines: Sequence[bytes], *, delete: bool, durability: str) -> ApiCall[None]:
-        """Rows in one request; the answer is NDJSON, a RowAnswer for each row in its order."""
+    def bulk(
+        self, lines: Sequence[bytes], *, delete: bool, durability: str
+    ) -> ApiCall[list[RowAnswer]]:
+        """Rows in one request; the answer is NDJSON, one for each row in their order."""
         verb = "bulkDelete" if delete else "bulkUpsert"
         return ApiCall(
-            method="POST", path=f"{self.base}/schedules:{verb}", answer=type(None),
+            method="POST", path=f"{self.base}/schedules:{verb}", read=_row_answers.decode_lines,
             headers={
                 "Content-Type": NDJSON,
                 "Accept": f"{NDJSON}, {_PROBLEM}",
@@ -355,23 +401,20 @@ class SetCalls:
 def _page(path: str, item: type[ItemT], limit: int, **query: str) -> ApiCall[ItemPage[ItemT]]:
     given = {name: text for name, text in query.items() if text}
     return ApiCall(
-        method="GET", path=path, answer=ItemPage[item],  # type: ignore[valid-type]
-        query={"limit": str(limit), **given},
+        method="GET", path=path, query={"limit": str(limit), **given},
+        read=_read_as(ItemPage[item]),  # type: ignore[valid-type]
     )  # fmt: skip
 
 
-def _change(  # noqa: PLR0917 - in the order of a request
+def _change(
     method: str,
     path: str,
-    answer: type[Any],
+    read: Callable[[bytes], AnswerT],
     body: object,
     headers: Mapping[str, str],
-    take: Callable[[Any], Any] = _as_it_is,
-) -> ApiCall[Any]:
+) -> ApiCall[AnswerT]:
     headers = {"Content-Type": JSON, **headers}
-    return ApiCall(
-        method=method, path=path, answer=answer, headers=headers, body=encoded(body), take=take
-    )
+    return ApiCall(method=method, path=path, read=read, headers=headers, body=encoded(body))
 
 
 class ReplayedLetters(msgspec.Struct, frozen=True):
@@ -387,7 +430,8 @@ def schedule_letters(namespace: str, cursor: str) -> ApiCall[ItemPage[answers.Le
 
 def replay_schedule_letters(namespace: str, ids: Sequence[str]) -> ApiCall[ReplayedLetters]:
     """Run up to 100 of them again; each once, however often it is asked for."""
-    return _change("POST", f"{_letters(namespace)}:replay", ReplayedLetters, {"ids": ids}, {})
+    read = _read_as(ReplayedLetters)
+    return _change("POST", f"{_letters(namespace)}:replay", read, {"ids": ids}, {})
 
 
 def _letters(namespace: str) -> str:
@@ -397,6 +441,7 @@ def _letters(namespace: str) -> str:
 #: What the API calls the fields of a spec.
 _FIELDS = {each.name: each.encode_name for each in msgspec.structs.fields(MemberSpec)}
 _encoder = msgspec.json.Encoder()
+_row_answers = msgspec.json.Decoder(RowAnswer)
 
 
 def encoded(value: object) -> bytes:

@@ -1,33 +1,46 @@
 """Both clients: for programs without asyncio, and for those with it.
 
-``Client`` and ``AsyncClient`` have the connections, the token and the repetition of requests; a
-``SetClient`` and an ``AsyncSetClient`` are what can be asked about one set. What one request asks
-is a method of ``calls.SetCalls``, and a method of both by the same name. A client may be used by
-many threads, or tasks, at once; it opens at most ``connections`` connections, is made after a fork
-and is closed by leaving its ``with``.
+What is to be done for an answer (requests, waits and what follows from each) is a generator of
+``Steps``, the same for both; ``Client`` and ``AsyncClient`` own the connections and carry the steps
+out. A ``SetClient`` and an ``AsyncSetClient`` are what can be asked about one set. What one request
+asks is a method of ``calls.SetCalls``, and a method of both by the same name. A client may be used
+by many threads, or tasks, at once; it opens at most ``connections`` connections, is made after a
+fork and is closed by leaving its ``with``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import os
 import ssl
 import time
 import types
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx2
+import msgspec
 
 import duepoint
-from duepoint.client import batches, problems, transport
-from duepoint.client.calls import ApiCall, RowAnswer, SetCalls
+from duepoint.client import calls, problems, transport
+from duepoint.client.calls import ApiCall, MemberRow, RowAnswer, SetCalls
 from duepoint.model import answers
 
 AnswerT = TypeVar("AnswerT")
 P = ParamSpec("P")
+
+#: What is to be done for an answer: send these arguments of a request to get its response, or wait
+#: so many seconds.
+Steps = Generator[dict[str, Any] | float, httpx2.Response, AnswerT]
 
 _DEFAULT_RETRIES = transport.Retries()
 
@@ -109,15 +122,41 @@ class _Connection:
         """Of one request."""
         return transport.Attempts(retries or self._retries, self._token)
 
-    def _sent(self, call: ApiCall[Any]) -> dict[str, Any]:
-        """What the library is to send."""
+    def answered(
+        self, call: ApiCall[AnswerT], retries: transport.Retries | None = None
+    ) -> Steps[AnswerT]:
+        """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
+        attempts = self.attempts(retries)
+        while True:
+            try:
+                return (yield from self.exchange(call))
+            except problems.ClientError as error:
+                if call.means_absent(error):
+                    answer: AnswerT = call.absent
+                    return answer
+                wait_seconds = attempts.after(error)
+            yield wait_seconds
+
+    def exchange(self, call: ApiCall[AnswerT]) -> Steps[AnswerT]:
+        """The answer to a request that is sent once; raises problems.ClientError."""
         headers = dict(call.headers)
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token.current()}"
-        return {
-            "method": call.method, "url": call.path, "params": call.query, "headers": headers,
-            "content": call.body,
-        }  # fmt: skip
+        try:
+            answer = yield {
+                "method": call.method, "url": call.path, "params": call.query, "headers": headers,
+                "content": call.body,
+            }  # fmt: skip
+        except httpx2.HTTPError as error:
+            raise transport.unreachable(call.method, self.server, error) from error
+        if not answer.is_success:
+            raise problems.of_answer(answer)
+        try:
+            return call.read(answer.content)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise problems.ServiceUnreachable(
+                f"{call.method} {call.path}: the answer is not what a Duepoint API says ({error})"
+            ) from error
 
 
 class Client(_Connection):
@@ -141,35 +180,26 @@ class Client(_Connection):
 
     def send(self, call: ApiCall[AnswerT], *, retries: transport.Retries | None = None) -> AnswerT:
         """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
-        attempts = self.attempts(retries)
-        while True:
-            try:
-                body = transport.Body(call)
-                with contextlib.closing(self.pieces(call)) as pieces:
-                    for piece in pieces:
-                        body.add(piece)
-                return body.decoded()
-            except problems.ClientError as error:
-                if call.means_absent(error):
-                    answer: AnswerT = call.absent
-                    return answer
-                wait_seconds = attempts.after(error)
-            time.sleep(wait_seconds)
+        return self.carry_out(self.answered(call, retries))
 
-    def pieces(self, call: ApiCall[Any]) -> Generator[bytes, None, None]:
-        """The body of a success as it comes; raises problems.ClientError for all else."""
+    def carry_out(self, steps: Steps[AnswerT]) -> AnswerT:
+        """Send the requests and wait the times that the steps ask for; return their result."""
         try:
-            with self._http.stream(**self._sent(call)) as answer:
-                refused = None if answer.is_success else problems.Refusal(answer)
-                for piece in answer.iter_bytes():
-                    if refused is None:
-                        yield piece
-                    elif refused.has_all(piece):
-                        break
-        except httpx2.HTTPError as error:
-            raise transport.unreachable(call.method, self.server, error) from error
-        if refused is not None:
-            raise refused.problem()
+            step = next(steps)
+            while True:
+                if isinstance(step, float):
+                    time.sleep(step)
+                    step = next(steps)
+                    continue
+                try:
+                    answer = self._http.request(**step)
+                except httpx2.HTTPError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as done:
+            found: AnswerT = done.value
+            return found
 
 
 class AsyncClient(_Connection):
@@ -195,35 +225,26 @@ class AsyncClient(_Connection):
         self, call: ApiCall[AnswerT], *, retries: transport.Retries | None = None
     ) -> AnswerT:
         """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
-        attempts = self.attempts(retries)
-        while True:
-            try:
-                body = transport.Body(call)
-                async with contextlib.aclosing(self.pieces(call)) as pieces:
-                    async for piece in pieces:
-                        body.add(piece)
-                return body.decoded()
-            except problems.ClientError as error:
-                if call.means_absent(error):
-                    answer: AnswerT = call.absent
-                    return answer
-                wait_seconds = attempts.after(error)
-            await asyncio.sleep(wait_seconds)
+        return await self.carry_out(self.answered(call, retries))
 
-    async def pieces(self, call: ApiCall[Any]) -> AsyncGenerator[bytes, None]:
-        """The body of a success as it comes; raises problems.ClientError for all else."""
+    async def carry_out(self, steps: Steps[AnswerT]) -> AnswerT:
+        """Send the requests and wait the times that the steps ask for; return their result."""
         try:
-            async with self._http.stream(**self._sent(call)) as answer:
-                refused = None if answer.is_success else problems.Refusal(answer)
-                async for piece in answer.aiter_bytes():
-                    if refused is None:
-                        yield piece
-                    elif refused.has_all(piece):
-                        break
-        except httpx2.HTTPError as error:
-            raise transport.unreachable(call.method, self.server, error) from error
-        if refused is not None:
-            raise refused.problem()
+            step = next(steps)
+            while True:
+                if isinstance(step, float):
+                    await asyncio.sleep(step)
+                    step = next(steps)
+                    continue
+                try:
+                    answer = await self._http.request(**step)
+                except httpx2.HTTPError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as done:
+            found: AnswerT = done.value
+            return found
 
 
 ClientT = TypeVar("ClientT", bound=_Connection)
@@ -275,6 +296,47 @@ class _SetRequests(Generic[ClientT]):
         """The same set, with more or less patience than the client's own."""
         return type(self)(self._client, self.calls, retries)
 
+    def _rows_sent(
+        self, lines: Sequence[bytes], *, delete: bool, durability: str
+    ) -> Steps[list[RowAnswer]]:
+        """What became of lines that go in one request, each until it has its answer.
+
+        Rows without an answer, and rows that the API could not take at the moment, are sent again.
+        """
+        found: dict[int, RowAnswer] = {}
+        waiting = range(len(lines))
+        attempts = self._client.attempts(self._retries)
+        while waiting:
+            sent = [lines[place] for place in waiting]
+            came: list[RowAnswer] = []
+            error: problems.ClientError | None = None
+            try:
+                call = self.calls.bulk(sent, delete=delete, durability=durability)
+                came = yield from self._client.exchange(call)
+            except problems.ClientError as wrong:
+                error = wrong
+            if came and came[-1].fatal:  # the API read no further
+                error = came.pop().problem()
+            elif error is None and len(came) != len(sent):
+                message = f"{len(sent)} rows were sent and {len(came)} answers came"
+                error = problems.ServiceUnreachable(message)
+                if len(came) > len(sent):
+                    raise error
+            found.update(zip(waiting, came, strict=False))
+            left = [at for at in waiting if at not in found or found[at].is_passing]
+            if len(left) < len(sent):  # rows went through, so the API is there
+                attempts = self._client.attempts(self._retries)
+            waiting = left
+            if waiting:
+                try:
+                    wait_seconds = attempts.after(error or found[waiting[0]].problem())
+                except problems.ClientError:
+                    if error is not None:
+                        raise
+                    break  # each row says why by itself
+                yield wait_seconds
+        return [found[place] for place in range(len(lines))]
+
     info = _Request(SetCalls.info)
     get = _Request(SetCalls.get)
     put = _Request(SetCalls.put)
@@ -298,32 +360,24 @@ class SetClient(_SetRequests[Client]):
         return self._client.send(call, retries=self._retries)
 
     def upsert(
-        self, rows: batches.Rows, *, durability: str = ""
+        self, rows: Iterable[MemberRow] | Iterable[bytes], *, durability: str = ""
     ) -> Generator[RowAnswer, None, None]:
         """Write many members; see ``AsyncSetClient.upsert``."""
-        for lines in batches.in_batches(rows):
+        for lines in calls.batches(rows):
             yield from self.send_rows(lines, durability=durability)
 
     def delete_many(
-        self, ids: batches.Rows, *, durability: str = ""
+        self, ids: Iterable[str], *, durability: str = ""
     ) -> Generator[RowAnswer, None, None]:
         """Delete the members of these ids; an answer for each, in their order."""
-        for lines in batches.in_batches(ids):
+        for lines in calls.batches(ids):
             yield from self.send_rows(lines, delete=True, durability=durability)
 
     def send_rows(
         self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
     ) -> list[RowAnswer]:
         """What became of lines that go in one request; see ``AsyncSetClient.send_rows``."""
-        sending = batches.Sending(lines, self._client.attempts(self._retries))
-        while sending.waiting:
-            arrived = batches.Arrived()
-            call = self.calls.bulk(sending.lines(), delete=delete, durability=durability)
-            with arrived, contextlib.closing(self._client.pieces(call)) as pieces:
-                for piece in pieces:
-                    arrived.feed(piece)
-            time.sleep(sending.take(arrived))
-        return sending.in_order()
+        return self._client.carry_out(self._rows_sent(lines, delete=delete, durability=durability))
 
     def iterate(
         self, prefix: str = "", *, page_size: int = 500
@@ -344,7 +398,7 @@ class AsyncSetClient(_SetRequests[AsyncClient]):
         return await self._client.send(call, retries=self._retries)
 
     async def upsert(
-        self, rows: batches.AsyncRows, *, durability: str = ""
+        self, rows: Iterable[MemberRow] | Iterable[bytes], *, durability: str = ""
     ) -> AsyncGenerator[RowAnswer, None]:
         """Write many members; an answer for each row, in their order.
 
@@ -352,38 +406,30 @@ class AsyncSetClient(_SetRequests[AsyncClient]):
         time, so there may be any number of them. A row that is refused stops none of the others.
         The same rows again change nothing, so a call that failed may be repeated from its start.
         """
-        async for lines in batches.async_in_batches(rows):
+        for lines in calls.batches(rows):
             for answer in await self.send_rows(lines, durability=durability):
                 yield answer
 
     async def delete_many(
-        self, ids: batches.AsyncRows, *, durability: str = ""
+        self, ids: Iterable[str], *, durability: str = ""
     ) -> AsyncGenerator[RowAnswer, None]:
         """Delete the members of these ids; an answer for each, in their order."""
-        async for lines in batches.async_in_batches(ids):
+        for lines in calls.batches(ids):
             for answer in await self.send_rows(lines, delete=True, durability=durability):
                 yield answer
 
     async def send_rows(
         self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
     ) -> list[RowAnswer]:
-        """What became of lines that go in one request; see ``batches.batches`` for its size.
+        """What became of lines that go in one request; see ``calls.batches`` for their size.
 
         Rows without an answer, and rows that the API could not take at the moment, are sent again.
 
         Raises:
             problems.ClientError: the request was refused, or rows are still without an answer.
         """
-        sending = batches.Sending(lines, self._client.attempts(self._retries))
-        while sending.waiting:
-            arrived = batches.Arrived()
-            call = self.calls.bulk(sending.lines(), delete=delete, durability=durability)
-            with arrived:
-                async with contextlib.aclosing(self._client.pieces(call)) as pieces:
-                    async for piece in pieces:
-                        arrived.feed(piece)
-            await asyncio.sleep(sending.take(arrived))
-        return sending.in_order()
+        steps = self._rows_sent(lines, delete=delete, durability=durability)
+        return await self._client.carry_out(steps)
 
     async def iterate(
         self, prefix: str = "", *, page_size: int = 500

@@ -27,9 +27,6 @@ import msgspec
 from duepoint import errors
 from duepoint.model.answers import Problem
 
-#: What a server between us and the API answers is read this far, in bytes.
-_LONGEST_PROBLEM_BYTES = 64 * 1024
-
 
 class ClientError(errors.DuepointError):
     """Root of the client's exceptions; never raised itself."""
@@ -112,32 +109,17 @@ def of_problem(problem: Problem, retry_after_seconds: float | None = None) -> Ap
     return kind(problem, retry_after_seconds=retry_after_seconds)
 
 
-class Refusal:
-    """An answer of HTTP that is no success, as its body comes."""
-
-    def __init__(self, answer: httpx2.Response) -> None:
-        self._answer = answer
-        self._body = b""
-
-    def has_all(self, piece: bytes) -> bool:
-        """Add a piece; whether no more of the body is needed."""
-        self._body += piece
-        return len(self._body) >= _LONGEST_PROBLEM_BYTES
-
-    def problem(self) -> ApiProblem:
-        """The exception for it."""
-        status, body = self._answer.status_code, self._body
-        try:
-            problem = msgspec.json.decode(body, type=Problem)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            # Not this API: a proxy's page. Its first words help to find out whose.
-            text = body[:400].decode("utf-8", "replace").strip()
-            said = errors.quoted(text) if body else "nothing"
-            problem = Problem(detail=f"the server answered {status} and said {said}")
-        problem = msgspec.structs.replace(problem, status=status)
-        return of_problem(problem, _seconds_of(self._answer.headers.get("Retry-After", "")))
-
-
-def _seconds_of(text: str) -> float | None:
-    """``Retry-After`` in seconds; the form with a date is not used by this API."""
-    return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+def of_answer(answer: httpx2.Response) -> ApiProblem:
+    """The exception for an answer of HTTP that is no success."""
+    status, body = answer.status_code, answer.content
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # Not this API: a proxy's page. Its first words help to find out whose.
+        text = body[:400].decode("utf-8", "replace").strip()
+        said = errors.quoted(text) if body else "nothing"
+        problem = Problem(detail=f"the server answered {status} and said {said}")
+    wait = answer.headers.get("Retry-After", "")  # in seconds: this API uses no dates
+    is_number = wait.isascii() and wait.isdecimal() and len(wait) < 10
+    problem = msgspec.structs.replace(problem, status=status)
+    return of_problem(problem, float(wait) if is_number else None)

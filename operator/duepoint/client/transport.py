@@ -18,22 +18,15 @@ import os
 import random
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 from urllib import parse
 
 import httpx2
-import msgspec
 
 from duepoint import errors, tlsrules
-from duepoint.client import calls, problems
-
-AnswerT = TypeVar("AnswerT")
-
-#: Longest answer that is read, in bytes: more than the largest page.
-_LONGEST_ANSWER = 64 * 1024 * 1024
+from duepoint.client import problems
 
 
 def checked_server(url: str) -> str:
@@ -62,34 +55,6 @@ def tls_context(server: str, ca_file: str | os.PathLike[str] | None) -> ssl.SSLC
     if ca_file is None and server.startswith("http:"):
         return tlsrules.trusting_no_authority()
     return tlsrules.client_context(cafile=ca_file)
-
-
-class Body(Generic[AnswerT]):
-    """The body of an answer, as it comes; raises ServiceUnreachable where it is none of the API."""
-
-    def __init__(self, call: calls.ApiCall[AnswerT]) -> None:
-        self._call = call
-        self._body = bytearray()
-
-    def add(self, piece: bytes) -> None:
-        self._body += piece
-        if len(self._body) > _LONGEST_ANSWER:
-            raise problems.ServiceUnreachable(
-                f"the answer is longer than {_LONGEST_ANSWER} bytes: no Duepoint API"
-            )
-
-    def decoded(self) -> AnswerT:
-        """What it says, as the call wants it."""
-        call = self._call
-        try:
-            is_empty = call.answer is type(None)
-            return call.take(
-                None if is_empty else msgspec.json.decode(self._body, type=call.answer)
-            )
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise problems.ServiceUnreachable(
-                f"{call.method} {call.path}: the answer is not what a Duepoint API says ({error})"
-            ) from error
 
 
 def unreachable(method: str, server: str, error: httpx2.HTTPError) -> problems.ServiceUnreachable:
@@ -122,27 +87,19 @@ class Retries:
             raise ValueError("seconds of Retries are 0 or more")
 
     def wait_seconds(
-        self,
-        error: problems.ClientError,
-        *,
-        made: int,
-        elapsed_seconds: float,
-        random_share: Callable[[], float] = random.random,
+        self, error: problems.ClientError, *, made: int, elapsed_seconds: float
     ) -> float | None:
         """How long to wait before the next attempt; None = there is none.
 
         Args:
             made: attempts made so far, 1 or more.
             elapsed_seconds: since the first one began.
-            random_share: from 0 to 1.
         """
         if made >= self.attempts or not is_passing(error):
             return None
         longest = min(self.longest_seconds, self.first_seconds * 2.0 ** min(made - 1, 60))
-        wait = longest / 2 * (1 + random_share())
-        asked = getattr(error, "retry_after_seconds", None)
-        if asked is not None:
-            wait = max(wait, asked)
+        wait = longest / 2 * (1 + random.random())  # noqa: S311 - nobody gains by guessing it
+        wait = max(wait, getattr(error, "retry_after_seconds", None) or 0.0)
         return wait if elapsed_seconds + wait <= self.total_seconds else None
 
 
@@ -158,43 +115,23 @@ def is_passing(error: problems.ClientError) -> bool:
 class Attempts:
     """How often one request was made, and since when."""
 
-    def __init__(
-        self,
-        retries: Retries,
-        token: TokenSource | None,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, retries: Retries, token: TokenSource | None) -> None:
         self._retries = retries
         self._token = token
-        self._is_renewed = False
-        self._monotonic = monotonic
-        self.begin_anew()
-
-    def begin_anew(self) -> None:
-        """Count from here on: the request that follows is another one."""
-        self._made, self._began = 0, self._monotonic()
+        self._made, self._began = 0, time.monotonic()
 
     def after(self, error: problems.ClientError) -> float:
         """Seconds to wait for the next attempt; raises the error where there is none."""
         self._made += 1
-        if self._has_renewed_token(error):
-            return 0.0
-        wait = self._retries.wait_seconds(
-            error, made=self._made, elapsed_seconds=self._monotonic() - self._began
-        )
+        if isinstance(error, problems.AccessDenied) and error.status == 401:
+            token, self._token = self._token, None  # asked once
+            if token is not None and token.renew():
+                return 0.0
+        elapsed_seconds = time.monotonic() - self._began
+        wait = self._retries.wait_seconds(error, made=self._made, elapsed_seconds=elapsed_seconds)
         if wait is None:
             raise error
         return wait
-
-    def _has_renewed_token(self, error: problems.ClientError) -> bool:
-        """A 401 is answered once with a token that was replaced meanwhile."""
-        if self._token is None or self._is_renewed:
-            return False
-        if not isinstance(error, problems.AccessDenied) or error.status != 401:
-            return False
-        self._is_renewed = True
-        return self._token.renew()
 
 
 #: Tokens of Pods are replaced at 80 % of their life, at least 10 minutes.
@@ -228,19 +165,18 @@ class TokenInFile(TokenSource):
         ValueError: it holds no token.
     """
 
-    def __init__(self, path: Path, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path.read_text())
         self._path = path
-        self._monotonic = monotonic
-        self._read_at = monotonic()
+        self._read_at = time.monotonic()
 
     def current(self) -> str:
-        if self._monotonic() - self._read_at >= FRESH_SECONDS:
+        if time.monotonic() - self._read_at >= FRESH_SECONDS:
             self.renew()
         return self._token
 
     def renew(self) -> bool:
-        self._read_at = self._monotonic()
+        self._read_at = time.monotonic()
         try:
             read = TokenSource(self._path.read_text()).current()
         except (OSError, ValueError):

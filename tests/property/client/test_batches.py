@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from duepoint.client import MemberRow, batches
+from duepoint.client import MemberRow, calls
 
 FAR = "2090-12-24T18:00:00Z"
 
@@ -14,7 +14,7 @@ def test_a_hundred_thousand_rows_take_the_memory_of_a_batch():
     rows = (MemberRow(id=f"m{number}", at=FAR) for number in range(100_000))
     tracemalloc.start()
     try:
-        count = sum(map(len, batches.batches(map(batches.line_of, rows), rows=1_000)))
+        count = sum(map(len, calls.batches(rows)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
