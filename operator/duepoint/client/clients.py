@@ -304,7 +304,7 @@ class _SetRequests(Generic[ClientT]):
         Rows without an answer, and rows that the API could not take at the moment, are sent again.
         """
         found: dict[int, RowAnswer] = {}
-        waiting = range(len(lines))
+        waiting = list(range(len(lines)))
         attempts = self._client.attempts(self._retries)
         while waiting:
             sent = [lines[place] for place in waiting]
