@@ -126,6 +126,24 @@ async def listed_schedules(
         raise no_crd() from None
 
 
+async def get(server: ClusterSession, path: str, **query: str) -> Any:  # noqa: ANN401 - any JSON
+    """The JSON of a path; raises kube_errors.ApiError."""
+    return msgspec.json.decode(await server.api.request("GET", path, query=query or None))
+
+
+async def schedule(server: ClusterSession, name: str) -> dict[str, Any]:
+    """The Schedule of this name.
+
+    Raises:
+        errors.InvalidSetting: there is none, or no CRD; it names what is near.
+    """
+    try:
+        found: dict[str, Any] = await get(server, schedules.path(server.namespace, name))
+    except kube_errors.NotFound:
+        raise await unknown_name(server, name) from None
+    return found
+
+
 # -- what is not there -----------------------------------------------------------------------------
 
 

@@ -91,7 +91,7 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
 
     namespace, _, name = lease.partition("/")
     async with cluster.session(place) as server:
-        await facts.get(server, "/version")  # without an answer there is nothing to check
+        await cluster.get(server, "/version")  # without an answer there is nothing to check
         found = await facts.lease_facts(server, lease, is_certain=True)
         release = name.removesuffix("-operator")
         return [
@@ -112,7 +112,7 @@ async def _crds(server: ClusterSession) -> AsyncIterator[Check]:
     apply = "helm upgrade with this version's chart, or kubectl apply --server-side -f crds/"
     for plural in ("schedules", "scheduleruns", "schedulesets"):
         try:
-            found = await facts.get(server, _CRD.format(plural))
+            found = await cluster.get(server, _CRD.format(plural))
         except kube_errors.NotFound:
             yield Check(name=f"crd {plural}", state="failed", found="is not installed", do=apply)
             continue
@@ -259,7 +259,7 @@ async def _deployments(
 
     path = port.path("/apis/apps/v1", namespace, "deployments", f"{release}-worker")
     try:
-        found = await facts.get(server, path)
+        found = await cluster.get(server, path)
     except kube_errors.ApiError as refused:
         worker = f"the Deployment {namespace}/{release}-worker"
         if isinstance(refused, kube_errors.NotFound):
@@ -301,7 +301,9 @@ async def _schedules(server: ClusterSession, place: options.Place) -> Check:
     if not (found or place.everywhere):
         with contextlib.suppress(kube_errors.Forbidden):
             try:
-                await facts.get(server, port.path("/api/v1", None, "namespaces", server.namespace))
+                await cluster.get(
+                    server, port.path("/api/v1", None, "namespaces", server.namespace)
+                )
             except kube_errors.NotFound:
                 text = f"there is no namespace {server.namespace}"
                 do = "write another -n; kubectl get namespaces shows those there are"

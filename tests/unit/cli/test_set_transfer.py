@@ -16,11 +16,11 @@ COUNT = 25
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Pages and batches of a few rows, and little patience."""
+    """Pages and calls of a few rows, and little patience."""
     from duepoint.client import Retries
 
     monkeypatch.setattr(transfer, "_PAGE", 4)
-    monkeypatch.setattr(transfer.batches, "ROWS", 4)
+    monkeypatch.setattr(transfer.calls, "ROWS", 4)
     monkeypatch.setattr(transfer, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
 
 

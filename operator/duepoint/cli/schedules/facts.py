@@ -196,28 +196,10 @@ def _written(metadata: Object) -> Iterator[tuple[str, Written]]:
 # -- asking the API server -----------------------------------------------------------------------
 
 
-async def get(server: clusters.ClusterSession, path: str, **query: str) -> Any:  # noqa: ANN401 - any JSON
-    """The JSON of a path; raises kube_errors.ApiError."""
-    return msgspec.json.decode(await server.api.request("GET", path, query=query or None))
-
-
-async def schedule(server: clusters.ClusterSession, name: str) -> Object:
-    """The Schedule of this name.
-
-    Raises:
-        errors.InvalidSetting: there is none, or no CRD; it names what is near.
-    """
-    try:
-        found: Object = await get(server, schedules.path(server.namespace, name))
-    except kube_errors.NotFound:
-        raise await clusters.unknown_name(server, name) from None
-    return found
-
-
 async def gathered(place: options.Place, name: str) -> ScheduleFacts:
     """Everything that may be read about a Schedule."""
     async with clusters.session(place) as server:
-        known = of_object(await schedule(server, name))
+        known = of_object(await clusters.schedule(server, name))
         named = known.managed_by
         return dataclasses.replace(
             known,
@@ -234,7 +216,7 @@ async def lease_facts(
     """The operator's Lease; where it is certain to be the right one, a missing one leads not."""
     namespace, _, name = lease.partition("/")
     try:
-        found = await get(server, port.path(_LEASES, namespace, "leases", name))
+        found = await clusters.get(server, port.path(_LEASES, namespace, "leases", name))
     except kube_errors.NotFound:
         return LeaseFacts(holder="", renewed_us=0, is_stale=True) if is_certain else None
     except kube_errors.ApiError:
@@ -251,7 +233,9 @@ async def lease_facts(
 
 async def _is_deleting(server: clusters.ClusterSession) -> bool:
     with contextlib.suppress(kube_errors.ApiError):
-        found = await get(server, port.path("/api/v1", None, "namespaces", server.namespace))
+        found = await clusters.get(
+            server, port.path("/api/v1", None, "namespaces", server.namespace)
+        )
         return bool((found.get("metadata") or {}).get("deletionTimestamp"))
     return False
 
@@ -263,7 +247,7 @@ async def _notes(
     selector = f"involvedObject.name={known.name},involvedObject.kind={schedules.KIND}"
     try:
         path = port.path("/api/v1", server.namespace, "events")
-        found = await get(server, path, fieldSelector=selector, limit=_MOST_EVENTS)
+        found = await clusters.get(server, path, fieldSelector=selector, limit=_MOST_EVENTS)
     except kube_errors.ApiError:
         return ()
     listed = sorted(found["items"], key=_event_time, reverse=True)
@@ -281,7 +265,7 @@ def _event_time(event: Object) -> str:
 async def job_objects(server: clusters.ClusterSession, known: ScheduleFacts) -> list[Object]:
     """The Jobs of the Schedule, newest slot first; raises kube_errors.ApiError."""
     selector = f"{jobbuilder.SCHEDULE_LABEL}={known.name}"
-    found = await get(server, jobs.collection(server.namespace), labelSelector=selector)
+    found = await clusters.get(server, jobs.collection(server.namespace), labelSelector=selector)
     own = [job for job in found["items"] if _is_of(job, known)]
     return sorted(own, key=slot_us, reverse=True)
 
@@ -330,7 +314,7 @@ async def pods(server: clusters.ClusterSession, job_name: str) -> list[Object]:
     """The Pods of a Job, oldest first; raises kube_errors.ApiError."""
     path = port.path("/api/v1", server.namespace, "pods")
     selector = f"batch.kubernetes.io/job-name={job_name}"
-    found = await get(server, path, labelSelector=selector)
+    found = await clusters.get(server, path, labelSelector=selector)
     return sorted(found["items"], key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
 
 

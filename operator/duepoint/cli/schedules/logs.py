@@ -66,7 +66,7 @@ async def _job_to_read(
 ) -> tuple[str, str]:
     """The name of the Job that is meant and its namespace, once a Pod of it has a log."""
     async with cluster.session(place) as server:
-        known = facts.of_object(await facts.schedule(server, name))
+        known = facts.of_object(await cluster.schedule(server, name))
         jobs = await facts.job_objects(server, known)
         run = await _triggered(server, known, jobs) if at is None else None
         job_name = ""
@@ -109,7 +109,7 @@ async def _triggered(
         return None
     path = schedules.collection(server.namespace, plural=schedules.RUN_PLURAL)
     try:
-        listed = (await facts.get(server, path)).get("items") or ()
+        listed = (await cluster.get(server, path)).get("items") or ()
     except kube_errors.Forbidden:
         return None
     since_us = max(map(_created_us, jobs), default=0)
@@ -135,11 +135,11 @@ async def _job_of(server: ClusterSession, run_name: str, job_name: str) -> Any: 
     is_said = False
     while True:
         try:
-            is_over = facts.is_over(await facts.get(server, run_path))
+            is_over = facts.is_over(await cluster.get(server, run_path))
         except kube_errors.NotFound:
             is_over = True
         with contextlib.suppress(kube_errors.NotFound):
-            return await facts.get(server, kube_jobs.path(server.namespace, job_name))
+            return await cluster.get(server, kube_jobs.path(server.namespace, job_name))
         if is_over:
             message = f"ScheduleRun {run_name} ended without a Job: kubectl describe schedulerun"
             raise errors.InvalidSetting("NAME", f"{message} {run_name} -n {server.namespace}")

@@ -19,7 +19,7 @@ import click
 
 from duepoint import errors
 from duepoint.cli import cluster, instants, options, output
-from duepoint.cli.schedules import facts, listing
+from duepoint.cli.schedules import listing
 from duepoint.expressions import durations
 from duepoint.kube import port, schedules
 
@@ -174,7 +174,7 @@ async def _changed(
 
     async with cluster.session(place) as server:
         if names:  # all are looked up before the first is changed
-            found = [await facts.schedule(server, name) for name in names]
+            found = [await cluster.schedule(server, name) for name in names]
         else:
             found = await cluster.listed_schedules(server, place, selector)
             if not found:
