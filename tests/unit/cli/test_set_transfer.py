@@ -16,7 +16,7 @@ COUNT = 25
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Pages and calls of a few rows, and little patience."""
+    """Pages and batches of a few rows, and little patience."""
     from duepoint.client import Retries
 
     monkeypatch.setattr(transfer, "_PAGE", 4)
