@@ -2,19 +2,16 @@
 
 A digest names its content for ever, so an entry is never stale. Entries are bounded by the memory
 that they take, with a share for each namespace (``shares.BytesCache``); a Job's large template is
-kept as text. What had to go is remembered by its *sketch*, which says how an attempt waits and how
-long it may take, and is read again when the attempt begins: so what many attempts wait with is
-small, however large their actions are. Reading checks that the blob was written by an operator that
-holds our key, for this namespace.
+kept as text. Attempts wait with an ``outline`` and read the action when they begin: so what many of
+them wait with is small, however large their actions are. Reading checks that the blob was written
+by an operator that holds our key, for this namespace.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -25,7 +22,7 @@ from duepoint.delayqueue.definitions import records, signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
-from duepoint.worker.plan import Attempt
+from duepoint.worker.plan import ActionUnreadable, Attempt, Outlines
 
 #: The keyed hash of some bytes for a namespace: the queue's ``digest``.
 Digest = Callable[[str, bytes], str]
@@ -36,15 +33,6 @@ MOST_BYTES = 48 * 1024 * 1024
 PACKED_BYTES = 16 * 1024
 #: Read at one time: each may be a megabyte while it is unpacked.
 _READS = 4
-#: Sketches kept, half a kilobyte each.
-_SKETCHES = 16_384
-
-
-@dataclass(frozen=True, slots=True)
-class ActionUnreadable:
-    """The blob is missing, forged or of an unknown form; the message says which."""
-
-    message: str
 
 
 class ActionCache:
@@ -53,9 +41,6 @@ class ActionCache:
     def __init__(self, queue: DelayQueue, *, most_bytes: int = MOST_BYTES) -> None:
         self._queue = queue
         self._entries: shares.BytesCache[str, actions.Action] = shares.BytesCache(most_bytes)
-        self._sketches: OrderedDict[tuple[str, str], actions.Action | ActionUnreadable] = (
-            OrderedDict()
-        )
         self._reads = asyncio.Semaphore(_READS)
 
     @property
@@ -65,26 +50,30 @@ class ActionCache:
 
     def at_hand(self, namespace: str, digest: str) -> actions.Action | None:
         """The action, where it is kept."""
-        return self._entries.peek(namespace, digest)
+        return self._entries.get(namespace, digest)
 
-    def outline(self, namespace: str, digest: str) -> actions.Action | ActionUnreadable:
-        """As much of what a load found as says how an attempt waits, and how long it may take.
+    async def outlines(
+        self, shard: messages.ShardId, wanted: Iterable[tuple[str, str]]
+    ) -> Outlines:
+        """The outlines of these actions, of which those are read that are not at hand."""
+        found = {key: self.at_hand(*key) for key in wanted}
+        unknown = [key for key, kept in found.items() if kept is None]
+        made = {key: outline(kept) for key, kept in found.items() if kept is not None}
+        if unknown:
+            read = await asyncio.gather(*(self._outline(shard, *key) for key in unknown))
+            return made | dict(zip(unknown, read, strict=True))
+        return made
 
-        It is never to be fired.
-        """
-        found = self._entries.peek(namespace, digest) or self._sketches.get((namespace, digest))
-        return ActionUnreadable("the target was not read in time") if found is None else found
-
-    def is_sketched(self, namespace: str, digest: str) -> bool:
-        """Whether enough is known for an attempt to wait; if at hand, it counts as used."""
-        if self._entries.get(namespace, digest) is not None:
-            return True
-        return isinstance(self._sketches.get((namespace, digest)), actions.Action)
+    async def _outline(
+        self, shard: messages.ShardId, namespace: str, digest: str
+    ) -> actions.Action | ActionUnreadable:
+        found = await self.get(shard, namespace, digest)
+        return found if isinstance(found, ActionUnreadable) else outline(found)
 
     async def get(
         self, shard: messages.ShardId, namespace: str, digest: str
     ) -> actions.Action | ActionUnreadable:
-        """Read it unless it is at hand; trouble is remembered only until the next load."""
+        """Read it unless it is at hand."""
         if (kept := self._entries.get(namespace, digest)) is not None:
             return kept
         async with self._reads:
@@ -112,19 +101,8 @@ class ActionCache:
         else:
             size = actions.memory_bytes(action, len(blob))
             self._entries.put(namespace, digest, action, size)
-            self._sketch(namespace, digest, _outline(action))
             return action
-        unreadable = ActionUnreadable(message)
-        self._sketch(namespace, digest, unreadable)
-        return unreadable
-
-    def _sketch(
-        self, namespace: str, digest: str, sketched: actions.Action | ActionUnreadable
-    ) -> None:
-        self._sketches[namespace, digest] = sketched
-        self._sketches.move_to_end((namespace, digest))
-        if len(self._sketches) > _SKETCHES:
-            self._sketches.popitem(last=False)
+        return ActionUnreadable(message)
 
 
 def _decoded(blob: bytes) -> actions.Action:
@@ -136,7 +114,8 @@ def _decoded(blob: bytes) -> actions.Action:
     return actions.decode(blob)
 
 
-def _outline(action: actions.Action) -> actions.Action:
+def outline(action: actions.Action) -> actions.Action:
+    """As much of an action as says how an attempt waits and how long it may take; never fired."""
     match action.target:
         case actions.JobAction(template=actions.PackedTemplate(size=size)):
             large = actions.PackedTemplate(b"{}", size=size)

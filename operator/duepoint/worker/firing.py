@@ -42,8 +42,8 @@ from duepoint.worker import (
     results,
     room,
 )
-from duepoint.worker.actioncache import ActionCache, ActionUnreadable
-from duepoint.worker.plan import Attempt, Batch, Plan
+from duepoint.worker.actioncache import ActionCache
+from duepoint.worker.plan import ActionUnreadable, Attempt, Batch, Plan
 from duepoint.worker.settler import Leases, Settler
 
 #: Bounds of the wait for an action that cannot be read; between them, half of the slot's age.
@@ -111,7 +111,7 @@ class Firer:
         self.leases = Leases(queue, clock, lease_seconds=lease_seconds)
         self._actions = ActionCache(queue)
         self._planner = planner.Planner(queue=queue, target=target, actions=self._actions)
-        self._places = room.AttemptPlaces(clock, places, self.jobs, self._actions)
+        self._places = room.AttemptPlaces(clock, places, self.jobs)
         self._gate = concurrency.Gate(queue, jobs)
         self._results = results.Results(clock=clock, dice=dice, traces=traces)
         self._handover = handover.Handover(
@@ -272,7 +272,7 @@ class Firer:
         for batch in batches:
             work.begun.update(batch.members)
         await self._handover.append(work.settler, batches)
-        work.holding.ended(sum(batch.points for batch in work.plan.batches))
+        work.holding.ended(sum(len(batch.members) for batch in work.plan.batches))
 
     async def _append_entries(self, work: _Work, lost: set[bytes]) -> None:
         """Entries of single attempts, in their order."""
@@ -314,12 +314,14 @@ class Firer:
         Until the chain has moved on, the claim holds the chain and not yet its planned slot.
         """
         settler = work.settler
+        known = attempts[0].definition
+        outline = work.plan.outlines[known.namespace, known.target]
         for number, attempt in enumerate(attempts):
-            async with self._places.of(attempt) as wait_seconds:
+            async with self._places.of(known.namespace, outline) as wait_seconds:
                 if not work.begins(attempts[number:]):
                     break
-                if wait_seconds:
-                    ending = self._put_off(settler, attempt, wait_seconds)
+                if wait_seconds and not isinstance(outline, ActionUnreadable):
+                    ending = self._put_off(settler, attempt, outline, wait_seconds)
                 else:
                     ending = await self._fire_one(settler, attempt)
             await work.split.wait()
@@ -410,12 +412,12 @@ class Firer:
         not_after = now if settler.lost else settler.claim.held_until
         return attempt.firing(action, now=now, not_after=not_after)
 
-    def _put_off(self, settler: Settler, attempt: Attempt, seconds: float) -> Settlement:
+    def _put_off(
+        self, settler: Settler, attempt: Attempt, outline: actions.Action, seconds: float
+    ) -> Settlement:
         """No attempt: the namespace has as many under way as it may have."""
-        known, now_us = attempt.definition, settler.now_us()
-        outline = self._actions.outline(known.namespace, known.target)
-        action = _STAND_IN if isinstance(outline, ActionUnreadable) else outline
-        firing = self._firing(settler, attempt, action)
+        now_us = settler.now_us()
+        firing = self._firing(settler, attempt, outline)
         answer: outcomes.Outcome | None = None
         if attempt.is_retry:
             answer = _too_late(attempt, firing, now_us)
@@ -423,11 +425,11 @@ class Firer:
         waits = room.put_off(
             seconds,
             firing.namespace,
-            is_job=isinstance(action.target, actions.JobAction),
+            is_job=isinstance(outline.target, actions.JobAction),
             left_us=give_up_us - now_us,
         )
         ending = self._results.record(settler, attempt, firing, answer or waits, now_us)
-        if attempt.is_judged and isinstance(action.target, concurrency.LASTING):
+        if attempt.is_judged and isinstance(outline.target, concurrency.LASTING):
             concurrency.leave(ending, attempt, firing, waits)
         return ending
 

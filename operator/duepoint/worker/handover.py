@@ -178,17 +178,10 @@ class Handover:
             owner=batch.owner,
         )
         ending = Settlement(events=[news])
-        following: Iterable[tuple[bytes, int | None]]
-        following = zip(batch.members, batch.following, strict=True)
-        if batch.has_several:  # the last row of a chain says where it goes on
-            following = dict(following).items()
+        following = list(zip(batch.members, batch.following, strict=True))
         ending.chains = [(member, due_us) for member, due_us in following if due_us is not None]
-        if len(ending.chains) < batch.points:
-            over = [
-                member
-                for member, due_us in zip(batch.members, batch.following, strict=True)
-                if due_us is None
-            ]
+        if len(ending.chains) < len(following):
+            over = [member for member, due_us in following if due_us is None]
             ending.finished += over
             ending.ended += over
             for member in over:
@@ -208,12 +201,9 @@ class Handover:
     def _answer(
         self, settler: Settler, batch: Batch, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
-        """None of their entries was appended.
-
-        Of several slots of a chain the oldest is answered for; the chain is due at the next one.
-        """
+        """None of their entries was appended."""
         now_us = settler.now_us()
-        targets.count(batch.namespace, batch.action, refusal, batch.points)
+        targets.count(batch.namespace, batch.action, refusal, len(batch.members))
         for attempt in batch.attempts():
             firing = attempt.firing(batch.action, now=0.0, not_after=0.0)
             settler.add(self._results.record(settler, attempt, firing, refusal, now_us))
@@ -250,31 +240,8 @@ def _parts(batch: Batch) -> Iterator[Batch]:
     if count <= most:
         yield batch
         return
-    first = 0
-    while first < count:
-        end, left = _end_of_part(batch.members, first, most)
-        yield batch.pick(range(first, end))
-        first = left
-
-
-def _end_of_part(members: Sequence[bytes], first: int, most: int) -> tuple[int, int]:
-    """Where a part of so many rows ends, and where the next one begins.
-
-    The slots of a chain go in together, because it moves on with them: a chain that does not fit
-    into the rest of a part begins the next one. Of one with more rows than a part may have the
-    oldest go in, and the others are left out: it is due again at once.
-    """
-    end = min(first + most, len(members))
-    if end == len(members) or members[end] != members[end - 1]:
-        return end, end
-    begin = left = end
-    while begin > first and members[begin - 1] == members[end]:
-        begin -= 1
-    if begin > first:
-        return begin, begin
-    while left < len(members) and members[left] == members[end]:
-        left += 1
-    return end, left
+    for first in range(0, count, most):
+        yield batch.pick(range(first, min(first + most, count)))
 
 
 def _entry_bytes(batch: Batch) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,6 +24,17 @@ from duepoint.targets import target as targets
 TRIGGER_SCHEDULE = "Schedule"
 TRIGGER_CATCH_UP = "CatchUp"
 TRIGGER_CHECK = "Check"
+
+
+@dataclass(frozen=True, slots=True)
+class ActionUnreadable:
+    """The blob is missing, forged or of an unknown form; the message says which."""
+
+    message: str
+
+
+#: Actions as far as it takes to wait with them (``actioncache.outline``), by namespace and target.
+Outlines = Mapping[tuple[str, str], actions.Action | ActionUnreadable]
 
 NO_RECORD = messages.OccurrenceRecord()
 _ID_LENGTH = 8
@@ -111,8 +122,7 @@ class Attempt:
 class Batch(targets.Firings):
     """Slots of one namespace, target and trigger whose entries the queue appends, by column.
 
-    A row is a slot. Where ``has_several``, the overdue slots of a chain are rows side by side, the
-    oldest first, and ``following`` of each is the due of the next row; otherwise a chain has one.
+    A row is a chain with its oldest slot that is due.
 
     Attributes:
         target: digest of the action.
@@ -134,7 +144,6 @@ class Batch(targets.Firings):
     following: Sequence[int | None] = ()
     previous_us: Sequence[int | None] = ()
     rules: Sequence[rules.Rule] = ()
-    has_several: bool = False
 
     @classmethod
     def alone(cls, attempt: Attempt, action: actions.Action) -> Batch:
@@ -156,22 +165,11 @@ class Batch(targets.Firings):
             single=attempt,
         )
 
-    @property
-    def points(self) -> int:
-        """How many points of the claim these are."""
-        return len(self._first_rows())
-
     def attempts(self) -> Iterator[Attempt]:
-        """The first attempt of each chain, of its oldest row; it is due at its next one then."""
+        """The rows as attempts of their own."""
         if self.single is not None:
             return iter((self.single,))
-        return map(self._attempt, self._first_rows())
-
-    def _first_rows(self) -> Sequence[int]:
-        rows = range(len(self.members))
-        if not self.has_several:
-            return rows
-        return [row for row in rows if not row or self.members[row] != self.members[row - 1]]
+        return map(self._attempt, range(len(self.members)))
 
     def pick(self, rows: Sequence[int]) -> Batch:
         """Some rows, as a batch of their own."""
@@ -236,6 +234,7 @@ class Plan:
     """The work of one claim.
 
     Attributes:
+        outlines: of the actions that its attempts carry out, by namespace and target.
         batches: ordinary points whose entries the queue appends together.
         attempts: sequences of attempts; a sequence is made in its order, oldest slot first, and
             sequences do not wait for one another (a retry that hangs must not hold up the next
@@ -249,6 +248,7 @@ class Plan:
             it runs out; reclaimed often enough, they become dead letters like any poison.
     """
 
+    outlines: Outlines = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
     entries: list[Attempt] = field(default_factory=list)

@@ -8,16 +8,14 @@ be kept.
 
 Most points ask for the same: an armed chain of the right version, one slot due, the next one far
 enough away, nothing that depends on the schedule's name. So do, behind an outage, chains of which
-several slots are overdue and all run, where the queue appends their entries: such a chain has a
-row for each of its oldest slots, and is due again at once if there are more. Their decision is that
-of every chain (``policies``), made once for each kind and due instead of once for each point.
-Columns of a claim's chains come in; a ``Batch`` by column goes out for each namespace, target and
-trigger.
+several slots are overdue and all run, where the queue appends their entries: the oldest of them is
+appended, and the chain is due again at once. Their decision is that of every chain (``policies``),
+made once for each kind and due instead of once for each point. Columns of a claim's chains come in;
+a ``Batch`` by column goes out for each namespace, target and trigger.
 """
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import hmac
@@ -32,20 +30,16 @@ from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import columns, kinds
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions, points, policies, slots
-from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.targets import target as targets
 from duepoint.worker import plan as plans
 from duepoint.worker import planning, results, runlimits
-from duepoint.worker.actioncache import ActionCache, ActionUnreadable
+from duepoint.worker.actioncache import ActionCache
 from duepoint.worker.plan import Batch, Plan, picked
 from duepoint.worker.settler import Settler
 
 #: Kinds, and dues of theirs, of which it is kept what they mean; they come back with each claim.
 _MOST_KEPT = 16_384
-#: Rows that the overdue slots of one claim become, all together. More of them would keep other
-#: claims waiting; with fewer, reading and settling the claim again costs more than its entries.
-_MOST_OVERDUE = 2_000
 
 
 class Planner:
@@ -60,11 +54,12 @@ class Planner:
 
     async def plan(self, settler: Settler, claim: messages.Claim) -> Plan | None:
         """What to do with each point; None where the claim ran out before the queue answered."""
-        batches = await self._batches(settler, claim)
-        if batches is None:
+        together = await self._batches(settler, claim)
+        if together is None:
             return None
+        batches, outlines = together
         rows = left(len(claim.points), batches)
-        made = Plan()
+        made = Plan(outlines=outlines)
         if rows or claim.unknown_members:
             alone = claim
             if batches:
@@ -73,35 +68,40 @@ class Planner:
             if planned is None:
                 return None
             made = planned
+            made.outlines = {**outlines, **made.outlines}
         for batch in batches:
             if not self._target.appends(batch.action):
                 made.attempts += [(attempt,) for attempt in batch.attempts()]
-            elif self._actions.at_hand(batch.namespace, batch.target) is None:
+            elif (action := self._actions.at_hand(batch.namespace, batch.target)) is None:
                 made.entries += batch.attempts()
             else:
-                made.batches.append(batch)
+                made.batches.append(dataclasses.replace(batch, action=action))
         return made
 
     # -- ordinary points -------------------------------------------------------------------------
 
-    async def _batches(self, settler: Settler, claim: messages.Claim) -> list[Batch] | None:
+    async def _batches(
+        self, settler: Settler, claim: messages.Claim
+    ) -> tuple[list[Batch], plans.Outlines] | None:
         chains = _fresh_chains(claim)
         if chains is None:
-            return []
+            return [], {}
         found = await settler.while_held(
             functools.partial(self._queue.columns.of_claim, claim, chains.members),
             "definitions not read",
         )
         if found is None:
             return None
-        await self._load(
-            claim.shard, ((kind.namespace, kind.target) for kind in found.kind_of.values())
+        outlines = await self._actions.outlines(
+            claim.shard, {(kind.namespace, kind.target) for kind in found.kind_of.values()}
         )
-        found = self._with_proven_payloads(found)
-        kinds = kind_rules(found.kind_of, self._outline_and_limit)
-        return batches(found, chains.members, chains.dues, kinds, claim.now_us)
+        found = self._with_proven_payloads(found, outlines)
+        kinds = kind_rules(found.kind_of, outlines, self._target.appends)
+        return batches(found, chains.members, chains.dues, kinds, claim.now_us), outlines
 
-    def _with_proven_payloads(self, found: columns.Columns) -> columns.Columns:
+    def _with_proven_payloads(
+        self, found: columns.Columns, outlines: plans.Outlines
+    ) -> columns.Columns:
         """Without the rows whose payload is not ours: planned alone, they are reported.
 
         Only of those that the queue appends: before a request each is proven by itself.
@@ -111,7 +111,7 @@ class Planner:
         appending = {
             key: kind
             for key, kind in found.kind_of.items()
-            if self._appends(kind.namespace, kind.target)
+            if self._appends(outlines[kind.namespace, kind.target])
         }
         signed = self._queue.signed_blobs
         rows = zip(found.payloads, found.kinds, found.uids, found.names, strict=True)
@@ -138,11 +138,13 @@ class Planner:
         )
         if runs_left is None:
             return None
-        await self._load(rest.shard, ((one.namespace, one.target) for one in found.values()))
+        outlines = await self._actions.outlines(
+            rest.shard, {(one.namespace, one.target) for one in found.values()}
+        )
         made = planning.plan(
             rest,
             found,
-            attempt_limit_us=self._limit_us,
+            attempt_limit_us=lambda known: self._limit_us(outlines[known.namespace, known.target]),
             unreadable=found.unreadable,
             runs_left=runs_left,
         )
@@ -151,39 +153,29 @@ class Planner:
             telemetry.logger.error(
                 "point not planned", point=point.member.hex(), error=repr(trouble)
             )
+        made.outlines = outlines
         sequences, made.attempts = made.attempts, []
         for sequence in sequences:
             known = sequence[0].definition
-            if self._appends(known.namespace, known.target):
+            if self._appends(outlines[known.namespace, known.target]):
                 made.entries += sequence
             else:
                 made.attempts.append(sequence)
         return made
 
-    # -- actions ---------------------------------------------------------------------------------
-
-    async def _load(self, shard: messages.ShardId, wanted: Iterable[tuple[str, str]]) -> None:
-        unknown = [key for key in set(wanted) if not self._actions.is_sketched(*key)]
-        if unknown:
-            await asyncio.gather(*(self._actions.get(shard, *key) for key in unknown))
-
-    def _appends(self, namespace: str, target: str) -> bool:
-        """Whether the queue appends an entry for an attempt at this target."""
-        outline = self._actions.outline(namespace, target)
+    def _appends(self, outline: actions.Action | plans.ActionUnreadable) -> bool:
+        """Whether the queue appends an entry for an attempt at this action."""
         return isinstance(outline, actions.Action) and self._target.appends(outline)
 
-    def _outline_and_limit(self, namespace: str, target: str) -> tuple[actions.Action, int] | None:
-        """As much of an action as is at hand, and how long an attempt may take; None = unknown."""
-        outline = self._actions.outline(namespace, target)
-        if isinstance(outline, ActionUnreadable):
-            return None
-        if self._target.appends(outline):  # the chain moves on with the entry, not after it
-            return outline, 0
-        return outline, int(outline.target.limit_seconds * 1_000_000)
+    def _limit_us(self, outline: actions.Action | plans.ActionUnreadable) -> int:
+        if isinstance(outline, plans.ActionUnreadable):
+            return 0
+        return limit_us(outline, self._target.appends)
 
-    def _limit_us(self, known: definitions.Definition) -> int:
-        found = self._outline_and_limit(known.namespace, known.target)
-        return 0 if found is None else found[1]
+
+def limit_us(outline: actions.Action, appends: Callable[[actions.Action], bool]) -> int:
+    """How long an attempt may take; no time where the chain moves on with its entry."""
+    return 0 if appends(outline) else int(outline.target.limit_seconds * 1_000_000)
 
 
 def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
@@ -228,31 +220,26 @@ class _Row(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """The slots of a chain that run now, oldest first, and the rows of the claim alike."""
+    """The slot of a chain that runs now, and the rows of the claim alike."""
 
-    slots: tuple[_Row, ...]
+    slot: _Row
     rule: rules.Rule
     rows: list[int]
 
 
 #: Kind, due, time of creation (0 where it has no say), instant of a member that fires once.
 _StepKey = tuple[Hashable, int, int, "int | None"]
-#: Namespace, target, set, trigger, and whether its chains have several rows each.
-_BatchKey = tuple[str, str, "points.SetIdentity | None", str, bool]
+#: Namespace, target, set and trigger.
+_BatchKey = tuple[str, str, "points.SetIdentity | None", str]
 
 
 class _Steps(dict[_StepKey, "_Step | None"]):
-    """The steps of one moment, each decided when it is first asked for.
+    """The steps of one moment, each decided when it is first asked for."""
 
-    Args:
-        share: slots of one chain, of those that a claim becomes.
-    """
-
-    def __init__(self, kinds: Mapping[Hashable, KindRule], now_us: int, share: int) -> None:
+    def __init__(self, kinds: Mapping[Hashable, KindRule], now_us: int) -> None:
         super().__init__()
         self._kinds = kinds
         self._now_us = now_us
-        self._share = share
         #: The rows of the claim in each batch.
         self.batches: defaultdict[_BatchKey, list[int]] = defaultdict(list)
 
@@ -273,34 +260,18 @@ class _Steps(dict[_StepKey, "_Step | None"]):
         around = (_row if kind.is_large else _kept_row)(kind, due_us, created_us)
         if around is None or around.following_us is None:
             return None
-        if around.following_us <= now_us:
-            return None if known.limit_us else self._decide_several(kind, due_us, created_us)
-        if around.following_us < now_us + known.limit_us:
+        if known.limit_us and around.following_us < now_us + known.limit_us:
             return None  # it will be overdue before an attempt ends
-        due = slots.DueSlot(around.slot_us, around.slot_us)
-        chosen = policies.lone(kind.rule.policy, due, now_us)
-        return None if chosen is None else self._step(kind, (around,), chosen)
-
-    def _decide_several(self, kind: kinds.Kind, due_us: int, created_us: int) -> _Step | None:
-        """The step of a chain with several overdue slots; None where not all of them run."""
-        timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
-        decision = policies.decide(
-            timeline,
-            kind.rule.policy,
-            chain_due_us=due_us,
-            now_us=self._now_us,
-            most=self._share,
-        )
-        run, following = decision.run, decision.following
-        if decision.missed or following is None:
-            return None
-        previous_us = timeline.previous_before(run[0].slot_us)
-        instants = [previous_us, *(one.slot_us for one in run), following.due_us]
-        chosen = tuple(
-            _Row(one.slot_us, instants[number + 2], instants[number])
-            for number, one in enumerate(run)
-        )
-        return self._step(kind, chosen, run[0], has_several=True)
+        if around.following_us > now_us:
+            due = slots.DueSlot(around.slot_us, around.slot_us)
+            chosen = policies.lone(kind.rule.policy, due, now_us)
+        else:
+            timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
+            decision = policies.decide(
+                timeline, kind.rule.policy, chain_due_us=due_us, now_us=now_us, most=1
+            )
+            chosen = None if decision.missed else decision.run[0]
+        return None if chosen is None else self._step(kind, around, chosen)
 
     def _decide_once(self, known: KindRule, due_us: int, once_us: int | None) -> _Step | None:
         """The same of a member that fires once, at this instant."""
@@ -309,19 +280,12 @@ class _Steps(dict[_StepKey, "_Step | None"]):
         chosen = policies.lone(known.kind.rule.policy, slots.DueSlot(due_us, due_us), self._now_us)
         if chosen is None:
             return None
-        return self._step(known.kind, (_Row(due_us, None, None),), chosen)
+        return self._step(known.kind, _Row(due_us, None, None), chosen)
 
-    def _step(
-        self,
-        kind: kinds.Kind,
-        chosen: tuple[_Row, ...],
-        oldest: policies.Chosen,
-        *,
-        has_several: bool = False,
-    ) -> _Step:
-        trigger = plans.TRIGGER_CATCH_UP if oldest.catch_up else plans.TRIGGER_SCHEDULE
-        key = kind.namespace, kind.target, kind.owner, trigger, has_several
-        return _Step(chosen, kind.rule, self.batches[key])
+    def _step(self, kind: kinds.Kind, slot: _Row, chosen: policies.Chosen) -> _Step:
+        trigger = plans.TRIGGER_CATCH_UP if chosen.catch_up else plans.TRIGGER_SCHEDULE
+        key = kind.namespace, kind.target, kind.owner, trigger
+        return _Step(slot, kind.rule, self.batches[key])
 
 
 def _row(kind: kinds.Kind, due_us: int, created_us: int) -> _Row | None:
@@ -355,7 +319,7 @@ def batches(
         members, dues: of all chains of the claim, also of those without a row.
         kinds: the kinds whose points may be ordinary.
     """
-    known = _Steps(kinds, now_us, share=_MOST_OVERDUE // max(1, len(members)) or 1)
+    known = _Steps(kinds, now_us)
     created_us: Iterable[int] = itertools.repeat(0)
     if anchored := {key for key, kind in kinds.items() if kind.is_anchored}:
         rows = zip(found.kinds, found.created_us, strict=True)
@@ -382,18 +346,11 @@ def _batch(
     *,
     action: actions.Action,
 ) -> Batch:
-    namespace, target, owner, trigger, has_several = key
+    namespace, target, owner, trigger = key
     if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
         rows = range(rows[0], rows[-1] + 1)
     own = [step for step in picked(steps, rows) if step is not None]
-    if has_several:
-        repeated = list(zip(rows, own, strict=True))
-        rows = [row for row, step in repeated for _ in step.slots]
-        rules_of = [step.rule for _, step in repeated for _ in step.slots]
-        chosen = [one for step in own for one in step.slots]
-    else:
-        rules_of = [step.rule for step in own]
-        chosen = [step.slots[0] for step in own]
+    chosen = [step.slot for step in own]
     indexes = picked(found.indexes, rows)
     payloads = picked(found.payloads, rows) if found.payloads else ()
     return Batch(
@@ -413,8 +370,7 @@ def _batch(
         created_us=picked(found.created_us, rows),
         following=[one.following_us for one in chosen],
         previous_us=[one.previous_us for one in chosen],
-        rules=rules_of,
-        has_several=has_several,
+        rules=[step.rule for step in own],
     )
 
 
@@ -427,25 +383,16 @@ def is_ordinary(rule: rules.Rule) -> bool:
 
 def kind_rules(
     found: Mapping[Hashable, kinds.Kind],
-    outline_and_limit: Callable[[str, str], tuple[actions.Action, int] | None],
+    outlines: plans.Outlines,
+    appends: Callable[[actions.Action], bool],
 ) -> dict[Hashable, KindRule]:
-    """The kinds whose points may be ordinary.
-
-    Args:
-        outline_and_limit: the action of a target (namespace, digest), and how long an attempt may
-            take in microseconds; None where that is not known.
-    """
-    limits: dict[tuple[str, str], tuple[actions.Action, int] | None] = {}
+    """The kinds whose points may be ordinary."""
     chosen: dict[Hashable, KindRule] = {}
     for key, kind in found.items():
         nature = (_nature if kind.is_large else _kept_nature)(kind)
-        if nature is None:
-            continue
-        target = kind.namespace, kind.target
-        if target not in limits:
-            limits[target] = outline_and_limit(*target)
-        if (limit := limits[target]) is not None:
-            chosen[key] = KindRule(kind, *limit, *nature)
+        outline = outlines[kind.namespace, kind.target]
+        if nature is not None and isinstance(outline, actions.Action):
+            chosen[key] = KindRule(kind, outline, limit_us(outline, appends), *nature)
     return chosen
 
 

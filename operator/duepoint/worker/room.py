@@ -30,8 +30,7 @@ from duepoint.kube import transport
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.worker.actioncache import ActionCache, ActionUnreadable
-from duepoint.worker.plan import Attempt
+from duepoint.worker.plan import ActionUnreadable
 
 #: Points of one claim of a shard of which it is not known that more are due.
 PART = 16
@@ -182,25 +181,22 @@ class AttemptPlaces:
         most: attempts of a kind at a time.
     """
 
-    def __init__(
-        self, clock: clocks.Clock, most: int, jobs: JobPlaces, actions: ActionCache
-    ) -> None:
+    def __init__(self, clock: clocks.Clock, most: int, jobs: JobPlaces) -> None:
         self.jobs = jobs
-        self._actions = actions
         self._checks: shares.FairPlaces[str] = shares.FairPlaces(_CHECKS, greed=None)
         self._receivers = ReceiverPlaces(clock, most)
 
-    def of(self, attempt: Attempt) -> contextlib.AbstractAsyncContextManager[float]:
-        """Where an attempt waits before its time begins."""
-        known = attempt.definition
-        outline = self._actions.outline(known.namespace, known.target)
+    def of(
+        self, namespace: str, outline: actions.Action | ActionUnreadable
+    ) -> contextlib.AbstractAsyncContextManager[float]:
+        """Where an attempt at this action waits before its time begins."""
         if isinstance(outline, ActionUnreadable):
             return _NOWHERE  # nothing is tried
         if not isinstance(outline.target, actions.JobAction):
-            return self._receivers.turn(known.namespace)
+            return self._receivers.turn(namespace)
         template = outline.target.template
         size = template.size if isinstance(template, actions.PackedTemplate) else 0
-        return self.jobs.turn(known.namespace, large_bytes=size)
+        return self.jobs.turn(namespace, large_bytes=size)
 
     @contextlib.asynccontextmanager
     async def of_check(self, namespace: str) -> AsyncIterator[float]:

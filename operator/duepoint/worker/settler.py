@@ -36,10 +36,6 @@ Handed = messages.DeliveryResult | queue_errors.WriteRefused | queue_errors.Wron
 #: next slot is near has moved on already), and one script less leaves the loop to attempts that are
 #: due now. A claim whose attempts have all ended is settled at once.
 GATHER_SECONDS = 0.025
-#: A claim of so many points waits for as many of them, so many times as long at most: its attempts
-#: end a few at a time where they wait for their turns at one receiver.
-_MANY = 8
-_MOST_GATHERINGS = 4
 #: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
 #: long for its outcomes' sake.
 _LAST_TRY_SECONDS = 1.0
@@ -139,19 +135,12 @@ class Settler:
     async def _settle_soon(self) -> None:
         try:
             while self._gathered:
-                await self._gather()
+                await self._clock.sleep(GATHER_SECONDS)
                 self._is_gathering = False
                 await self.flush()
                 self._is_gathering = True
         finally:
             self._settling = None
-
-    async def _gather(self) -> None:
-        enough = _MANY if len(self.claim.points) >= _MANY else 1
-        for _ in range(_MOST_GATHERINGS):
-            await self._clock.sleep(GATHER_SECONDS)
-            if len(self._gathered) >= enough:
-                break
 
     async def finish(self) -> None:
         """Nothing more will come: settle what is left."""

@@ -93,7 +93,11 @@ def _batches(known, chains, now_us, limit_us=LIMIT_US):
         else (),
     )
     members, dues = [one.member for one in chains], [one.due_us for one in chains]
-    decided = planner.kind_rules(found.kind_of, lambda *_: (ACTION, limit_us))
+    action = ACTION if not limit_us else actions.Action(
+        target=actions.WebhookAction(url="http://x", timeout_seconds=limit_us / SECOND)
+    )  # fmt: skip
+    outlines = {(one.namespace, one.target): action for one in listed}
+    decided = planner.kind_rules(found.kind_of, outlines, lambda one: one is ACTION)
     return planner.batches(found, members, dues, decided, now_us)
 
 
@@ -123,7 +127,7 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
-def test_overdue_slots_that_are_appended_together_are_those_that_would_be_alone(schedule, policy):
+def test_the_oldest_overdue_slot_is_appended_where_all_of_them_run(schedule, policy):
     known, chain = _due(schedule, policy)
     due_us = chain.due_us
     for late in LATE_SECONDS:
@@ -134,17 +138,14 @@ def test_overdue_slots_that_are_appended_together_are_those_that_would_be_alone(
         assert bool(batches) == (bool(attempts) and not plan.settlement.events)
         if not batches or len(attempts) == 1:
             continue
-        (batch,), (split,) = batches, plan.splits
-        assert batch.slots_us == [one.slot_us for one in attempts]
-        assert batch.previous_us == [one.previous_us for one in attempts]
-        assert batch.following == [*(one.due_us for one in attempts[1:]), split.next_due_us]
-        assert {one.trigger for one in attempts} == {batch.trigger}
-        assert batch.members == [chain.member] * len(attempts)
-        assert set(batch.indexes) == {0}
-        assert batch.points == 1
+        (batch,) = batches
+        oldest, following, *_ = attempts
+        assert batch.slots_us == [oldest.slot_us]
+        assert batch.previous_us == [oldest.previous_us]
+        assert batch.following == [following.due_us]
+        assert batch.trigger == oldest.trigger
+        assert batch.members == [chain.member]
         assert planner.left(1, batches) == []
-        (first,) = batch.attempts()
-        assert (first.slot_us, first.following.due_us) == (due_us, batch.following[0])
 
 
 @pytest.mark.parametrize(
