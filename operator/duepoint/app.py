@@ -197,7 +197,6 @@ def _webhook_target(
     source = webhookcredentials.Vault(
         references.objects_of(api, clock),
         references.tokens_of(api, clock),
-        clock,
         secret_rules(chosen),
         audiences,
     )

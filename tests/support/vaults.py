@@ -26,7 +26,6 @@ def a_vault(
     return credentials.Vault(
         references.objects_of(used, ticking),
         references.tokens_of(used, ticking),
-        ticking,
         credentials.CredentialRules(**rules),
     )
 

@@ -45,10 +45,6 @@ class FixedServices:
             message=f"Service {namespace}/{name}: not there",
         )
 
-    def at_hand(self, namespace, service):
-        found = self.known.get((namespace, service.name))
-        return found if isinstance(found, services.ServiceResolved) else None
-
     def forget(self, namespace, name) -> None:
         self.forgotten.append((namespace, name))
 

@@ -203,7 +203,7 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credent
 
     rules = credentials.CredentialRules(insecure_tls=True)
     objects, tokens = memory.Memory(look, clock), memory.Memory(token, clock)
-    return credentials.Vault(objects, tokens, clock, rules)
+    return credentials.Vault(objects, tokens, rules)
 
 
 class _NoCluster:

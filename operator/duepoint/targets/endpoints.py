@@ -121,13 +121,6 @@ class ServiceCache:
         """Where the Service leads; raises ``kube.errors.ApiError``."""
         return await self._memory.get(namespace, (name, port))
 
-    def at_hand(
-        self, namespace: str, service: actions.ServiceRef
-    ) -> services.ServiceResolved | None:
-        """Where the Service leads, where that was read a short while ago."""
-        found = self._memory.at_hand(namespace, (service.name, service.port))
-        return found if isinstance(found, services.ServiceResolved) else None
-
     def forget(self, namespace: str, name: str) -> None:
         """Ask anew next time, for every port; the last answer serves until then."""
         self._memory.forget(namespace, lambda key: key[0] == name)

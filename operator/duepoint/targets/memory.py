@@ -109,16 +109,6 @@ class Memory(Generic[K, V]):
             raise answer.with_traceback(None)
         return answer.value
 
-    def at_hand(self, namespace: str, key: K) -> V | None:
-        """The value, where it is fresh; it counts as used just now."""
-        keys = self._namespaces.get(namespace)
-        entry = None if keys is None else keys.get(key)
-        if keys is None or entry is None or self._clock.monotonic() >= entry.ask_at:
-            return None
-        self._namespaces.move_to_end(namespace)
-        keys.move_to_end(key)
-        return None if entry.life is None else entry.life.value
-
     def forget(self, namespace: str, which: Callable[[K], bool] = lambda _: True) -> None:
         """Ask anew for these keys; their last answers serve only if that gets no answer."""
         for key, entry in self._namespaces.get(namespace, {}).items():

@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from duepoint import clock as clocks
 from duepoint import errors as base
-from duepoint import settings, shares
+from duepoint import settings
 from duepoint.kube import errors
 from duepoint.schedules import actions, specfields
 from duepoint.schedules.conditions import Reason
@@ -37,11 +36,6 @@ API_AUDIENCES = tuple(
     for scheme in ("", "https://")
     for domain in ("", ".default", ".default.svc", ".default.svc.cluster.local")
 )
-
-
-#: A burst of deliveries shares what was gathered for the first of them.
-_TOGETHER_SECONDS = 2.0
-_MOST_GATHERED = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +70,6 @@ class WebhookCredentials:
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gathered:
-    """What serves a few seconds; the webhook is held so that its id stays its own."""
-
-    webhook: actions.WebhookAction
-    credentials: WebhookCredentials
-    until: float
-
-
 class Vault:
     """Reads through caches; one for a worker.
 
@@ -96,14 +81,9 @@ class Vault:
         self,
         objects: references.Objects,
         tokens: references.Tokens,
-        clock: clocks.Clock,
         rules: CredentialRules = CredentialRules(),
         own_audiences: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        self._clock = clock
-        #: Counted, with a share for each namespace; they are gone before their size matters.
-        self._gathered: shares.BytesCache[int, _Gathered] = shares.BytesCache(_MOST_GATHERED)
-        self._forgotten = 0
         self._objects = objects
         self._keys = references.KeyReader(objects, rules.reader_role)
         self._tokens = tokens
@@ -115,32 +95,14 @@ class Vault:
         self, namespace: str, webhook: actions.WebhookAction
     ) -> WebhookCredentials | target.Trouble:
         """The credentials of a webhook that is not plain."""
-        if (at_hand := self.at_hand(namespace, webhook)) is not None:
-            return at_hand
-        forgotten = self._forgotten
         try:
             self._check(webhook)
-            found = await self._gather(namespace, webhook)
+            return await self._gather(namespace, webhook)
         except references.Unread as unread:
             return unread.trouble
-        if forgotten != self._forgotten:  # some of it may be what did not work
-            return found
-        until = self._clock.monotonic() + _TOGETHER_SECONDS
-        gathered = _Gathered(webhook=webhook, credentials=found, until=until)
-        self._gathered.put(namespace, id(webhook), gathered, 1)
-        return found
-
-    def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials | None:
-        """The credentials, where they are known already."""
-        known = self._gathered.get(namespace, id(webhook))
-        if known is not None and self._clock.monotonic() < known.until:
-            return known.credentials
-        return None
 
     def forget(self, namespace: str) -> None:
         """What was read of this namespace did not work: read it again next time."""
-        self._forgotten += 1
-        self._gathered.drop_all(namespace)
         self._objects.forget(namespace)
         self._tokens.forget(namespace)
 

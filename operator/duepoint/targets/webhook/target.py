@@ -11,9 +11,9 @@ goes with every attempt of a slot; the timestamp is the attempt's.
 
 ``Preparer`` makes what the deliveries of one webhook have in common: where it goes, its
 credentials, its endpoint and the head of its requests depend on the action and on what the API
-server says, not on the slot. They are made for the first delivery and serve the next ones for as
-long as credentials and Service are the same that would be read now; both are asked for each
-delivery, from caches. A delivery that finds everything at hand waits for nothing.
+server says, not on the slot. They are made for the first delivery and serve the next ones: those of
+a URL for as long as there is room, those with a Secret or a Service for two seconds, or until they
+have not worked. A delivery that finds everything at hand waits for nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import math
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +32,6 @@ import prometheus_client
 
 from duepoint import clock as clocks
 from duepoint import shares, telemetry
-from duepoint.kube import services as kube_services
 from duepoint.net import connections, dialling, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions
@@ -74,7 +74,7 @@ class WebhookTarget:
         self._dialler = dialler
         self._pool = connections.Pool(dialler, keep_seconds=_KEEP_SECONDS)
         self._on_reply = on_reply
-        self._preparer = Preparer(services, source, tls)
+        self._preparer = Preparer(services, source, tls, clock)
         self._source = source
         self._clock = clock
         self._admission = admission or admissions.Admission(
@@ -150,7 +150,7 @@ class WebhookTarget:
             return response.no_answer(seconds)
         except (OSError, ValueError) as error:
             return response.trouble(error, host)
-        if ready.kept is not None and received.status in _UNWELCOME:
+        if ready.asked.needs_secrets and received.status in _UNWELCOME:
             self._preparer.forget_credentials(firing.namespace)
         if self._on_reply is not None:
             self._on_reply(received)
@@ -183,8 +183,8 @@ class WebhookTarget:
         _attempts(answer.code_class).inc()
         telemetry.webhook_seconds.observe(self._clock.monotonic() - begun)
         webhook = cast("actions.WebhookAction", firing.action.target)
-        if isinstance(answer, target.Trouble) and webhook.service is not None:
-            self._preparer.forget_service(firing.namespace, webhook.service)
+        if isinstance(answer, target.Trouble):
+            self._preparer.forget_service(firing.namespace, webhook)
         return response.judge(answer, webhook, now_us=self._clock.now_us(), due_us=firing.due_us)
 
 
@@ -198,6 +198,8 @@ def _attempts(code_class: str) -> prometheus_client.Counter:
 #: Of all that is kept, and of one webhook besides twice the head of its requests.
 _MOST_BYTES = 8 << 20
 _ENTRY_BYTES = 3 << 10
+#: A burst of deliveries shares what was read for the first of them.
+_TOGETHER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,15 +209,13 @@ class Prepared:
     Attributes:
         asked: the webhook as the action has it; held so that its id stays its own.
         webhook: the same, with its URL where that stands in a Secret.
-        kept: None for a webhook that is plain.
-        service: where its Service leads; None for a URL.
+        until: it is read again from this monotonic instant on.
         head: with every header that is not the delivery's own.
     """
 
     asked: actions.WebhookAction
     webhook: actions.WebhookAction
-    kept: credentials.WebhookCredentials | None
-    service: kube_services.ServiceResolved | None
+    until: float
     endpoint: connections.Endpoint
     composer: request.Composer
     head: http1.RequestHead
@@ -233,42 +233,27 @@ class Preparer:
         known_services: endpoints.ServiceCache,
         source: credentials.Vault,
         tls: ssl.SSLContext | None,
+        clock: clocks.Clock,
     ) -> None:
         self._services = known_services
         self._source = source
         self._tls = tls
+        self._clock = clock
         #: By the webhook's id.
         self._prepared: shares.BytesCache[int, Prepared] = shares.BytesCache(_MOST_BYTES)
+        #: How often something that was read did not work.
+        self._forgotten = 0
 
     def at_hand(self, firing: target.Firing) -> Prepared | None:
         """What a delivery needs, where all of it is known already."""
-        namespace, webhook = firing.namespace, cast("actions.WebhookAction", firing.action.target)
-        known = self._prepared.get(namespace, id(webhook))
-        is_plain = not webhook.needs_secrets if known is None else known.kept is None
-        kept = None if is_plain else self._source.at_hand(namespace, webhook)
-        if kept is None and not is_plain:
-            return None
-        service = None
-        if webhook.service is not None:
-            service = self._services.at_hand(namespace, webhook.service)
-            if service is None:
-                return None
-        if known is not None and known.kept is kept and known.service is service:
-            return known
-        if webhook.service is not None and service is not None:
-            where: endpoints.Destination | target.Trouble
-            where = endpoints.of_service(webhook.service, service)
-        else:
-            where = endpoints.of_url(_with_url(webhook, kept).url or "")
-        if isinstance(where, target.Trouble):
-            return None
-        made = self._made(namespace, webhook, kept, where)
-        return None if isinstance(made, target.Trouble) else made
+        known = self._prepared.get(firing.namespace, id(firing.action.target))
+        return known if known is not None and self._clock.monotonic() < known.until else None
 
     async def read(self, firing: target.Firing, seconds: float) -> Prepared | target.Trouble:
         """What a delivery needs, read now within so many seconds; or what is missing."""
         namespace, asked = firing.namespace, cast("actions.WebhookAction", firing.action.target)
         kept: credentials.WebhookCredentials | None = None
+        forgotten = self._forgotten
         try:
             async with asyncio.timeout(seconds):
                 if asked.needs_secrets:
@@ -281,7 +266,11 @@ class Preparer:
             message = f"nothing was sent: the API server did not answer in {seconds:.3g} s"
             return references.unread(Reason.API_UNAVAILABLE, message)
         if isinstance(where, endpoints.Destination):
-            return self._made(namespace, asked, kept, where)
+            made = self._made(namespace, asked, kept, where)
+            # What was forgotten meanwhile may be some of it.
+            if isinstance(made, Prepared) and forgotten == self._forgotten:
+                self._prepared.put(namespace, id(asked), made, _ENTRY_BYTES + 2 * len(made.head))
+            return made
         if asked.url_secret is not None:
             message = f"the URL in Secret {asked.url_secret.name} cannot be called"
             return dataclasses.replace(where, message=message)  # theirs repeats the URL
@@ -289,12 +278,16 @@ class Preparer:
 
     def forget_credentials(self, namespace: str) -> None:
         """What was read of this namespace did not work: read it again next time."""
+        self._forgotten += 1
         self._prepared.drop_all(namespace)
         self._source.forget(namespace)
 
-    def forget_service(self, namespace: str, service: actions.ServiceRef) -> None:
-        """Where this Service leads did not work: ask anew next time."""
-        self._services.forget(namespace, service.name)
+    def forget_service(self, namespace: str, webhook: actions.WebhookAction) -> None:
+        """Where its Service leads did not work: ask anew next time."""
+        if webhook.service is not None:
+            self._forgotten += 1
+            self._prepared.drop(namespace, id(webhook))
+            self._services.forget(namespace, webhook.service.name)
 
     def _made(
         self,
@@ -311,19 +304,15 @@ class Preparer:
             )
         except ValueError as error:
             return response.trouble(error, where.host)
-        made = Prepared(
+        is_read = asked.needs_secrets or asked.service is not None
+        return Prepared(
             asked=asked,
             webhook=_with_url(asked, kept),
-            kept=kept,
-            service=None
-            if asked.service is None
-            else self._services.at_hand(namespace, asked.service),
+            until=self._clock.monotonic() + _TOGETHER_SECONDS if is_read else math.inf,
             endpoint=self._endpoint(namespace, asked, kept, where),
             composer=composer,
             head=head,
         )
-        self._prepared.put(namespace, id(asked), made, _ENTRY_BYTES + 2 * len(head))
-        return made
 
     def _endpoint(
         self,

@@ -215,7 +215,6 @@ async def vault_with_tokens(token, clock=None, *, audiences="billing", own=()):
     return credentials.Vault(
         references.objects_of(api, ticking),
         memories.Memory(look, ticking),
-        ticking,
         credentials.CredentialRules(),
         lambda: own,
     )
