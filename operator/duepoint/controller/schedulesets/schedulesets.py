@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -38,21 +37,16 @@ from duepoint.controller.schedulesets.setreconcile import (
     SetReconciler,
     without_spec,
 )
-from duepoint.controller.schedulesets.setstatus import (
-    DeletionProgress,
-    FollowedSet,
-    SetNumbers,
-    SetReport,
-)
+from duepoint.controller.schedulesets.setstatus import Deletion, Durability, FollowedSet
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue.serverhealth import ServerDurability
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules
-from duepoint.schedules.conditions import Reason
+from duepoint.kube import port, schedules, times
+from duepoint.schedules import conditions
+from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
 PART = "schedulesets"
@@ -84,20 +78,6 @@ def rest_seconds(took: float) -> float:
     return min(max(took * _REST_FACTOR, _LEAST_REST_SECONDS), _MOST_REST_SECONDS)
 
 
-@dataclass(slots=True)
-class _Removal:
-    """A set whose members are being removed.
-
-    Attributes:
-        record: stored as deleting; the steps take it.
-        is_empty: no member is left.
-    """
-
-    record: SetRecord
-    progress: DeletionProgress
-    is_empty: bool = False
-
-
 class ScheduleSets:
     """The service; one for each term of a leader, and the ``StatusSource`` of its writer."""
 
@@ -109,7 +89,6 @@ class ScheduleSets:
             dry_runs=dry_runs,
             has_own_streams=has_own_streams,
             report=self._report,
-            lost=self._members_lost,
         )
         self._writer = StatusWriter(term, source=self, part=PART)
         self._tasks: WorkQueue[Observed] = WorkQueue(
@@ -119,12 +98,13 @@ class ScheduleSets:
             ends=_ENDS,
             most_seconds=_MOST_WAIT_SECONDS,
         )
-        self._removals: dict[str, _Removal] = {}
+        #: Sets whose members are being removed, as they are stored.
+        self._removals: dict[str, SetRecord] = {}
         self._one_step = asyncio.Lock()
         self._requested = asyncio.Event()
         self._absent_since: dict[str, float] = {}
         self._unstored: set[str] = set()
-        self._durability: ServerDurability | None = None
+        self._durability: Durability | None = None
         self._durability_at = 0.0
 
     async def run(self) -> None:
@@ -234,7 +214,8 @@ class ScheduleSets:
             except _ENDS:
                 raise
             except queue_errors.LayoutChanged:  # members are on their way to other shards
-                self._note_unread(change.uid)
+                if (state := self._states.get(change.uid)) is not None:
+                    state.is_unread = True
                 await self._term.queue.layouts.read()
                 return _MOVING_SECONDS
             except kube_errors.ApiError as trouble:  # first: one that is away says "try later", too
@@ -256,8 +237,8 @@ class ScheduleSets:
 
     async def _look(self, change: Observed) -> float | None:
         uid = change.uid
-        if (removal := self._removals.get(uid)) is not None:
-            return await self._remove_step(removal)
+        if (record := self._removals.get(uid)) is not None:
+            return await self._remove_some(record)
         state, seen = self._states.get(uid), None
         if state is None or state.is_unread:
             item = await self._read(change)
@@ -265,7 +246,10 @@ class ScheduleSets:
                 await self._vanished(change)
                 return None
             seen = observed.of_object(item)
-            state = self._adopt(seen)
+            if state is None:
+                state = self._states[uid] = setstatus.begun(seen)
+            state.seen, state.is_unread = seen.without_texts(), False
+            self._writer.resize(uid, seen.size)
             if seen.deleted:
                 await self._begin_deletion(state, seen)
                 return None
@@ -273,14 +257,17 @@ class ScheduleSets:
                 state.is_unread = True
                 return _STALE_SECONDS
         await self._ask_durability()
+        state.status.durability = self._durability or state.status.durability
         again = await self._reconciler.reconcile(state, seen)
         if isinstance(again, SetRecord):
-            self._report(state, setstatus.former_set(state.seen.generation))
+            former = "members of a former ScheduleSet of this name are removed first"
+            waiting = conditions.reconciling(Reason.PENDING, former)
+            self._report(state, waiting)
             state.is_unread = True
             await self._remove(again)
             return AGAIN
         telemetry.sets_with_lost_members.set(
-            sum(one.lost is not None for one in self._states.values())
+            sum(one.status.lost is not None for one in self._states.values())
         )
         await self._stored(uid)
         return again
@@ -294,26 +281,17 @@ class ScheduleSets:
             return found
         return await schedules.read_set(api, change.namespace, name)
 
-    def _adopt(self, seen: Observed) -> FollowedSet:
-        state = self._states.get(seen.uid)
-        if state is None:
-            state = self._states[seen.uid] = setstatus.begun(seen)
-        elif seen.version >= state.seen.version:
-            state.seen = seen.without_texts()
-        state.is_unread = False
-        self._writer.resize(seen.uid, seen.size)
-        return state
-
     async def _ask_durability(self) -> None:
         now = self._term.clock.monotonic()
         if self._durability is None or now - self._durability_at >= _DURABILITY_SECONDS:
             with contextlib.suppress(errors.TryLater):  # the status keeps what it says
-                self._durability = await self._term.queue.durability.read()
+                found = await self._term.queue.durability.read()
+                self._durability = Durability(
+                    persistence=found.persistence,
+                    replicas=found.replicas,
+                    loss_window=found.loss_window,
+                )
                 self._durability_at = now
-
-    def _note_unread(self, uid: str) -> None:
-        if (state := self._states.get(uid)) is not None:
-            state.is_unread = True
 
     # -- deletion --------------------------------------------------------------------------------
 
@@ -322,7 +300,7 @@ class ScheduleSets:
         stored = await self._term.queue.sets.read(seen.namespace, seen.name)
         if stored is not None and stored.uid == seen.uid:
             return await self._remove(stored)
-        record = without_spec(seen, SetState.DELETING, state.spread)
+        record = without_spec(seen, SetState.DELETING, state.status.spread)
         # Where its place belongs to another set, only shards may hold members.
         return await self._remove(record, is_stored=stored is not None)
 
@@ -346,42 +324,47 @@ class ScheduleSets:
             return
         if not is_stored:
             record = await self._stored_as(record, SetState.DELETING)
-        state = self._states.get(uid)
-        before = None if state is None else state.deletion
-        began = before or DeletionProgress(began_us=self._term.clock.now_us())
-        self._removals[uid] = _Removal(record, began)
-        self._report_removal(uid, began)
+        self._removals[uid] = record
+        if (state := self._states.get(uid)) is not None:
+            state.status.rows = state.rows_condition = None
+            if state.status.deletion is None:
+                began = times.time_text(self._term.clock.now_us())
+                state.status.deletion = Deletion(start_time=began)
+            self._report(state, setstatus.deleting(state.status.deletion.left))
         self._tasks.put(uid, observed.of_name(record.namespace, record.name, uid))
 
-    async def _remove_step(self, removal: _Removal) -> float | None:
-        record, took = removal.record, 0.0
-        if not removal.is_empty:
-            async with self._one_step:
-                began = self._term.clock.monotonic()
-                await faults.reach(FaultPoint.BEFORE_SET_REMOVAL_STEP)
-                done = await self._term.queue.set_removals.step(
-                    record, self._term.epoch, most=STEP_MEMBERS
-                )
-                await faults.reach(FaultPoint.AFTER_SET_REMOVAL_STEP)
-                took = self._term.clock.monotonic() - began
-            former = removal.progress
-            removal.progress = replace(
+    async def _remove_some(self, record: SetRecord) -> float | None:
+        """Remove some members; of the last ones, let the object go, and a namesake in."""
+        uid = record.uid
+        async with self._one_step:
+            began = self._term.clock.monotonic()
+            await faults.reach(FaultPoint.BEFORE_SET_REMOVAL_STEP)
+            done = await self._term.queue.set_removals.step(
+                record, self._term.epoch, most=STEP_MEMBERS
+            )
+            await faults.reach(FaultPoint.AFTER_SET_REMOVAL_STEP)
+            took = self._term.clock.monotonic() - began
+        state = self._states.get(uid)
+        if state is not None and (former := state.status.deletion) is not None:
+            state.status.deletion = msgspec.structs.replace(
                 former, removed=former.removed + done.removed, left=done.left
             )
-            self._report_removal(record.uid, removal.progress)
-            if not done.is_done:
-                return rest_seconds(took)
-            removal.is_empty = True
-        # Nothing is left of it: let its object go, and a new one of its name in.
+            state.status.members = done.left
+            state.status.in_flight = state.status.lag_seconds = 0
+            state.status.next_due_time = None
+            state.answer = setstatus.deleting(done.left)
+            self._publish(state, is_urgent=False)
+        if not done.is_done:
+            return rest_seconds(took)
         item = await schedules.read_set(self._term.api, record.namespace, record.name)
         found = None if item is None else observed.of_object(item)
-        is_going = found is not None and found.uid == record.uid and found.deleted
+        is_going = found is not None and found.uid == uid and found.deleted
         if item is not None and is_going:
             held = await schedules.release_set(self._term.api, item)
             if held is schedules.Held.STALE:
                 return _STALE_SECONDS
-        self._forget(record.uid)
-        del self._removals[record.uid]
+        self._forget(uid)
+        del self._removals[uid]
         telemetry.logger.info("scheduleset removed", set=record.place)
         if found is not None and not is_going:
             self._read_soon(found)
@@ -393,41 +376,24 @@ class ScheduleSets:
 
     # -- what is true of a set -------------------------------------------------------------------
 
-    def _report(self, state: FollowedSet, report: SetReport) -> None:
-        is_new = state.report != report
+    def _report(self, state: FollowedSet, answer: tuple[Condition, ...]) -> None:
+        """The newest generation has come to these conditions."""
+        generation = state.seen.generation
+        is_new = (state.answer, state.answered) != (answer, generation)
+        state.answer, state.answered = answer, generation
         if is_new:
-            for event in setstatus.events_of_report(state, report):
+            for event in setstatus.events_of_answer(state):
                 self._term.record(event)
-        state.report = report
         self._publish(state, is_urgent=is_new)
 
     def _report_waiting(self, change: Observed, reason: Reason, message: str) -> None:
         """Only of a change that is not applied; the others lack nothing that they would see."""
-        self._note_unread(change.uid)
         state = self._states.get(change.uid)
         if state is None or change.uid in self._removals:
             return
-        report, generation = state.report, state.seen.generation
-        is_answered = report is not None and report.is_settled and report.generation >= generation
-        if not is_answered and state.accepted != generation:
-            self._report(state, setstatus.waiting(generation, reason, message))
-
-    def _report_removal(self, uid: str, progress: DeletionProgress) -> None:
-        if (state := self._states.get(uid)) is None:
-            return
-        is_new = state.deletion is None or state.report is None
-        state.deletion = progress
-        if progress.left is not None:
-            state.members = progress.left
-            state.numbers = SetNumbers(members=progress.left)
-        state.rows = None
-        state.report = setstatus.deleting(state.seen.generation, progress.left)
-        self._publish(state, is_urgent=is_new)
-
-    def _members_lost(self, state: FollowedSet) -> None:
-        self._term.record(setstatus.event_of_loss(state))
-        if state.report is not None:
-            self._publish(state, is_urgent=True)
+        state.is_unread = True
+        if not state.has_answered():
+            self._report(state, conditions.reconciling(reason, message))
 
     def _publish(self, state: FollowedSet, *, is_urgent: bool) -> None:
         """Numbers follow every ten seconds, an answer or a condition at once."""
@@ -440,13 +406,10 @@ class ScheduleSets:
 
     async def render(self, uid: str) -> Rendered | None:
         state = self._states.get(uid)
-        if state is None or state.report is None:
+        if state is None or not state.answer:
             return None
         fields = setstatus.rendered(
-            state,
-            durability=self._durability,
-            managed_by=self._term.installation,
-            now_us=self._term.clock.now_us(),
+            state, managed_by=self._term.installation, now_us=self._term.clock.now_us()
         )
         if fields == state.published:
             return None

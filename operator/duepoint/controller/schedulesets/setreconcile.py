@@ -24,16 +24,16 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setrows import SetRows
-from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, SetNumbers, SetReport
+from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, Runs
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN
 from duepoint.faults import FaultPoint
-from duepoint.kube import jobs
+from duepoint.kube import jobs, times
 from duepoint.model import scheduleset as model
-from duepoint.schedules import actions
+from duepoint.schedules import actions, conditions
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
-from duepoint.schedules.conditions import Reason
+from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
@@ -41,12 +41,14 @@ from duepoint.schedules.sets.setrecord import SetRecord, SetState
 INTERVAL_SECONDS = 10.0
 #: A shard that lacks the set's entry gets it so soon.
 _STORE_AGAIN_SECONDS = 1.0
+#: A member that is this late is being claimed: nothing lags.
+_NO_LAG_US = 1_000_000
 #: Of a Job that is only asked about.
 _EXAMPLE = rules.Rule(timing=rules.Timing(schedules=("@hourly",)), whole_seconds=True)
 _LONGEST_NAME = 52
 
-#: Takes the state whose report has changed.
-Report = Callable[[FollowedSet, SetReport], None]
+#: Publishes what the newest generation of a set has come to.
+Report = Callable[[FollowedSet, tuple[Condition, ...]], None]
 
 
 class SetReconciler:
@@ -54,26 +56,15 @@ class SetReconciler:
 
     Raises QueueUnavailable, LayoutChanged, WorldChanged where a newer leader has been here, and
     what ``kube`` raises.
-
-    Args:
-        report: publishes what is true of a set now.
-        lost: called where members of a set were lost.
     """
 
     def __init__(
-        self,
-        term: TermContext,
-        *,
-        dry_runs: DryRuns,
-        has_own_streams: bool,
-        report: Report,
-        lost: Callable[[FollowedSet], None],
+        self, term: TermContext, *, dry_runs: DryRuns, has_own_streams: bool, report: Report
     ) -> None:
         self._term = term
         self._dry_runs = dry_runs
         self._has_own_streams = has_own_streams
         self._report = report
-        self._lost = lost
         self._rows = SetRows(term)
 
     async def reconcile(self, state: FollowedSet, seen: Observed | None) -> float | SetRecord:
@@ -82,30 +73,29 @@ class SetReconciler:
         Returns seconds until the next look, at which the object is read if the state is unread; or
         another set of the same name, which has to be removed first.
         """
-        report = state.report
+        answer = state.answer
         if seen is not None:
             stored = await self._term.queue.sets.read(seen.namespace, seen.name)
             if stored is not None and stored.uid != seen.uid:
                 return stored
-            report = await self._apply(state, seen, stored)
-        assert report is not None  # noqa: S101 - what is only counted was applied before
+            answer = await self._apply(state, seen, stored)
         await self.count(state)
 
-        spec, spread = state.spec, report.spread
-        if spec is None or spread is None or not spec.is_managed:
+        spec, is_followed = state.spec, True
+        is_settled = spec is None or state.accepted == state.seen.generation
+        if spec is not None and spec.is_managed:
+            if is_settled and not state.follows_rows:
+                answer = conditions.reconciling(Reason.PENDING, "the members follow spec.rows")
+            self._report(state, answer)
+            is_followed = await self._rows.follow(state, None if seen is None else seen.spec)
+            if is_followed and is_settled:
+                answer = setstatus.ready(spec)
+        else:
             state.rows_of = None
             if spec is not None:
-                state.rows = None
-            self._report(state, report)
-            is_followed = True
-        else:
-            is_pending = report.is_settled and not state.follows_rows
-            pending = setstatus.rows_pending(spec, spread=spread)
-            self._report(state, pending if is_pending else report)
-            is_followed = await self._rows.follow(state, None if seen is None else seen.spec)
-            if is_followed and report.is_settled:
-                self._report(state, setstatus.ready(spec, spread=spread))
-        if not report.is_settled:
+                state.status.rows = state.rows_condition = None
+        self._report(state, answer)
+        if not is_settled:
             state.is_unread = True
             return AGAIN
         return INTERVAL_SECONDS if is_followed and not state.is_unread else _STORE_AGAIN_SECONDS
@@ -114,21 +104,18 @@ class SetReconciler:
 
     async def _apply(
         self, state: FollowedSet, seen: Observed, stored: SetRecord | None
-    ) -> SetReport:
-        """The queue holds this generation, or holds its members back where it is refused."""
-        is_accepted = state.accepted == seen.generation
-        spread = _spread(seen, stored) if state.spread is None else state.spread
-        if state.lost is not None and state.lost.generation != seen.generation:
-            state.lost = None
-        spec: setspec.SetSpec | None = None
+    ) -> tuple[Condition, ...]:
+        """Have the queue hold this generation, or hold its members back where it is refused."""
+        status, queue = state.status, self._term.queue
+        status.spread = status.spread if status.spread is not None else _spread(seen, stored)
+        if status.lost is not None and status.lost.generation != seen.generation:
+            status.lost = None
         try:
             spec = self._parsed(seen, stored)
-            pending = await self._ask(spec, is_accepted=is_accepted)
+            pending = await self._ask(spec, is_accepted=state.accepted == seen.generation)
         except (errors.InvalidSpec, _Refused) as refused:
-            reason, message = _why(refused)
-            report = setstatus.stalled(seen.generation, reason, message, spread=spread)
-            spec = None
-            record = without_spec(seen, SetState.STALLED, spread)
+            answer = conditions.stalled(*_why(refused))
+            record = without_spec(seen, SetState.STALLED, status.spread)
             if stored is not None:  # the target of its members stays what it was
                 record = msgspec.structs.replace(
                     record,
@@ -136,7 +123,8 @@ class SetReconciler:
                     settings=stored.settings,
                     is_managed=stored.is_managed,
                 )
-            await self._term.queue.sets.store(record, b"", self._term.epoch)
+            await queue.sets.store(record, b"", self._term.epoch)
+            state.spec = None
         else:
             record = SetRecord(
                 namespace=spec.namespace,
@@ -144,27 +132,30 @@ class SetReconciler:
                 uid=spec.uid,
                 generation=spec.generation,
                 state=SetState.SUSPENDED if spec.suspend else SetState.READY,
-                spread=spread,
-                target=self._term.queue.signed_blobs.digest(spec.namespace, spec.blob),
+                spread=status.spread,
+                target=queue.signed_blobs.digest(spec.namespace, spec.blob),
                 settings=spec.settings,
                 is_managed=spec.is_managed,
             )
             await faults.reach(FaultPoint.BEFORE_SET_STORED)
-            await self._term.queue.sets.store(record, spec.blob, self._term.epoch)
+            await queue.sets.store(record, spec.blob, self._term.epoch)
             await faults.reach(FaultPoint.AFTER_SET_STORED)
-            report = setstatus.ready(spec, spread=spread)
+            status.target = spec.action.target.text
+            answer = setstatus.ready(spec)
             if pending:
-                report = setstatus.dry_run_pending(spec, pending, spread=spread)
+                why = f"the API server gave no verdict on spec.jobTemplate: {pending}"
+                answer = conditions.reconciling(Reason.FORBIDDEN, why)
             else:
                 state.accepted = seen.generation
-        state.spec = None if spec is None else spec.without_texts()
-        state.record, state.spread = record, spread
-        if stored is None and state.members:
-            self._note_loss(state, state.members)
-        if stored is None or state.lost is not None:
+            state.spec = spec.without_texts()
+        state.record = record
+        if stored is None and status.members:
+            self._note_loss(state, status.members)
+        if stored is None or status.lost is not None:
             state.rows_of = None
-        state.counted_since_us = state.counted_since_us or self._term.clock.now_us()
-        return report
+        if status.runs is None or not status.runs.since:
+            status.runs = Runs(since=times.time_text(self._term.clock.now_us()))
+        return answer
 
     def _parsed(self, seen: Observed, stored: SetRecord | None) -> setspec.SetSpec:
         spec = setspec.parse(
@@ -224,34 +215,33 @@ class SetReconciler:
         upheavals = self._term.queue.health.upheavals
         went_back = state.upheavals not in (None, upheavals)
         state.upheavals = upheavals
-        before = state.members or 0
+        status, due_us = state.status, counted.oldest_overdue_us
+        before = status.members or 0
         if before > counted.members and (went_back or counted.shards_without):
             self._note_loss(state, before)
         if counted.shards_without:
             state.is_unread = True  # shards lack the set's entry: it is to be stored again
-        state.members = counted.members
-        state.numbers = SetNumbers(
-            members=counted.members,
-            in_flight=counted.in_flight,
-            next_due_us=counted.next_due_us,
-            oldest_overdue_us=counted.oldest_overdue_us,
-            counted_us=self._term.clock.now_us(),
-        )
-        if state.lost is not None and counted.members >= state.lost.members:
-            state.lost = None
+        if status.lost is not None and counted.members >= status.lost.members:
+            status.lost = None
+        late_us = 0 if due_us is None else self._term.clock.now_us() - due_us
+        next_us = counted.next_due_us
+        status.members, status.in_flight = counted.members, counted.in_flight
+        status.next_due_time = times.time_text(next_us) if next_us else None
+        status.lag_seconds = 0 if late_us < _NO_LAG_US else round(late_us / 1_000_000, 1)
 
     def _note_loss(self, state: FollowedSet, before: int) -> None:
         """There were so many members, and fewer are there."""
-        known = 0 if state.lost is None else state.lost.members
-        state.lost = Lost(
-            members=max(before, known),
-            at_us=self._term.clock.now_us(),
+        known = state.status.lost
+        state.status.lost = Lost(
+            time=times.time_text(self._term.clock.now_us()),
+            members=max(before, 0 if known is None else known.members),
             generation=state.seen.generation,
         )
         telemetry.logger.warning(
             "members of a set were lost with Redis", set=state.seen.identity, before=before
         )
-        self._lost(state)
+        note = f"Redis lost members: there were {before} when they were counted last"
+        self._term.record(setstatus.event(state, Reason.MEMBERS_LOST, note))
 
 
 class _Refused(Exception):

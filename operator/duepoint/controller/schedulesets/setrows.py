@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from duepoint.controller.schedulesets import setstatus
-from duepoint.controller.schedulesets.setstatus import FollowedSet, RowsProgress
+from duepoint.controller.schedulesets.setstatus import FollowedSet, Rows
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import secrets
 from duepoint.model import scheduleset as model
-from duepoint.schedules.conditions import Reason
+from duepoint.schedules.conditions import Condition
 from duepoint.schedules.sets import members, setspec
 from duepoint.schedules.sets.setrecord import SetRecord
 
@@ -37,12 +37,14 @@ class ReadRows:
     """What rows say.
 
     Attributes:
-        rows: by id.
+        rows: by id; those of ``kept`` are not to be used.
+        places: where each id stands first.
         wrong: what is wrong, each with the place of its row.
         kept: ids of wrong rows: a member that has one stays as it is.
     """
 
     rows: dict[str, members.ReadMember] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
 
@@ -65,42 +67,31 @@ def of_data(data: Mapping[str, bytes], key: str) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}: line {number}", text
 
 
-class RowsReading:
-    """Rows being read, some at a time: ten thousand of them take seconds."""
-
-    def __init__(self, reader: members.RowReader, *, now_us: int) -> None:
-        self._reader = reader
-        self._now_us = now_us
-        self._places: dict[str, str] = {}
-        self._found = ReadRows()
-
-    def read(self, texts: Iterable[tuple[str, bytes]]) -> None:
-        """Read these places and texts."""
-        found = self._found
-        for place, text in texts:
-            if len(text) > members.MOST_ROW_BYTES:
-                most = members.MOST_ROW_BYTES
-                found.wrong.append(f"{place}: has {len(text)} bytes; write at most {most}")
-                continue
-            row = self._reader.row(text, now_us=self._now_us)
-            if isinstance(row, members.RowError):
-                where = f"{place}: {row.field}" if row.field else place
-                found.wrong.append(f"{where}: {row.detail}"[:_MOST_TEXT])
-                if row.id:
-                    found.kept.add(row.id)
-            elif row.id in self._places:
-                message = f"{place}: the id {row.id} stands at {self._places[row.id]}, too"
-                found.wrong.append(message[:_MOST_TEXT])
+def read_some(
+    found: ReadRows,
+    reader: members.RowReader,
+    texts: Iterable[tuple[str, bytes]],
+    *,
+    now_us: int,
+) -> None:
+    """Read rows at these places: ten thousand of them take seconds, so some at a time."""
+    for place, text in texts:
+        if len(text) > (most := members.MOST_ROW_BYTES):
+            found.wrong.append(f"{place}: has {len(text)} bytes; write at most {most}")
+            continue
+        row = reader.row(text, now_us=now_us)
+        if isinstance(row, members.RowError):
+            where = f"{place}: {row.field}" if row.field else place
+            found.wrong.append(f"{where}: {row.detail}"[:_MOST_TEXT])
+            if row.id:
                 found.kept.add(row.id)
-            else:
-                self._places[row.id] = place
-                found.rows[row.id] = row
-
-    def ended(self) -> ReadRows:
-        """What all of them say."""
-        for name in self._found.kept:
-            self._found.rows.pop(name, None)
-        return self._found
+        elif row.id in found.places:
+            message = f"{place}: the id {row.id} stands at {found.places[row.id]}, too"
+            found.wrong.append(message[:_MOST_TEXT])
+            found.kept.add(row.id)
+        else:
+            found.places[row.id] = place
+            found.rows[row.id] = row
 
 
 #: Rows of one call, so that none takes long, and members of one page.
@@ -118,11 +109,6 @@ _NOT_NOW = frozenset({Outcome.GONE, Outcome.DELETING, Outcome.MANAGED})
 
 class _Unusable(Exception):
     """Why no row can be used."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 #: Rows as they were read: the place and the text of each.
@@ -159,9 +145,9 @@ class SetRows:
                 return True
             found = await self._read(spec, source, texts)
         except _Unusable as trouble:
-            unusable = setstatus.rows_unusable(trouble.reason, trouble.message)
             state.rows_of = spec.generation, b""
-            self._note(state, replace(state.rows or RowsProgress(), condition=unusable))
+            state.status.rows = state.status.rows or Rows()
+            self._note(state, setstatus.rows_unusable(str(trouble)))
             return True
         wrong = await self._write(record, found)
         if wrong is None:  # the queue does not know the set: it is stored again
@@ -171,23 +157,20 @@ class SetRows:
             return False
         named = (*found.wrong, *wrong)
         state.rows_of = rows_of
-        self._note(
-            state,
-            RowsProgress(
-                desired=len(found.rows),
-                applied=len(found.rows) - len(wrong),
-                failed=len(named),
-                source=source,
-                condition=setstatus.rows_invalid(named, len(named)) if named else None,
-            ),
+        state.status.rows = Rows(
+            desired=len(found.rows),
+            applied=len(found.rows) - len(wrong),
+            failed=len(named),
+            source=source,
         )
+        self._note(state, setstatus.rows_invalid(named) if named else None)
         return True
 
-    def _note(self, state: FollowedSet, progress: RowsProgress) -> None:
-        before = None if state.rows is None else state.rows.condition
-        if progress.condition is not None and progress.condition != before:
-            self._term.record(setstatus.event_of_rows(state, progress.condition))
-        state.rows = progress
+    def _note(self, state: FollowedSet, condition: Condition | None) -> None:
+        """What is wrong with rows now."""
+        if condition is not None and condition != state.rows_condition:
+            self._term.record(setstatus.event(state, condition.reason, condition.message))
+        state.rows_condition = condition
 
     # -- the rows --------------------------------------------------------------------------------
 
@@ -196,30 +179,30 @@ class SetRows:
         try:
             found = await secrets.read(self._term.api, "ConfigMap", namespace, rows.name)
         except kube_errors.NotFound:
-            message = f"{where} does not exist in namespace {namespace}; the members stay"
-            raise _Unusable(Reason.ROWS_INVALID, message) from None
+            raise _Unusable(
+                f"{where} does not exist in namespace {namespace}; the members stay"
+            ) from None
         except kube_errors.Forbidden:
-            message = f"{where}: the operator may not get it; the members stay"
-            raise _Unusable(Reason.ROWS_INVALID, message) from None
+            raise _Unusable(f"{where}: the operator may not get it; the members stay") from None
         if rows.key and rows.key not in found.values:
-            message = f"{where} has no key {rows.key}; the members stay"
-            raise _Unusable(Reason.ROWS_INVALID, message)
+            raise _Unusable(f"{where} has no key {rows.key}; the members stay")
         return found.values
 
     async def _read(self, spec: setspec.SetSpec, source: str, texts: _Texts) -> ReadRows:
         """What the rows say; raises _Unusable."""
         most = min(model.MOST_ROWS, spec.settings.limits.members)
         if (count := len(texts)) > most:
-            message = (
+            raise _Unusable(
                 f"spec.rows: {source} has {count} rows; write at most {most}; the members stay"
             )
-            raise _Unusable(Reason.ROWS_INVALID, message)
-        clock = self._term.clock
-        reading = RowsReading(members.RowReader(spec.settings), now_us=clock.now_us())
+        clock, found = self._term.clock, ReadRows()
+        reader, now_us = members.RowReader(spec.settings), clock.now_us()
         for some in members.row_turns([len(text) for _, text in texts]):
-            reading.read(texts[some])
+            read_some(found, reader, texts[some], now_us=now_us)
             await clock.sleep(0)  # the Lease is renewed in between
-        return reading.ended()
+        for name in found.kept:
+            found.rows.pop(name, None)
+        return found
 
     # -- the set ---------------------------------------------------------------------------------
 
