@@ -444,16 +444,12 @@ async def answering(
         clock: delays, and the first slot of what is written, count from its time.
         users: of the dashboard; None = there is none.
     """
-    from duepoint.httpapi import service  # noqa: PLC0415 - the other processes need none of it
+    # the other processes need none of it
+    from duepoint.httpapi import access, application, calls, service  # noqa: PLC0415
 
     queue = open_queue(chosen, clock)
-    handler = service.assemble(
-        queue,
-        api,
-        clock,
-        audiences=chosen.api_audiences,
-        users=users,
-    )
+    rights = access.Access(api, chosen.api_audiences)
+    handler = application.Application(calls.Shared(queue, clock, rights, users))
     compared = comparedclock.ClockWatch(clock, health, api.time_us)
     try:
         async with services.beside(compared.run(queue.health.time_us)):

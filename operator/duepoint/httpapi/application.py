@@ -10,70 +10,49 @@ import asyncio
 import itertools
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from duepoint import errors, faults, telemetry
+from duepoint.delayqueue import apirequests
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue.wire import nodes
 from duepoint.faults import FaultPoint
 from duepoint.httpapi import (
     access,
     bulk,
     calls,
     idempotency,
+    members,
+    openapi,
     operations,
-    ownsets,
     problems,
     views,
 )
-from duepoint.httpapi.dashboard import dashboard as dashboards
+from duepoint.httpapi.dashboard import files
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, BodyTooLarge, HttpRequest, HttpResponse
 
-#: Carries an operation out. None: it was answered by a stream.
-Operate = Callable[[calls.OperationCall], Awaitable[HttpResponse | None]]
-#: What an operation chooses by itself.
-Choose = Callable[[], dict[str, Any]]
-
-_MOST_UNDER_WAY = 2_000
 #: Of a whole body, however it trickles.
 _BODY_SECONDS = 30.0
 #: Read closely at once: it takes a millisecond.
 _SHORT_BYTES = 1_024
+#: How long a user of the dashboard waits for a connection to the API server.
+_PLACE_SECONDS = 10.0
 
 
 class Application:
     """Answers requests."""
 
-    def __init__(
-        self,
-        *,
-        rights: access.Access,
-        sets: ownsets.OwnSets,
-        repeats: idempotency.Idempotency,
-        limits: ownsets.Rates,
-        reading: calls.Turns,
-        promise: idempotency.Promise,
-        operate: Mapping[str, Operate],
-        choose: Mapping[str, Choose],
-        document: bytes,
-        pages: dashboards.Dashboard | None = None,
-    ) -> None:
-        """``operate`` and ``choose`` by names of operations; ``pages`` None: none are served."""
-        self._rights = rights
-        self._sets = sets
-        self._repeats = repeats
-        self._rates = limits
-        self._turns = reading
-        self._promise = promise
-        self._operate = operate
-        self._choose = choose
-        self._document = document
-        self._pages = pages
+    def __init__(self, shared: calls.Shared) -> None:
+        self._shared = shared
+        has_dashboard = shared.users is not None
+        self._files = files.WebFiles() if has_dashboard else None
+        self._document = msgspec.json.encode(openapi.document(dashboard=has_dashboard))
         self._routes = operations.Routes(
-            (*operations.OPERATIONS, *(operations.PAGES if pages is not None else ()))
+            (*operations.OPERATIONS, *(operations.PAGES if has_dashboard else ()))
         )
-        self._under_way = 0
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._metrics: dict[tuple[str, int], Any] = {}
@@ -89,11 +68,9 @@ class Application:
         began = loop.time()
         request_id = self._new_id()
         name, status = "none", 500
-        self._under_way += 1
         try:
             response: HttpResponse | None
             try:
-                self._check_load()
                 path, _, query = request.target.partition("?")
                 if path == "/openapi.json":
                     response = self._describe(request)
@@ -108,21 +85,16 @@ class Application:
                 response = problems.response(problem, request_id)
             status = 200 if response is None else response.status
         finally:
-            self._under_way -= 1
             self._count(name, status)
             self._observe(name, loop.time() - began)
         telemetry.logger.debug("answered", operation=name, status=status, request=request_id)
         return response
 
-    def _check_load(self) -> None:
-        if self._under_way > _MOST_UNDER_WAY:
-            raise OperationProblem("Unavailable", "too many requests", retry_after_seconds=1)
-
     def _new_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers):x}"
 
     def _file(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        return None if self._pages is None else self._pages.file(request, path)
+        return None if self._files is None else self._files.answer(request, path)
 
     def _describe(self, request: HttpRequest) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
@@ -133,48 +105,60 @@ class Application:
     async def _carry_out(
         self, request: HttpRequest, request_id: str, route: operations.ApiRoute, query: str
     ) -> HttpResponse | None:
-        operation = route.operation
-        headers = request.headers
+        operation, headers, shared = route.operation, request.headers, self._shared
         _check_origin(request)
-        caller = await self._rights.caller(headers.get("authorization", ""), request.peer)
+        caller = await shared.rights.caller(headers.get("authorization", ""), request.peer)
         await faults.reach(FaultPoint.AFTER_CALLER_KNOWN)
-        is_of_pages = operation.needs is operations.Needs.OWN
-        if not is_of_pages:
-            verbs = operation.verbs(headers)
-            await self._rights.check(caller, route.namespace, route.set_name, verbs)
-            await faults.reach(FaultPoint.AFTER_RIGHTS_CHECKED)
-        call = calls.OperationCall(
-            request,
-            request_id,
-            route.namespace,
-            route.set_name,
-            route.id,
-            calls.parameters_of(query, frozenset(operation.parameters)),
-            operation.limit,
+        call = calls.Call(
+            request=request,
+            request_id=request_id,
+            shared=shared,
+            caller=caller,
+            namespace=route.namespace,
+            set_name=route.set_name,
+            id=route.id,
+            verbs=operation.verbs(headers),
+            page_limit=operation.limit,
         )
+        if operation.is_of_set:
+            await shared.rights.check(caller, call.namespace, call.set_name, call.verbs)
+            await faults.reach(FaultPoint.AFTER_RIGHTS_CHECKED)
+        call.parameters = calls.parameters_of(query, frozenset(operation.parameters))
         operation.check_deciding(headers)
         self._check_body(operation, request)
-        if is_of_pages and self._pages is not None:
+        if not operation.is_of_set:
             await self._read_body(operation, call, caller.asker, calls.MOST_BODY_BYTES)
-            return await self._pages.answer(operation, call, caller)
-        call.own(await self._sets.find(route.namespace, route.set_name))
+            return await self._for_user(operation, call)
+        call.owned = await shared.sets.find(call.namespace, call.set_name)
         if operation.is_change:
-            await self._rates.take(call.owned.owner, call.owned.changes_per_second)
+            await shared.sets.take(call.owned)
         if not operation.is_bulk:
-            most = call.owned.reader.most_row_bytes
-            await self._read_body(operation, call, route.namespace, most)
-        if operation.is_bulk:
-            call.look_again = lambda: self._look_again(call, operation)
+            await self._read_body(operation, call, call.namespace, call.owned.reader.most_row_bytes)
         if operation.method != "GET" and (safety := call.safety()) is not None:
-            await self._promise.check(safety)
-        if (choose := self._choose.get(operation.name)) is not None:
-            call.chosen = choose()
-        if operation.is_change and (key := call.idempotency_key):
-            return await self._once(operation, caller, call, key)
-        return await self._operate[operation.name](call)
+            await _check_promise(shared, safety)
+        if operation.is_change:
+            call.chosen = members.choose(shared.clock.now_us())
+            if key := call.idempotency_key:
+                return await self._once(operation, call, key)
+        return await operation.handle(call)
+
+    async def _for_user(
+        self, operation: operations.Operation, call: calls.Call
+    ) -> HttpResponse | None:
+        """Carry an operation of the dashboard out, with the caller's own token."""
+        shared, asker = self._shared, call.caller.asker
+        assert shared.users is not None  # noqa: S101 - without users there is no such route
+        call.api = await shared.users.of(access.token_of(call.request.headers["authorization"]))
+        if not await shared.places.wait(asker, _PLACE_SECONDS):
+            message = "you have too many requests under way"
+            raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
+        try:
+            return await operation.handle(call)
+        finally:
+            shared.places.leave(asker)
 
     async def _read_body(
-        self, operation: operations.Operation, call: calls.OperationCall, owner: str, most: int
+        self, operation: operations.Operation, call: calls.Call, owner: str, most: int
     ) -> None:
         """The body, within a bound and a time; as JSON that can be read in one way only."""
         request = call.request
@@ -192,44 +176,31 @@ class Application:
         if len(call.body) <= _SHORT_BYTES:
             calls.check_strictly(call.body)
             return
-        async with self._turns.of(owner):
+        async with self._shared.turns.of(owner):
             calls.check_strictly(call.body)
 
-    async def _look_again(self, call: calls.OperationCall, operation: operations.Operation) -> None:
-        """A stream that takes long has no more rights than a request that comes now."""
-        headers, namespace, name = call.request.headers, call.namespace, call.set_name
-        caller = await self._rights.caller(headers.get("authorization", ""), call.request.peer)
-        await self._rights.check(caller, namespace, name, operation.verbs(headers))
-        found = await self._sets.find(namespace, name)
-        if found.record.uid != call.owned.record.uid:
-            message = "the set was removed, and another one has its name now; begin again"
-            raise OperationProblem("NotFound", message)
-        call.own(found)
-        found.check_open()
-
     async def _once(
-        self,
-        operation: operations.Operation,
-        caller: access.Caller,
-        call: calls.OperationCall,
-        key: str,
+        self, operation: operations.Operation, call: calls.Call, key: str
     ) -> HttpResponse:
-        owner = f"{call.owned.owner}/{caller.identity.hex()}"
         headers = call.request.headers
-        conditions = (headers.get("if-match"), headers.get("if-none-match"))
-        asked: tuple[object, ...] = (operation.name, call.id, call.body, *conditions)
-        if (safety := headers.get("duepoint-durability")) is not None:
-            asked = (*asked, safety)
+        asked: tuple[object, ...] = (
+            operation.name,
+            call.id,
+            call.body,
+            *(headers.get(each) for each in ("if-match", "if-none-match", "duepoint-durability")),
+        )
 
         async def attempt(chosen: dict[str, Any]) -> HttpResponse:
             call.chosen = chosen
-            response = await self._operate[operation.name](call)
+            response = await operation.handle(call)
             assert response is not None  # noqa: S101 - no change is answered by a stream
             return response
 
-        return await self._repeats.once(
-            owner, key, asked, call.chosen, attempt, namespace=call.namespace
-        )
+        owner = f"{call.owned.owner}/{call.caller.identity.hex()}"
+        now_us = call.chosen["now_us"]
+        request = apirequests.RepeatedRequest(call.namespace, owner, key, now_us)
+        requests = self._shared.queue.api_requests
+        return await idempotency.once(requests, request, asked, call.chosen, attempt)
 
     @staticmethod
     def _check_body(operation: operations.Operation, request: HttpRequest) -> None:
@@ -305,6 +276,23 @@ def _check_origin(request: HttpRequest) -> None:
 def _place(authority: str) -> str:
     """A host, with its port where that is not the usual one."""
     return re.sub(r":(80|443)?$", "", authority.strip().lower())
+
+
+async def _check_promise(shared: calls.Shared, safety: nodes.Safety) -> None:
+    """Refuse a durability that the servers cannot give: a change that is stored cannot be.
+
+    What the servers have is read at most every few seconds.
+    """
+    known = await shared.durability.find(None, shared.queue.durability.read)
+    wanted = why = ""
+    if safety.on_disk and "aof" not in known.persistence:
+        wanted, why = "aof", "no server has an append-only file (appendonly yes)"
+    elif safety.replicas > known.replicas:
+        wanted = f"replicas={safety.replicas}"
+        why = f"{known.replicas} replicas are connected"
+    if wanted:
+        message = f"{wanted} cannot be given: {why}; leave the header out"
+        raise OperationProblem("DurabilityUnavailable", message, field="Duepoint-Durability")
 
 
 def _too_large(most: int) -> OperationProblem:

@@ -4,28 +4,25 @@ A batch is what has arrived, at most ``_TOGETHER`` rows. While one is under way 
 next one is read and checked; further ones wait in the client's kernel, because nobody takes them
 from the connection. A batch is answered as soon as it is stored: a client may wait for the answer
 to a row before it sends the next one. Rows above the set's rate wait, they are not refused: a batch
-that is more than half a second's changes is stored and answered in parts, so that a slow set
-answers every second. What waited is read again where the set was edited meanwhile. What is answered
-is stored; a stream that is cut has stored what was answered, and perhaps one batch more.
+has at most half a second's changes, so that a slow set answers every second. What waited is read
+again where the set was edited meanwhile. What is answered is stored; a stream that is cut has
+stored what was answered, and perhaps one batch more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue.members import members, values
-from duepoint.delayqueue.wire import nodes
-from duepoint.httpapi import calls, ownsets, problems, singles, views
+from duepoint.delayqueue.members import values
+from duepoint.httpapi import calls, members, problems, views
+from duepoint.httpapi.calls import Call
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.model.answers import RowView
 from duepoint.net.requests import BodyCut, Stream
@@ -46,45 +43,14 @@ _LOST_RIGHTS: Final = (401, 403, 404)
 
 _encoder = msgspec.json.Encoder()
 
+#: A row as it was read, or why it is refused.
+_Row = memberjson.ReadMember | values.MemberRemoval | memberjson.RowError
+_Answers = Sequence[values.MemberWritten | OperationProblem]
+
 
 class _Removal(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     id: str
     if_match: str | None = None
-
-
-class _Batch(NamedTuple):
-    """Rows of a stream; those that were refused stand in ``refused`` by their place.
-
-    ``reader`` read the lines at ``read_us``; None: they name members to be removed.
-    """
-
-    first_line: int
-    lines: list[bytes]
-    rows: list[memberjson.ReadMember | values.MemberRemoval]
-    places: list[int]
-    refused: dict[int, tuple[str, OperationProblem]]
-    reader: memberjson.RowReader | None = None
-    read_us: int = 0
-
-    def parts(self, most: int) -> Iterator[_Batch]:
-        """The same in batches of at most so many rows."""
-        if len(self.rows) <= most:
-            yield self
-            return
-        begins = [0, *self.places[most::most], len(self.lines)]
-        for number, (begin, end) in enumerate(itertools.pairwise(begins)):
-            of_part = slice(number * most, (number + 1) * most)
-            yield self._replace(
-                first_line=self.first_line + begin,
-                lines=self.lines[begin:end],
-                rows=self.rows[of_part],
-                places=[place - begin for place in self.places[of_part]],
-                refused={
-                    place - begin: why
-                    for place, why in self.refused.items()
-                    if begin <= place < end
-                },
-            )
 
 
 class _Named(msgspec.Struct):
@@ -95,298 +61,115 @@ _removal_decoder = msgspec.json.Decoder(_Removal)
 _named_decoder = msgspec.json.Decoder(_Named)
 
 
-class Bulk:
-    """Carries out bulk streams."""
+class Batch(NamedTuple):
+    """Rows of a stream, in its order.
 
-    def __init__(
-        self,
-        population: members.Members,
-        sets: ownsets.OwnSets,
-        limits: ownsets.Rates,
-        reading: calls.Turns,
-        clock: clocks.Clock,
-    ) -> None:
-        self._members = population
-        self._sets = sets
-        self._rates = limits
-        self._turns = reading
-        self._clock = clock
-        self._streams: collections.Counter[str] = collections.Counter()
+    Attributes:
+        reader: read the lines, at ``read_us``; None: they name members to be removed.
+    """
 
-    async def upsert(self, call: calls.OperationCall) -> None:
-        await self._answer(call, removes=False)
+    first_line: int
+    lines: list[bytes]
+    rows: list[_Row]
+    reader: memberjson.RowReader | None
+    read_us: int
 
-    async def delete(self, call: calls.OperationCall) -> None:
-        await self._answer(call, removes=True)
 
-    async def _answer(self, call: calls.OperationCall, *, removes: bool) -> None:
-        call.owned.check_open()
-        with self._place(call.namespace):
-            stream = call.request.start(
-                200, (("Content-Type", calls.NDJSON), ("X-Request-Id", call.request_id))
-            )
-            try:
-                await _Transfer(self, call, stream, removes=removes).run()
-                stream.end()
-            except ConnectionError as gone:
-                telemetry.logger.info("stream cut", request=call.request_id, error=str(gone))
+async def upsert(call: Call) -> None:
+    await _answer(call, removes=False)
 
-    @contextlib.contextmanager
-    def _place(self, namespace: str) -> Iterator[None]:
-        if (
-            self._streams.total() >= _MOST_STREAMS
-            or self._streams[namespace] >= _MOST_OF_A_NAMESPACE
-        ):
-            message = "there are too many bulk streams at a time; repeat it later"
-            raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
-        self._streams[namespace] += 1
+
+async def delete(call: Call) -> None:
+    await _answer(call, removes=True)
+
+
+async def _answer(call: Call, *, removes: bool) -> None:
+    call.owned.check_open()
+    with _place(call):
+        headers = (("Content-Type", calls.NDJSON), ("X-Request-Id", call.request_id))
+        stream = call.request.start(200, headers)
         try:
-            yield
-        finally:
-            self._streams[namespace] -= 1
-            if not self._streams[namespace]:
-                del self._streams[namespace]
-
-    # -- what a transfer needs -----------------------------------------------------------------
-
-    async def read(self, call: calls.OperationCall, first_line: int, lines: list[bytes]) -> _Batch:
-        """The rows of lines to be stored."""
-        return await self._read(call, call.owned.reader, first_line, lines, self._clock.now_us())
-
-    async def _read(
-        self,
-        call: calls.OperationCall,
-        reader: memberjson.RowReader,
-        first_line: int,
-        lines: list[bytes],
-        now_us: int,
-    ) -> _Batch:
-        """The rows of lines; delays count from ``now_us``."""
-        batch = _Batch(first_line, lines, [], [], {}, reader, now_us)
-
-        def read(places: slice) -> None:
-            rows = reader.rows(lines[places], now_us=now_us)
-            for place, row in enumerate(rows, start=places.start):
-                if isinstance(row, memberjson.RowError):
-                    batch.refused[place] = row.id, calls.refused_row(row)
-                else:
-                    batch.rows.append(row)
-                    batch.places.append(place)
-
-        await self._in_turns(call, lines, read)
-        return batch
-
-    async def read_removals(
-        self, call: calls.OperationCall, first_line: int, lines: list[bytes]
-    ) -> _Batch:
-        """The rows of lines to be removed."""
-        batch = _Batch(first_line, lines, [], [], {})
-
-        def read(places: slice) -> None:
-            for place, line in enumerate(lines[places], start=places.start):
-                try:
-                    batch.rows.append(_removal_of(line))
-                except OperationProblem as problem:
-                    batch.refused[place] = _named(line), problem
-                else:
-                    batch.places.append(place)
-
-        await self._in_turns(call, lines, read)
-        return batch
-
-    async def _in_turns(
-        self, call: calls.OperationCall, lines: list[bytes], read: Callable[[slice], None]
-    ) -> None:
-        """Read lines some at a time; other requests have their turns in between."""
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        for places in memberjson.row_turns(list(map(len, lines))):
-            async with self._turns.of(call.namespace):
-                read(places)
-            if loop.time() - begun > _READ_SECONDS:
-                await asyncio.sleep(0)
-                begun = loop.time()
-
-    def most_together(self, call: calls.OperationCall) -> int:
-        """How many rows may wait for their turn together: half a second's changes."""
-        return max(1, call.owned.changes_per_second // 2)
-
-    async def carry_out(
-        self, call: calls.OperationCall, batch: _Batch, safety: nodes.Safety | None
-    ) -> tuple[_Batch, list[values.MemberWritten | OperationProblem]]:
-        """What became of the rows of a batch, in their order; and the batch as it was read last."""
-        owned = call.owned
-        try:
-            changes = owned.changes_per_second
-            await self._rates.wait(owned.owner, changes, len(batch.rows))
-            owned = await self._owned_now(call)
-            if not batch.rows:
-                return batch, []
-            if batch.reader is None:
-                removals = [row for row in batch.rows if isinstance(row, values.MemberRemoval)]
-                removed = await self._members.remove(owned.record, removals, safety=safety)
-                return batch, [*removed]
-            if batch.reader is not owned.reader:  # the set's defaults may be other ones now
-                batch = await self._read(
-                    call, owned.reader, batch.first_line, batch.lines, batch.read_us
-                )
-            writes = [
-                singles.write_of(row, singles.condition_of(row))
-                for row in batch.rows
-                if isinstance(row, memberjson.ReadMember)
-            ]
-            return batch, await self._put(owned, writes, safety)
-        except OperationProblem as problem:
-            if problem.status in _LOST_RIGHTS:
-                raise
-            return batch, [problem] * len(batch.rows)
-        except (errors.TryLater, errors.WorldChanged) as error:
-            return batch, [unavailable(error)] * len(batch.rows)
-
-    @staticmethod
-    async def _owned_now(call: calls.OperationCall) -> ownsets.OwnSet:
-        """The set; raises Problem where the caller may change it no more, or nobody may."""
-        if call.look_again is not None:
-            await call.look_again()
-        return call.owned
-
-    async def _put(
-        self,
-        owned: ownsets.OwnSet,
-        writes: list[values.MemberWrite],
-        safety: nodes.Safety | None,
-    ) -> list[values.MemberWritten | OperationProblem]:
-        room = await self._sets.room(owned)
-        allowed: Sequence[int] = range(len(writes))
-        if room < len(writes):
-            allowed = await self._within(owned, writes, room)
-        put = await self._members.put(
-            owned.record, [writes[place] for place in allowed], safety=safety
-        )
-        owned.counted += sum(answer.outcome is values.Outcome.CREATED for answer in put)
-        answers: list[values.MemberWritten | OperationProblem] = [*put]
-        if len(allowed) < len(writes):
-            answers = [singles.set_full(owned)] * len(writes)
-            for place, answer in zip(allowed, put, strict=True):
-                answers[place] = answer
-        return answers
-
-    async def _within(
-        self, owned: ownsets.OwnSet, writes: list[values.MemberWrite], room: int
-    ) -> list[int]:
-        """Places of the writes that keep the set within its limit: members it has, and ``room``."""
-        found = await self._members.lookups.get(owned.record, [write.id for write in writes])
-        here = {write.id for write, stored in zip(writes, found, strict=True) if stored}
-        allowed = []
-        for place, write in enumerate(writes):
-            if write.id not in here:
-                if room < 1:
-                    continue
-                room -= 1
-                here.add(write.id)
-            allowed.append(place)
-        return allowed
+            await _carry_out_all(call, stream, removes=removes)
+            stream.end()
+        except ConnectionError as gone:
+            telemetry.logger.info("stream cut", request=call.request_id, error=str(gone))
 
 
-class _Transfer:
-    """One stream of rows."""
+@contextlib.contextmanager
+def _place(call: Call) -> Iterator[None]:
+    streams, namespace = call.shared.streams, call.namespace
+    if streams.total() >= _MOST_STREAMS or streams[namespace] >= _MOST_OF_A_NAMESPACE:
+        message = "there are too many bulk streams at a time; repeat it later"
+        raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
+    streams[namespace] += 1
+    try:
+        yield
+    finally:
+        streams[namespace] -= 1
+        if not streams[namespace]:
+            del streams[namespace]
 
-    def __init__(
-        self, owner: Bulk, call: calls.OperationCall, stream: Stream, *, removes: bool
-    ) -> None:
-        self._owner = owner
-        self._call = call
-        self._stream = stream
-        self._removes = removes
-        self._safety = call.safety()
-        self._line = 0
 
-    async def run(self) -> None:
-        """Raises ConnectionError where the client has gone away."""
-        fatal: OperationProblem | None = None
-        under_way: asyncio.Task[None] | None = None
-        try:
-            async for lines in self._lines():
-                batch = await self._read(lines)
-                if under_way is not None:
-                    await under_way
-                under_way = asyncio.create_task(self._carry_out(batch))
-                await asyncio.sleep(0)  # the batch is on its way before the next one is read
+async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
+    """Raises ConnectionError where the client has gone away."""
+    fatal: OperationProblem | None = None
+    under_way: asyncio.Task[None] | None = None
+    line = 0
+    try:
+        async for lines in _lines(call):
+            reader = None if removes else call.owned.reader
+            batch = await read(call, reader, line + 1, lines, call.shared.clock.now_us())
+            line += len(lines)
             if under_way is not None:
                 await under_way
-        except OperationProblem as problem:
-            fatal = problem
-        except BodyCut as cut:
-            fatal = problems.of_status(cut.status or 400, str(cut))
-        finally:
-            if under_way is not None:
-                await asyncio.wait({under_way})
-                _ = under_way.cancelled() or under_way.exception()  # asyncio wants it looked at
-        lost = None if under_way is None else under_way.exception()
-        if lost is not None and not isinstance(lost, OperationProblem):
-            raise lost  # its answers did not reach the client
-        if fatal is not None:
-            error = RowView(line=self._line + 1, error=problems.of_row(fatal), fatal=True)
-            await self._stream.write(_encoder.encode(error) + b"\n")
+            under_way = asyncio.create_task(_carry_out(call, stream, batch))
+            await asyncio.sleep(0)  # the batch is on its way before the next one is read
+        if under_way is not None:
+            await under_way
+    except OperationProblem as problem:
+        fatal = problem
+    except BodyCut as cut:
+        fatal = problems.of_status(cut.status or 400, str(cut))
+    finally:
+        if under_way is not None:
+            await asyncio.wait({under_way})
+            _ = under_way.cancelled() or under_way.exception()  # asyncio wants it looked at
+    lost = None if under_way is None else under_way.exception()
+    if lost is not None and not isinstance(lost, OperationProblem):
+        raise lost  # its answers did not reach the client
+    if fatal is not None:
+        error = RowView(line=line + 1, error=problems.of_row(fatal), fatal=True)
+        await stream.write(_encoder.encode(error) + b"\n")
 
-    async def _read(self, lines: list[bytes]) -> _Batch:
-        first, self._line = self._line + 1, self._line + len(lines)
-        if self._removes:
-            return await self._owner.read_removals(self._call, first, lines)
-        return await self._owner.read(self._call, first, lines)
 
-    async def _carry_out(self, batch: _Batch) -> None:
-        """Store or remove the rows, and answer them at once: the next ones may come late."""
-        for part in batch.parts(self._owner.most_together(self._call)):
-            try:
-                read, answers = await self._owner.carry_out(self._call, part, self._safety)
-            except OperationProblem as problem:
-                await self._write(part, [problem] * len(part.rows))
-                raise
-            await self._write(read, answers)
-
-    async def _lines(self) -> AsyncIterator[list[bytes]]:
-        """Whole lines as they come, some at a time; empty ones are left out."""
-        rest = b""
-        count = empty = 0
-        loop = asyncio.get_running_loop()
-        since = loop.time()
-        async for piece in self._call.request.body.pieces():
-            parts = (rest + piece).split(b"\n")
-            rest = parts.pop()
-            lines = [part for part in parts if part.strip()]
-            empty += len(parts) - len(lines)
-            if not lines and loop.time() - since > _ROW_SECONDS:
-                raise OperationProblem("RequestTimeout", f"no row came in {_ROW_SECONDS:.0f} s")
-            read = _count_within_bounds(lines, count)
-            for first in range(0, read, _TOGETHER):
-                yield lines[first : min(first + _TOGETHER, read)]
-            count += read
-            if read < len(lines) or len(rest) > memberjson.MOST_ROW_BYTES or empty > MOST_ROWS:
-                raise _out_of_bounds(count)
-            if lines:
-                since = loop.time()
-        if rest.strip():
-            if not _count_within_bounds([rest], count):
-                raise _out_of_bounds(count)
-            yield [rest]
-
-    async def _write(
-        self, batch: _Batch, answers: list[values.MemberWritten | OperationProblem]
-    ) -> None:
-        first_line, refused = batch.first_line, batch.refused
-        lines: list[RowView | None] = [None] * len(batch.lines)
-        for place, row, answer in zip(batch.places, batch.rows, answers, strict=True):
-            if isinstance(answer, OperationProblem):
-                refused[place] = row.id, answer
-            elif (problem := calls.problem_of(answer.outcome)) is not None:
-                refused[place] = row.id, problem
-            else:
-                lines[place] = views.row_answer(answer)
-        for place, (id_, problem) in refused.items():
-            error = problems.of_row(problem)
-            lines[place] = RowView(line=first_line + place, error=error, id=id_ or None)
-        await self._stream.write(_encoder.encode_lines(lines))
+async def _lines(call: Call) -> AsyncIterator[list[bytes]]:
+    """Whole lines as they come, some at a time; empty ones are left out."""
+    rest = b""
+    count = empty = 0
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    async for piece in call.request.body.pieces():
+        parts = (rest + piece).split(b"\n")
+        rest = parts.pop()
+        lines = [part for part in parts if part.strip()]
+        empty += len(parts) - len(lines)
+        if not lines and loop.time() - since > _ROW_SECONDS:
+            raise OperationProblem("RequestTimeout", f"no row came in {_ROW_SECONDS:.0f} s")
+        within = _count_within_bounds(lines, count)
+        begin = 0
+        while begin < within:
+            most = max(1, min(_TOGETHER, call.owned.changes_per_second // 2))
+            yield lines[begin : min(begin + most, within)]
+            begin += most
+        count += within
+        if within < len(lines) or len(rest) > memberjson.MOST_ROW_BYTES or empty > MOST_ROWS:
+            raise _out_of_bounds(count)
+        if lines:
+            since = loop.time()
+    if rest.strip():
+        if not _count_within_bounds([rest], count):
+            raise _out_of_bounds(count)
+        yield [rest]
 
 
 def _count_within_bounds(lines: list[bytes], count: int) -> int:
@@ -405,6 +188,46 @@ def _out_of_bounds(count: int) -> OperationProblem:
     return OperationProblem("PayloadTooLarge", message)
 
 
+async def read(
+    call: Call,
+    reader: memberjson.RowReader | None,
+    first_line: int,
+    lines: list[bytes],
+    now_us: int,
+) -> Batch:
+    """The rows of lines, some at a time; other requests have their turns in between.
+
+    Args:
+        now_us: delays count from then.
+    """
+    rows: list[_Row] = []
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    for places in memberjson.row_turns(list(map(len, lines))):
+        async with call.shared.turns.of(call.namespace):
+            if reader is None:
+                rows += map(_removal_of, lines[places])
+            else:
+                rows += reader.rows(lines[places], now_us=now_us)
+        if loop.time() - begun > _READ_SECONDS:
+            await asyncio.sleep(0)
+            begun = loop.time()
+    return Batch(first_line, lines, rows, reader, now_us)
+
+
+def _removal_of(line: bytes) -> values.MemberRemoval | memberjson.RowError:
+    try:
+        calls.check_strictly(line)
+        row = calls.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
+        calls.check_id(row.id)
+    except OperationProblem as problem:
+        return memberjson.RowError(problem.code, problem.field, problem.detail, _named(line))
+    if row.if_match is not None and not memberjson.is_tag(row.if_match):
+        return memberjson.RowError("InvalidField", "ifMatch", "is no tag", row.id)
+    condition = None if row.if_match is None else values.IfMatch(row.if_match)
+    return values.MemberRemoval(id=row.id, condition=condition)
+
+
 def _named(line: bytes) -> str:
     """The id in a row that is refused; empty where it has none that can be."""
     try:
@@ -414,14 +237,114 @@ def _named(line: bytes) -> str:
     return id_ if memberjson.is_id(id_) else ""
 
 
-def _removal_of(line: bytes) -> values.MemberRemoval:
-    calls.check_strictly(line)
-    row = calls.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
-    calls.check_id(row.id)
-    if row.if_match is not None and not memberjson.is_tag(row.if_match):
-        raise OperationProblem("InvalidField", "is no tag", field="ifMatch")
-    condition = None if row.if_match is None else values.IfMatch(row.if_match)
-    return values.MemberRemoval(id=row.id, condition=condition)
+# -- one batch -------------------------------------------------------------------------------------
+
+
+async def _carry_out(call: Call, stream: Stream, batch: Batch) -> None:
+    """Store or remove the rows, and answer them at once: the next ones may come late."""
+    lost: OperationProblem | None = None
+    answers: _Answers
+    try:
+        await call.shared.sets.wait(call.owned, _read_rows(batch))
+        await _look_again(call)
+        if batch.reader not in (None, call.owned.reader):  # the set's defaults may be other ones
+            batch = await read(
+                call, call.owned.reader, batch.first_line, batch.lines, batch.read_us
+            )
+        answers = await _changed(call, batch)
+    except OperationProblem as problem:
+        answers = [problem] * _read_rows(batch)
+        lost = problem if problem.status in _LOST_RIGHTS else None
+    except (errors.TryLater, errors.WorldChanged) as error:
+        answers = [unavailable(error)] * _read_rows(batch)
+    await stream.write(_encoder.encode_lines(list(_shown(batch, answers))))
+    if lost is not None:
+        raise lost
+
+
+def _read_rows(batch: Batch) -> int:
+    """How many rows were not refused."""
+    return sum(not isinstance(row, memberjson.RowError) for row in batch.rows)
+
+
+async def _look_again(call: Call) -> None:
+    """A stream that takes long has no more rights than a request that comes now."""
+    shared, authorization = call.shared, call.request.headers.get("authorization", "")
+    caller = await shared.rights.caller(authorization, call.request.peer)
+    await shared.rights.check(caller, call.namespace, call.set_name, call.verbs)
+    found = await shared.sets.find(call.namespace, call.set_name)
+    if found.owner != call.owned.owner:
+        message = "the set was removed, and another one has its name now; begin again"
+        raise OperationProblem("NotFound", message)
+    call.owned = found
+    found.check_open()
+
+
+async def _changed(call: Call, batch: Batch) -> _Answers:
+    """What became of the rows that were not refused."""
+    owned, safety, stored = call.owned, call.safety(), call.shared.queue.members
+    removals = [row for row in batch.rows if isinstance(row, values.MemberRemoval)]
+    if removals:
+        return await stored.remove(owned.record, removals, safety=safety)
+    writes = [
+        members.write_of(row, _condition_of(row))
+        for row in batch.rows
+        if isinstance(row, memberjson.ReadMember)
+    ]
+    if not writes:
+        return []
+    room = await call.shared.sets.room(owned)
+    allowed: Sequence[int] = range(len(writes))
+    if room < len(writes):
+        allowed = await _within(call, writes, room)
+    put = await stored.put(owned.record, [writes[place] for place in allowed], safety=safety)
+    owned.counted += sum(answer.outcome is values.Outcome.CREATED for answer in put)
+    if len(allowed) == len(writes):
+        return put
+    answers: list[values.MemberWritten | OperationProblem] = [members.set_full(owned)] * len(writes)
+    for place, answer in zip(allowed, put, strict=True):
+        answers[place] = answer
+    return answers
+
+
+def _condition_of(row: memberjson.ReadMember) -> values.IfMatch | values.IfAbsent | None:
+    """What a row says about the member that it is to replace."""
+    if row.if_match:
+        return values.IfMatch(row.if_match)
+    return values.IfAbsent() if row.if_absent else None
+
+
+async def _within(call: Call, writes: list[values.MemberWrite], room: int) -> list[int]:
+    """Places of the writes that keep the set within its limit: members it has, and ``room``."""
+    ids = [write.id for write in writes]
+    found = await call.shared.queue.members.lookups.get(call.owned.record, ids)
+    here = {id_ for id_, stored in zip(ids, found, strict=True) if stored}
+    allowed = []
+    for place, id_ in enumerate(ids):
+        if id_ not in here:
+            if room < 1:
+                continue
+            room -= 1
+            here.add(id_)
+        allowed.append(place)
+    return allowed
+
+
+def _shown(batch: Batch, answers: _Answers) -> Iterator[RowView]:
+    """The answer to each row."""
+    following = iter(answers)
+    for line, row in enumerate(batch.rows, start=batch.first_line):
+        if isinstance(row, memberjson.RowError):
+            answer: values.MemberWritten | OperationProblem = calls.refused_row(row)
+        else:
+            answer = next(following)
+        if not isinstance(answer, OperationProblem):
+            problem = calls.problem_of(answer.outcome)
+            if problem is None:
+                yield views.row_answer(answer)
+                continue
+            answer = problem
+        yield RowView(line=line, error=problems.of_row(answer), id=row.id or None)
 
 
 def unavailable(error: errors.TryLater | errors.WorldChanged) -> OperationProblem:

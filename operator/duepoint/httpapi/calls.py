@@ -7,22 +7,29 @@ members have a reader of their own, with messages for each field (``schedules.se
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import datetime as dt
 import functools
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib import parse
 
 import msgspec
 
+from duepoint import clock as clocks
 from duepoint import errors, shares
+from duepoint.delayqueue import delayqueue, serverhealth
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.wire import nodes
-from duepoint.httpapi import ownsets
+from duepoint.httpapi import access, ownsets
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.httpapi.remembered import Remembered
+from duepoint.kube import api as kubeapi
+from duepoint.kube import transport
+from duepoint.model.vocabulary import Fields
 from duepoint.net import requests
 from duepoint.schedules import jsontext
 from duepoint.schedules.sets import members as memberjson
@@ -37,41 +44,76 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TAG = re.compile(r'(W/)?"([^"]*)"')
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _MOST_PARAMETERS = 16
+_DURABILITY_SECONDS = 5.0
+_QUEUE_SECONDS = 2.0
+_FORECAST_SECONDS, _MOST_FORECASTS = 60.0, 50
 
 
-@dataclass(slots=True, eq=False)
-class OperationCall:
+@dataclass(eq=False)
+class Shared:
+    """What all requests share.
+
+    Attributes:
+        users: sessions of those who use the dashboard; None = there is none.
+        turns: of those whose texts are read.
+        streams: bulk streams under way, by namespace.
+        durability: what the servers promise.
+        places: of the dashboard's users: connections to the API server.
+        whole, forecasts: the queue and forecasts as the dashboard showed them last.
+        forecast_turns: one forecast is made at a time.
+    """
+
+    queue: delayqueue.DelayQueue
+    clock: clocks.Clock
+    rights: access.Access
+    users: kubeapi.UserSessions | None = None
+
+    def __post_init__(self) -> None:
+        queue = self.queue
+        self.sets = ownsets.OwnSets(queue.sets, queue.members, queue.api_requests)
+        self.turns = Turns()
+        self.streams: collections.Counter[str] = collections.Counter()
+        self.durability: Remembered[None, serverhealth.ServerDurability] = Remembered(
+            1, yes=_DURABILITY_SECONDS, no=_DURABILITY_SECONDS
+        )
+        self.places: shares.FairPlaces[str] = shares.FairPlaces(transport.REQUEST_CONNECTIONS)
+        self.whole: Remembered[None, Fields] = Remembered(1, yes=_QUEUE_SECONDS, no=_QUEUE_SECONDS)
+        self.forecasts: Remembered[tuple[object, ...], Fields] = Remembered(
+            _MOST_FORECASTS, yes=_FORECAST_SECONDS, no=_FORECAST_SECONDS
+        )
+        self.forecast_turns: shares.FairPlaces[str] = shares.FairPlaces(1)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Call:
     """A request with what was found out about it.
 
     Attributes:
-        id: of the member that the URL names; may be no id at all.
+        set_name: empty for an operation that is not about a set.
+        id: of the member that the URL names, or the name of a Schedule; may be no id at all.
+        verbs: what the caller needs on members of the set.
         page_limit: items of a page, usually and at most.
         body: what was read of it; of bulk streams nothing.
-        chosen: what the operation chose by itself, such as an id; a repeat keeps it.
-        look_again: of bulk streams: reads the set anew, and raises Problem where the caller may
-            not go on; None = it does not last.
+        chosen: what a repeat of this request has to keep: the id of a new member, the run of a
+            trigger, and when the request came.
+        owned: the set; an operation that is not about one does not ask for it.
+        api: a session of the caller's own to the API server, for operations of the dashboard.
     """
 
     request: requests.HttpRequest
-    request_id: str
-    namespace: str
-    set_name: str
-    id: str
-    parameters: Mapping[str, str]
+    request_id: str = ""
+    shared: Shared
+    caller: access.Caller
+    namespace: str = ""
+    set_name: str = ""
+    id: str = ""
+    verbs: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
     page_limit: tuple[int, int] = (100, 1_000)
     body: bytes = b""
     chosen: dict[str, Any] = field(default_factory=dict)
-    _owned: ownsets.OwnSet | None = field(default=None)
-    look_again: Callable[[], Awaitable[None]] | None = None
-
-    @property
-    def owned(self) -> ownsets.OwnSet:
-        assert self._owned is not None  # noqa: S101 - read before any operation
-        return self._owned
-
-    def own(self, found: ownsets.OwnSet) -> None:
-        """The set is this one."""
-        self._owned = found
+    owned: ownsets.OwnSet = field(init=False)
+    api: kubeapi.ApiSession = field(init=False)
 
     # -- the URL -------------------------------------------------------------------------------
 
@@ -159,6 +201,25 @@ class OperationCall:
             message = "says nothing but a timeout; add replicas=1 or aof"
             raise OperationProblem("InvalidParameter", message, field="Duepoint-Durability")
         return nodes.Safety(replicas=replicas, on_disk=on_disk, timeout_ms=timeout_ms)
+
+
+#: Names that objects can have.
+NAMESPACE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_NAMESPACE = re.compile(NAMESPACE_PATTERN)
+_NAME = re.compile(NAME_PATTERN)
+
+
+@functools.lru_cache(maxsize=256)
+def is_namespace(text: str) -> bool:
+    """Whether a namespace can have this name."""
+    return _NAMESPACE.fullmatch(text) is not None
+
+
+@functools.lru_cache(maxsize=256)
+def is_object_name(text: str) -> bool:
+    """Whether a Schedule or a ScheduleSet can have this name."""
+    return _NAME.fullmatch(text) is not None
 
 
 def parameters_of(query: str, known: frozenset[str]) -> dict[str, str]:

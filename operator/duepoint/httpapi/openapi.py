@@ -9,17 +9,16 @@ from typing import Final
 
 from duepoint import __version__
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi import bulk, calls, listing, operations, problems, singles
-from duepoint.httpapi.dashboard import forecasts
-from duepoint.httpapi.dashboard import schemas as dashboardschemas
+from duepoint.httpapi import bulk, calls, listing, members, operations, problems
+from duepoint.httpapi.dashboard import forecasts, objects, queueviews, rows
 from duepoint.httpapi.operations import Needs, Operation
 from duepoint.model import answers, member, schemas
-from duepoint.model.schemas import TEXT, TIME, Json, about, object_of, page_of
+from duepoint.model.schemas import TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
 from duepoint.model.vocabulary import Fields
-from duepoint.schedules.sets import members
+from duepoint.schedules.sets import members as memberjson
 
-_NAMESPACE: Final[Json] = {"type": "string", "pattern": operations.NAMESPACE_PATTERN}
-_NAME: Final[Json] = {"type": "string", "pattern": operations.NAME_PATTERN}
+_NAMESPACE: Final[Json] = {"type": "string", "pattern": calls.NAMESPACE_PATTERN}
+_NAME: Final[Json] = {"type": "string", "pattern": calls.NAME_PATTERN}
 
 
 def _number(usual: int, most: int) -> Json:
@@ -87,6 +86,36 @@ SCHEMAS: Final[Json] = {
     "Problem": _with_codes(schemas.plain_of(answers.Problem)),
 }  # fmt: skip
 
+#: What the dashboard's operations take and answer.
+_OF_PAGES: Final[Json] = {
+    "SchedulePage": page_of("ScheduleRow"),
+    "SetPage": page_of("SetRow"),
+    "ScheduleTrigger": object_of(
+        {"payload": {"description": "in place of the Schedule's"}}, closed=True
+    ),
+    "Suspension": object_of(
+        {
+            "reason": about({"type": ["string", "null"], "maxLength": 256}, "for the others"),
+            "until": about(TIME_OR_NULL, "it resumes by itself then"),
+        },
+        closed=True,
+    ),
+    **{
+        kind.__name__: schemas.plain_of(kind)
+        for kind in (
+            objects.Whoami,
+            rows.ScheduleRow,
+            rows.SetRow,
+            rows.ScheduleDetail,
+            objects.CreatedRun,
+            objects.Suspended,
+            forecasts.Forecast,
+            queueviews.QueueView,
+            queueviews.ReplayedLetters,
+        )
+    },
+}
+
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "cursor": ({"type": "string", "maxLength": 512}, "`next` of the page before"),
     "prefix": (_ID, "only ids that begin so"),
@@ -95,7 +124,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "namespace": (_NAMESPACE, "of one namespace; unset = of all"),
     "days": (_number(forecasts.USUAL_DAYS, forecasts.MOST_DAYS), "how many to look ahead"),
     "timeZone": ({"type": "string", "maxLength": 64}, "of the hours; default Etc/UTC"),
-    "count": (_number(singles.USUAL_TIMES, singles.MOST_TIMES), "how many"),
+    "count": (_number(members.USUAL_TIMES, members.MOST_TIMES), "how many"),
 }
 
 
@@ -128,7 +157,7 @@ def document(*, dashboard: bool = True) -> Json:
                     "description": "A token of the Kubernetes cluster, such as a ServiceAccount's.",
                 }
             },
-            "schemas": {**SCHEMAS, **dashboardschemas.SCHEMAS} if dashboard else SCHEMAS,
+            "schemas": {**SCHEMAS, **_OF_PAGES} if dashboard else SCHEMAS,
         },
     }
 
@@ -155,8 +184,8 @@ def _operation(operation: Operation) -> Json:
         if operation.is_bulk:
             described["requestBody"]["description"] = (
                 f"Newline-delimited JSON, at most {bulk.MOST_ROWS} rows of at most "
-                f"{members.MOST_ROW_BYTES} bytes. Rows are answered in their order while more are "
-                "being sent. Rows above the set's rate wait."
+                f"{memberjson.MOST_ROW_BYTES} bytes. Rows are answered in their order while more "
+                "are being sent. Rows above the set's rate wait."
             )
     return described
 

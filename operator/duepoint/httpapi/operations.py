@@ -7,14 +7,14 @@ OpenAPI document is made.
 from __future__ import annotations
 
 import enum
-import functools
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib import parse
 
-from duepoint.httpapi import calls
+from duepoint.httpapi import bulk, calls, listing, members
+from duepoint.httpapi.dashboard import forecasts, objects, queueviews
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.net.requests import HttpResponse
 
 BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
 
@@ -46,19 +46,20 @@ class Operation(NamedTuple):
 
     Attributes:
         name: its ``operationId``, and its label in metrics.
-        path: below ``BASE``.
+        path: below ``base``.
+        handle: carries it out; None: it was answered by a stream.
         parameters: of the query.
         limit: of a page, usually and at most, where ``limit`` is one of the parameters.
         body: name of the schema of the request's body, "" where it has none.
         answers: schema of the body of each success, by status; "" = it has none.
         headers: those of ``DECIDING`` that it takes.
         rights: what it needs, in words, where that is not a verb on the members of a set.
-        base: what its path begins with.
     """
 
     name: str
     method: str
     path: str
+    handle: Callable[[calls.Call], Awaitable[HttpResponse | None]]
     needs: Needs
     summary: str
     parameters: tuple[str, ...] = ()
@@ -69,6 +70,11 @@ class Operation(NamedTuple):
     is_bulk: bool = False
     rights: str = ""
     base: str = BASE
+
+    @property
+    def is_of_set(self) -> bool:
+        """Whether it is about a set, and its rights are verbs on the set's members."""
+        return self.needs is not Needs.OWN
 
     @property
     def is_change(self) -> bool:
@@ -95,7 +101,7 @@ class Operation(NamedTuple):
 
     def check_deciding(self, headers: Mapping[str, str]) -> None:
         """Raise Problem InvalidHeader: a condition or promise that is passed over is broken."""
-        if self.method == "GET" or self.needs is Needs.OWN:
+        if self.method == "GET" or not self.is_of_set:
             return
         for name in DECIDING:
             if name not in self.headers and name.lower() in headers:
@@ -106,79 +112,79 @@ class Operation(NamedTuple):
 
 OPERATIONS: Final = (
     Operation(
-        "getSet", "GET", "", Needs.GET,
+        "getSet", "GET", "", listing.summary, Needs.GET,
         "The set: state, limits, and what it holds now", answers={200: "SetSummary"},
     ),
     Operation(
-        "listMembers", "GET", "/schedules", Needs.LIST,
+        "listMembers", "GET", "/schedules", listing.members, Needs.LIST,
         "Members, in the order of the hashes of their ids, or by due time",
         ("limit", "cursor", "prefix", "dueFrom", "dueUntil"), answers={200: "MemberPage"},
     ),
     Operation(
-        "createOneOff", "POST", "/schedules", Needs.CREATE,
+        "createOneOff", "POST", "/schedules", members.create, Needs.CREATE,
         "A new member that fires once, under an id that the API chooses (a ULID)",
         body="OneOff", answers={201: "Member"}, headers=(_KEY, _SAFETY),
     ),
     Operation(
-        "getMember", "GET", "/schedules/{id}", Needs.GET,
+        "getMember", "GET", "/schedules/{id}", members.get, Needs.GET,
         "One member", answers={200: "Member", 304: ""}, headers=(_NONE_MATCH,),
     ),
     Operation(
-        "putMember", "PUT", "/schedules/{id}", Needs.PUT,
+        "putMember", "PUT", "/schedules/{id}", members.put, Needs.PUT,
         "Create a member, or replace it whole", body="MemberFields",
         answers={200: "Member", 201: "Member"}, headers=DECIDING,
     ),
     Operation(
-        "patchMember", "PATCH", "/schedules/{id}", Needs.PATCH,
+        "patchMember", "PATCH", "/schedules/{id}", members.patch, Needs.PATCH,
         "Change fields of a member by a JSON merge patch (RFC 7396)", body="MemberPatch",
         answers={200: "Member"}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
-        "deleteMember", "DELETE", "/schedules/{id}", Needs.DELETE,
+        "deleteMember", "DELETE", "/schedules/{id}", members.delete, Needs.DELETE,
         "Remove a member; what a worker has already claimed of it may still fire",
         answers={204: ""}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
-        "nextTimes", "GET", "/schedules/{id}/next", Needs.GET,
+        "nextTimes", "GET", "/schedules/{id}/next", members.next_times, Needs.GET,
         "The next times of a member", ("count",), answers={200: "Times"},
     ),
     Operation(
-        "triggerMember", "POST", "/schedules/{id}/trigger", Needs.TRIGGER,
+        "triggerMember", "POST", "/schedules/{id}/trigger", members.trigger, Needs.TRIGGER,
         "Run a member now, beside its schedule", body="Trigger",
         answers={202: "Triggered"}, headers=(_KEY,),
     ),
     Operation(
-        "bulkUpsert", "POST", "/schedules:bulkUpsert", Needs.UPSERT,
+        "bulkUpsert", "POST", "/schedules:bulkUpsert", bulk.upsert, Needs.UPSERT,
         "Create or replace up to 100,000 members", body="MemberRow",
         answers={200: "RowAnswer"}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(
-        "bulkDelete", "POST", "/schedules:bulkDelete", Needs.DELETE,
+        "bulkDelete", "POST", "/schedules:bulkDelete", bulk.delete, Needs.DELETE,
         "Remove up to 100,000 members", body="RemovalRow",
         answers={200: "RowAnswer"}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(
-        "listDue", "GET", "/due", Needs.LIST,
+        "listDue", "GET", "/due", listing.due, Needs.LIST,
         "Members that are due and that no worker has claimed", ("limit", "cursor"),
         answers={200: "MemberPage"},
     ),
     Operation(
-        "listUnacknowledged", "GET", "/unacknowledged", Needs.LIST,
+        "listUnacknowledged", "GET", "/unacknowledged", listing.unacknowledged, Needs.LIST,
         "Slots that a worker has claimed, or that wait for another attempt", ("limit",),
         answers={200: "OpenSlots"},
     ),
     Operation(
-        "exportMembers", "GET", "/export", Needs.LIST,
+        "exportMembers", "GET", "/export", listing.export, Needs.LIST,
         "Members, shard by shard: what does not change meanwhile comes exactly once",
         ("limit", "cursor"), answers={200: "MemberPage"}, limit=(1_000, 5_000),
     ),
     Operation(
-        "listDeadLetters", "GET", "/deadletters", Needs.LIST,
+        "listDeadLetters", "GET", "/deadletters", listing.letters, Needs.LIST,
         "Slots that were given up, newest first", ("limit", "cursor"),
         answers={200: "LetterPage"}, limit=(100, 500),
     ),
     Operation(
-        "replayDeadLetters", "POST", "/deadletters:replay", Needs.REPLAY,
+        "replayDeadLetters", "POST", "/deadletters:replay", listing.replay, Needs.REPLAY,
         "Run slots again that were given up", body="Replay",
         answers={200: "Replayed"}, headers=(_KEY,),
     ),
@@ -197,70 +203,70 @@ _RUN = "`run` on the Schedule"
 #: Those that the dashboard's pages call.
 PAGES: Final = (
     Operation(
-        "whoAmI", "GET", "/whoami", Needs.OWN,
+        "whoAmI", "GET", "/whoami", objects.whoami, Needs.OWN,
         "Whose token it is, and which namespaces they may list", answers={200: "Whoami"},
         rights="a valid token", base=_ROOT,
     ),
     Operation(
-        "listSchedules", "GET", "/schedules", Needs.OWN,
+        "listSchedules", "GET", "/schedules", objects.list_schedules, Needs.OWN,
         "Schedules with their next and last slots, in the order of their names",
         ("namespace", "limit", "cursor"), answers={200: "SchedulePage"}, rights=_LIST, base=_ROOT,
         limit=(500, 500),
     ),
     Operation(
-        "listSets", "GET", "/schedulesets", Needs.OWN,
+        "listSets", "GET", "/schedulesets", objects.list_sets, Needs.OWN,
         "ScheduleSets with their members, next slot and lag",
         ("namespace", "limit", "cursor"), answers={200: "SetPage"},
         rights=_ALL.format("schedulesets"), base=_ROOT, limit=(500, 500),
     ),
     Operation(
-        "getSchedule", "GET", "", Needs.OWN,
+        "getSchedule", "GET", "", objects.get_schedule, Needs.OWN,
         "A Schedule: its conditions, last slots and next times", answers={200: "ScheduleDetail"},
         rights=_GET, base=_OF_SCHEDULE,
     ),
     Operation(
-        "triggerSchedule", "POST", "/trigger", Needs.OWN,
+        "triggerSchedule", "POST", "/trigger", objects.trigger, Needs.OWN,
         "Run a Schedule once, now: creates a ScheduleRun", body="ScheduleTrigger",
         answers={201: "CreatedRun"},
         rights=f"`create` on `scheduleruns` (group duepoint.dev) of the namespace and {_RUN}",
         base=_OF_SCHEDULE,
     ),
     Operation(
-        "suspendSchedule", "POST", "/suspend", Needs.OWN,
+        "suspendSchedule", "POST", "/suspend", objects.suspend, Needs.OWN,
         "Hold a Schedule: none of its slots runs until it resumes", body="Suspension",
         answers={200: "Suspended"}, rights="`get` and `patch` on the Schedule", base=_OF_SCHEDULE,
     ),
     Operation(
-        "resumeSchedule", "POST", "/resume", Needs.OWN,
+        "resumeSchedule", "POST", "/resume", objects.resume, Needs.OWN,
         "Let a Schedule go on; slots of the suspension do not run",
         answers={200: "Suspended"}, rights="`patch` on the Schedule", base=_OF_SCHEDULE,
     ),
     Operation(
-        "forecastLoad", "GET", "/forecast", Needs.OWN,
+        "forecastLoad", "GET", "/forecast", forecasts.forecast, Needs.OWN,
         "How many slots of Schedules each coming hour, and its worst minute, has",
         ("namespace", "days", "timeZone"), answers={200: "Forecast"}, rights=_LIST, base=_ROOT,
     ),
     Operation(
-        "getQueue", "GET", "/queue", Needs.OWN,
+        "getQueue", "GET", "/queue", queueviews.queue, Needs.OWN,
         "How full the queue is, how late, and who works on it",
         ("namespace",), answers={200: "QueueView"}, rights=_LIST, base=_ROOT,
     ),
     Operation(
-        "listAllLetters", "GET", "/deadletters", Needs.OWN,
+        "listAllLetters", "GET", "/deadletters", queueviews.all_letters, Needs.OWN,
         "The newest slots of Schedules of all namespaces that were given up; `next` is empty",
         ("limit",), answers={200: "LetterPage"},
         rights="`list` on `schedules` (group duepoint.dev) of the cluster", base=_ROOT,
         limit=(200, 200),
     ),
     Operation(
-        "listScheduleLetters", "GET", "/deadletters", Needs.OWN,
+        "listScheduleLetters", "GET", "/deadletters", queueviews.letters, Needs.OWN,
         "Slots of Schedules that were given up, newest first", ("limit", "cursor"),
         answers={200: "LetterPage"},
         rights="`list` on `schedules` (group duepoint.dev) of the namespace", base=_OF_NAMESPACE,
         limit=(200, 200),
     ),
     Operation(
-        "replayScheduleLetters", "POST", "/deadletters:replay", Needs.OWN,
+        "replayScheduleLetters", "POST", "/deadletters:replay", queueviews.replay, Needs.OWN,
         "Run slots of Schedules again that were given up", body="Replay",
         answers={200: "ReplayedLetters"},
         rights=f"`list` on `schedules` of the namespace, and {_RUN} of each letter",
@@ -277,13 +283,6 @@ def by_path(listed: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
     return found
 
 
-#: Names that objects can have.
-NAMESPACE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
-_NAMESPACE = re.compile(NAMESPACE_PATTERN)
-_NAME = re.compile(NAME_PATTERN)
-
-
 class ApiRoute(NamedTuple):
     """Where a path leads.
 
@@ -298,50 +297,30 @@ class ApiRoute(NamedTuple):
     id: str
 
 
-class _Place:
-    """What may follow in a path: segments by their text, or any text under a name."""
-
-    __slots__ = ("any", "below", "methods", "name")
-
-    def __init__(self) -> None:
-        self.below: dict[str, _Place] = {}
-        self.name = ""
-        self.any: _Place | None = None
-        self.methods: Mapping[str, Operation] = {}
-
-
 class Routes:
-    """Finds the operation of a request by the segments of its path."""
+    """Finds the operation of a request by the segments of its path.
+
+    In every path the second, third and fourth pair of segments end with a name: the places of the
+    others say which path it is.
+    """
 
     def __init__(self, listed: Iterable[Operation]) -> None:
-        self._root = _Place()
+        self._paths: dict[tuple[object, ...], tuple[list[str], Mapping[str, Operation]]] = {}
         for path, methods in by_path(listed).items():
-            place = self._root
-            for segment in path.split("/"):
-                if segment.startswith("{"):
-                    place.name = segment.strip("{}")
-                    place.any = place.any or _Place()
-                    place = place.any
-                else:
-                    place = place.below.setdefault(segment, _Place())
-            place.methods = methods
+            segments = path.split("/")
+            names = [segment.strip("{}") for segment in segments[3::2]]
+            self._paths[(len(segments), *segments[::2])] = names, methods
 
     def find(self, method: str, path: str) -> ApiRoute:
         """Where a request leads; raises Problem NotFound, MethodNotAllowed."""
-        place = self._root
-        found: dict[str, str] = {}
-        for segment in path.split("/"):
-            below = place.below.get(segment)
-            if below is None:
-                below, text = place.any, _text(place.name, segment)
-                if below is None or not text:
-                    raise _nothing()
-                found[place.name] = text
-            place = below
-        if not place.methods:
-            raise _nothing()
+        segments = path.split("/")
+        names, methods = self._paths.get((len(segments), *segments[::2]), ([], {}))
+        found = dict(zip(names, map(_text, names, segments[3::2]), strict=False))
+        if segments[1:2] != ["v1"] or not methods or "" in found.values():
+            message = "there is no such path; /openapi.json lists what there is"
+            raise OperationProblem("NotFound", message)
         id_ = found.get("id") or found.get("schedule", "")
-        operation = _chosen(place.methods, method)
+        operation = _chosen(methods, method)
         return ApiRoute(operation, found.get("namespace", ""), found.get("set", ""), id_)
 
 
@@ -349,7 +328,7 @@ def _text(name: str, segment: str) -> str:
     """What a segment says under this name; empty where nothing can be called so."""
     if name == "id":
         return _id(segment)
-    is_one = is_namespace if name == "namespace" else is_object_name
+    is_one = calls.is_namespace if name == "namespace" else calls.is_object_name
     return segment if is_one(segment) else ""
 
 
@@ -363,18 +342,6 @@ def _chosen(methods: Mapping[str, Operation], method: str) -> Operation:
     return operation
 
 
-@functools.lru_cache(maxsize=256)
-def is_namespace(text: str) -> bool:
-    """Whether a namespace can have this name."""
-    return _NAMESPACE.fullmatch(text) is not None
-
-
-@functools.lru_cache(maxsize=256)
-def is_object_name(text: str) -> bool:
-    """Whether a Schedule or a ScheduleSet can have this name."""
-    return _NAME.fullmatch(text) is not None
-
-
 def _id(segment: str) -> str:
     """The text of a segment; empty for what some proxy or client would read as another path."""
     if "%" not in segment:
@@ -385,7 +352,3 @@ def _id(segment: str) -> str:
         except UnicodeDecodeError:
             return ""
     return "" if text in (".", "..") or "/" in text or not text.isprintable() else text
-
-
-def _nothing() -> OperationProblem:
-    return OperationProblem("NotFound", "there is no such path; /openapi.json lists what there is")

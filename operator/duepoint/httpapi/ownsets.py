@@ -7,12 +7,16 @@ what several processes have under way may exceed the limit by as much.
 from __future__ import annotations
 
 import asyncio
-import collections
 from dataclasses import dataclass, field
 
+from duepoint import faults
 from duepoint.delayqueue import apirequests
 from duepoint.delayqueue.members import members, sets, values
+from duepoint.delayqueue.wire import nodes
+from duepoint.faults import FaultPoint
+from duepoint.httpapi.grouping import Grouping
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.httpapi.remembered import Remembered
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
@@ -25,17 +29,30 @@ MANAGED = "members are kept equal to spec.rows; change the rows instead"
 DELETING = "the set is being deleted; its members go with it"
 #: From this part of the limit on the count is read for each change.
 _NEARLY_FULL = 0.95
+#: Of a second's changes, how much is taken from Redis at a time.
+_PARTS = 20
+SECOND_US = 1_000_000
 
 
 @dataclass(eq=False)
 class OwnSet:
-    """A set, as long as its record says the same."""
+    """A set, as long as its record says the same.
+
+    Attributes:
+        counted: members, as they were counted and stored since.
+        left: changes that this process may still make until ``left_until``.
+        none_until: no process may make any more until then.
+    """
 
     record: SetRecord
     reader: memberjson.RowReader
     counted: int = 0
     counted_until: float = float("-inf")
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    left: int = 0
+    left_until: float = float("-inf")
+    none_until: float = float("-inf")
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def owner(self) -> str:
@@ -62,60 +79,53 @@ class OwnSet:
             raise OperationProblem("NotActive", message)
 
 
-class OwnSets:
-    """Finds sets by name."""
+#: Changes that arrive together go together, if they are as safe as one another.
+ChangesKey = tuple[OwnSet, nodes.Safety | None]
 
-    def __init__(self, stored: sets.Sets, population: members.Members) -> None:
+
+class OwnSets:
+    """Finds sets by name; reads, writes and counts their members.
+
+    Attributes:
+        gets, puts, removals: of members, those that arrive together in one round trip.
+    """
+
+    def __init__(
+        self, stored: sets.Sets, population: members.Members, requests: apirequests.ApiRequests
+    ) -> None:
         self._stored = stored
+        self._requests = requests
         self._members = population
-        self._known: collections.OrderedDict[tuple[str, str], tuple[float, OwnSet | None]] = (
-            collections.OrderedDict()
+        self._known: Remembered[tuple[str, str], OwnSet | None] = Remembered(
+            _MOST_KNOWN, yes=_FRESH_SECONDS, no=_FRESH_SECONDS
         )
         self._rules = memberjson.KeptRules(MOST_RULES_BYTES)
-        self._reading: dict[tuple[str, str], asyncio.Future[OwnSet | None]] = {}
+        self.gets: Grouping[OwnSet, str, values.StoredMember | None] = Grouping(
+            lambda owned, ids: population.lookups.get(owned.record, ids)
+        )
+        self.puts: Grouping[ChangesKey, values.MemberWrite, values.MemberWritten] = Grouping(
+            self._put
+        )
+        self.removals: Grouping[ChangesKey, values.MemberRemoval, values.MemberWritten] = Grouping(
+            lambda key, removals: population.remove(key[0].record, removals, safety=key[1])
+        )
 
     async def find(self, namespace: str, name: str) -> OwnSet:
         """The set; raises OperationProblem if there is none, QueueUnavailable if nobody knows."""
         place = namespace, name
-        until, known = self._known.get(place, (0.0, None))
-        if asyncio.get_running_loop().time() >= until:
-            known = await self._read(place, known)
-        if known is None:
-            raise OperationProblem(
-                "NotFound", f'there is no ScheduleSet "{name}" in this namespace'
-            )
-        return known
 
-    async def _read(self, place: tuple[str, str], former: OwnSet | None) -> OwnSet | None:
-        """One read for all that wait for it."""
-        loop = asyncio.get_running_loop()
-        if (reading := self._reading.get(place)) is not None:
-            return await asyncio.shield(reading)
-        future = self._reading[place] = loop.create_future()
-        try:
-            record = await self._stored.find(*place)
-            if record is None:
-                found = None
-            elif former is not None and former.record == record:
-                found = former
-            else:
-                reader = memberjson.RowReader(record.settings, self._rules, place[0])
-                found = OwnSet(record, reader)
-            self._remember(place, loop.time() + _FRESH_SECONDS, found)
-            future.set_result(found)
-        except BaseException as error:
-            future.set_exception(error)
-            future.exception()  # no other request may be waiting
-            raise
-        finally:
-            del self._reading[place]
+        async def read() -> OwnSet | None:
+            record = await self._stored.find(namespace, name)
+            former = self._known.former(place)
+            if record is None or (former is not None and former.record == record):
+                return None if record is None else former
+            return OwnSet(record, memberjson.RowReader(record.settings, self._rules, namespace))
+
+        found = await self._known.find(place, read)
+        if found is None:
+            message = f'there is no ScheduleSet "{name}" in this namespace'
+            raise OperationProblem("NotFound", message)
         return found
-
-    def _remember(self, place: tuple[str, str], until: float, found: OwnSet | None) -> None:
-        self._known[place] = until, found
-        self._known.move_to_end(place)
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
 
     async def room(self, owned: OwnSet) -> int:
         """How many members more the set may have."""
@@ -132,92 +142,59 @@ class OwnSets:
         is_near = owned.counted >= most * _NEARLY_FULL
         return is_near or asyncio.get_running_loop().time() >= owned.counted_until
 
-    async def counts(self, owned: OwnSet) -> values.MemberCounts:
-        """What the set holds, as it is now."""
-        return await self._members.counting.counts(owned.record)
+    async def _put(
+        self, key: ChangesKey, writes: list[values.MemberWrite]
+    ) -> list[values.MemberWritten]:
+        await faults.reach(FaultPoint.BEFORE_MEMBERS_STORED)
+        written = await self._members.put(key[0].record, writes, safety=key[1])
+        await faults.reach(FaultPoint.AFTER_MEMBERS_STORED)
+        return written
 
+    # -- changes of a second, over all processes of the API ------------------------------------
 
-_PARTS = 20
-_MOST_OWNERS = 10_000
-SECOND_US = 1_000_000
-
-
-@dataclass(slots=True)
-class _Share:
-    """What this process may still hand out, and until when."""
-
-    left: int = 0
-    until: float = float("-inf")
-    none_until: float = float("-inf")
-    asking: asyncio.Lock | None = None
-
-
-class Rates:
-    """Hands out the changes of a second that a set may see, over all processes of the API.
-
-    A process takes a twentieth of a second's changes from Redis at a time, and hands them out
-    itself. A single change that finds none is refused with the time of the next second; a bulk
-    stream waits.
-    """
-
-    def __init__(self, requests: apirequests.ApiRequests) -> None:
-        self._requests = requests
-        self._shares: collections.OrderedDict[str, _Share] = collections.OrderedDict()
-
-    async def take(self, uid: str, most: int, count: int = 1) -> None:
+    async def take(self, owned: OwnSet, count: int = 1) -> None:
         """Take changes of a set; raises Problem TooManyRequests where the second has no more.
 
         Of more than a whole second allows, as many: else they would be refused for ever.
         """
-        wait = await self._take(uid, most, min(count, most))
+        most = owned.changes_per_second
+        wait = await self._take(owned, min(count, most))
         if wait is not None:
-            raise OperationProblem(
-                "TooManyRequests",
-                f"more than {most} changes a second; spread them, or raise the limit",
-                retry_after_seconds=wait,
-            )
+            message = f"more than {most} changes a second; spread them, or raise the limit"
+            raise OperationProblem("TooManyRequests", message, retry_after_seconds=wait)
 
-    async def wait(self, uid: str, most: int, count: int) -> None:
+    async def wait(self, owned: OwnSet, count: int) -> None:
         """Take changes of a set, waiting until there are so many."""
         while count:
-            part = min(count, most)
-            wait = await self._take(uid, most, part)
+            part = min(count, owned.changes_per_second)
+            wait = await self._take(owned, part)
             if wait is None:
                 count -= part
             else:
                 await asyncio.sleep(wait)
 
-    async def _take(self, owner: str, most: int, count: int) -> float | None:
-        """None where they were taken; otherwise the seconds until there may be some."""
-        share = self._share(owner)
-        loop = asyncio.get_running_loop()
-        if share.until > loop.time() and share.left >= count:
-            share.left -= count
-            return None
-        if share.asking is None:
-            share.asking = asyncio.Lock()
-        async with share.asking:
-            now = loop.time()
-            if share.until <= now:
-                share.left = 0
-            if share.left < count:
-                if now < share.none_until:
-                    return share.none_until - now
-                missing = count - share.left
-                part = max(missing, most // _PARTS)
-                taken = await self._requests.take(owner, wanted=part, most=most)
-                share.left += taken.granted
-                share.until = now + taken.rest_us / SECOND_US
-                if share.left < count:
-                    share.none_until = share.until
-                    return max(share.until - now, 0.001)
-            share.left -= count
-        return None
+    async def _take(self, owned: OwnSet, count: int) -> float | None:
+        """None where they were taken; otherwise the seconds until there may be some.
 
-    def _share(self, owner: str) -> _Share:
-        share = self._shares.get(owner)
-        if share is None:
-            share = self._shares[owner] = _Share()
-            if len(self._shares) > _MOST_OWNERS:
-                self._shares.popitem(last=False)
-        return share
+        A twentieth of a second's changes is taken from Redis at a time, and handed out here.
+        """
+        loop, most = asyncio.get_running_loop(), owned.changes_per_second
+        if owned.left_until > loop.time() and owned.left >= count:
+            owned.left -= count
+            return None
+        async with owned.asking:
+            now = loop.time()
+            if owned.left_until <= now:
+                owned.left = 0
+            if owned.left < count:
+                if now < owned.none_until:
+                    return owned.none_until - now
+                part = max(count - owned.left, most // _PARTS)
+                taken = await self._requests.take(owned.owner, wanted=part, most=most)
+                owned.left += taken.granted
+                owned.left_until = now + taken.rest_us / SECOND_US
+                if owned.left < count:
+                    owned.none_until = owned.left_until
+                    return max(owned.none_until - now, 0.001)
+            owned.left -= count
+        return None

@@ -1,4 +1,4 @@
-"""The API put together: services of the queue -> operations -> an HTTP server."""
+"""The HTTP API as a process: its server, its certificate, and an eye on the queue."""
 
 from __future__ import annotations
 
@@ -8,79 +8,15 @@ import hashlib
 import ssl
 from pathlib import Path
 
-import msgspec
-
-from duepoint import clock as clocks
 from duepoint import errors, services, settings, telemetry, tlsrules
 from duepoint.delayqueue import delayqueue
-from duepoint.httpapi import (
-    access,
-    application,
-    bulk,
-    calls,
-    idempotency,
-    listing,
-    openapi,
-    ownsets,
-    singles,
-)
-from duepoint.httpapi.dashboard import dashboard
-from duepoint.kube import api, port
+from duepoint.httpapi import application
 from duepoint.net import httpserver, requests
 
 _QUEUE = "queue"
 _RETRY_SECONDS = 1.0
 #: How often a process that is well asks whether it still is.
 _CHECK_SECONDS = 5.0
-
-
-def assemble(
-    queue: delayqueue.DelayQueue,
-    api: port.Api,
-    clock: clocks.Clock,
-    *,
-    audiences: tuple[str, ...] = (),
-    users: api.UserSessions | None = None,
-) -> application.Application:
-    """Everything behind the server; ``users``: those of the dashboard, None = there is none."""
-    sets = ownsets.OwnSets(queue.sets, queue.members)
-    limits = ownsets.Rates(queue.api_requests)
-    single = singles.Singles(queue.members, sets, clock)
-    lists = listing.Listing(queue.members, sets, queue.durability, clock)
-    reading = calls.Turns()
-    streams = bulk.Bulk(queue.members, sets, limits, reading, clock)
-    dead = listing.Letters(queue.dead_letters, limits)
-    rights = access.Access(api, audiences)
-    pages = None if users is None else dashboard.Dashboard(rights, users, queue, clock)
-    return application.Application(
-        rights=rights,
-        sets=sets,
-        repeats=idempotency.Idempotency(queue.api_requests, clock),
-        limits=limits,
-        reading=reading,
-        promise=idempotency.Promise(queue.durability),
-        operate={
-            "getSet": lists.summary,
-            "listMembers": lists.members,
-            "createOneOff": single.create,
-            "getMember": single.get,
-            "putMember": single.put,
-            "patchMember": single.patch,
-            "deleteMember": single.delete,
-            "nextTimes": single.next_times,
-            "triggerMember": single.trigger,
-            "bulkUpsert": streams.upsert,
-            "bulkDelete": streams.delete,
-            "listDue": lists.due,
-            "listUnacknowledged": lists.unacknowledged,
-            "exportMembers": lists.export,
-            "listDeadLetters": dead.list,
-            "replayDeadLetters": dead.replay,
-        },
-        choose={"createOneOff": single.choose_id, "triggerMember": single.choose_run},
-        document=msgspec.json.encode(openapi.document(dashboard=pages is not None)),
-        pages=pages,
-    )
 
 
 class ApiService:

@@ -20,8 +20,8 @@ VERBS = ("get", "list", "create", "update", "patch", "delete", "trigger", "repla
 ABSENT, TAG = {"If-None-Match": "*"}, {"If-Match": '"00000000"'}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 #: Longest until a change of rights or tokens is seen: what is remembered, and some of ours.
-GRANT_ENDS = access.TIMES.granted + 3
-REFUSAL_ENDS = access.TIMES.refused + 3
+GRANT_ENDS = access.YES_SECONDS + 3
+REFUSAL_ENDS = access.NO_SECONDS + 3
 
 #: Every operation as a request, by its name: method, path below the set, body, headers, verbs.
 REQUESTS = {

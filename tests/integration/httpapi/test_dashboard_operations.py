@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from duepoint.httpapi import operations
-from duepoint.httpapi.dashboard import dashboard, objects
+from duepoint.httpapi.dashboard import files, objects
 from tests.support import dashboardscene, givenup
 from tests.support.dashboardscene import FAILED, FAILING, READY, a_schedule, make, publish, stored
 
@@ -252,7 +252,7 @@ async def test_dead_letters_are_listed_and_replayed_by_those_who_may_run(scene):
 async def test_pages_come_with_a_strict_policy_and_a_tag(scene):
     index = await scene.ask("GET", "/dashboard/", as_="")
     assert index.status == 200
-    assert index.headers["content-security-policy"] == dashboard.POLICY
+    assert index.headers["content-security-policy"] == files.POLICY
     assert index.headers["content-type"] == "text/html; charset=utf-8"
     assert index.headers["x-content-type-options"] == "nosniff"
     tag = index.headers["etag"]

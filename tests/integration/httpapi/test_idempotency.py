@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint.delayqueue import apirequests, delayqueue
-from duepoint.httpapi.idempotency import Idempotency
+from duepoint.httpapi import idempotency
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 from tests.fakes.fakeclock import FakeClock
@@ -34,7 +34,6 @@ async def test_repeats_at_once_of_a_lost_request_are_carried_out_once(valkey, ke
     await queue.start()
     clock = FakeClock()
     requests = ReadTogether(queue.index)
-    remembered = Idempotency(requests, clock)
     runs: list[str] = []
 
     async def lost(_):
@@ -45,7 +44,8 @@ async def test_repeats_at_once_of_a_lost_request_are_carried_out_once(valkey, ke
         return HttpResponse(202, (), b"{}")
 
     def asked(do, run):
-        return remembered.once("set", "key", ASKED, {"run": run}, do, namespace="shop")
+        request = apirequests.RepeatedRequest("shop", "set", "key", clock.now_us())
+        return idempotency.once(requests, request, ASKED, {"run": run}, do)
 
     with pytest.raises(asyncio.CancelledError):
         await asked(lost, "first")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from duepoint.httpapi.dashboard import dashboard
+from duepoint.httpapi.dashboard import files
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "operator/duepoint/httpapi/dashboard/web"
 SCRIPTS = sorted(FOLDER.glob("*.js"))
-INDEX = (FOLDER / dashboard.INDEX).read_text()
+INDEX = (FOLDER / files.INDEX).read_text()
 
 #: What would read text as HTML or as a program, or open a way around the policy.
 UNSAFE = re.compile(
@@ -25,15 +25,15 @@ NAMESPACES = ("http://www.w3.org/2000/svg",)
 
 def test_the_policy_allows_what_the_files_need_and_nothing_else():
     directives = dict(
-        part.strip().partition(" ")[::2] for part in dashboard.POLICY.split(";") if part.strip()
+        part.strip().partition(" ")[::2] for part in files.POLICY.split(";") if part.strip()
     )
     assert directives["default-src"] == "'none'"
     assert directives["frame-ancestors"] == "'none'"
     assert directives["require-trusted-types-for"] == "'script'"
     for name in ("script-src", "style-src", "img-src", "connect-src"):
         assert directives[name] == "'self'"
-    assert "unsafe" not in dashboard.POLICY
-    assert "*" not in dashboard.POLICY
+    assert "unsafe" not in files.POLICY
+    assert "*" not in files.POLICY
 
 
 def test_the_page_holds_no_script_or_style_of_its_own():

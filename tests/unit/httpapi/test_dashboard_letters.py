@@ -19,11 +19,13 @@ class Rights:
 async def test_no_letter_is_looked_up_for_those_who_may_not_list():
     no_queue: Any = object()  # every use of it fails
     rights: Any = Rights()
-    asked: Any = SimpleNamespace(
+    call: Any = SimpleNamespace(
         caller="a",
-        call=SimpleNamespace(namespace="shop", body=b'{"ids": ["1.0.1-1", "x"]}'),
+        namespace="shop",
+        body=b'{"ids": ["1.0.1-1", "x"]}',
+        shared=SimpleNamespace(rights=rights, queue=no_queue),
     )
-    answer = await queueviews.ScheduleLetters(rights, no_queue).replay(asked)
+    answer = await queueviews.replay(call)
     assert json.loads(answer.body) == {
         "replayed": 0,
         "missing": ["1.0.1-1", "x"],

@@ -73,12 +73,12 @@ CASES = {
 
 @pytest.mark.parametrize(("spec", "status", "health"), CASES.values(), ids=CASES)
 def test_the_health_is_one_word(spec, status, health):
-    assert rows.schedule(an_object(spec, status), NOW)["health"] == health
+    assert rows.schedule(an_object(spec, status), NOW).health == health
 
 
 def test_a_spec_that_cannot_be_read_says_why_and_is_shown():
     spec = {**SPEC, "schedule": "61 * * * *"}
-    found = rows.detail(an_object(spec, a_status()), NOW)
-    assert "spec.schedule" in found["invalid"]
-    assert found["upcoming"] == []
-    assert json.loads(bytes(found["spec"])) == spec
+    found = rows.detail(an_object(spec, a_status()), NOW, may=None)
+    assert "spec.schedule" in found.invalid
+    assert found.upcoming == ()
+    assert json.loads(bytes(found.spec)) == spec

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 from duepoint import clock as clocks
-from duepoint.httpapi import access, calls, operations
-from duepoint.httpapi.dashboard import dashboard
+from duepoint.httpapi import access, application, calls
 from duepoint.kube import port, transport
+from duepoint.net import requests
 
 
 class Sessions:
@@ -27,16 +29,31 @@ class Sessions:
         return SimpleNamespace(page=page)
 
 
+class Rights:
+    """Everybody is who their token says."""
+
+    async def caller(self, authorization, _peer):
+        return access.Caller(access.User(username=authorization.split()[1]))
+
+
 async def test_one_user_does_not_take_all_connections_to_the_api_server():
     """Another one waited for 14.5 s."""
-    pages = dashboard.Dashboard(None, Sessions(), None, clocks.SystemClock())
+    queue: Any = MagicMock()
+    rights: Any = Rights()
+    sessions: Any = Sessions()
+    shared = calls.Shared(queue, clocks.SystemClock(), rights, sessions)
+    handler = application.Application(shared)
 
     async def ask(token):
+        body = requests.Body(lambda _go_on: None, lambda: None)
+        body.end()
         headers = {"authorization": f"Bearer {token}"}
-        request = SimpleNamespace(headers=headers)
-        call = calls.OperationCall(request, "1", "", "", "", {})
-        (operation,) = (one for one in operations.PAGES if one.name == "listSchedules")
-        return await pages.answer(operation, call, access.Caller(access.User(username=token)))
+        return await handler(
+            requests.HttpRequest(
+                method="GET", target="/v1/schedules", headers=headers, length=0, body=body,
+                start=None, keep_alive=True,
+            )
+        )  # fmt: skip
 
     held = [asyncio.create_task(ask("slow")) for _ in range(200)]
     await asyncio.sleep(0.1)

@@ -7,9 +7,9 @@ import types
 import pytest
 
 from duepoint.delayqueue.members import values
-from duepoint.httpapi import calls, singles
+from duepoint.httpapi import calls, members
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.schedules.sets import members
+from duepoint.schedules.sets.members import RowError
 
 #: Examples of RFC 7396, appendix A, by what is patched and by what.
 PATCHES = [
@@ -32,13 +32,13 @@ PATCHES = [
 
 @pytest.mark.parametrize(("target", "patch", "merged"), PATCHES)
 def test_a_merge_patch_is_that_of_the_rfc(target, patch, merged):
-    assert singles.merge(target, patch) == merged
+    assert members.merge(target, patch) == merged
 
 
 def call(**headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     request = types.SimpleNamespace(headers=named)
-    return calls.OperationCall(request, "1", "shop", "reminders", "a", {})
+    return calls.Call(request=request, shared=None, caller=None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_refusal_keeps_nothing_of_the_request_before(outcome):
 
 def test_a_reason_that_has_no_code_of_its_own_is_not_called_a_wrong_expression():
     problem = calls.refused_row(
-        members.RowError(code="TargetUnavailable", detail="streams are off", field="stream")
+        RowError(code="TargetUnavailable", detail="streams are off", field="stream")
     )
     assert (problem.code, problem.detail, problem.field) == (
         "InvalidField",

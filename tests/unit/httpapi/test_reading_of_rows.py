@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from duepoint import clock as clocks
 from duepoint.httpapi import bulk, calls
 from duepoint.schedules.sets import members, setspec
 
@@ -27,8 +26,7 @@ class SlowReader(members.RowReader):
         return super().rows(lines, now_us=now_us)
 
 
-def call_of(reader):
-    return SimpleNamespace(namespace="shop", owned=SimpleNamespace(reader=reader))
+CALL = SimpleNamespace(namespace="shop", shared=SimpleNamespace(turns=calls.Turns()))
 
 
 async def test_other_requests_get_their_turns_while_slow_rows_are_read():
@@ -42,11 +40,11 @@ async def test_other_requests_get_their_turns_while_slow_rows_are_read():
             seen.append(reader.read)
             await asyncio.sleep(0)
 
-    streams = bulk.Bulk(None, None, None, calls.Turns(), clocks.SystemClock())
     beating = asyncio.create_task(beat())
-    batch = await streams.read(call_of(reader), 1, lines)
+    batch = await bulk.read(CALL, reader, 1, lines, 0)
     beating.cancel()
     assert sorted(set(seen)) == [*range(25, ROWS + 1, 25)]
+    refused = batch.rows.pop(750)
+    assert isinstance(refused, members.RowError)
+    assert refused.id == "wrong"
     assert [row.id for row in batch.rows] == [f"m{n}" for n in range(ROWS) if n != 750]
-    assert batch.places == [place for place in range(ROWS) if place != 750]
-    assert batch.refused[750][0] == "wrong"

@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from duepoint.httpapi import access
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.httpapi.remembered import Remembered
 from tests.unit.election import virtualtime
 
-TIMES = access.Times(granted=10.0, refused=2.0, renewed=5.0, stands=30.0)
+TIMES = {"yes": 10.0, "no": 2.0, "stands": 30.0}
 
 
 class Server:
     """Answers as it is set to, after ``seconds``; None = it cannot be asked."""
 
     def __init__(self, answer: bool | None = True) -> None:
-        self.known = access.Remembered(2, TIMES)
+        self.known = Remembered(2, **TIMES)
         self.answer = answer
         self.seconds = 0.1
         self.asked = 0
@@ -74,7 +74,7 @@ def test_a_yes_stands_for_half_a_minute_where_there_is(seconds):
 def test_very_many_answers_that_say_no_push_out_none_that_says_yes():
     async def main():
         server = Server()
-        server.known = access.Remembered(100, TIMES)
+        server.known = Remembered(100, **TIMES)
         await server.find("honest")
         server.answer, server.seconds = False, 0.0
         for number in range(1_000):
@@ -83,6 +83,6 @@ def test_very_many_answers_that_say_no_push_out_none_that_says_yes():
         assert await server.find("honest") == (True, 0.0)
         assert await server.find("made up 999") == (False, 0.0)
         assert server.asked == asked
-        assert len(server.known._known) <= 11
+        assert len(server.known._no) <= 10
 
     virtualtime.run(main())

@@ -8,16 +8,17 @@ time, further ones wait within bounds, and an answer is kept for its caller for 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.expressions import timezones
-from duepoint.httpapi import access, views
+from duepoint.httpapi import views
+from duepoint.httpapi.calls import Call
 from duepoint.httpapi.dashboard import objects
-from duepoint.httpapi.dashboard.objects import UserCall
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import schedules
+from duepoint.model.answers import Count
+from duepoint.model.vocabulary import Fields, Time
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules import load
 
@@ -26,55 +27,68 @@ USUAL_DAYS: Final = 7
 _DAY_MINUTES: Final = 1_440
 _WORST: Final = 5
 _INSIDE: Final = 5
-_MOST_KEPT: Final = 50
-_KEPT_SECONDS: Final = 60.0
 _MOST_WAITING: Final = 8
 
 
-class Forecasts:
-    """Carries out the forecast."""
+class ForecastHour(Fields, kw_only=True):
+    """An hour of the day, in the time zone that was asked for."""
 
-    def __init__(self, clock: clocks.Clock) -> None:
-        self._clock = clock
-        self._turn = asyncio.Lock()
-        self._waiting = 0
-        self._kept: access.Remembered[tuple[object, ...], dict[str, Any]] = access.Remembered(
-            _MOST_KEPT, access.Times(granted=_KEPT_SECONDS, refused=_KEPT_SECONDS)
-        )
+    day: str
+    hour: Count
+    runs: Count
+    peak: Annotated[float, "slots of the worst minute"]
+    peak_time: Time | None
 
-    async def forecast(self, asked: UserCall) -> HttpResponse:
-        namespace, zone = asked.namespace, asked.call.text("timeZone") or "Etc/UTC"
-        days = asked.call.whole("days", USUAL_DAYS, MOST_DAYS)
-        try:
-            timezones.load(zone)
-        except errors.InvalidExpression as error:
-            raise OperationProblem("InvalidSchedule", str(error), field="timeZone") from None
-        key = (asked.caller.key, namespace, days, zone)
-        found = await self._kept.find(key, lambda: self._made(asked, namespace, days, zone))
-        return objects.answer(200, found)
 
-    async def _made(
-        self, asked: UserCall, namespace: str | None, days: int, zone: str
-    ) -> dict[str, Any]:
-        if self._waiting >= _MOST_WAITING:
-            message = "too many forecasts are being made"
-            raise OperationProblem("Unavailable", message, retry_after_seconds=5)
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await self._count(asked, namespace, days, zone)
-        finally:
-            self._waiting -= 1
+class ForecastMinute(Fields, kw_only=True):
+    """One of the worst minutes."""
 
-    async def _count(
-        self, asked: UserCall, namespace: str | None, days: int, zone: str
-    ) -> dict[str, Any]:
-        counting = _Counting(self._clock.now_us(), days * _DAY_MINUTES)
+    time: Time | None
+    slots: float
+    inside: Annotated[tuple[Any, ...], "expressions with most slots in this minute"]
+
+
+class Forecast(Fields, kw_only=True):
+    """The load of the coming days."""
+
+    from_time: Time | None
+    time_zone: str
+    schedules: Annotated[Count, "that were counted"]
+    suspended: Annotated[Count, "of these, without a slot because they are suspended"]
+    unread: Annotated[Count, "whose spec this version cannot read"]
+    runs: Count
+    hours: tuple[ForecastHour, ...]
+    worst: tuple[ForecastMinute, ...]
+
+
+async def forecast(call: Call) -> HttpResponse:
+    namespace, zone = objects.namespace_of(call), call.text("timeZone") or "Etc/UTC"
+    days = call.whole("days", USUAL_DAYS, MOST_DAYS)
+    try:
+        timezones.load(zone)
+    except errors.InvalidExpression as error:
+        raise OperationProblem("InvalidSchedule", str(error), field="timeZone") from None
+    key = (call.caller.key, namespace, days, zone)
+    made = await call.shared.forecasts.find(key, lambda: _made(call, namespace, days, zone))
+    return objects.answer(200, made)
+
+
+async def _made(call: Call, namespace: str | None, days: int, zone: str) -> Forecast:
+    """One forecast at a time."""
+    turns = call.shared.forecast_turns
+    if turns.waiting("") >= _MOST_WAITING:
+        message = "too many forecasts are being made"
+        raise OperationProblem("Unavailable", message, retry_after_seconds=5)
+    await turns.wait("")
+    try:
+        counting = _Counting(call.shared.clock.now_us(), days * _DAY_MINUTES)
         path = schedules.collection(namespace)
         with objects.refusals():
-            async for page in asked.api.list_pages(path, schedules.Schedule):
+            async for page in call.api.list_pages(path, schedules.Schedule):
                 await asyncio.to_thread(counting.add, page.items)
         return await asyncio.to_thread(counting.shown, zone)
+    finally:
+        turns.leave("")
 
 
 class _Counting:
@@ -91,27 +105,27 @@ class _Counting:
             except errors.InvalidSpec:
                 self._unread += 1
 
-    def shown(self, zone: str) -> dict[str, Any]:
+    def shown(self, zone: str) -> Forecast:
         known = self._builder.made()
-        return {
-            "fromTime": views.time(known.from_us),
-            "timeZone": zone,
-            "schedules": known.schedules,
-            "suspended": known.suspended,
-            "unread": self._unread,
-            "runs": round(known.runs),
-            "hours": [
-                {
-                    "day": hour.day,
-                    "hour": hour.hour,
-                    "runs": round(hour.runs),
-                    "peak": round(hour.peak, 2),
-                    "peakTime": views.time(known.at_us(hour.worst)),
-                }
+        return Forecast(
+            from_time=views.time(known.from_us),
+            time_zone=zone,
+            schedules=known.schedules,
+            suspended=known.suspended,
+            unread=self._unread,
+            runs=round(known.runs),
+            hours=tuple(
+                ForecastHour(
+                    day=hour.day,
+                    hour=hour.hour,
+                    runs=round(hour.runs),
+                    peak=round(hour.peak, 2),
+                    peak_time=views.time(known.at_us(hour.worst)),
+                )
                 for hour in load.hours(known, zone)
-            ],
-            "worst": [_minute(known, minute) for minute in _worst(known)],
-        }
+            ),
+            worst=tuple(_minute(known, minute) for minute in _worst(known)),
+        )
 
 
 def _worst(known: load.Forecast) -> list[int]:
@@ -125,9 +139,9 @@ def _worst(known: load.Forecast) -> list[int]:
     return [minute for minute in listed[:_WORST] if known.minutes[minute]]
 
 
-def _minute(known: load.Forecast, minute: int) -> dict[str, Any]:
-    return {
-        "time": views.time(known.at_us(minute)),
-        "slots": round(known.minutes[minute], 2),
-        "inside": [each.row for each in known.expressions(minute)[:_INSIDE]],
-    }
+def _minute(known: load.Forecast, minute: int) -> ForecastMinute:
+    return ForecastMinute(
+        time=views.time(known.at_us(minute)),
+        slots=round(known.minutes[minute], 2),
+        inside=tuple(each.row for each in known.expressions(minute)[:_INSIDE]),
+    )

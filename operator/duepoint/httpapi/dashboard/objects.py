@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from duepoint import clock as clocks
-from duepoint.delayqueue import delayqueue
-from duepoint.httpapi import access, calls, operations, views
+from duepoint.httpapi import access, calls, views
+from duepoint.httpapi.calls import Call, is_namespace
 from duepoint.httpapi.dashboard import rows
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.kube import api as kubeapi
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, times
+from duepoint.model.vocabulary import Fields
 from duepoint.net.requests import HttpResponse
 
 _LONGEST_CURSOR: Final = 2_048
@@ -49,22 +47,13 @@ def answer(status: int, value: object) -> HttpResponse:
 _MOST_WORDS: Final = 400
 
 
-@dataclass(slots=True, eq=False)
-class UserCall:
-    """A request, who makes it, and a session of theirs to the API server."""
-
-    call: calls.OperationCall
-    caller: access.Caller
-    api: kubeapi.ApiSession
-
-    @property
-    def namespace(self) -> str | None:
-        """The one that the parameter ``namespace`` names; None = all."""
-        text = self.call.text("namespace")
-        if text and not operations.is_namespace(text):
-            message = "no namespace can have this name"
-            raise OperationProblem("InvalidParameter", message, field="namespace")
-        return text or None
+def namespace_of(call: Call) -> str | None:
+    """The one that the parameter ``namespace`` names; None = all."""
+    text = call.text("namespace")
+    if text and not is_namespace(text):
+        message = "no namespace can have this name"
+        raise OperationProblem("InvalidParameter", message, field="namespace")
+    return text or None
 
 
 def attributes(
@@ -81,15 +70,15 @@ def attributes(
     )
 
 
-async def may_list(rights: access.Access, asked: UserCall, namespace: str | None) -> bool:
+async def may_list(call: Call, namespace: str | None) -> bool:
     """Whether the caller may list the Schedules of this namespace; None = of all."""
     wanted = attributes("list", schedules.PLURAL, namespace)
-    return await rights.may(asked.caller, wanted)
+    return await call.shared.rights.may(call.caller, wanted)
 
 
-async def check_list(rights: access.Access, asked: UserCall, namespace: str | None) -> None:
+async def check_list(call: Call, namespace: str | None) -> None:
     """Raise Problem Forbidden where the caller may not list these Schedules."""
-    if not await may_list(rights, asked, namespace):
+    if not await may_list(call, namespace):
         where = "of all namespaces" if namespace is None else "of this namespace"
         message = f"you may not list schedules (group duepoint.dev) {where}"
         raise OperationProblem("Forbidden", message)
@@ -135,87 +124,84 @@ def _problem_of(error: kube_errors.ApiError) -> OperationProblem:
     return OperationProblem("Unavailable", message, retry_after_seconds=1)
 
 
-class Objects:
-    """Carries out operations that read objects."""
+class Whoami(Fields, kw_only=True):
+    """Who asks."""
 
-    def __init__(
-        self, rights: access.Access, queue: delayqueue.DelayQueue, clock: clocks.Clock
-    ) -> None:
-        self._rights = rights
-        self._queue = queue
-        self._clock = clock
+    user: str
+    namespaces: Annotated[
+        tuple[str, ...] | None, "those of the cluster; null: they may not be listed"
+    ]
+    may_list_all: Annotated[bool, "Schedules of all namespaces may be listed"]
 
-    async def whoami(self, asked: UserCall) -> HttpResponse:
-        """The caller's name, and the namespaces that they may list; null = they may not."""
-        namespaces = None
-        with refusals(), contextlib.suppress(kube_errors.Forbidden):
-            page = await asked.api.page("/api/v1/namespaces", _Named, limit=_MOST_NAMESPACES)
-            namespaces = [each.metadata.name for each in page.items]
-        return answer(
-            200,
-            {
-                "user": asked.caller.user.username,
-                "namespaces": namespaces,
-                "mayListAll": await may_list(self._rights, asked, None),
-            },
-        )
 
-    async def list_schedules(self, asked: UserCall) -> HttpResponse:
-        now_us = self._clock.now_us()
+class CreatedRun(Fields, kw_only=True):
+    """A run by hand."""
 
-        def shown(item: schedules.Schedule) -> dict[str, Any]:
-            return rows.schedule(item, now_us)
+    run: Annotated[str, "name of the ScheduleRun"]
+    uid: str
 
-        path = schedules.collection(asked.namespace)
-        return await self._page(asked, path, schedules.Schedule, shown)
 
-    async def list_sets(self, asked: UserCall) -> HttpResponse:
-        path = schedules.set_collection(asked.namespace)
-        return await self._page(asked, path, schedules.ScheduleSet, rows.schedule_set)
+class Suspended(Fields, kw_only=True):
+    """Whether a Schedule is suspended now."""
 
-    @staticmethod
-    async def _page(
-        asked: UserCall,
-        path: str,
-        item_type: type[ItemT],
-        shown: Callable[[ItemT], dict[str, Any]],
-    ) -> HttpResponse:
-        limit = asked.call.limit
-        cursor = asked.call.text("cursor")
-        if len(cursor) > _LONGEST_CURSOR:
-            message = "is not from this list; begin again without one"
-            raise OperationProblem("InvalidParameter", message, field="cursor")
-        with refusals():
-            page = await asked.api.page(path, item_type, limit=limit, continue_token=cursor)
-        items = [shown(item) for item in page.items]
-        return answer(200, {"items": items, "next": page.metadata.continue_token})
+    suspend: bool
 
-    async def get_schedule(self, asked: UserCall) -> HttpResponse:
-        """A Schedule, with what the caller may do with it."""
-        namespace, name = asked.call.namespace, asked.call.id
-        with refusals():
-            body = await asked.api.request("GET", schedules.path(namespace, name))
-        item = _decoder.decode(body)
-        return answer(
-            200,
-            {
-                **rows.detail(item, self._clock.now_us()),
-                "may": await self._allowed(asked.caller, namespace, name),
-            },
-        )
 
-    async def _allowed(self, caller: access.Caller, namespace: str, name: str) -> dict[str, bool]:
-        """What buttons there are; the API server decides again when one of them is used."""
+async def whoami(call: Call) -> HttpResponse:
+    """The caller's name, and the namespaces that they may list."""
+    namespaces = None
+    with refusals(), contextlib.suppress(kube_errors.Forbidden):
+        page = await call.api.page("/api/v1/namespaces", _Named, limit=_MOST_NAMESPACES)
+        namespaces = tuple(each.metadata.name for each in page.items)
+    user, may_list_all = call.caller.user.username, await may_list(call, None)
+    return answer(200, Whoami(user=user, namespaces=namespaces, may_list_all=may_list_all))
 
-        async def may(verb: str, resource: str, of: str = "") -> bool:
-            return await self._rights.may(caller, attributes(verb, resource, namespace, of))
 
-        may_run = await may("run", schedules.PLURAL, name)
-        return {
-            "suspend": await may("patch", schedules.PLURAL, name),
-            "trigger": may_run and await may("create", schedules.RUN_PLURAL),
-            "replay": may_run,
-        }
+async def list_schedules(call: Call) -> HttpResponse:
+    now_us = call.shared.clock.now_us()
+
+    def shown(item: schedules.Schedule) -> rows.ScheduleRow:
+        return rows.schedule(item, now_us)
+
+    return await _page(call, schedules.collection(namespace_of(call)), schedules.Schedule, shown)
+
+
+async def list_sets(call: Call) -> HttpResponse:
+    path = schedules.set_collection(namespace_of(call))
+    return await _page(call, path, schedules.ScheduleSet, rows.schedule_set)
+
+
+async def _page(
+    call: Call, path: str, item_type: type[ItemT], shown: Callable[[ItemT], Fields]
+) -> HttpResponse:
+    cursor = call.text("cursor")
+    if len(cursor) > _LONGEST_CURSOR:
+        message = "is not from this list; begin again without one"
+        raise OperationProblem("InvalidParameter", message, field="cursor")
+    with refusals():
+        page = await call.api.page(path, item_type, limit=call.limit, continue_token=cursor)
+    items = [shown(item) for item in page.items]
+    return answer(200, {"items": items, "next": page.metadata.continue_token})
+
+
+async def get_schedule(call: Call) -> HttpResponse:
+    """A Schedule, with what the caller may do with it; the API server decides again about that."""
+    namespace, name = call.namespace, call.id
+    with refusals():
+        body = await call.api.request("GET", schedules.path(namespace, name))
+    item = _decoder.decode(body)
+
+    async def may(verb: str, resource: str, of: str = "") -> bool:
+        wanted = attributes(verb, resource, namespace, of)
+        return await call.shared.rights.may(call.caller, wanted)
+
+    may_run = await may("run", schedules.PLURAL, name)
+    rights = rows.Rights(
+        suspend=await may("patch", schedules.PLURAL, name),
+        trigger=may_run and await may("create", schedules.RUN_PLURAL),
+        replay=may_run,
+    )
+    return answer(200, rows.detail(item, call.shared.clock.now_us(), rights))
 
 
 MANAGER: Final = "duepoint-dashboard"
@@ -248,23 +234,23 @@ _held_decoder = msgspec.json.Decoder(_Held)
 _suspend_decoder = msgspec.json.Decoder(_Suspend)
 
 
-async def trigger(asked: UserCall) -> HttpResponse:
+async def trigger(call: Call) -> HttpResponse:
     """A new ScheduleRun, which runs the Schedule once."""
-    wanted = calls.decoded(asked.call.body or b"{}", _trigger_decoder, "{}, perhaps with payload")
+    wanted = calls.decoded(call.body or b"{}", _trigger_decoder, "{}, perhaps with payload")
     what: dict[str, Any] = {}
     if wanted.payload is not msgspec.UNSET and bytes(wanted.payload) != b"null":
         what["payload"] = wanted.payload
     spec = {"trigger": what, "ttlSecondsAfterFinished": _TTL_SECONDS}
-    run = schedules.new_run(asked.call.namespace, asked.call.id, spec)
+    run = schedules.new_run(call.namespace, call.id, spec)
     with refusals():
-        made = await schedules.create_run(asked.api, run, manager=MANAGER)
-    return answer(201, {"run": made.metadata.name, "uid": made.metadata.uid})
+        made = await schedules.create_run(call.api, run, manager=MANAGER)
+    return answer(201, CreatedRun(run=made.metadata.name, uid=made.metadata.uid))
 
 
-async def suspend(asked: UserCall) -> HttpResponse:
+async def suspend(call: Call) -> HttpResponse:
     """No slot runs until the Schedule resumes."""
     shape = "{}, perhaps with reason and until"
-    wanted = calls.decoded(asked.call.body or b"{}", _suspend_decoder, shape)
+    wanted = calls.decoded(call.body or b"{}", _suspend_decoder, shape)
     reason, until = wanted.reason or None, wanted.until or None
     if reason is not None and len(reason) > _LONGEST_REASON:
         message = f"has {len(reason)} characters; write at most {_LONGEST_REASON}"
@@ -275,37 +261,37 @@ async def suspend(asked: UserCall) -> HttpResponse:
         except ValueError:
             message = "is no time; write it as 2026-12-24T18:00:00Z"
             raise OperationProblem("InvalidField", message, field="until") from None
-    await _check_not_suspended(asked)
-    return await _write(asked, {"suspend": True, "suspendReason": reason, "suspendUntil": until})
+    await _check_not_suspended(call)
+    return await _write(call, {"suspend": True, "suspendReason": reason, "suspendUntil": until})
 
 
-async def _check_not_suspended(asked: UserCall) -> None:
+async def _check_not_suspended(call: Call) -> None:
     """Refuse where another person has suspended it since the page was drawn.
 
     Their reason and end would be lost, and it would run by itself at the new end.
     """
     with refusals():
-        path = schedules.path(asked.call.namespace, asked.call.id)
-        found = _held_decoder.decode(await asked.api.request("GET", path)).spec
-    if schedules.is_suspended(found.suspend, found.suspend_until, clocks.SystemClock().now_us()):
+        path = schedules.path(call.namespace, call.id)
+        found = _held_decoder.decode(await call.api.request("GET", path)).spec
+    if schedules.is_suspended(found.suspend, found.suspend_until, call.shared.clock.now_us()):
         why = f": {found.suspend_reason}" if found.suspend_reason else ""
         message = f"the Schedule is suspended already{why}; it stays as it is"
         raise OperationProblem("Conflict", message)
 
 
-async def resume(asked: UserCall) -> HttpResponse:
+async def resume(call: Call) -> HttpResponse:
     """Slots run again; those of the suspension do not."""
-    return await _write(asked, {"suspend": False, "suspendReason": None, "suspendUntil": None})
+    return await _write(call, {"suspend": False, "suspendReason": None, "suspendUntil": None})
 
 
-async def _write(asked: UserCall, fields: dict[str, Any]) -> HttpResponse:
+async def _write(call: Call, fields: dict[str, Any]) -> HttpResponse:
     with refusals():
-        await asked.api.request(
+        await call.api.request(
             "PATCH",
-            schedules.path(asked.call.namespace, asked.call.id),
+            schedules.path(call.namespace, call.id),
             {"spec": fields},
             query={"fieldManager": MANAGER},
             content_type=port.MERGE_PATCH,
             accept=port.JSON_METADATA,
         )
-    return answer(200, {"suspend": fields["suspend"]})
+    return answer(200, Suspended(suspend=fields["suspend"]))

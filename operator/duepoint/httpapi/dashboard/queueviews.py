@@ -12,141 +12,170 @@ them.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from duepoint.delayqueue import deadletters, delayqueue
-from duepoint.httpapi import access, listing, views
+from duepoint.delayqueue import deadletters
+from duepoint.httpapi import listing, views
+from duepoint.httpapi.calls import Call
 from duepoint.httpapi.dashboard import objects
-from duepoint.httpapi.dashboard.objects import UserCall
 from duepoint.kube import schedules
+from duepoint.model.answers import Count
+from duepoint.model.vocabulary import Fields, Time
 from duepoint.net.requests import HttpResponse
 
-_FRESH_SECONDS: Final = 2.0
+
+class SeenWorker(Fields, kw_only=True):
+    """A worker, and until when it is known to be there."""
+
+    name: str
+    until_time: Time | None
 
 
-class QueueViews:
-    """Carries out operations that look into the queue."""
+class Trouble(Fields, kw_only=True):
+    """What a worker complains of."""
 
-    def __init__(self, rights: access.Access, queue: delayqueue.DelayQueue) -> None:
-        self._rights = rights
-        self._queue = queue
-        self._reading = asyncio.Lock()
-        self._whole: dict[str, Any] = {}
-        self._until = float("-inf")
+    worker: str
+    message: str
 
-    async def queue(self, asked: UserCall) -> HttpResponse:
-        namespace = asked.namespace
-        await objects.check_list(self._rights, asked, namespace)
-        await self._queue.layouts.read()
-        if namespace is not None:
-            return objects.answer(200, await self._of_namespace(namespace))
-        async with self._reading:
-            loop = asyncio.get_running_loop()
-            if loop.time() >= self._until:
-                self._whole = await self._of_all()
-                self._until = loop.time() + _FRESH_SECONDS
-        return objects.answer(200, self._whole)
 
-    async def _of_namespace(self, namespace: str) -> dict[str, Any]:
-        lanes = await self._queue.counts.of_namespace(namespace)
-        now_us = self._queue.index.clock.now_us()
-        oldest = [lane.oldest_due_us for lane in lanes if lane.oldest_due_us is not None]
-        return {
-            "points": sum(lane.points for lane in lanes),
-            "due": sum(lane.due for lane in lanes),
-            "claimed": sum(lane.claimed for lane in lanes),
-            "lagSeconds": max(0, now_us - min(oldest, default=now_us)) / 1_000_000,
-        }
+class QueueView(Fields, kw_only=True, omit_defaults=True):
+    """The queue; of one namespace only points, due, claimed and lagSeconds."""
 
-    async def _of_all(self) -> dict[str, Any]:
-        seen = await self._queue.counts.index_view()
-        totals = await self._queue.counts.totals()
-        promise = await self._queue.durability.read()
-        return {
-            "points": totals.points,
-            "due": totals.due,
-            "deadLetters": totals.dead,
-            "outcomes": totals.outcomes,
-            "lagSeconds": totals.lag_us / 1_000_000,
-            "server": seen.server,
-            "state": seen.state,
-            "shards": seen.layout.shards,
-            "term": seen.epoch,
-            "memoryUsedBytes": seen.memory_used,
-            "memoryLimitBytes": seen.memory_limit,
-            "persistence": promise.persistence,
-            "replicas": promise.replicas,
-            "lossWindow": promise.loss_window,
-            "workers": [
-                {"name": name, "untilTime": views.time(until_us)} for name, until_us in seen.workers
-            ],
-            "troubles": [{"worker": name, "message": text} for name, text in seen.troubles],
-        }
+    points: Annotated[Count, "that wait"]
+    due: Annotated[Count, "of these, due and not claimed"]
+    lag_seconds: Annotated[float, "how long the oldest has been due"]
+    claimed: Annotated[Count | None, "of a namespace: that workers hold"] = None
+    dead_letters: Count | None = None
+    outcomes: Annotated[Count | None, "that no status shows yet"] = None
+    server: str = ""
+    state: str = ""
+    shards: Count = 0
+    term: Count | None = None
+    memory_used_bytes: Count | None = None
+    memory_limit_bytes: Annotated[Count | None, "0 = none"] = None
+    persistence: str = ""
+    replicas: Count | None = None
+    loss_window: str = ""
+    workers: tuple[SeenWorker, ...] | None = None
+    troubles: tuple[Trouble, ...] | None = None
 
+
+async def queue(call: Call) -> HttpResponse:
+    namespace = objects.namespace_of(call)
+    await objects.check_list(call, namespace)
+    await call.shared.queue.layouts.read()
+    if namespace is None:
+        return objects.answer(200, await call.shared.whole.find(None, lambda: _of_all(call)))
+    lanes = await call.shared.queue.counts.of_namespace(namespace)
+    now_us = call.shared.queue.index.clock.now_us()
+    oldest = [lane.oldest_due_us for lane in lanes if lane.oldest_due_us is not None]
+    view = QueueView(
+        points=sum(lane.points for lane in lanes),
+        due=sum(lane.due for lane in lanes),
+        claimed=sum(lane.claimed for lane in lanes),
+        lag_seconds=max(0, now_us - min(oldest, default=now_us)) / 1_000_000,
+    )
+    return objects.answer(200, view)
+
+
+async def _of_all(call: Call) -> QueueView:
+    stored = call.shared.queue
+    seen = await stored.counts.index_view()
+    totals = await stored.counts.totals()
+    promise = await stored.durability.read()
+    return QueueView(
+        points=totals.points,
+        due=totals.due,
+        dead_letters=totals.dead,
+        outcomes=totals.outcomes,
+        lag_seconds=totals.lag_us / 1_000_000,
+        server=seen.server,
+        state=seen.state,
+        shards=seen.layout.shards,
+        term=seen.epoch,
+        memory_used_bytes=seen.memory_used,
+        memory_limit_bytes=seen.memory_limit,
+        persistence=promise.persistence,
+        replicas=promise.replicas,
+        loss_window=promise.loss_window,
+        workers=tuple(
+            SeenWorker(name=name, until_time=views.time(until_us))
+            for name, until_us in seen.workers
+        ),
+        troubles=tuple(Trouble(worker=name, message=text) for name, text in seen.troubles),
+    )
+
+
+# -- dead letters of Schedules ---------------------------------------------------------------------
 
 #: Letters that are looked at for the list of all namespaces: those of members are among them.
 _MOST_READ: Final = 2_000
 
 
-class ScheduleLetters:
-    """Carries out operations on dead letters of Schedules."""
+class ReplayedLetters(Fields, kw_only=True):
+    """What became of dead letters."""
 
-    def __init__(self, rights: access.Access, queue: delayqueue.DelayQueue) -> None:
-        self._rights = rights
-        self._queue = queue
+    replayed: Count
+    missing: tuple[str, ...]
+    results: Annotated[
+        Any,
+        "by id: replayed, gone (no such letter, or none that you may see), "
+        "absent (no such Schedule any more), forbidden, unreadable, moving",
+    ]
 
-    async def list(self, asked: UserCall) -> HttpResponse:
-        call = asked.call
-        await objects.check_list(self._rights, asked, call.namespace)
-        await self._queue.layouts.read()
-        page = await self._queue.dead_letters.page(
-            call.namespace, limit=call.limit, cursor=call.text("cursor")
-        )
-        items = [_shown(letter) for letter in page.letters]
-        return objects.answer(200, {"items": items, "next": page.cursor})
 
-    async def list_all(self, asked: UserCall) -> HttpResponse:
-        """The newest letters of all namespaces."""
-        await objects.check_list(self._rights, asked, None)
-        limit = asked.call.limit
-        await self._queue.layouts.read()
-        items: list[dict[str, object]] = []
-        read = 0
-        async for letter in self._queue.dead_letters.newest():
-            read += 1
-            if not deadletters.is_of_set(letter.lane):
-                items.append(_shown(letter))
-            if len(items) == limit or read == _MOST_READ:
-                break
-        return objects.answer(200, {"items": items, "next": ""})
+async def letters(call: Call) -> HttpResponse:
+    await objects.check_list(call, call.namespace)
+    await call.shared.queue.layouts.read()
+    page = await call.shared.queue.dead_letters.page(
+        call.namespace, limit=call.limit, cursor=call.text("cursor")
+    )
+    items = [_shown(letter) for letter in page.letters]
+    return objects.answer(200, {"items": items, "next": page.cursor})
 
-    async def replay(self, asked: UserCall) -> HttpResponse:
-        """Run slots again; what became of each letter by its id."""
-        ids = listing.replayed_ids(asked.call)
-        if not await objects.may_list(self._rights, asked, asked.call.namespace):
-            results = dict.fromkeys(ids, "gone")
-        else:
-            await self._queue.layouts.read()
-            results = {letter_id: await self._replay(asked, letter_id) for letter_id in ids}
-        counts = Counter(results.values())
-        missing = [letter_id for letter_id, result in results.items() if result != "replayed"]
-        return objects.answer(
-            200, {"replayed": counts["replayed"], "missing": missing, "results": results}
-        )
 
-    async def _replay(self, asked: UserCall, letter_id: str) -> str:
-        """What became of a letter, in a word."""
-        letter = await self._queue.dead_letters.find(letter_id, asked.call.namespace)
-        if letter is None:
-            return "gone"
-        name = letter.entry.get("name", "")
-        wanted = objects.attributes("run", schedules.PLURAL, asked.call.namespace, name)
-        if not await self._rights.may(asked.caller, wanted):
-            return "forbidden"
-        answer = await self._queue.dead_letters.replay(letter)
-        return deadletters.Replayed.APPLIED.value if answer in listing.REPLAYED else answer.value
+async def all_letters(call: Call) -> HttpResponse:
+    """The newest letters of all namespaces."""
+    await objects.check_list(call, None)
+    limit = call.limit
+    await call.shared.queue.layouts.read()
+    items: list[dict[str, object]] = []
+    read = 0
+    async for letter in call.shared.queue.dead_letters.newest():
+        read += 1
+        if not deadletters.is_of_set(letter.lane):
+            items.append(_shown(letter))
+        if len(items) == limit or read == _MOST_READ:
+            break
+    return objects.answer(200, {"items": items, "next": ""})
+
+
+async def replay(call: Call) -> HttpResponse:
+    """Run slots again; what became of each letter by its id."""
+    ids = listing.replayed_ids(call)
+    if not await objects.may_list(call, call.namespace):
+        results = dict.fromkeys(ids, "gone")
+    else:
+        await call.shared.queue.layouts.read()
+        results = {letter_id: await _replay(call, letter_id) for letter_id in ids}
+    replayed = Counter(results.values())["replayed"]
+    missing = tuple(letter_id for letter_id, result in results.items() if result != "replayed")
+    return objects.answer(200, ReplayedLetters(replayed=replayed, missing=missing, results=results))
+
+
+async def _replay(call: Call, letter_id: str) -> str:
+    """What became of a letter, in a word."""
+    stored = call.shared.queue.dead_letters
+    letter = await stored.find(letter_id, call.namespace)
+    if letter is None:
+        return "gone"
+    name = letter.entry.get("name", "")
+    wanted = objects.attributes("run", schedules.PLURAL, call.namespace, name)
+    if not await call.shared.rights.may(call.caller, wanted):
+        return "forbidden"
+    answer = await stored.replay(letter)
+    return deadletters.Replayed.APPLIED.value if answer in listing.REPLAYED else answer.value
 
 
 def _shown(letter: deadletters.DeadEntry) -> dict[str, object]:

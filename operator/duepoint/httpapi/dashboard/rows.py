@@ -7,13 +7,14 @@ what they mean. An object that cannot be read is shown as such and spoils no pag
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from duepoint import errors
 from duepoint.kube import schedules as objects
 from duepoint.kube import times
+from duepoint.model.vocabulary import Fields, Time, choices, within
 from duepoint.schedules import diagnosis, slots
 from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
@@ -23,6 +24,77 @@ UPCOMING: Final = 5
 _WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
 _NOTHING: Final = diagnosis.ADVICE[Reason.ARMED]
 _SET_PROBLEMS: Final = frozenset({ConditionType.ROWS_INVALID, ConditionType.DATA_LOST})
+
+
+class Standing(Fields, kw_only=True, omit_defaults=True):
+    """How an object stands; a field that is missing has nothing to say."""
+
+    namespace: str
+    name: str
+    health: Annotated[
+        str,
+        choices("ok", "failing", "problem", "waiting", "suspended", "completed"),
+        "problem: the spec is refused, or waits for something that has to be mended; "
+        "failing: its runs fail, are late or are missed; "
+        "waiting: the newest edit is not in force yet",
+    ]
+    reason: Annotated[str, "of the condition or the slot that health is about"] = ""
+    message: str = ""
+    next: Annotated[Time, "the next slot; absent: there is none"] = ""
+    last: Annotated[Time, "the slot of the newest started run"] = ""
+    target: str = ""
+
+
+class ScheduleRow(Standing, kw_only=True, omit_defaults=True):
+    """A line of the list of Schedules."""
+
+    schedule: Annotated[str, "its expressions, with commas between"] = ""
+    time_zone: str = ""
+    result: Annotated[str, "outcome of the newest slot"] = ""
+
+
+class SetRow(Standing, kw_only=True, omit_defaults=True):
+    """A line of the list of ScheduleSets."""
+
+    members: Annotated[int | None, within(0)] = None
+    in_flight: Annotated[int | None, within(0)] = None
+    lag_seconds: float | None = None
+
+
+class ShownCondition(Fields, kw_only=True):
+    """A condition of a Schedule."""
+
+    type: str
+    reason: str
+    message: str
+    since_time: Time | None
+
+
+class Rights(Fields, kw_only=True):
+    """What buttons there are."""
+
+    suspend: bool
+    trigger: bool
+    replay: bool
+
+
+class ScheduleDetail(ScheduleRow, kw_only=True, omit_defaults=True):
+    """A Schedule's page."""
+
+    uid: str
+    created_time: Time | None
+    suspend: bool
+    suspend_until: Time | None
+    suspend_reason: str | None
+    active_count: Annotated[int, within(0), "runs that have not ended"]
+    managed_by: str | None
+    conditions: tuple[ShownCondition, ...]
+    invalid: Annotated[str, "why the spec cannot be read; empty: it can"]
+    upcoming: tuple[Time, ...]
+    slots: Annotated[tuple[Any, ...], "newest first: the entries of status.recentRuns"]
+    advice: Annotated[Any, "what to do next, by reason"]
+    spec: Annotated[Any, "of the object, as it is"]
+    may: Rights
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -83,9 +155,9 @@ _status_decoder = msgspec.json.Decoder(_Status)
 _set_decoder = msgspec.json.Decoder(_SetStatus)
 
 
-def schedule(item: objects.Schedule, now_us: int) -> dict[str, Any]:
-    """A line of the list of Schedules; what is usual is left out."""
-    return _row(item, _decoded(item), now_us)
+def schedule(item: objects.Schedule, now_us: int) -> ScheduleRow:
+    """A line of the list of Schedules."""
+    return ScheduleRow(**_row(item, _decoded(item), now_us))
 
 
 def _decoded(item: objects.Schedule) -> tuple[_Spec, _Status] | None:
@@ -110,63 +182,61 @@ def _row(
         is_suspended=objects.is_suspended(spec.suspend, spec.suspend_until, now_us),
     )
     about = found.about
-    row = {
+    return {
         **place,
         "schedule": spec.schedule or ", ".join(spec.schedules or ()),
-        "timeZone": spec.time_zone,
-        "next": status.next_schedule_time,
-        "last": status.last_schedule_time,
-        "result": newest.outcome if newest else None,
-        "target": status.target,
+        "time_zone": spec.time_zone or "",
+        "next": status.next_schedule_time or "",
+        "last": status.last_schedule_time or "",
+        "result": newest.outcome if newest else "",
+        "target": status.target or "",
         "health": found.health.value,
-        "reason": about.reason if about else None,
-        "message": about.message[:200] if about else None,
+        "reason": about.reason if about else "",
+        "message": about.message[:200] if about else "",
     }
-    return {name: value for name, value in row.items() if value}
 
 
 # -- one Schedule --------------------------------------------------------------------------------
 
 
-def detail(item: objects.Schedule, now_us: int) -> dict[str, Any]:
+def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
     """A Schedule's page."""
     decoded = _decoded(item)
     spec, status = decoded or (_Spec(), _Status())
     conditions = _shown(status.conditions or ())
     listed = sorted(status.recent_runs or (), key=lambda slot: slot.newest, reverse=True)
-    place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
-    zone = spec.time_zone or "Etc/UTC"
     upcoming, wrong = _upcoming(item, now_us)
     reasons = {each.reason for each in conditions} | {each.reason for each in listed}
-    return {
-        **_row(item, decoded, now_us),
-        "uid": item.metadata.uid,
-        "createdTime": item.metadata.creation_timestamp,
-        "timeZone": zone,
-        "suspend": bool(spec.suspend),
-        "suspendUntil": spec.suspend_until,
-        "suspendReason": spec.suspend_reason,
-        "activeCount": status.active_count or 0,
-        "managedBy": status.managed_by,
-        "conditions": [
-            {
-                "type": each.type,
-                "reason": each.reason,
-                "message": each.message,
-                "sinceTime": each.last_transition_time,
-            }
-            for each in conditions
-        ],
-        "invalid": wrong,
-        "upcoming": upcoming,
-        "slots": listed,
-        "advice": {
-            reason: steps
-            for reason in sorted(reasons)
-            if (steps := _advice(reason, place["namespace"], place["name"]))
-        },
-        "spec": item.spec,
+    of_reasons = {
+        reason: _advice(reason, item.metadata.namespace, item.metadata.name)
+        for reason in sorted(reasons)
     }
+    row = _row(item, decoded, now_us) | {"time_zone": spec.time_zone or "Etc/UTC"}
+    return ScheduleDetail(
+        **row,
+        uid=item.metadata.uid,
+        created_time=item.metadata.creation_timestamp,
+        suspend=bool(spec.suspend),
+        suspend_until=spec.suspend_until,
+        suspend_reason=spec.suspend_reason,
+        active_count=status.active_count or 0,
+        managed_by=status.managed_by,
+        conditions=tuple(
+            ShownCondition(
+                type=each.type,
+                reason=each.reason,
+                message=each.message,
+                since_time=each.last_transition_time,
+            )
+            for each in conditions
+        ),
+        invalid=wrong,
+        upcoming=upcoming,
+        slots=tuple(listed),
+        advice={reason: steps for reason, steps in of_reasons.items() if steps},
+        spec=item.spec,
+        may=may,
+    )
 
 
 def _shown(conditions: Iterable[Shown]) -> list[Shown]:
@@ -203,48 +273,48 @@ def _advice(reason: str, namespace: str, name: str) -> list[str]:
     return [] if steps == _NOTHING else list(steps)
 
 
-def _upcoming(item: objects.Schedule, now_us: int) -> tuple[list[str], str]:
+def _upcoming(item: objects.Schedule, now_us: int) -> tuple[tuple[str, ...], str]:
     """The next times, and why there are none where the spec is wrong."""
     try:
         spec = objects.spec_of(item)
     except errors.InvalidSpec as error:
-        return [], str(error)[:1_000]
+        return (), str(error)[:1_000]
     timing = spec.rule.timing
     from_us = now_us
     if timing.suspend:
         if timing.suspend_until_us is None:
-            return [], ""
+            return (), ""
         from_us = max(now_us, timing.suspend_until_us - 1)
     line = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     found = line.upcoming(from_us, UPCOMING)
-    return [text for each in found if (text := _text(each))], ""
+    return tuple(text for each in found if (text := _text(each))), ""
 
 
 # -- sets ----------------------------------------------------------------------------------------
 
 
-def schedule_set(item: objects.ScheduleSet) -> dict[str, Any]:
+def schedule_set(item: objects.ScheduleSet) -> SetRow:
     """A line of the list of ScheduleSets."""
-    place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
+    namespace, name = item.metadata.namespace, item.metadata.name
     try:
         status = _set_decoder.decode(item.status)
     except (msgspec.DecodeError, RecursionError):
-        return {**place, "health": "problem", "reason": "Unreadable"}
+        return SetRow(namespace=namespace, name=name, health="problem", reason="Unreadable")
     conditions = {each.type: each for each in status.conditions or () if each.status == "True"}
     health, about = _set_health(conditions, is_known=status.observed_generation >= 0)
-    row = {
-        **place,
-        "members": status.members,
-        "inFlight": status.in_flight,
-        "next": status.next_due_time,
-        "last": status.last_schedule_time,
-        "lagSeconds": status.lag_seconds,
-        "target": status.target,
-        "health": health,
-        "reason": about.reason if about else None,
-        "message": about.message[:200] if about else None,
-    }
-    return {name: value for name, value in row.items() if value is not None}
+    return SetRow(
+        namespace=namespace,
+        name=name,
+        members=status.members,
+        in_flight=status.in_flight,
+        next=status.next_due_time or "",
+        last=status.last_schedule_time or "",
+        lag_seconds=status.lag_seconds,
+        target=status.target or "",
+        health=health.value,
+        reason=about.reason if about else "",
+        message=about.message[:200] if about else "",
+    )
 
 
 def _set_health(

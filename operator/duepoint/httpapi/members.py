@@ -1,0 +1,264 @@
+"""Operations on one member: read, write, change, remove, trigger, next times; and new one-offs.
+
+A write whose condition names several tags, or any, is read first and then written where that very
+tag still stands.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue.members import values
+from duepoint.httpapi import calls, ownsets, views
+from duepoint.httpapi.calls import Call
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.net.requests import HttpResponse
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import slots
+from duepoint.schedules.sets import members as memberjson
+from duepoint.schedules.sets.setrecord import SetState
+
+USUAL_TIMES = 10
+MOST_TIMES = 100
+_RACES = 8
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+# -- read ------------------------------------------------------------------------------------------
+
+
+async def get(call: Call) -> HttpResponse:
+    found = await _found(call)
+    etag = ("ETag", f'"{found.tag}"')
+    wanted = call.tags("If-None-Match")
+    if "*" in wanted or found.tag in wanted:
+        return HttpResponse(304, (etag,))
+    return views.json(200, views.member(found, call.owned.record.settings), (etag,))
+
+
+async def next_times(call: Call) -> HttpResponse:
+    count = call.whole("count", USUAL_TIMES, MOST_TIMES)
+    found = await _found(call)
+    record = call.owned.record
+    if found.at_us is not None or found.rule.timing.suspend:
+        times = [] if found.due_us is None else [found.due_us]
+    else:
+        timeline = slots.for_rule(
+            found.rule,
+            identity=f"{record.namespace}/{record.name}/{found.id}",
+            created_us=found.created_us,
+        )
+        times = timeline.upcoming(call.shared.clock.now_us(), count)
+    return views.json(200, {"items": [views.time(each) for each in times]})
+
+
+async def _found(call: Call) -> values.StoredMember:
+    found = await _stored(call)
+    if found is None:
+        raise no_member(call.id)
+    return found
+
+
+async def _stored(call: Call) -> values.StoredMember | None:
+    if not memberjson.is_id(call.id):
+        return None
+    return await call.shared.sets.gets.ask(call.owned, call.id)
+
+
+# -- write -----------------------------------------------------------------------------------------
+
+
+async def put(call: Call) -> HttpResponse:
+    calls.check_id(call.id)
+    call.owned.check_open()
+    row = _row(call, call.body, call.id, call.shared.clock.now_us())
+    if_match = call.tags("If-Match")
+    if_none = call.tags("If-None-Match")
+    if if_match and if_none:
+        message = "cannot stand beside If-Match"
+        raise OperationProblem("InvalidParameter", message, field="If-None-Match")
+    if if_none and if_none != ("*",):
+        message = 'write "*" without quotes'
+        raise OperationProblem("InvalidParameter", message, field="If-None-Match")
+    condition = values.IfAbsent() if if_none else await _condition(call, if_match)
+    answer = await _put(call, row, condition)
+    status = 201 if answer.outcome is values.Outcome.CREATED else 200
+    return _written(call, status, row, answer)
+
+
+def choose(now_us: int) -> dict[str, Any]:
+    """What a repeat of a request has to keep; see ``Call.chosen``."""
+    return {"id": memberjson.new(now_us), "now_us": now_us, "run": str(uuid.uuid4())}
+
+
+async def create(call: Call) -> HttpResponse:
+    """A one-off under an id of ours."""
+    call.owned.check_open()
+    row = _row(call, call.body, call.chosen["id"], call.chosen["now_us"])
+    if row.at_us is None:
+        message = "a member with a schedule needs an id of yours: PUT it; write at or delay"
+        raise OperationProblem("InvalidField", message, field="schedule")
+    answer = await _put(call, row, None)
+    place = f"/v1/namespaces/{call.namespace}/schedulesets/{call.set_name}/schedules/{row.id}"
+    return _written(call, 201, row, answer, (("Location", place),))
+
+
+async def patch(call: Call) -> HttpResponse:
+    call.owned.check_open()
+    calls.decoded(call.body, _fields_decoder, 'an object such as {"suspend": true}')
+    wanted = call.tags("If-Match")
+    for _ in range(_RACES):
+        found = await _found(call)
+        if wanted and "*" not in wanted and found.tag not in wanted:
+            raise _other_tag()
+        merged = merge(views.own(found, call.owned.record.settings), call.body.strip())
+        row = _row(call, merged, call.id, call.shared.clock.now_us())
+        write = write_of(row, values.IfMatch(found.tag))
+        answer = await call.shared.sets.puts.ask((call.owned, call.safety()), write)
+        if answer.outcome is values.Outcome.PRECONDITION:
+            continue  # another change came between
+        calls.check_outcome(answer.outcome)
+        return _written(call, 200, row, answer)
+    raise errors.TryLater("the member is changed by others all the time")
+
+
+async def delete(call: Call) -> HttpResponse:
+    call.owned.check_open()
+    condition = await _condition(call, call.tags("If-Match"))
+    if not memberjson.is_id(call.id):
+        raise no_member(call.id)
+    removal = values.MemberRemoval(id=call.id, condition=condition)
+    answer = await call.shared.sets.removals.ask((call.owned, call.safety()), removal)
+    calls.check_outcome(answer.outcome)
+    if answer.outcome is values.Outcome.ABSENT:
+        raise no_member(call.id)
+    return HttpResponse(204)
+
+
+async def trigger(call: Call) -> HttpResponse:
+    record = call.owned.record
+    call.owned.check_able()
+    if record.state is SetState.SUSPENDED:
+        raise OperationProblem("NotActive", "the set is suspended; resume it first")
+    payload = _payload(call)
+    found = await _found(call)
+    if found.state is definitions.State.SUSPENDED:
+        raise OperationProblem("NotActive", "the member is suspended; resume it first")
+    run_uid = call.chosen["run"]
+    try:
+        slot_us = await call.shared.queue.members.triggers.trigger(
+            record, call.id, run_uid=run_uid, payload=payload
+        )
+    except queue_errors.TooManyWaiting:
+        message = "too many runs of this member, set or namespace wait for their receiver"
+        raise OperationProblem("TooManyRequests", message, retry_after_seconds=10) from None
+    if slot_us is None:
+        raise no_member(call.id)
+    return views.json(202, {"run": run_uid, "slotTime": views.time(slot_us)})
+
+
+def _payload(call: Call) -> bytes:
+    """Of a trigger; empty = the member's."""
+    if not call.body:
+        return b""
+    fields = calls.decoded(call.body, _fields_decoder, 'an object such as {"payload": 1}')
+    for name in fields:
+        if name != "payload":
+            message = f"{errors.quoted(name)} is no field of a trigger"
+            raise OperationProblem("InvalidField", message, field=name[:60])
+    payload = bytes(fields.get("payload", b""))
+    most = call.owned.record.settings.limits.payload_bytes
+    if len(payload) > most:
+        message = f"has {len(payload)} bytes; at most {most} are handed on"
+        raise OperationProblem("PayloadTooLarge", message, field="payload")
+    return b"" if payload == b"null" else payload
+
+
+def _row(call: Call, text: bytes, id_: str, now_us: int) -> memberjson.ReadMember:
+    row = call.owned.reader.body(text, id_=id_, now_us=now_us)
+    if isinstance(row, memberjson.RowError):
+        raise calls.refused_row(row)
+    return row
+
+
+async def _condition(call: Call, wanted: tuple[str, ...]) -> values.IfMatch | None:
+    """The one tag that has to stand there; of several, or of any, the one that does."""
+    if not wanted:
+        return None
+    if len(wanted) == 1 and wanted != ("*",):
+        return values.IfMatch(wanted[0] if memberjson.is_tag(wanted[0]) else "0" * 8)
+    found = await _stored(call)
+    if found is None or (wanted != ("*",) and found.tag not in wanted):
+        raise _other_tag()
+    return values.IfMatch(found.tag)
+
+
+async def _put(
+    call: Call,
+    row: memberjson.ReadMember,
+    condition: values.IfMatch | values.IfAbsent | None,
+) -> values.MemberWritten:
+    owned, sets = call.owned, call.shared.sets
+    if await sets.room(owned) < 1 and await sets.gets.ask(owned, row.id) is None:
+        raise set_full(owned)
+    answer = await sets.puts.ask((owned, call.safety()), write_of(row, condition))
+    calls.check_outcome(answer.outcome)
+    if answer.outcome is values.Outcome.CREATED:
+        owned.counted += 1
+    return answer
+
+
+def _written(
+    call: Call,
+    status: int,
+    row: memberjson.ReadMember,
+    answer: values.MemberWritten,
+    headers: tuple[tuple[str, str], ...] = (),
+) -> HttpResponse:
+    shown = views.written(row, answer, call.owned.record.settings)
+    return views.json(status, shown, (("ETag", f'"{answer.tag}"'), *headers))
+
+
+def write_of(
+    row: memberjson.ReadMember, condition: values.IfMatch | values.IfAbsent | None
+) -> values.MemberWrite:
+    """What the queue is to store."""
+    return values.MemberWrite(
+        id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload, condition=condition
+    )
+
+
+def merge(target: bytes, patch: bytes) -> bytes:
+    """RFC 7396 on texts: what no patch names, and each value of one, stays byte by byte.
+
+    A double would change the digits of 0.10000000000000000555 in a payload that is not named.
+    Neither text has white space around it; an empty ``target`` is none.
+    """
+    if not patch.startswith(b"{"):
+        return patch
+    merged = _fields_decoder.decode(target) if target.startswith(b"{") else {}
+    for name, value in _fields_decoder.decode(patch).items():
+        text = bytes(value)
+        if text == b"null":
+            merged.pop(name, None)
+        else:
+            merged[name] = msgspec.Raw(merge(bytes(merged.get(name, b"")), text))
+    return msgspec.json.encode(merged)
+
+
+def no_member(id_: str) -> OperationProblem:
+    return OperationProblem("NoSuchMember", f"the set has no member {errors.quoted(id_)}")
+
+
+def set_full(owned: ownsets.OwnSet) -> OperationProblem:
+    most = owned.record.settings.limits.members
+    return OperationProblem("SetFull", f"the set has {most} members, which is its limits.members")
+
+
+def _other_tag() -> OperationProblem:
+    return OperationProblem("PreconditionFailed", "the member has another tag, or there is none")
