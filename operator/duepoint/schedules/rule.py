@@ -22,7 +22,7 @@ from duepoint.expressions.syntax import WHITE
 DEFAULT_ZONE = "Etc/UTC"
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
     """Which slots exist. Instants in microseconds since the epoch, UTC.
 
     Attributes:

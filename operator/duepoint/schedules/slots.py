@@ -8,72 +8,22 @@ point to its slot. Pure; instants in microseconds since the epoch.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import msgspec
 
-from duepoint import expressions
+from duepoint import expressions, shares
 from duepoint.expressions import fields
 from duepoint.schedules import rule as rules
 
-#: Of each of the two generations: some 10,000 expressions such as ``30 2 * * 1-5``. A tenant may
+#: Memory of the expressions that are kept: some 20,000 such as ``30 2 * * 1-5``. A tenant may
 #: write any number of them; the largest have 300 KB.
-GENERATION_BYTES = 40 << 20
-#: What stands for a key that has no expression of its own.
-_OF_NOTHING = 500
-
-
-class KeptExpression(NamedTuple):
-    """An answer: the expression, or None where there is none under this key."""
-
-    expression: expressions.Expression | None
-    size_bytes: int
-
-
-class KeptExpressions:
-    """Answers by key.
-
-    Args:
-        generation_bytes: what each of the two generations may count for.
-    """
-
-    def __init__(self, generation_bytes: int = GENERATION_BYTES) -> None:
-        self._most = generation_bytes
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._young: dict[Hashable, KeptExpression] = {}
-        self._old: dict[Hashable, KeptExpression] = {}
-        self._bytes = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """What both generations count for."""
-        return sum(each.size_bytes for each in [*self._young.values(), *self._old.values()])
-
-    def get(self, key: Hashable) -> KeptExpression | None:
-        """What is kept under the key; None = nothing is."""
-        found = self._young.get(key)
-        if found is None and (found := self._old.pop(key, None)) is not None:
-            self._add(key, found)
-        return found
-
-    def put(self, key: Hashable, compiled: expressions.Expression | None) -> None:
-        """Keep it for a while."""
-        size = _OF_NOTHING if compiled is None else expressions.size_of(compiled)
-        self._add(key, KeptExpression(compiled, size))
-
-    def _add(self, key: Hashable, kept: KeptExpression) -> None:
-        self._young[key] = kept
-        self._bytes += kept.size_bytes
-        if self._bytes > self._most:
-            self._old, self._young, self._bytes = self._young, {}, 0
-
-
-# -- slots -----------------------------------------------------------------------------------------
+_MOST_BYTES = 80 << 20
+_kept: shares.BytesCache[tuple[object, ...], expressions.Expression] = shares.BytesCache(
+    _MOST_BYTES
+)
 
 #: An ``H`` that is no letter of a name.
 _HASHED = re.compile(r"(?<![A-Z])H(?![A-Z])", re.IGNORECASE)
@@ -181,10 +131,24 @@ def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
     Raises:
         errors.InvalidExpression: where a text is not an expression.
     """
-    found = _kept.get((rule.timing, rule.whole_seconds))
-    if found is None or (expression := found.expression) is None:
-        expression = _found_anew(rule, identity, created_us, is_new=found is None)
-    return Slots(expression=expression, identity=identity, jitter_ms=rule.timing.jitter_ms)
+    timing = rule.timing
+    uses_hash, uses_anchor = _dependence(timing)
+    identity_of_all = identity if uses_hash else ""
+    anchor_us = 0
+    if uses_anchor:
+        anchor_us = created_us if timing.start_us is None else timing.start_us
+    key = (timing, rule.whole_seconds, identity_of_all, anchor_us)
+    expression = _kept.get("", key)
+    if expression is None:
+        expression = _compiled(timing, rule.whole_seconds, identity_of_all, anchor_us)
+        _kept.put("", key, expression, expressions.size_of(expression))
+    return Slots(expression=expression, identity=identity, jitter_ms=timing.jitter_ms)
+
+
+@functools.lru_cache(maxsize=20_000)
+def _dependence(timing: rules.Timing) -> tuple[bool, bool]:
+    """Whether the slots of a timing depend on the schedule's name, and on an instant."""
+    return _uses_hash(timing), _uses_anchor(timing)
 
 
 def is_alike(timing: rules.Timing) -> bool:
@@ -214,38 +178,6 @@ def check(text: str, rule: rules.Rule, *, identity: str, created_us: int) -> Non
     timing = rule.timing
     start_us = created_us if timing.start_us is None else timing.start_us
     _compile(text, timing, rule.whole_seconds, identity, start_us, from_us=start_us)
-
-
-#: By timing and ``whole_seconds``: the expression of all schedules of it, or None where each has
-#: its own. That one is kept by what it depends on besides.
-_kept = KeptExpressions()
-
-
-def _found_anew(
-    rule: rules.Rule, identity: str, created_us: int, *, is_new: bool
-) -> expressions.Expression:
-    """An expression that is not kept for all schedules of its timing.
-
-    Args:
-        is_new: it is not known whether all schedules of the timing share one.
-    """
-    timing, whole_seconds = rule.timing, rule.whole_seconds
-    if is_new and are_shared(timing):
-        shared = _compiled(timing, whole_seconds, "", timing.start_us or 0)
-        _kept.put((timing, whole_seconds), shared)
-        return shared
-    if is_new:
-        _kept.put((timing, whole_seconds), None)
-    anchor_us = created_us if timing.start_us is None else timing.start_us
-    identity = identity if _uses_hash(timing) else ""
-    anchor_us = anchor_us if _uses_anchor(timing) else 0
-    key = (timing, whole_seconds, identity, anchor_us)
-    found = _kept.get(key)
-    if found is not None and found.expression is not None:
-        return found.expression
-    own = _compiled(timing, whole_seconds, identity, anchor_us)
-    _kept.put(key, own)
-    return own
 
 
 def _compiled(
