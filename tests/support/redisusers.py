@@ -22,7 +22,7 @@ ROLES = ("operator", "worker", "api", "viewer", "replayer")
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
     {
-        *("append", "beat", "claim", "crashed", "deliver", "extend", "plan"),
+        *("append", "beat", "claim", "deliver", "extend", "plan"),
         *("release", "rights", "settle"),
     }
 )

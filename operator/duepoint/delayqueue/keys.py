@@ -49,7 +49,7 @@ class ShardKeys:
     Attributes:
         crashes: how many owners each point has ended, as far as that is certain.
         logs: the lanes that have a log, by when a dead letter was added to it.
-        ended_even, ended_odd: one-offs of sets that ended a short while ago; they take turns.
+        ended: one-offs of sets that ended and left a short while ago.
         wake: channel: the shard's head came earlier.
         ran: channel: something was added to ``runs``.
         probe, confirm: keys that exist for a moment.
@@ -70,8 +70,7 @@ class ShardKeys:
         self.runs = f"{tag}:runs"
         self.ledger = f"{tag}:ledger"
         self.logs = f"{tag}:logs"
-        self.ended_even = f"{tag}:ended:0"
-        self.ended_odd = f"{tag}:ended:1"
+        self.ended = f"{tag}:ended"
         self.wake = f"{tag}:wake"
         self.ran = f"{tag}:ran"
         self.probe = f"{tag}:probe"

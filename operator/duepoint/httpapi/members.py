@@ -221,7 +221,9 @@ def _written(
     headers: tuple[tuple[str, str], ...] = (),
 ) -> HttpResponse:
     shown = views.written(row, answer, call.owned.record.settings)
-    return views.json(status, shown, (("ETag", f'"{answer.tag}"'), *headers))
+    if answer.tag:  # a one-off that has ended and left has none
+        headers = (("ETag", f'"{answer.tag}"'), *headers)
+    return views.json(status, shown, headers)
 
 
 def write_of(

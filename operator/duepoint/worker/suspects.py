@@ -128,12 +128,12 @@ class Isolation:
         """This worker ends, and did not end by the point that it has given back."""
         if self.claim is not None and self._is_counted:
             with contextlib.suppress(errors.TryLater, errors.WorldChanged):
-                await self._queue.claims.count_crash(self.claim, -1)
+                await self._queue.claims.survive(self.claim)
 
     async def _take_back(self, claim: messages.Claim) -> None:
         now = self._clock.monotonic()
         try:
-            await self._queue.claims.count_crash(claim, -1)
+            await self._queue.claims.survive(claim)
         except errors.TryLater:
             if self._failing_since is None:
                 self._failing_since = now

@@ -29,6 +29,8 @@ LEASE_SECONDS = 10.0
 BATCH = 500
 #: A shard that is away while others answer is looked at again after so long.
 AWAY_SECONDS = 1.0
+#: No lease ends later than so long after the server's now.
+_LATEST_US = 2 * settings.LONGEST_LEASE_SECONDS * 1_000_000
 #: How far this machine's clock may be ahead of the server's before it delays a due.
 CLOCK_TOLERANCE_US = 5_000
 #: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
@@ -162,15 +164,7 @@ class Claims:
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
-        names = self.index.shard(claim.shard)
-        call = self.index.call(
-            "extend",
-            claim.shard,
-            *map(names.lane, claim.by_lane),
-            id=claim.id,
-            lease=_us(lease_seconds),
-            latest=_us(2 * settings.LONGEST_LEASE_SECONDS),
-        )
+        call = self._extend_call(claim, lease_seconds)
         started = self.index.clock.monotonic()
         reply = await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call))
         if reply is None or reply[0] == b"lost":
@@ -178,6 +172,16 @@ class Claims:
         token, now = int(reply[1]), int(reply[2])
         return dataclasses.replace(
             claim, token_us=token, held_until=started + (token - now) / 1_000_000
+        )
+
+    def _extend_call(self, claim: messages.Claim, lease_seconds: float) -> scripting.ScriptCall:
+        return self.index.call(
+            "extend",
+            claim.shard,
+            *map(self.index.shard(claim.shard).lane, claim.by_lane),
+            id=claim.id,
+            lease=_us(lease_seconds),
+            latest=_LATEST_US,
         )
 
     async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
@@ -200,17 +204,21 @@ class Claims:
         reply = await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call))
         return 0 if reply is None else int(reply[0])
 
-    async def count_crash(self, claim: messages.Claim, by: int = 1) -> bool:
+    async def count_crash(self, claim: messages.Claim) -> bool:
         """Count this worker, which has nothing else in hand, as lost to the claim's one point.
 
-        With -1 take that back: it lives. False = the claim is lost. Enough such owners make a point
-        poison (``Claim.alone``); whatever is settled of it begins anew.
+        False = the claim is lost. Enough such owners make a point poison (``Claim.alone``);
+        whatever is settled of it begins anew.
         """
-        known = [(point.member, point.due_us) for point in claim.points]
-        ((member, due),) = known or claim.unknown_members
-        point = member + str(int(due)).encode()
-        call = self.index.call("crashed", claim.shard, id=claim.id, point=point, by=by)
-        return bool(await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call)))
+        call = self._extend_call(claim, 0)
+        call.put(point=_only_point(claim))
+        reply = await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call))
+        return reply is not None and reply[0] != b"lost"
+
+    async def survive(self, claim: messages.Claim) -> None:
+        """This worker lives: what was counted of the claim's one point does not hold."""
+        crashes = self.index.shard(claim.shard).crashes
+        await self.index.read("take back a crash", ("HDEL", crashes, _only_point(claim)))
 
     def _claim_call(
         self,
@@ -231,6 +239,7 @@ class Claims:
             id=claim_id,
             worker=worker,
             lease=_us(lease_seconds),
+            latest=_LATEST_US,
             cap=self.index.clock.now_us() + CLOCK_TOLERANCE_US,
             batch=min(batch, _MOST_POINTS),
             buckets=self.index.buckets,
@@ -283,6 +292,13 @@ class Claims:
             more=said.get(b"more", 0),
             has_suspects=bool(said[b"left_alone"]),
         )
+
+
+def _only_point(claim: messages.Claim) -> bytes:
+    """As the shard counts owners of it: member and due."""
+    known = [(point.member, point.due_us) for point in claim.points]
+    ((member, due),) = known or claim.unknown_members
+    return member + str(int(due)).encode()
 
 
 def _points(listed: list[Any]) -> dict[str, Any]:

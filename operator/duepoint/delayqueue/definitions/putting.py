@@ -357,13 +357,7 @@ class RowWriter:
         keys = call.new_keys(
             (
                 *(names.meta, names.heads, names.wake, names.leases, names.texts, names.blobs),
-                *(
-                    names.occ,
-                    names.occrec,
-                    names.ended_even,
-                    names.ended_odd,
-                    names.lane(lane.name),
-                ),
+                *(names.occ, names.occrec, names.ended, names.lane(lane.name)),
             )
         )
         position = first = call.run(())[0]

@@ -30,7 +30,7 @@ from duepoint.schedules.sets import setrecord
 #: Decisions about a row that others change at the same time.
 _RACES = 16
 
-_ENDED = b"!"
+_ENDED = b"ENDED"
 _TROUBLES = {
     b"DELETING": Outcome.DELETING,
     putting.MANAGED: Outcome.MANAGED,
@@ -168,8 +168,8 @@ class MemberWriter:
                 self._stored(task, Outcome.REPLACED, batch)
             elif answer == putting.NOTHING:
                 self._met_nothing(task, batch, again)
-            elif answer.startswith(_ENDED):
-                _met_ended(task, answer[len(_ENDED) :].hex(), batch)
+            elif answer == _ENDED:
+                _met_ended(task, batch)
             elif (trouble := _TROUBLES.get(answer)) is not None:
                 batch.answer(task.row, trouble)
             else:
@@ -260,11 +260,11 @@ def _due_of_unchanged(
     return rows.due_of(row, batch.owner, batch.now_us, created_us)[1]
 
 
-def _met_ended(task: _Task, tag: str, batch: _Batch) -> None:
+def _met_ended(task: _Task, batch: _Batch) -> None:
     """The answer while the one-off was there: a repeated request makes nothing again."""
     is_unwanted = isinstance(task.row.write.condition, values.IfAbsent)
     outcome = Outcome.PRECONDITION if is_unwanted else Outcome.UNCHANGED
-    batch.answer(task.row, outcome, tag, has_ended=True)
+    batch.answer(task.row, outcome, has_ended=True)
 
 
 def _first(row: rows.Row, batch: _Batch) -> _Task:

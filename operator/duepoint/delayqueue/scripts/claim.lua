@@ -11,7 +11,7 @@
   A batch is shared out by namespace, and a namespace's part by its lanes. Of more than 64 lanes that are due the
   namespaces take turns, each with its oldest lanes first; 1,024 are looked at, of more due ones others in each second.
 
-  ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), buckets (of each population),
+  ARGV  layout, worker, lease (us), latest (us after now that no lease can end), cap (us, caller's UTC + 5 ms), batch (points), buckets (of each population),
         due_delay, expiry_delay (us, of a worker that is not preferred),
         skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us),
         former and moved (what was found out after the reply 'other'), ran (channel; no
@@ -37,7 +37,7 @@ local MOST_LANES, MOST_LOOKED_AT = 64, 1024
 local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
 local MOST_HOLD = 60000000 -- microseconds
-local MOST_SHORTENED, TOLERANCE = 16, 1000000 -- leases, and microseconds that a clock may be slewed by
+local TOLERANCE = 1000000 -- microseconds that a clock may be slewed by
 local LEAST_WAIT = 200 -- microseconds; a caller that comes a little early does not come a millisecond late
 
 local id, now = ARGV[args.id], server_time()
@@ -51,35 +51,14 @@ local back = tonumber(meta[6])
 
 -- -- claims that have ended --------------------------------------------------------------------
 
--- Leases that were made while the server's clock was ahead: none ends later than its own length from now. Their owners
--- count from when they asked, and so none of them loses any time. Not while the clock is behind that of the caller: what was
--- shortened then would be over when the clock is right again.
-local function shorten_leases()
-  if now + TOLERANCE < args.cap then
-    return
-  end
-  local late = redis.call('ZRANGE', CLAIMS, '(+inf', '(' .. digits(now + args.lease + TOLERANCE), 'BYSCORE', 'REV',
-    'LIMIT', 0, MOST_SHORTENED, 'WITHSCORES')
-  for i = 1, #late, 2 do
-    local claim, ends = late[i], tonumber(late[i + 1])
-    local length = tonumber(redis.call('HGET', LEASES, claim .. ':e') or 'nil')
-    if length and ends > now + length + TOLERANCE then
-      local _, lanes = read_record(redis.call('HGET', LEASES, claim))
-      local lane_keys = {}
-      for place, lane in ipairs(lanes) do
-        lane_keys[place] = lane_key(lane)
-      end
-      if #lanes > 0 then
-        change_lease(claim, ends, now + length, lane_keys)
-      end
-    end
-  end
-end
-
--- Claims that have ended, oldest first, and how many besides are of suspects that the caller skips.
+-- Claims that have ended, oldest first, and how many besides are of suspects that the caller skips. A lease that ends
+-- later than any can was made while the server's clock was wrong, and has ended, too.
 local function ended_claims()
   local most = args.skip_suspects and MOST_LEFT_ALONE or MOST_EMPTY_CLAIMS
   local ended = redis.call('ZRANGE', CLAIMS, '-inf', expired_until, 'BYSCORE', 'LIMIT', 0, most)
+  if #ended == 0 then
+    ended = redis.call('ZRANGE', CLAIMS, '(' .. digits(now + args.latest), '(+inf', 'BYSCORE', 'LIMIT', 0, most)
+  end
   if not args.skip_suspects or #ended == 0 then
     return ended, 0
   end
@@ -229,10 +208,9 @@ local function without_called_up(lane, found)
   return rest
 end
 
--- What each lane of these groups gives of the batch, which the groups share evenly, and the lanes of each its part;
--- whether a lane has more.
+-- What each lane of these groups gives of the batch, which the groups share evenly, and the lanes of each its part.
 local function shared_by(groups)
-  local found_by_lane, left, is_cut = {}, args.batch, false
+  local found_by_lane, left = {}, args.batch
   for i, lanes in ipairs(groups) do
     local part = math.ceil(left / (#groups - i + 1))
     left = left - part
@@ -246,33 +224,23 @@ local function shared_by(groups)
       elseif share > 0 then
         refresh_head(lane, lane_key(lane))
       end
-      is_cut = is_cut or #found == 2 * share
     end
     left = left + part
   end
-  return found_by_lane, is_cut
+  return found_by_lane
 end
 
--- {lane, {member, due, ...}, ...} of what is due.
+-- {lane, {member, due, ...}, ...} of what is due. Namespaces with few lanes come first: what they leave of their parts
+-- goes to those with many.
 local function due_points()
-  local lanes, each = due_lanes(), {}
-  for i, lane in ipairs(lanes) do
-    each[i] = { lane }
-  end
-  local found_by_lane, is_cut = shared_by(each)
-  local groups = is_cut and #lanes > 1 and by_namespace(lanes) or lanes
-  if #groups == #lanes then
-    return found_by_lane
-  end
-  -- Namespaces with few lanes first: what they leave of their parts goes to those with many.
-  local place = {}
+  local groups, place = by_namespace(due_lanes()), {}
   for i, group in ipairs(groups) do
     place[group] = i
   end
   table.sort(groups, function(one, two)
     return #one < #two or #one == #two and place[one] < place[two]
   end)
-  return (shared_by(groups))
+  return shared_by(groups)
 end
 
 -- -- the reply ---------------------------------------------------------------------------------
@@ -339,8 +307,7 @@ local function own(found_by_lane, attempts, alone, first, left_alone)
   local token = free_token(now + args.lease)
   -- The claim before its points: cut short (for want of a right), it leaves them due.
   redis.call('ZADD', CLAIMS, token, id)
-  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane, first),
-    id .. ':e', digits(args.lease))
+  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane, first))
   for i = 1, #found_by_lane, 2 do
     local lane = found_by_lane[i]
     rescore(lane_key(lane), found_by_lane[i + 1], 2, CLAIMED + token)
@@ -354,7 +321,6 @@ local function own(found_by_lane, attempts, alone, first, left_alone)
     'more', count_more(found_by_lane, left_alone), 'lanes', lanes, 'occurrences', records_of(occurrences))
 end
 
-shorten_leases()
 local ended, left_alone = ended_claims()
 for _, expired in ipairs(ended) do
   local taken = taken_over(expired)

@@ -2,7 +2,7 @@
 --[[
   Entries are added to users' streams, and what the claim holds of their members is settled, in one step: both
   or neither, so that a lost reply or a death right after doubles no entry. A full server refuses it: the points
-  stay the claim's. Called again under its number it changes nothing and names the streams that refused. For a
+  stay the claim's. Called again under its number it changes nothing. For a
   server that is no cluster: streams and shard lie apart there.
 
   KEYS  as `settle`, then the streams, each with its state

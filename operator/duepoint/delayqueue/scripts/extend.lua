@@ -4,14 +4,17 @@
   ends later than any can was written before the server's clock was put back, and is put back, too.
 
   KEYS  then the lanes of the claim
-  ARGV  layout, lease (us), latest (us after now that no lease can end), id (position)
+  ARGV  layout, lease (us), latest (us after now that no lease can end), id (position), point (position; absent: none): member
+        and due of the claim's one point, which the owner is about to try with nothing else in hand: counted as lost to it,
+        until it says that it lives, or something is settled of the point, which is due at another time then
   Reply {'lost'} | {'extended', token us, server time us}
 ]]
--- keys meta claims leases
+-- keys meta claims crashes
 -- include shard
 -- include rescoring
 -- include callersclaim
 
+local KEPT_SECONDS = 86400 -- what is counted of points
 local now = server_time()
 if not token then
   return { 'lost' }
@@ -19,8 +22,8 @@ end
 if now + args.lease > token or token > now + args.latest then
   token = change_lease(id, token, now + args.lease, { unpack(KEYS, 4) })
 end
-local length = redis.call('HGET', LEASES, id .. ':e')
-if length and tonumber(length) < args.lease then
-  redis.call('HSET', LEASES, id .. ':e', digits(args.lease))
+if args.point then
+  redis.call('HINCRBY', CRASHES, ARGV[args.point], 1)
+  redis.call('EXPIRE', CRASHES, KEPT_SECONDS)
 end
 return { 'extended', digits(token), digits(now) }

@@ -9,7 +9,7 @@
         stays as it is)
   Reply {made (0 or 1), incarnation}
 ]]
--- keys meta heads claims leases occ occrec blobs texts runs ledger ended_even ended_odd
+-- keys meta heads claims leases occ occrec blobs texts runs ledger ended
 -- include time
 local made = redis.call('HMGET', META, 'layout', 'incarnation')
 if not tonumber(made[1]) or not made[2] then
@@ -20,11 +20,11 @@ if not tonumber(made[1]) or not made[2] then
     redis.call('HSET', META, 'owner', wanted.owner)
   end
   -- Sentinels: a key that exists is never answered with TRYAGAIN while its slot moves.
-  for _, sorted_set in ipairs({ HEADS, CLAIMS }) do
+  for _, sorted_set in ipairs({ HEADS, CLAIMS, ENDED }) do
     redis.call('ZADD', sorted_set, '+inf', '')
   end
   redis.call('ZADD', OCC, 0, '')
-  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, TEXTS, LEDGER, ENDED_EVEN, ENDED_ODD }) do
+  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, TEXTS, LEDGER }) do
     redis.call('HSET', hash, '', '')
   end
   if redis.call('EXISTS', RUNS) == 0 then

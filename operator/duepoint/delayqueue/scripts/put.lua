@@ -7,7 +7,7 @@
   past that has ended and left a short while ago (ended.lua) is not stored again: the request was repeated. Each part is
   of one lane: what is wrong with its shard is its own answer, and the others are written.
 
-  KEYS  for each part meta, heads, wake, leases, texts, blobs, occ, occrec, ended_even, ended_odd, lane; buckets
+  KEYS  for each part meta, heads, wake, leases, texts, blobs, occ, occrec, ended, lane; buckets
   ARGV  parts {{keys (position of the first in KEYS), layout, lane, epoch (of a namespace's lane: the
         leader's term) or by_rows (of a set's: for the rows of the set), kinds and blobs {from, to} (absent:
         none): digest, text and digest, blob pairs of what the records name, groups {bucket (position in KEYS),
@@ -21,15 +21,15 @@
   Reply for each part {answer of each row}: '+' (stored, new) | '=' (in place of another, or removed) | '-' (nothing here, in
         a draining shard: see the new one) | '' (nothing stands there, or in a removal nothing of that uid or name) | the record that stands there
         | HELD (the chain was to get another due, and a claim holds it or that due has come: it may have moved on past it)
-        | '!' and the fingerprint of a one-off that has ended;
+        | ENDED (it is a one-off that has ended and left a short while ago);
         or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
         | {DELETING}: its members are being removed | {MANAGED}: they follow rows, and by_rows is not set, or the other
         way round; nothing was written; or the text of an error: UNINIT, FOREIGN, FENCED,
         WRONGLAYOUT; nothing was written
   Error OOM
 ]]
-local META, HEADS, WAKE, LEASES, TEXTS, BLOBS, OCC, OCCREC, ENDED_EVEN, ENDED_ODD, LANE -- of the part that is written
-local PART_KEYS = 11
+local META, HEADS, WAKE, LEASES, TEXTS, BLOBS, OCC, OCCREC, ENDED, LANE -- of the part that is written
+local PART_KEYS = 10
 local args = cmsgpack.unpack(ARGV[1])
 -- include shardcheck
 -- include fenced
@@ -65,8 +65,8 @@ end
 -- The answer where this one-off has ended; one of the future cannot have.
 local function ended_answer(id, record, due)
   local due_us = tonumber(due)
-  local fingerprint = due_us and due_us <= now and ended_as(id, record)
-  return fingerprint and '!' .. fingerprint or nil
+  local known = due_us and due_us <= now and one_off(id, record)
+  return known and redis.call('ZSCORE', ENDED, known) and 'ENDED' or nil
 end
 
 -- The due that a chain gets after which new slots count; '=' where it keeps its own.
@@ -307,7 +307,7 @@ end
 local replies = {}
 for i, listed in ipairs(args.parts) do
   part, options_of = listed, listed.options
-  META, HEADS, WAKE, LEASES, TEXTS, BLOBS, OCC, OCCREC, ENDED_EVEN, ENDED_ODD, LANE =
+  META, HEADS, WAKE, LEASES, TEXTS, BLOBS, OCC, OCCREC, ENDED, LANE =
     unpack(KEYS, part.keys, part.keys + PART_KEYS - 1)
   replies[i] = put_part()
 end

@@ -56,8 +56,7 @@ end
 if #given > 0 then
   local claim, free = ARGV[args.given], free_token(now)
   redis.call('ZADD', CLAIMS, free, claim) -- before its points, as ever
-  redis.call('HSET', LEASES, claim, cmsgpack.pack(RECORD_FORMAT, worker, given, first), claim .. ':g', 1,
-    claim .. ':e', 0)
+  redis.call('HSET', LEASES, claim, cmsgpack.pack(RECORD_FORMAT, worker, given, first), claim .. ':g', 1)
   for i, lane_key in ipairs(given_keys) do
     rescore(lane_key, given[2 * i], 2, CLAIMED + free)
   end

@@ -28,7 +28,7 @@
           {lane of each dead letter that had to go, ...}, errors of streams (absent: none)} |
         {'refused', the error}: nothing was done, because no stream takes an entry
 ]]
--- keys meta heads claims leases occ occrec runs ran wake ended_even ended_odd
+-- keys meta heads claims leases occ occrec runs ran wake ended
 -- include shard
 local LOGS = KEYS[args.logs]
 -- include wake
@@ -170,25 +170,8 @@ local function members_of(group)
   return { unpack(ARGV, group.members[1], group.members[2]) }
 end
 
--- Why each stream took nothing when this was sent first, as far as the claim shows: all points of
--- one that took its entries are settled, those of another are held.
-local function former_errors()
-  local errors, count = {}, 0
-  look_at_all()
-  for i, group in ipairs(args.entries) do
-    errors[i] = ''
-    for _, member in ipairs(members_of(group)) do
-      if held[member] then
-        errors[i], count = 'REFUSED when it was asked first', count + 1
-        break
-      end
-    end
-  end
-  return count > 0 and errors or nil
-end
-
 if state[1] and args.number <= tonumber(state[1]) then
-  return { 'settled', 0, count_held(), {}, {}, args.entries and former_errors() or nil }
+  return { 'settled', 0, count_held(), {}, {} }
 end
 
 applied = state[2] and 0 or count_whole_lanes()

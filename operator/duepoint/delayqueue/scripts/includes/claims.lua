@@ -1,9 +1,9 @@
 -- include rescoring
 -- A claim is an id in `claims` (score = lease expiry), its points carry 2^52 + expiry as score, and `leases` says what they
--- were before: <id> -> see record.lua; <id>:a -> how many owners have lost its points, <id>:e -> how long its lease was made
--- for (us), <id>:g -> given back by an owner that lives, <id>:q -> last settle number, <id>:x -> its members are not those of
--- the record (a reclaim, plan or split changed them).
+-- were before: <id> -> see record.lua; <id>:a -> how many owners have lost its points, <id>:g -> given back by an owner that
+-- lives, <id>:q -> last settle number, <id>:x -> its members are not those of the record (a reclaim, plan or split changed
+-- them).
 local function drop_claim(id)
   redis.call('ZREM', CLAIMS, id)
-  redis.call('HDEL', LEASES, id, id .. ':a', id .. ':g', id .. ':q', id .. ':x', id .. ':e')
+  redis.call('HDEL', LEASES, id, id .. ':a', id .. ':g', id .. ':q', id .. ':x')
 end

@@ -1,12 +1,13 @@
 -- include heads
 -- include occurrences
 -- include definition
--- include remembering
+-- include ended
 -- Members of a set that have come to their end leave the queue: at once, or when they were kept as long as their set
 -- says (behind the colon of its entry), by an occurrence of the kind `expiry`. As long as one of its slots is open a
 -- member stays.
 local EXPIRY, EXPIRED, DEAD = 7, 1, 2
 local DEAD_KEPT = 604800 -- seconds that a member stays whose slot may be replayed
+local ENDED_KEPT, MOST_ENDED, VALUES_TOGETHER = 60000000, 8000, 6000
 
 local function kept_seconds(lane, why)
   local kept = tonumber(string.match(redis.call('HGET', META, lane) or '', ':(%d+)$')) or 0
@@ -51,4 +52,23 @@ local function leave(bucket, ids, chains, lane, lane_key, why, now, left)
   if #gone > 0 then
     redis.call('HINCRBY', META, 'c' .. lane, -redis.call('HDEL', bucket, unpack(gone)))
   end
+end
+
+-- `listed`: id, record, id, record ...
+local function remember_ended(listed, now)
+  local values, count = {}, 0
+  for i = 1, #listed, 2 do
+    local known = one_off(listed[i], listed[i + 1])
+    if known then
+      values[count + 1], values[count + 2], count = digits(now), known, count + 2
+    end
+  end
+  if count == 0 then
+    return
+  end
+  for first = 1, count, VALUES_TOGETHER do
+    redis.call('ZADD', ENDED, unpack(values, first, math.min(first + VALUES_TOGETHER - 1, count)))
+  end
+  local oldest = redis.call('ZRANGE', ENDED, -MOST_ENDED, -MOST_ENDED, 'WITHSCORES')[2]
+  redis.call('ZREMRANGEBYSCORE', ENDED, '-inf', '(' .. digits(math.max(now - ENDED_KEPT, tonumber(oldest or 0))))
 end
