@@ -209,7 +209,7 @@ class TermServices:
         self.jobs = JobWatch(
             term,
             reporter=self.reporter,
-            keeps=self.runs.states.keeps,
+            keeps=self.runs.keeps,
             catch_up=catch_up,
         )
 
@@ -235,6 +235,7 @@ class TermServices:
             self.store.run,
             self.reporter.run,
             self.sets.run,
+            self.runs.run,
         )
 
     def maintenance(self) -> tuple[Run, ...]:
@@ -243,11 +244,11 @@ class TermServices:
 
     def once_resynced(self) -> tuple[Run, ...]:
         """What runs once every object was compared: a status needs its object."""
-        return (
-            self.outcomes.run,
-            self.jobs.run,
-            self.runs.run,
-        )
+        return (self._follow_outcomes, self.jobs.run)
+
+    async def _follow_outcomes(self) -> None:
+        await self.runs.listed.wait()
+        await self.outcomes.run()
 
 
 def lease_name(chosen: settings.OperatorSettings) -> str:

@@ -37,7 +37,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         created: metadata.creationTimestamp; empty where it is not known.
         deleted: it is gone, or on its way: a deletion cannot be taken back.
         spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` where absent.
-        kept_in_git: the mark of a tool that keeps it in Git; looked for at ScheduleRuns only.
     """
 
     namespace: str
@@ -49,7 +48,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deleted: bool
     spec: bytes
     status: bytes
-    kept_in_git: str = ""
 
     @property
     def size(self) -> int:

@@ -3,8 +3,8 @@
 A slot is *opened* when it is to be handed over to the queue, and is open until its run has ended.
 A cursor names the slot opened last, so nothing is kept of earlier slots that have ended, and
 nothing of later ones. Counts are exact although events arrive at least once and in any order: only
-an open slot can end, and it ends once. An open slot knows whether the queue is sure to hold it
-(``Standing``), and whether its run has started.
+an open slot can end, and it ends once. An open slot knows whether it was handed over to the queue,
+and whether its run has started.
 
 Mutable, because it changes with every event; no I/O, no clock. ``schedules.manualruns`` says which
 slots there are.
@@ -13,18 +13,9 @@ slots there are.
 from __future__ import annotations
 
 import datetime as dt
-import enum
 from dataclasses import dataclass, field
 
 from duepoint.runs.run import RunEvent, RunState
-
-
-class Standing(enum.Enum):
-    """Where an open slot is."""
-
-    WANTED = "to be handed over"
-    UNKNOWN = "perhaps handed over, perhaps not"
-    HANDED = "in the queue, or running"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +23,7 @@ class RunSlot:
     """A slot that has not ended.
 
     Attributes:
+        is_handed: it was handed over: it is in the queue or running, or was lost with the index.
         started_us: when its run began; 0 = not yet.
         job_name: of its Job, once that is known.
         attempts: of the newest attempt of which an event is known; 0 = of none.
@@ -39,7 +31,7 @@ class RunSlot:
         trouble: why its delivery failed and is tried again, in words; empty = it runs.
     """
 
-    standing: Standing = Standing.WANTED
+    is_handed: bool = False
     started_us: int = 0
     job_name: str = ""
     attempts: int = 0
@@ -84,16 +76,11 @@ class Progress:
         """Slots that were ever opened."""
         return self.ended + len(self.open)
 
-    def in_standing(self, standing: Standing) -> list[int]:
-        """The open slots of which this is true, in the order in which they were opened."""
-        return [slot_us for slot_us, slot in self.open.items() if slot.standing is standing]
 
-
-def opened(course: Progress, slot_us: int, standing: Standing = Standing.WANTED) -> RunSlot:
+def opened(course: Progress, slot_us: int, *, is_handed: bool = False) -> None:
     """The slot is open, and the newest."""
     course.cursor_us = slot_us
-    course.open[slot_us] = RunSlot(standing=standing)
-    return course.open[slot_us]
+    course.open[slot_us] = RunSlot(is_handed=is_handed)
 
 
 def dropped(course: Progress, slot_us: int) -> None:
@@ -128,8 +115,7 @@ def applied(course: Progress, event: RunEvent) -> bool:
 
 
 def _started(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
-    if slot.standing is Standing.WANTED:  # in doubt it stays: the event may be an old one
-        slot.standing = Standing.HANDED
+    slot.is_handed = True
     slot.job_name = event.job_name or slot.job_name
     if slot.started_us:
         return False
@@ -165,8 +151,7 @@ def _ended(course: Progress, event: RunEvent) -> None:
 
 
 def _waits(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
-    if slot.standing is Standing.WANTED:
-        slot.standing = Standing.HANDED
+    slot.is_handed = True
     if event.why in ("", course.waits_for) or slot.started_us:
         return False
     course.waits_for = event.why

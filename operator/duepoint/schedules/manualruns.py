@@ -41,7 +41,7 @@ class Trigger:
         slot_us: the slot that it carries.
         payload: JSON text in place of the Schedule's; empty = the Schedule's own.
         concurrency: a policy in place of the Schedule's; empty = the Schedule's own.
-        is_payload_apart: its payload is large and not kept here; the object has it.
+        is_payload_apart: it has a payload that is not kept here; the object has it.
     """
 
     slot_us: int

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint.runs import progress as courses
-from duepoint.runs.progress import Progress, Standing
+from duepoint.runs.progress import Progress
 from duepoint.runs.run import RunEvent, RunState
 
 STATES = [
@@ -33,7 +33,7 @@ def an_event(slot_us: int, state: RunState, **changes) -> RunEvent:
 def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
     course = Progress()
     for slot_us in range(1, 6):
-        courses.opened(course, slot_us, Standing.HANDED)
+        courses.opened(course, slot_us, is_handed=True)
     ended: set[int] = set()
     succeeded = 0
     for slot_us, state in told:

@@ -213,7 +213,7 @@ class JobSync:
         known = await self._states.definition(schedule_uid)
         if known is not None:
             is_limited = known.rule.policy.concurrency != overlaps.ALLOW
-            has_waiting = self._term.services.runs.states.has_waiting
+            has_waiting = self._term.services.runs.has_waiting
             if is_wider or is_limited or has_waiting(known):
                 await self._term.queue.concurrency.finish(known, ended, every=is_wider)
         todo.ended -= ended

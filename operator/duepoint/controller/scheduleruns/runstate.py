@@ -9,52 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
+from duepoint import errors
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
-from duepoint.controller.scheduleruns.runreads import ReadRun
-from duepoint.kube import jobbuilder, jobs
+from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs import progress as courses
-from duepoint.runs.progress import Progress, Standing
+from duepoint.runs.progress import Progress, RunSlot
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
 from duepoint.schedules.slots import Slots
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InventoryFacts:
-    """What an inventory says of slots that may have been enqueued.
-
-    Attributes:
-        held: the slots in the queue.
-        about: the slots that it says something about; None = all slots, because no leader of this
-            term has enqueued any yet.
-    """
-
-    held: frozenset[int]
-    about: frozenset[int] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Withdrawn:
-    """An occurrence that was withdrawn with its Schedule.
-
-    Attributes:
-        is_held: a worker may have been attempting it.
-        attempts: made before that one.
-    """
-
-    is_held: bool
-    attempts: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,19 +37,20 @@ class Orphaned:
     Attributes:
         since: when that was seen, monotonic.
         after_us: the cursor then.
-        withdrawn: its occurrences that were in the queue, by slot; None where this term did not
-            take the Schedule out of the queue.
+        in_hand: slots that a worker may have held when the Schedule left the queue, and the
+            attempts made before.
+        is_withdrawn: all others were withdrawn. False where this term did not take the Schedule out
+            of the queue: then a worker may hold any of them.
         opened: slots after the cursor that turned out to have been enqueued.
         missing: since when the Job of a slot is not there, monotonic.
-        is_caught_up: outcomes from before have been read.
     """
 
     since: float
     after_us: int | None
-    withdrawn: Mapping[int, Withdrawn] | None = None
+    in_hand: dict[int, int] = field(default_factory=dict)
+    is_withdrawn: bool = False
     opened: set[int] = field(default_factory=set)
     missing: dict[int, float] = field(default_factory=dict)
-    is_caught_up: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,24 +59,22 @@ class ScheduleRunState:
 
     Attributes:
         seen: without its texts.
-        wanted: None where it cannot be carried out, because of ``refusal``; without a large
-            payload (``runreads``).
-        published: the status as the API server has it, as far as is known.
+        wanted: without its payload; None where it cannot be carried out, because of ``refusal``.
+        published: the status as the API server has it, as far as is known; ``shown`` is it, read.
         desired: the newest status to publish.
         published_at: when it was written last, monotonic.
-        schedule_uid, known: its Schedule, once found; the definition is read again at each look.
-        begins_with: uid of the Schedule that the status names, or is to name before any slot is
-            enqueued: the ScheduleRun belongs to that Schedule from then on.
+        schedule_uid: the Schedule that it belongs to, once found. The status names it before any
+            slot is enqueued.
+        known: its definition in the queue, read again at each look.
         enqueuing: held while slots are enqueued.
         orphaned: once its Schedule was found to be deleted.
-        facts: of the newest inventory, until they have been applied.
+        doubts: how often it became unknown which slots are in the queue. With a new leader, an
+            enqueue without an answer, or a loss of Redis; ``cleared`` of them are.
         early: events that wait for the slots to be known.
-        guarded: slots whose Jobs must not be deleted, because the status does not show their end.
         unshown: outcomes that no published status shows.
         shows, writes: how many of those ``desired`` shows, and the status that is being written.
         ended_us: when the ScheduleRun had ended, once that is published; None = not yet.
         is_outdated: a newer writer has published a status that is not known here yet.
-        is_warned: users were warned if anything about it is odd.
     """
 
     seen: Observed
@@ -110,34 +82,32 @@ class ScheduleRunState:
     refusal: runstatus.RunVerdict | None = None
     course: Progress = field(default_factory=Progress)
     published: dict[str, Any] = field(default_factory=dict)
+    shown: runstatus.PublishedRunStatus = runstatus.NOTHING
     desired: dict[str, Any] | None = None
     published_at: float | None = None
     schedule_uid: str = ""
     known: Definition | None = None
-    begins_with: str = ""
     enqueuing: asyncio.Lock = field(default_factory=asyncio.Lock)
     orphaned: Orphaned | None = None
     planned: int | None = None
-    facts: InventoryFacts | None = None
+    doubts: int = 0
+    cleared: int = 0
     early: list[RunEvent] = field(default_factory=list)
-    guarded: set[int] = field(default_factory=set)
     unshown: list[RunEvent] = field(default_factory=list)
     shows: int = 0
     writes: int = 0
     ended_us: int | None = None
     is_outdated: bool = False
-    is_warned: bool = False
-    verdict: runstatus.RunVerdict | None = None
 
     @property
     def has_begun(self) -> bool:
         """Whether its status names the Schedule that it belongs to."""
-        return bool(self.published.get("scheduleUid"))
+        return bool(self.shown.schedule_uid)
 
     @property
-    def is_published(self) -> bool:
-        """Whether it has a status at all."""
-        return bool(self.published.get("conditions"))
+    def is_doubtful(self) -> bool:
+        """Whether it is unknown which of its slots are in the queue."""
+        return self.cleared != self.doubts
 
     @property
     def schedule_key(self) -> tuple[str, str]:
@@ -150,17 +120,43 @@ class ScheduleRunState:
 
     def owner(self) -> jobs.JobOwner:
         """Its Schedule as the controller of its Jobs."""
-        return jobs.JobOwner(*self.schedule_key, self.schedule_uid or self.begins_with)
+        return jobs.JobOwner(*self.schedule_key, self.schedule_uid)
+
+    def orphan(self, now: float) -> None:
+        """Its Schedule was deleted, or is about to leave the queue."""
+        if self.orphaned is None:
+            self.orphaned = Orphaned(since=now, after_us=self.course.cursor_us)
 
 
-def run_of(read: ReadRun) -> ScheduleRunState:
-    """A ScheduleRun as a former leader left it, or a new one."""
-    run = ScheduleRunState(seen=read.seen, wanted=read.wanted, refusal=read.refusal)
-    adopt_published(run, read.seen)
+def run_of(seen: Observed) -> ScheduleRunState:
+    """A ScheduleRun as a former leader left it, or a new one.
+
+    A payload has up to 64 KiB, and thousands of ScheduleRuns may wait: it is judged and dropped,
+    and read again when the run is enqueued.
+    """
+    run = ScheduleRunState(seen=seen, wanted=None)
+    try:
+        wanted = run.wanted = schedules.wanted(seen.spec, created_us=seen.created_us)
+        if isinstance(wanted.slots, Trigger) and wanted.slots.payload:
+            slots = replace(wanted.slots, payload=b"", is_payload_apart=True)
+            run.wanted = replace(wanted, slots=slots)
+    except errors.InvalidSpec as invalid:
+        run.refusal = runstatus.failed(Reason(invalid.errors[0].reason), str(invalid))
+    adopt_published(run, seen)
     return run
 
 
-def _decoded(status: bytes) -> dict[str, Any]:
+def shows_end(run: ScheduleRunState, slot_us: int) -> bool:
+    """Whether the published status shows how the run of a slot ended."""
+    if run.wanted is None or run.ended_us is not None:
+        return True
+    if slot_us in run.course.open or slot_us in run.shown.open_us:
+        return False
+    return not manualruns.is_after(run.wanted, slot_us, run.shown.cursor_us)
+
+
+def decoded(status: bytes) -> dict[str, Any]:
+    """The fields of a status; none where it is not ours."""
     try:
         fields = msgspec.json.decode(status)
     except msgspec.DecodeError:
@@ -168,24 +164,29 @@ def _decoded(status: bytes) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def is_published(run: ScheduleRunState, status: bytes) -> bool:
-    """Whether this is the status that is known to be published."""
-    return _decoded(status) == run.published
-
-
 def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
     """The state continues from the status that the API server has."""
     run.seen = seen.without_texts()
-    run.published = _decoded(seen.status)
-    status = runstatus.read(run.published)
+    run.published = decoded(seen.status)
+    status = run.shown = runstatus.read(run.published)
     run.course = status.course()
     run.ended_us = status.ended_us
-    run.begins_with = run.schedule_uid = status.schedule_uid
+    run.schedule_uid = status.schedule_uid
     run.planned = status.planned
     run.is_outdated = False
+    run.doubts += run.has_begun  # before it begins, no slot can be in the queue
+    run.early = list(run.unshown)  # what the status may not show counts once more
 
 
 # -- which slots there are -----------------------------------------------------------------------
+
+
+def _following(run: ScheduleRunState) -> Iterator[int]:
+    """The slots that were not opened yet, in their order."""
+    assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
+    whole_seconds = run.known.rule.whole_seconds
+    line = _timeline(run)
+    return manualruns.following(run.wanted, line, run.course.cursor_us, whole_seconds=whole_seconds)
 
 
 def _timeline(run: ScheduleRunState) -> Slots:
@@ -194,21 +195,25 @@ def _timeline(run: ScheduleRunState) -> Slots:
     return manualruns.timeline(run.known)
 
 
-def _following(run: ScheduleRunState) -> Iterator[int]:
-    """The slots that were not opened yet, in their order."""
-    assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
-    return manualruns.following(
-        run.wanted,
-        _timeline(run),
-        run.course.cursor_us,
-        whole_seconds=run.known.rule.whole_seconds,
-    )
-
-
 def count(run: ScheduleRunState) -> int:
     """How many slots it has in all; those opened so far count as they were."""
     assert run.wanted is not None  # noqa: S101
     return run.course.opened + manualruns.left(run.wanted, _timeline(run), run.course.cursor_us)
+
+
+def too_many(run: ScheduleRunState) -> runstatus.RunVerdict | None:
+    """The refusal of a range with too many slots; nothing of it is started."""
+    wanted, planned = run.wanted, run.planned
+    if wanted is None or planned is None or not isinstance(wanted.slots, Backfill):
+        return None
+    limit = wanted.slots.limit
+    if run.course.opened or planned <= limit:
+        return None
+    said = (
+        f"the range holds {planned} slots and spec.backfill.limit allows {limit}, so nothing was "
+        "started; write a shorter range, or a limit of up to 10000"
+    )
+    return runstatus.failed(Reason.INVALID_SPEC, said)
 
 
 def _parallel(run: ScheduleRunState) -> int:
@@ -234,21 +239,12 @@ def may_wait(run: ScheduleRunState) -> bool:
     return isinstance(slots, Trigger) and slots.concurrency == "Queue"
 
 
-def needs_payload(run: ScheduleRunState) -> bool:
-    """Whether its slot is to be enqueued, and its payload is in the object alone."""
-    assert run.wanted is not None  # noqa: S101
-    slots = run.wanted.slots
-    if not isinstance(slots, Trigger) or not slots.is_payload_apart:
-        return False
-    return run.course.cursor_us is None or bool(run.course.in_standing(Standing.WANTED))
-
-
 def open_next(run: ScheduleRunState) -> list[int]:
     """The slots to enqueue now, opened; those that are open and not enqueued come first."""
-    free = _parallel(run) - len(run.course.open)
-    for slot_us in itertools.islice(_following(run), max(0, free)):
-        courses.opened(run.course, slot_us)
-    return run.course.in_standing(Standing.WANTED)
+    course = run.course
+    for slot_us in itertools.islice(_following(run), max(0, _parallel(run) - len(course.open))):
+        courses.opened(course, slot_us)
+    return [slot_us for slot_us, slot in course.open.items() if not slot.is_handed]
 
 
 def _open_through(run: ScheduleRunState, slot_us: int) -> None:
@@ -260,26 +256,18 @@ def _open_through(run: ScheduleRunState, slot_us: int) -> None:
     for next_us in _following(run):
         if next_us != slot_us and manualruns.is_after(run.wanted, next_us, slot_us):
             break  # not a slot of the newest timing
-        courses.opened(course, next_us, Standing.UNKNOWN)
+        courses.opened(course, next_us, is_handed=True)
         if next_us == slot_us:
             return
-    courses.opened(course, slot_us, Standing.UNKNOWN)
+    courses.opened(course, slot_us, is_handed=True)
 
 
-# -- events --------------------------------------------------------------------------------------
-
-
-def is_about(run: ScheduleRunState, event: RunEvent) -> bool:
-    """Whether the event may be about this one; a Job belongs to its own Schedule's runs only."""
-    if not event.job_uid:
-        return True
-    is_its_own = event.uid in (run.schedule_uid, run.begins_with)
-    return is_its_own and (event.namespace, event.name) == run.schedule_key
+# -- what is said of slots -------------------------------------------------------------------------
 
 
 def apply(run: ScheduleRunState, event: RunEvent) -> bool:
     """The event counts from now on; False where it changes nothing that is to be published."""
-    if run.known is None:
+    if run.known is None or run.is_doubtful:
         run.early.append(event)
         return run.orphaned is not None
     return courses.applied(run.course, event)
@@ -294,57 +282,28 @@ def apply_early(run: ScheduleRunState) -> None:
         courses.applied(run.course, event)
 
 
-# -- facts ---------------------------------------------------------------------------------------
-
-
-def is_unknown(run: ScheduleRunState) -> bool:
-    """Whether it is unknown of some slot if it was enqueued."""
-    return bool(run.course.in_standing(Standing.UNKNOWN))
-
-
-def suspect_lost(run: ScheduleRunState, facts: InventoryFacts) -> None:
-    """An enqueued slot that is neither in the queue nor known to have ended may be lost."""
-    for slot_us, slot in run.course.open.items():
-        is_meant = facts.about is None or slot_us in facts.about
-        if is_meant and slot.standing is Standing.HANDED and slot_us not in facts.held:
-            slot.standing = Standing.UNKNOWN
-    run.facts = facts
-
-
-def resolve(run: ScheduleRunState, found: Mapping[str, jobs.Job]) -> None:
-    """It is known again where each slot is that the facts are about.
+def recover(run: ScheduleRunState, held: Collection[int], found: Mapping[str, jobs.Job]) -> None:
+    """It is known again where each slot is; one that is nowhere was lost, and is enqueued again.
 
     Args:
-        found: Jobs of the Schedule by name.
+        held: the slots in the queue. Every outcome was read after them.
+        found: Jobs of the Schedule by name, read after the outcomes.
     """
-    facts, run.facts = run.facts, None
-    if facts is None:
-        return
-    if facts.about is None:  # a former leader enqueued more than the status shows
-        for slot_us in sorted({*facts.held, *slots_of(run, found.values())}):
-            _open_through(run, slot_us)
-    for slot_us in run.course.in_standing(Standing.UNKNOWN):
-        if facts.about is None or slot_us in facts.about:
-            job = found.get(run.job_name(slot_us))
-            _resolve(run, slot_us, job, is_held=slot_us in facts.held)
+    for slot_us in sorted({*held, *_slots_of(run, found.values())}):
+        _open_through(run, slot_us)  # a former leader enqueued more than the status shows
+    apply_early(run)
+    for slot_us, slot in list(run.course.open.items()):
+        if (job := found.get(run.job_name(slot_us))) is not None:
+            _apply_job(run, slot_us, job)
+        elif slot_us in held or not slot.job_name:
+            slot.is_handed = slot_us in held
+        elif slot.is_replaced:
+            _end(run, slot_us, RunState.REPLACED, jobstate.EndReason(Reason.REPLACED, ""))
+        else:
+            _end(run, slot_us, RunState.FAILED, jobstate.LOST)
 
 
-def _resolve(run: ScheduleRunState, slot_us: int, job: jobs.Job | None, *, is_held: bool) -> None:
-    slot = run.course.open[slot_us]
-    if job is not None:
-        slot.standing = Standing.HANDED
-        apply_job(run, slot_us, job)
-    elif is_held:
-        slot.standing = Standing.HANDED
-    elif not slot.job_name:
-        slot.standing = Standing.WANTED
-    elif slot.is_replaced:
-        _end(run, slot_us, RunState.REPLACED, jobstate.EndReason(Reason.REPLACED, ""))
-    else:
-        _end(run, slot_us, RunState.FAILED, jobstate.LOST)
-
-
-def apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
+def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
     """A Job exists: its run has started, and perhaps ended."""
     owner = run.owner()
     courses.applied(run.course, jobstate.start_of(job, owner, slot_us))
@@ -353,14 +312,10 @@ def apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
         courses.applied(run.course, ended)
 
 
-def fail(run: ScheduleRunState, slot_us: int, message: str, now_us: int) -> None:
-    """The slot has failed now, without an event."""
-    _end(run, slot_us, RunState.FAILED, jobstate.EndReason(Reason.DELETED, message), now_us)
-
-
 def _end(
     run: ScheduleRunState, slot_us: int, state: RunState, why: jobstate.EndReason, now_us: int = 0
 ) -> None:
+    """The slot has ended without an event."""
     event = RunEvent(
         uid=run.schedule_uid,
         namespace=run.seen.namespace,
@@ -378,10 +333,87 @@ def _end(
     courses.applied(run.course, event)
 
 
-def slots_of(run: ScheduleRunState, found: Iterable[jobs.Job]) -> set[int]:
+def _slots_of(run: ScheduleRunState, found: Iterable[jobs.Job]) -> set[int]:
     """The slots whose Jobs are among these."""
     return {
         slot_us
         for job in found
         if (slot_us := jobs.slot_us(job)) and job.metadata.name == run.job_name(slot_us)
     }
+
+
+# -- a Schedule that was deleted -------------------------------------------------------------------
+#
+# A ScheduleRun ends with the Schedule that it began with: nothing more starts, and what had started
+# ends. A slot that no worker held never runs; one that a worker held is attempted once more at
+# most, and its outcome comes; one with a Job lasts until that Job ends, or until Kubernetes deletes
+# it with its Schedule. Only a worker that crashes reports nothing: such a slot counts as failed
+# once the longest attempt is over.
+
+#: The longest attempt takes 300 s; it may have waited in its worker, and its outcome travels.
+PATIENCE_SECONDS = 360.0
+#: The watch may show how a Job ended a moment after a list shows that it is gone.
+_MISSING_SECONDS = 3.0
+
+_WITH_ITS_JOB = "its Job was deleted with its Schedule before it had ended"
+_NOT_AGAIN = "it is not tried again, because its Schedule was deleted"
+_UNREPORTED = "its Schedule was deleted, and no worker reported how it ended"
+
+
+def account(
+    run: ScheduleRunState, found: Collection[jobs.Job], *, now: float, now_us: int
+) -> runstatus.RunVerdict:
+    """Every open slot is where it is known to be; those that never run are not open any more.
+
+    Args:
+        found: the Jobs that exist.
+        now: monotonic.
+    """
+    wanted, state = run.wanted, run.orphaned
+    assert wanted is not None and state is not None  # noqa: S101, PT018
+    by_name = {job.metadata.name: job for job in found}
+    _open_further(run, state, wanted, _slots_of(run, found))
+    apply_early(run)
+    for slot_us, slot in list(run.course.open.items()):
+        if (job := by_name.get(run.job_name(slot_us))) is not None:
+            _apply_job(run, slot_us, job)
+        elif slot.job_name:
+            if now - state.missing.setdefault(slot_us, now) >= _MISSING_SECONDS:
+                _fail(run, slot_us, _WITH_ITS_JOB, now_us)
+        elif slot.is_handed and _is_in_hand(state, slot, slot_us):
+            if now - state.since >= PATIENCE_SECONDS:
+                _fail(run, slot_us, _UNREPORTED, now_us)
+        elif slot.started_us:
+            _fail(run, slot_us, _NOT_AGAIN, now_us)
+        else:
+            courses.dropped(run.course, slot_us)
+    planned = run.course.opened if run.planned is None else run.planned
+    identity = f"{run.schedule_key[0]}/{run.schedule_key[1]} (uid {run.schedule_uid})"
+    if run.course.open:
+        return runstatus.ending(identity, run.course, planned)
+    return runstatus.cut_off(wanted, identity, run.course, planned)
+
+
+def _open_further(run: ScheduleRunState, state: Orphaned, wanted: Wanted, made: set[int]) -> None:
+    """Slots that were enqueued after the status was written, by events, queue and Jobs."""
+    slots_us = made | {event.slot_us for event in run.early} | state.in_hand.keys()
+    is_newest_first = isinstance(wanted.slots, Backfill) and wanted.slots.newest_first
+    for slot_us in sorted(slots_us - state.opened, reverse=is_newest_first):
+        is_later = manualruns.is_after(wanted, slot_us, state.after_us)
+        if slot_us in run.course.open or not is_later:
+            continue
+        furthest_us = run.course.cursor_us
+        courses.opened(run.course, slot_us, is_handed=True)
+        state.opened.add(slot_us)
+        if not manualruns.is_after(wanted, slot_us, furthest_us):
+            run.course.cursor_us = furthest_us
+
+
+def _is_in_hand(state: Orphaned, slot: RunSlot, slot_us: int) -> bool:
+    """Whether a worker may be attempting the slot, or has not reported its attempt yet."""
+    return not state.is_withdrawn or slot.attempts <= state.in_hand.get(slot_us, -1)
+
+
+def _fail(run: ScheduleRunState, slot_us: int, message: str, now_us: int) -> None:
+    why = jobstate.EndReason(Reason.DELETED, message)
+    _end(run, slot_us, RunState.FAILED, why, now_us)

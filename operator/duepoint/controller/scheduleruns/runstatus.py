@@ -17,7 +17,7 @@ import msgspec
 from duepoint.controller.status import texts
 from duepoint.controller.statusconditions import known_reason
 from duepoint.runs import run
-from duepoint.runs.progress import Progress, RunSlot, Standing
+from duepoint.runs.progress import Progress, RunSlot
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.manualruns import Trigger, Wanted
@@ -92,12 +92,17 @@ class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
         return frozenset(texts.instant_us(slot.scheduled_time) for slot in self.active or ())
 
     @property
+    def cursor_us(self) -> int | None:
+        """The slot that was opened last."""
+        return texts.instant_us(self.cursor) if self.cursor else None
+
+    @property
     def planned(self) -> int | None:
         """How many slots it had in all when they were counted last."""
         return None if self.runs is None else self.runs.planned
 
     def course(self) -> Progress:
-        """The course as it was published; where its open slots are is unknown."""
+        """The course as it was published; its open slots may have been lost."""
         counts = self.runs or _Counts()
         _, _, trouble = self.message.partition(_NEWEST_FAILURE)
         slots = {texts.instant_us(slot.scheduled_time): slot for slot in self.active or ()}
@@ -107,10 +112,10 @@ class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
             failed=counts.failed,
             replaced=counts.replaced,
             skipped=counts.skipped,
-            cursor_us=texts.instant_us(self.cursor) if self.cursor else None,
+            cursor_us=self.cursor_us,
             open={
                 slot_us: RunSlot(
-                    standing=Standing.UNKNOWN,
+                    is_handed=True,
                     started_us=texts.instant_us(slot.start_time),
                     job_name=slot.job_name,
                     trouble=slot.trouble,
@@ -122,12 +127,16 @@ class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
+#: A ScheduleRun without a status.
+NOTHING = PublishedRunStatus()
+
+
 def read(status: Mapping[str, Any]) -> PublishedRunStatus:
     """The published status; an empty one where it is not ours."""
     try:
         return msgspec.convert(status, PublishedRunStatus)
     except msgspec.ValidationError:
-        return PublishedRunStatus()
+        return NOTHING
 
 
 # -- judging -----------------------------------------------------------------------------------

@@ -1,46 +1,50 @@
 """Every ScheduleRun: its slots enqueued, a few at a time, and its status kept.
 
-Level-based: lists and the watch show objects, events and Jobs say what became of slots, and each
-ScheduleRun is looked at again whenever something may have changed (``_look``). At the beginning of
-a term, after every comparison of all objects and whenever an enqueue got no answer, an *inventory*
-says which slots are where; until then nothing is enqueued. ``occurrences`` has the order of
-its steps, and why a slot can be neither lost nor run twice.
+``reconcile`` is the whole of it, for one ScheduleRun: it reads the Schedule as the queue holds it,
+does what is to be done now, and returns how the ScheduleRun stands. It runs again whenever
+something may have changed.
+
+An enqueued slot is an occurrence that is due at once and carries the ScheduleRun's uid and
+overrides; enqueued again while it waits, it is the same occurrence. After a change of leader, an
+enqueue without an answer, and each comparison of all objects it is *in doubt* which slots are in
+the queue. ``_recover`` then looks in this order: the occurrences in the queue, every outcome
+reported so far, the Jobs. A slot that is in none of them was never enqueued, or was lost with the
+index, and is enqueued (again). In any other order a slot that ends meanwhile is seen in neither
+place, and would run twice. The published status was read before, and lacks nothing that is gone
+from the ledger: a record leaves it only once a status shows it.
 
 Before the first slot is enqueued the status names the uid of the Schedule, to which the ScheduleRun
-belongs from then on; ``orphaned`` has what follows when that one is deleted. Otherwise slots never
-wait for statuses, because the next inventory finds what a status does not show yet. An outcome
-stays in the ledger, and a Job in the history, until the status shows the end.
+belongs from then on. Otherwise slots never wait for statuses. An outcome stays in the ledger, and a
+Job in the history, until the status shows the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
+from duepoint import errors, faults
+from duepoint.controller import inventory, observed
 from duepoint.controller.observed import Observed
-from duepoint.controller.scheduleruns import (
-    occurrences,
-    orphaned,
-    runreads,
-    runstate,
-    runstates,
-    runstatus,
-)
-from duepoint.controller.scheduleruns.occurrences import Definitions, LeavingSchedules
-from duepoint.controller.scheduleruns.runreads import ReadRun
+from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
-from duepoint.controller.scheduleruns.runstates import (
-    RunPublisher,
-    ScheduleRunStates,
-)
-from duepoint.controller.status.records import run_key
+from duepoint.controller.status.records import is_job_of_a_run, run_key
+from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.kube import jobs, schedules
-from duepoint.runs.run import RunEvent
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
+from duepoint.faults import FaultPoint
+from duepoint.kube import events, jobs, port, schedules
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.definition import Definition
+from duepoint.schedules.manualruns import Trigger
 
 PART = "scheduleruns"
 
@@ -48,14 +52,28 @@ _WORKERS = 8
 #: A ScheduleRun whose Schedule is missing looks for it this often; events cause earlier looks.
 _ABSENT_SECONDS = 60.0
 _NOT_READY_SECONDS = 15.0
+#: The time between two looks at the Jobs of a Schedule that is gone, in the first minute and after
+#: it: the watch does not report those that lost their owner.
+_ORPHANED_SECONDS = 2.0
+_LATER_SECONDS = 15.0
+#: Between two writes of the status of a ScheduleRun that goes on.
+_INTERVAL_SECONDS = 1.0
+#: Enqueued with one script.
+_TOGETHER = 100
+
+#: Reads the definition in the queue of a Schedule (uid, namespace); raises QueueUnavailable.
+Definitions = Callable[[str, str], Awaitable[Definition | None]]
 
 
 class ScheduleRuns:
-    """The service; one for each term of a leader.
+    """The service, and the ``StatusSource`` of its writer; one for each term of a leader.
 
     Args:
         catch_up: returns once every outcome up to the call was passed to ``event``.
         unshown: the outcomes that the ledger held when the term began.
+
+    Attributes:
+        listed: set once every ScheduleRun was listed; no outcome is passed on before.
     """
 
     def __init__(
@@ -69,41 +87,37 @@ class ScheduleRuns:
         self._term = term
         self._definitions = definitions
         self._catch_up = catch_up
-        self._enqueuer = occurrences.Enqueuer(term)
-        self.states = ScheduleRunStates(term)
-        self._leaving = LeavingSchedules(term, definitions=definitions, states=self.states)
-        self._publisher = RunPublisher(
-            term,
-            states=self.states,
-            part=PART,
-            look=self._look_soon,
-            outdated=self.request,
-        )
-        self._tasks: WorkQueue[str] = WorkQueue(term.clock, "schedulerun not looked at")
-        self._withdrawing: dict[str, ScheduleRunState] = {}
+        self._found = list(unshown)
+        self._runs: dict[str, ScheduleRunState] = {}
+        self._by_schedule: dict[tuple[str, str], set[str]] = {}
+        #: By namespace and the end of the names of its Jobs.
+        self._by_digest: dict[tuple[str, str], ScheduleRunState] = {}
         #: Shown by the watch, and not read yet.
         self._unread: dict[str, Observed] = {}
-        self._early_events: list[tuple[RunEvent, bool]] = [(event, True) for event in unshown]
+        #: Deleted, and the queue may hold slots of them: uid and namespace of their Schedules.
+        self._deleted: dict[str, tuple[str, str]] = {}
+        #: Seen to go since the last list began, which may still show them.
+        self._gone: set[str] = set()
+        self._writer = StatusWriter(term, source=self, part=PART)
+        self._tasks: WorkQueue[str] = WorkQueue(term.clock, "schedulerun not looked at")
         self._requested = asyncio.Event()
-        self._inventoried = asyncio.Event()
+        self._requested.set()
+        self.listed = asyncio.Event()
 
     async def run(self) -> None:
         """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._work())
-            group.create_task(self._publisher.writer.run())
-            self.request()
+            group.create_task(self._writer.run())
             while True:
                 await self._requested.wait()
-                await self._term.until_done(
-                    PART, self._take_inventory, "no inventory of scheduleruns"
-                )
+                await self._term.until_done(PART, self._list, "scheduleruns cannot be listed")
 
     async def _work(self) -> None:
-        await self._inventoried.wait()
+        await self.listed.wait()
         await self._tasks.run(self._handle, _WORKERS)
 
-    # -- what other services say -----------------------------------------------------------------
+    # -- what other services say and ask ---------------------------------------------------------
 
     def observe(self, seen: Observed) -> None:
         """The watch shows this version of a ScheduleRun, without its texts.
@@ -111,208 +125,210 @@ class ScheduleRuns:
         A deletion needs no more; a run that is followed already changes by our own status writes
         and is not read again. Every other one is read when it is its turn.
         """
-        if self.states.was_deleted(seen.uid):
-            return
         if seen.deleted:
             self._remove(seen.uid)
         elif self._is_news(seen.uid):
             self._unread[seen.uid] = seen
             self._look_soon(seen.uid)
 
-    def _is_news(self, uid: str) -> bool:
-        """Whether a ScheduleRun is unknown, or was changed by others."""
-        run = self.states.get(uid)
-        return run is None or run.is_outdated
-
-    async def _read(self, seen: Observed) -> None:
-        """Follow the object as it is now; raises ApiError."""
-        uid = seen.uid
-        item = await schedules.read_run(
-            self._term.api, seen.namespace, seen.name, not_before=seen.version
-        )
-        if item is None or item.metadata.uid != uid or self.states.was_deleted(uid):
-            return
-        read, run = runreads.of_object(item), self.states.get(uid)
-        if read.seen.deleted:
-            self._remove(uid)
-        elif run is None:
-            self._add(read)
-        elif run.is_outdated:
-            self._adopt(run, read)
-            self.request()
-
     def event(self, event: RunEvent, *, by_queue: bool) -> None:
         """Something happened to a slot; ``by_queue``: a worker says so, and says it once."""
-        if not run_key(event):
+        if not (key := run_key(event)):
             return
-        if not self.states.is_complete:
-            self._early_events.append((event, by_queue))
+        run, slot_us = self._of_key(key)
+        if run is None or run.ended_us is not None:
             return
-        uid, slot_us = event.run_uid, event.slot_us
-        if not uid:
-            uid, slot_us = self.states.of_job(event.namespace, event.job_name)
-        run = self.states.get(uid)
-        if run is None or run.ended_us is not None or not runstate.is_about(run, event):
-            return
+        if event.job_uid:  # of the watch; a Job belongs to its own Schedule's runs only
+            owner = jobs.JobOwner(event.namespace, event.name, event.uid)
+            if owner != run.owner():
+                return
         if by_queue:  # what a Job shows is looked up again
             run.unshown.append(event)
-        if event.slot_us != slot_us:  # a Job's annotation may say another
+        if slot_us:  # a Job's annotation may say another
             event = msgspec.structs.replace(event, slot_us=slot_us)
         if runstate.apply(run, event):
-            self._look_soon(uid)
+            self._look_soon(run.seen.uid)
 
     def unshown(self, key: str) -> list[RunEvent]:
         """The outcomes by this ``run_key`` that no status shows."""
-        known = [event for event, by_queue in self._early_events if by_queue]
-        namespace, _, job_name = key.rpartition("/")
-        uid = self.states.of_job(namespace, job_name)[0] if namespace else key
-        if (run := self.states.get(uid)) is not None:
-            known += run.unshown
-        return [event for event in known if run_key(event) == key]
-
-    def _adopt(self, run: ScheduleRunState, read: ReadRun) -> None:
-        """A newer writer has published this status; what it may not show counts once more."""
-        runstate.adopt_published(run, read.seen)
-        run.early = list(run.unshown)
-
-    def _forget(self, run: ScheduleRunState) -> None:
-        """None of its outcomes has to be published any more."""
-        run.early = []
-        self._publisher.show(run, ())
+        run, _ = self._of_key(key)
+        return [] if run is None else [event for event in run.unshown if run_key(event) == key]
 
     def schedule_changed(self, seen: Observed) -> None:
         """The queue holds this state of a Schedule now, or nothing of it any more."""
-        if not seen.deleted:
-            self._leaving.restored(seen.uid)
-        for run in self.states.of_schedule(seen.namespace, seen.name):
-            self._look_soon(run.seen.uid)
+        for uid in self._by_schedule.get((seen.namespace, seen.name), ()):
+            self._look_soon(uid)
 
     async def schedule_leaves(self, seen: Observed) -> None:
-        """A deleted Schedule is about to leave the queue; raises QueueUnavailable."""
-        await self._leaving.leave(seen)
+        """Withdraw what the queue holds of a deleted Schedule's ScheduleRuns, before it leaves.
+
+        Each slot is withdrawn by itself, because the queue then says whether a worker held it.
+        Raises QueueUnavailable; a repeat continues.
+        """
+        await self.listed.wait()
+        begun: dict[str, Orphaned] = {}
+        for run in self._of_schedule(seen.namespace, seen.name):
+            if run.schedule_uid == seen.uid:
+                run.orphan(self._term.clock.monotonic())
+                async with run.enqueuing:  # what is being enqueued now is in the queue, or not
+                    assert run.orphaned is not None  # noqa: S101
+                    begun[run.seen.uid] = run.orphaned
+        known = await self._definitions(seen.uid, seen.namespace) if begun else None
+        if known is None:
+            return
+        for occurrence in await self._occurrences(known):
+            if (state := begun.get(occurrence.record.run_uid)) is not None:
+                # Where the answer is lost, or it has just ended, a worker may have held it.
+                state.in_hand[occurrence.slot_us] = occurrence.record.attempt
+                if await self._withdraw(known, occurrence):
+                    del state.in_hand[occurrence.slot_us]
+        for state in begun.values():
+            state.is_withdrawn = True
+
+    def has_waiting(self, known: Definition) -> bool:
+        """Whether a ScheduleRun may wait for runs of this Schedule, independent of its policy."""
+        return any(map(runstate.may_wait, self._of_schedule(known.namespace, known.name)))
+
+    def keeps(self, namespace: str, job_name: str) -> bool:
+        """Whether a finished Job must stay: no published status shows how its run ended."""
+        run, slot_us = self._of_key(f"{namespace}/{job_name}")
+        return run is not None and not runstate.shows_end(run, slot_us)
 
     def request(self) -> None:
-        """Slots may have been lost: take an inventory."""
+        """Slots may have been lost, or ScheduleRuns missed: list all, and look at each anew."""
         self._requested.set()
 
-    # -- the inventory ---------------------------------------------------------------------------
+    # -- which there are -------------------------------------------------------------------------
 
-    async def _take_inventory(self) -> None:
+    async def _list(self) -> None:
         self._requested.clear()
-        known = {
-            run.seen.uid: frozenset(run.course.open)
-            for run in self.states
-            if run.ended_us is None and not run.is_outdated
-        }
-        before = self.states.uids()
-        found: dict[str, list[occurrences.HeldOccurrence]] = {}
-        if known or not self.states.is_complete:  # else this term has nothing in the queue
-            found = await occurrences.read(self._term.queue)
-            await self._catch_up()
-        listed = await runreads.all_listed(self._term.api, self._term.namespaces, self._term.clock)
-        self._compare(listed, before)
-        for run in self.states:
-            if run.ended_us is None and run.wanted is not None:
-                uid = run.seen.uid
-                held = frozenset(occurrence.slot_us for occurrence in found.get(uid, ()))
-                self._apply(run, runstate.InventoryFacts(held=held, about=known.get(uid)))
-        self.states.is_complete = True
-        self._inventoried.set()
-        early, self._early_events = self._early_events, []
-        for event, by_queue in early:
-            self.event(event, by_queue=by_queue)
-        for key in {run_key(event) for event, _ in early}:
-            if not self.unshown(key):
-                self._term.services.records.shown_of_run(key)
-        for uid, left in found.items():
-            # ScheduleRuns that were deleted while no leader watched leave the queue.
-            if uid not in self.states and uid not in listed:
-                await self._report_withdrawn(await self._enqueuer.withdraw_all(left))
-
-    def _apply(self, run: ScheduleRunState, facts: runstate.InventoryFacts) -> None:
-        if facts.about or facts.about is None:
-            runstate.suspect_lost(run, facts)
-            if runstate.is_unknown(run) or facts.about is None:
-                self._look_soon(run.seen.uid)
-
-    def _compare(self, listed: Mapping[str, ReadRun], before: frozenset[str]) -> None:
+        self._gone.clear()
+        before, listed = set(self._runs), dict[str, schedules.ScheduleRun]()
+        if not self.listed.is_set():  # deleted while no leader watched, unless the list has it
+            found = inventory.occurrences(self._term.queue, points.RUN_KINDS)
+            async for _, one, known in found:
+                self._deleted[one.record.run_uid] = known.uid, known.namespace
+        for namespace in self._term.namespaces or (None,):
+            path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
+            async for page in self._term.api.list_pages(path, schedules.ScheduleRun):
+                listed |= {item.metadata.uid: item for item in page.items}
+                await self._term.clock.sleep(0)  # other tasks go on between pages
         for uid in before - listed.keys():
             self._remove(uid)
-        for uid, read in listed.items():
-            run = self.states.get(uid)
-            if read.seen.deleted:
-                self._remove(uid)
-            elif run is None and not self.states.was_deleted(uid):
-                self._add(read)
-            elif run is not None and run.is_outdated:
-                self._adopt(run, read)
+        for uid, item in listed.items():
+            if uid not in self._gone:
+                self._deleted.pop(uid, None)
+                self._take(item)
+        for run in self._runs.values():
+            if run.ended_us is None and run.course.open:
+                run.doubts += 1
+                self._look_soon(run.seen.uid)
+        for uid in self._deleted:
+            self._look_soon(uid)
+        if not self.listed.is_set():
+            self.listed.set()
+            self._count_found()
 
-    async def _report_withdrawn(self, waiting: Collection[occurrences.HeldOccurrence]) -> None:
-        """These deliveries waited for another attempt, and no worker will report their end."""
-        if waiting:
-            await self._catch_up()  # earlier outcomes of these slots come first
-        for held in waiting:
-            ended = occurrences.withdrawn(held, self._term.clock.now_us())
-            self._term.services.reporter.withdrawn(ended)
+    def _count_found(self) -> None:
+        """What the ledger holds counts, and goes from it where a status shows it already."""
+        for event in self._found:
+            self.event(event, by_queue=True)
+        for key in {run_key(event) for event in self._found}:
+            if not self.unshown(key):
+                self._term.services.records.shown_of_run(key)
 
-    # -- coming and going ------------------------------------------------------------------------
+    async def _read(self, seen: Observed) -> None:
+        """Follow the object as it is now; raises ApiError."""
+        item = await schedules.read_run(
+            self._term.api, seen.namespace, seen.name, not_before=seen.version
+        )
+        if self._unread.get(seen.uid) is seen:  # else it was deleted meanwhile, or is read again
+            del self._unread[seen.uid]
+            if item is not None and item.metadata.uid == seen.uid:
+                self._take(item)
 
-    def _add(self, read: ReadRun) -> None:
-        seen, run = read.seen, runstate.run_of(read)
-        if not seen.status or not run.is_published:
-            run.facts = runstate.InventoryFacts(
-                held=frozenset()
-            )  # new: no slot can be in the queue
-        self.states.add(run)
+    def _take(self, item: schedules.ScheduleRun) -> None:
+        """This is the object; what is followed already is as well known."""
+        seen = observed.of_object(item)
+        run = self._runs.get(seen.uid)
+        if seen.deleted:
+            self._remove(seen.uid)
+        elif run is None:
+            self._add(seen, item)
+        elif run.is_outdated:
+            runstate.adopt_published(run, seen)
+            self._look_soon(seen.uid)
+
+    def _add(self, seen: Observed, item: schedules.ScheduleRun) -> None:
+        run = self._runs[seen.uid] = runstate.run_of(seen)
+        self._by_schedule.setdefault(run.schedule_key, set()).add(seen.uid)
+        self._by_digest[_digest(run)] = run
+        has_ttl = run.wanted is not None and run.wanted.ttl_seconds is not None
+        mark = mark_of(item.metadata.labels or {}, item.metadata.annotations or {})
+        if has_ttl and mark and not run.shown.conditions:
+            self._term.record(_kept_in_git(seen, mark))
         self._look_soon(seen.uid)
 
     def _remove(self, uid: str) -> None:
-        run = self.states.remove(uid)
-        self._publisher.writer.forget(uid)
-        if run is None:
+        self._gone.add(uid)
+        self._unread.pop(uid, None)
+        self._writer.forget(uid)
+        if (run := self._runs.pop(uid, None)) is None:
             return
-        self._forget(run)
-        if run.ended_us is None:  # a look that is under way may be opening slots
-            self._withdrawing[uid] = run
+        named = self._by_schedule[run.schedule_key]
+        named.discard(uid)
+        if not named:
+            del self._by_schedule[run.schedule_key]
+        del self._by_digest[_digest(run)]
+        self._show(run, ())
+        if run.ended_us is None and run.schedule_uid:
+            self._deleted[uid] = run.schedule_uid, run.seen.namespace
             self._look_soon(uid)
+
+    def _is_news(self, uid: str) -> bool:
+        """Whether a ScheduleRun is unknown, or was changed by others."""
+        run = self._runs.get(uid)
+        return run is None or run.is_outdated
+
+    def _of_schedule(self, namespace: str, name: str) -> list[ScheduleRunState]:
+        return [self._runs[uid] for uid in self._by_schedule.get((namespace, name), ())]
+
+    def _of_key(self, key: str) -> tuple[ScheduleRunState | None, int]:
+        """The ScheduleRun of a ``run_key``; and the slot, where that names a Job."""
+        namespace, _, job_name = key.rpartition("/")
+        if not namespace:
+            return self._runs.get(key), 0
+        if not is_job_of_a_run(job_name):
+            return None, 0
+        _, seconds, digest = job_name.rsplit("-", 2)
+        run, slot_us = self._by_digest.get((namespace, digest)), int(seconds) * 1_000_000
+        is_its_own = run is not None and run.job_name(slot_us) == job_name
+        return (run, slot_us) if is_its_own else (None, 0)
+
+    # -- one ScheduleRun -------------------------------------------------------------------------
 
     def _look_soon(self, uid: str) -> None:
         self._tasks.put(uid, uid)
 
     async def _handle(self, uid: str) -> float | None:
         if (seen := self._unread.get(uid)) is not None:
-            if self._is_news(uid):
-                await self._read(seen)
-            if self._unread.get(uid) is seen:
-                del self._unread[uid]
-        run = self.states.get(uid)
-        return await (self._withdraw(uid) if run is None else self._look(run))
+            await self._read(seen)
+        if (deleted := self._deleted.get(uid)) is not None:
+            await self._withdraw_run(uid, *deleted)
+            self._deleted.pop(uid, None)
+        run = self._runs.get(uid)
+        if run is None or run.ended_us is not None:
+            return None if run is None else await self._outlive(run)
+        verdict, again_after = await self.reconcile(run)
+        if self._runs.get(uid) is run:
+            self._publish(run, verdict)
+        return again_after
 
-    async def _withdraw(self, uid: str) -> None:
-        run = self._withdrawing.get(uid)
-        if run is None:
-            return
-        await self._find(run)
-        if run.known is not None:
-            await self._report_withdrawn(await self._enqueuer.withdraw(run))
-        # A look that was under way may have guarded slots again.
-        self.states.release(run, ())
-        self._forget(run)
-        self._withdrawing.pop(uid, None)
+    async def reconcile(self, run: ScheduleRunState) -> tuple[runstatus.RunVerdict, float | None]:
+        """Do what is to be done now: how the ScheduleRun stands, and seconds until the next look.
 
-    # -- one ScheduleRun -------------------------------------------------------------------------
-
-    async def _look(self, run: ScheduleRunState) -> float | None:
-        """Do what is to be done now; seconds until the next look, None = at the next event."""
-        if run.ended_us is not None:
-            return await self._outlive(run)
-        self._warn(run)
-        run.verdict, wait = await self._proceed(run)
-        if run.seen.uid in self.states:
-            self._publisher.publish(run, run.verdict)
-        return wait
-
-    async def _proceed(self, run: ScheduleRunState) -> tuple[runstatus.RunVerdict, float | None]:
+        None = at the next event.
+        """
         if run.wanted is None:
             assert run.refusal is not None  # noqa: S101 - one of the two is there
             return run.refusal, None
@@ -322,42 +338,15 @@ class ScheduleRuns:
         if missing is not None:
             is_absent = missing.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
             return missing, _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
+        if run.is_doubtful:
+            await self._recover(run)
         runstate.apply_early(run)
-        if run.facts is not None:
-            await self._resolve(run)
-        self.states.guard(run)
         run.planned = runstate.count(run)
-        if (refusal := occurrences.refusal(run)) is not None:
+        if (refusal := runstate.too_many(run)) is not None:
             return refusal, None
-        standing = runstatus.standing(run.wanted, run.course, run.planned)
-        if not standing.has_ended and not run.has_begun:
-            run.begins_with = run.schedule_uid
-            return standing, None  # it is looked at again as soon as that is published
-        wait: float | None = None
-        if runstate.is_unknown(run):
-            self.request()
-        else:
-            wait = await self._enqueue(run)
-        return runstatus.standing(run.wanted, run.course, run.planned), wait
-
-    async def _account(
-        self, run: ScheduleRunState, state: Orphaned
-    ) -> tuple[runstatus.RunVerdict, float | None]:
-        """Its Schedule was deleted: what had started is accounted for, and nothing more starts."""
-        now = self._term.clock.monotonic()
-        if not state.is_caught_up or orphaned.is_patience_over(run, now):
-            await self._catch_up()  # outcomes that came before count before anything is missed
-            state.is_caught_up = True
-        if (withdrawn := self._leaving.withdrawn(run.begins_with, run.seen.uid)) is not None:
-            state.withdrawn = withdrawn
-        owner = jobs.JobOwner(*run.schedule_key, run.begins_with)
-        labelled = await jobs.labelled(self._term.api, *run.schedule_key)
-        # Jobs that lost their owner with the Schedule are runs of it all the same.
-        found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
-        orphaned.account(run, found, now=now, now_us=self._term.clock.now_us())
-        self.states.guard(run)
-        verdict = orphaned.verdict(run)
-        return verdict, None if verdict.has_ended else orphaned.look_seconds(state, now)
+        if run.has_begun:  # else it is looked at again as soon as that is published
+            await self._enqueue(run)
+        return runstatus.standing(run.wanted, run.course, run.planned), None
 
     async def _find(self, run: ScheduleRunState) -> runstatus.RunVerdict | None:
         """Its Schedule as the queue holds it now; else the verdict that says why there is none.
@@ -365,8 +354,8 @@ class ScheduleRuns:
         ``orphaned`` is set where it has begun and its Schedule is gone.
         """
         namespace, name = run.schedule_key
-        if run.schedule_uid in self._leaving and not run.has_begun:
-            run.schedule_uid = ""
+        if run.orphaned is not None and not run.has_begun:
+            run.orphaned, run.schedule_uid = None, ""
         if run.schedule_uid:
             run.known = await self._definitions(run.schedule_uid, namespace)
             if run.known is not None:
@@ -375,15 +364,13 @@ class ScheduleRuns:
         found = await schedules.read(self._term.api, namespace, name)
         if found is not None and found.metadata.deletion_timestamp is not None:
             found = None
-        if run.has_begun and (found is None or found.metadata.uid != run.begins_with):
-            if run.orphaned is None:
-                now = self._term.clock.monotonic()
-                run.orphaned = Orphaned(since=now, after_us=run.course.cursor_us)
+        if run.has_begun and (found is None or found.metadata.uid != run.schedule_uid):
+            run.orphan(self._term.clock.monotonic())
             return None
-        if found is None or found.metadata.uid in self._leaving:
+        if found is None:
             run.schedule_uid = ""
-            self._forget(run)  # events of slots of a Schedule that is gone do not count
-            return _absent(run)
+            message = f"there is no Schedule {namespace}/{name}; it runs once there is one"
+            return runstatus.waiting(Reason.SCHEDULE_NOT_FOUND, message)
         generation = found.metadata.generation
         known = await self._definitions(found.metadata.uid, namespace)
         if known is None or known.generation < generation:
@@ -393,42 +380,36 @@ class ScheduleRuns:
         run.known, run.schedule_uid = known, known.uid
         return None
 
-    async def _resolve(self, run: ScheduleRunState) -> None:
-        known = run.known
+    async def _account(
+        self, run: ScheduleRunState, state: Orphaned
+    ) -> tuple[runstatus.RunVerdict, float | None]:
+        """Its Schedule was deleted: what had started is accounted for, and nothing more starts."""
+        await self._catch_up()  # outcomes that came before count before anything is missed
+        owner = run.owner()
+        labelled = await jobs.labelled(self._term.api, *run.schedule_key)
+        # Jobs that lost their owner with the Schedule are runs of it all the same.
+        found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
+        now = self._term.clock.monotonic()
+        verdict = runstate.account(run, found, now=now, now_us=self._term.clock.now_us())
+        wait = _ORPHANED_SECONDS if now - state.since < 60 else _LATER_SECONDS
+        return verdict, None if verdict.has_ended else wait
+
+    async def _recover(self, run: ScheduleRunState) -> None:
+        """Find out where each slot is; the order of these steps matters."""
+        known, doubts = run.known, run.doubts
         assert known is not None  # noqa: S101 - found before
+        occurrences = await self._occurrences(known)
+        held = {one.slot_us for one in occurrences if one.record.run_uid == run.seen.uid}
+        await self._catch_up()
         found: Collection[jobs.Job] = ()
-        if known.rule.whole_seconds and (run.course.open or run.is_published):
+        if known.rule.whole_seconds:
             found = await jobs.of_schedule(self._term.api, known.namespace, known.name, known.uid)
-        runstate.resolve(run, {job.metadata.name: job for job in found})
-
-    async def _enqueue(self, run: ScheduleRunState) -> float | None:
-        """Seconds until the next try where nothing could be enqueued, else None."""
-        payload: bytes | None = None
-        if runstate.needs_payload(run):
-            payload = await runreads.payload_of(self._term.api, run.seen)
-            if payload is None:
-                return _ABSENT_SECONDS  # deleted; the watch will say so
-        async with run.enqueuing:
-            if run.begins_with in self._leaving:
-                return None
-            slots_us = runstate.open_next(run)
-            self.states.guard(run)
-            trouble = await self._enqueuer.enqueue(run, slots_us, payload)
-        if trouble is not None:
-            raise trouble
-        return None
-
-    def _warn(self, run: ScheduleRunState) -> None:
-        """A ScheduleRun with a time to live that is kept in Git runs again and again."""
-        if run.is_warned or run.is_published:
-            return
-        run.is_warned = True
-        if run.seen.kept_in_git and run.wanted is not None and run.wanted.ttl_seconds is not None:
-            self._term.record(runstates.kept_in_git(run.seen))
+        runstate.recover(run, held, {job.metadata.name: job for job in found})
+        run.cleared = doubts
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """It has ended: delete it when its time to live is over."""
-        self._forget(run)
+        self._show(run, ())
         if run.wanted is None or run.wanted.ttl_seconds is None or run.ended_us is None:
             return None
         end_us = run.ended_us + run.wanted.ttl_seconds * 1_000_000
@@ -438,9 +419,239 @@ class ScheduleRuns:
         await schedules.delete_run(self._term.api, run.seen.namespace, run.seen.name, run.seen.uid)
         return None
 
+    # -- the queue -------------------------------------------------------------------------------
 
-def _absent(run: ScheduleRunState) -> runstatus.RunVerdict:
-    """No slot of it can run."""
-    namespace, name = run.schedule_key
-    message = f"there is no Schedule {namespace}/{name}; it runs once there is one"
-    return runstatus.waiting(Reason.SCHEDULE_NOT_FOUND, message)
+    async def _enqueue(self, run: ScheduleRunState) -> None:
+        """Enqueue the slots whose turn it is; raises TryLater or WorldChanged."""
+        known, wanted, payload = run.known, run.wanted, b""
+        assert known is not None and wanted is not None  # noqa: S101, PT018
+        async with run.enqueuing:
+            slots_us = runstate.open_next(run)
+            if slots_us and isinstance(wanted.slots, Trigger) and wanted.slots.is_payload_apart:
+                found = await _payload_of(self._term.api, run.seen)
+                if found is None:
+                    return  # deleted; the watch will say so
+                payload = found
+            for first in range(0, len(slots_us), _TOGETHER):
+                if run.orphaned is not None:
+                    return
+                part = slots_us[first : first + _TOGETHER]
+                for slot_us in part:
+                    # Before the answer is here, because its end may be reported sooner.
+                    run.course.open[slot_us].is_handed = True
+                wanted_points = [
+                    (
+                        points.manual(known.id, slot_us, run.seen.uid, wanted.kind),
+                        self._record(run, known, slot_us, payload),
+                    )
+                    for slot_us in part
+                ]
+                try:
+                    await faults.reach(FaultPoint.BEFORE_RUNS_ENQUEUED)
+                    await self._term.queue.occurrences.enqueue_many(
+                        known, wanted_points, self._term.epoch
+                    )
+                    await faults.reach(FaultPoint.AFTER_RUNS_ENQUEUED)
+                except (errors.TryLater, errors.WorldChanged):
+                    run.doubts += 1
+                    raise
+
+    def _record(
+        self, run: ScheduleRunState, known: Definition, slot_us: int, payload: bytes
+    ) -> messages.OccurrenceRecord:
+        assert run.wanted is not None  # noqa: S101
+        record = messages.OccurrenceRecord(trigger=run.wanted.trigger, run_uid=run.seen.uid)
+        if not isinstance(run.wanted.slots, Trigger):
+            return record
+        record = msgspec.structs.replace(record, concurrency=run.wanted.slots.concurrency)
+        if not payload:
+            return record
+        signed = records.signed_content(record, known.uid, slot_us, payload)
+        signature = self._term.queue.signed_blobs.digest(known.namespace, signed)
+        return msgspec.structs.replace(record, payload=payload, signature=signature)
+
+    async def _occurrences(self, known: Definition) -> list[StoredOccurrence]:
+        """What the queue holds of the ScheduleRuns of a Schedule; raises QueueUnavailable."""
+        return [
+            one.without_payload()
+            for shard in sharding.homes(known.id, self._term.queue.layouts.known())
+            async for one in self._term.queue.occurrences.all_occurrences(shard, of=known.id)
+            if one.kind in points.RUN_KINDS
+        ]
+
+    async def _withdraw(self, known: Definition, held: StoredOccurrence) -> bool:
+        """The queue does not hold it any more; whether it waited there, and no worker held it."""
+        await faults.reach(FaultPoint.BEFORE_RUN_WITHDRAWN)
+        point = points.manual(known.id, held.slot_us, held.record.run_uid, held.kind)
+        armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
+        return armed is messages.Armed.APPLIED
+
+    async def _withdraw_run(self, run_uid: str, schedule_uid: str, namespace: str) -> None:
+        """It was deleted: none of its slots starts any more. What runs is left alone."""
+        known = await self._definitions(schedule_uid, namespace)
+        if known is None:
+            return
+        for one in await self._occurrences(known):
+            if one.record.run_uid != run_uid or not await self._withdraw(known, one):
+                continue
+            await self._catch_up()  # earlier outcomes of the slot come first
+            now_us = self._term.clock.now_us()
+            ended = RunEvent(
+                uid=known.uid,
+                namespace=known.namespace,
+                name=known.name,
+                generation=known.generation,
+                slot_us=one.slot_us,
+                trigger=one.kind.name.title(),
+                state=RunState.FAILED,
+                reason=Reason.DELETED,
+                at_us=now_us,
+                message="its ScheduleRun was deleted before the delivery was accepted",
+                finished_us=now_us,
+                run_uid=run_uid,
+            )
+            self._term.services.reporter.withdrawn(ended)
+
+    # -- the status ------------------------------------------------------------------------------
+
+    def _publish(self, run: ScheduleRunState, verdict: runstatus.RunVerdict) -> None:
+        """Have the status written that follows from the state.
+
+        At most once a second while the ScheduleRun goes on, and at once when something else
+        changes. The first slot waits for the first status, so that one does not wait for the rate.
+        """
+        run.desired = runstatus.rendered(
+            verdict,
+            run.course,
+            planned=run.planned,
+            schedule_uid=run.schedule_uid,
+            generation=run.seen.generation,
+            now_us=self._term.clock.now_us(),
+            previous=run.published,
+        )
+        run.shows = 0 if run.early else len(run.unshown)
+        wait, is_beginning = 0.0, bool(run.schedule_uid) and not run.has_begun
+        goes_on = verdict.conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
+        if goes_on and run.published_at is not None:
+            wait = max(0.0, run.published_at + _INTERVAL_SECONDS - self._term.clock.monotonic())
+        self._writer.changed(run.seen.uid, wait, unlimited=is_beginning)
+
+    async def render(self, uid: str) -> Rendered | None:
+        run = self._runs.get(uid)
+        if run is None or run.desired is None:
+            return None
+        run.published_at, run.writes = self._term.clock.monotonic(), run.shows
+        if run.desired == run.published:
+            self._record_shown(run)
+            return None
+        named = schedules.StatusTarget(
+            namespace=run.seen.namespace, name=run.seen.name, uid=uid, plural=schedules.RUN_PLURAL
+        )
+        return named, run.desired
+
+    def written(
+        self,
+        uid: str,
+        fields: Mapping[str, Any],
+        version: int,  # noqa: ARG002 - of ``StatusSource``
+    ) -> None:
+        if (run := self._runs.get(uid)) is not None:
+            had_begun = run.has_begun
+            run.is_outdated = False
+            run.published, run.shown = dict(fields), runstatus.read(fields)
+            self._record_shown(run)
+            if run.has_begun and not had_begun:
+                self._look_soon(uid)
+
+    def _record_shown(self, run: ScheduleRunState) -> None:
+        # No status shows that a Job is being replaced.
+        shown, left = run.unshown[: run.writes], run.unshown[run.writes :]
+        announced = [one for one in shown if one.state is RunState.REPLACING]
+        kept = [one for one in announced if one.slot_us in run.course.open]
+        more = run.shows - run.writes
+        self._show(run, kept + left)
+        run.shows = len(kept) + more
+        if run.schedule_uid:
+            self._term.services.jobs.sync.look(run.schedule_uid)
+        if run.shown.ended_us is not None:
+            run.ended_us = run.shown.ended_us or self._term.clock.now_us()
+            self._look_soon(run.seen.uid)
+
+    def _show(self, run: ScheduleRunState, left: Collection[RunEvent]) -> None:
+        """Of its outcomes only these are left to be published."""
+        gone = {run_key(event) for event in run.unshown} - {run_key(event) for event in left}
+        run.unshown, run.shows, run.writes = list(left), 0, 0
+        for key in gone:
+            self._term.services.records.shown_of_run(key)
+
+    async def refused(self, uid: str) -> None:
+        run = self._runs.get(uid)
+        if run is None:
+            return
+        item = await schedules.read_run(self._term.api, run.seen.namespace, run.seen.name)
+        if item is None or item.metadata.uid != uid or self._runs.get(uid) is not run:
+            return
+        if runstate.decoded(bytes(item.status)) != run.published:
+            run.is_outdated = True
+            self._take(item)
+
+    def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only
+        return None
+
+
+async def _payload_of(api: port.Api, seen: Observed) -> bytes | None:
+    """The payload of a trigger as it is in the object; None: that is gone. Raises ApiError."""
+    run = await schedules.read_run(api, seen.namespace, seen.name)
+    if run is None or run.metadata.uid != seen.uid:
+        return None
+    wanted = schedules.wanted(bytes(run.spec), created_us=seen.created_us)  # a spec never changes
+    return wanted.slots.payload if isinstance(wanted.slots, Trigger) else b""
+
+
+def _digest(run: ScheduleRunState) -> tuple[str, str]:
+    return run.seen.namespace, run.job_name(0).rpartition("-")[2]
+
+
+#: What Argo CD and Flux leave on what they apply. ``_INSTANCE`` is what Argo CD marks with by
+#: default, and what Helm charts carry, too.
+_MARKS = (
+    "argocd.argoproj.io/instance",
+    "argocd.argoproj.io/tracking-id",
+    "kustomize.toolkit.fluxcd.io/name",
+    "helm.toolkit.fluxcd.io/name",
+)
+_HOOKS = ("argocd.argoproj.io/hook", "helm.sh/hook")
+_INSTANCE, _MANAGER = "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"
+
+
+def mark_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """What says that an object is kept in Git by a tool that would make it again; else empty.
+
+    Hooks of a sync or a release are made for each one and are not kept.
+    """
+    if any(hook in annotations for hook in _HOOKS):
+        return ""
+    for kind, carried in (("label", labels), ("annotation", annotations)):
+        for name in _MARKS:
+            if name in carried:
+                return f"{kind} {name}"
+    is_marked = _INSTANCE in labels and labels.get(_MANAGER, "") != "Helm"
+    return f"label {_INSTANCE}" if is_marked else ""
+
+
+def _kept_in_git(seen: Observed, mark: str) -> events.Event:
+    """A warning: a ScheduleRun with a time to live that is kept in Git runs again and again."""
+    note = (
+        f"it carries {mark} and spec.ttlSecondsAfterFinished: once deleted, it is made "
+        "again from Git and runs again, for ever. Make it with kubectl create or duepoint trigger, "
+        "or as a sync hook, and do not keep it in Git"
+    )
+    return events.Event(
+        regarding=events.ObjectReference(
+            namespace=seen.namespace, name=seen.name, uid=seen.uid, kind=schedules.RUN_KIND
+        ),
+        reason="TrackedInGit",
+        action="Reconcile",
+        note=note,
+        warning=True,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.scheduleruns import runreads
+from duepoint.controller.scheduleruns import scheduleruns
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from duepoint.controller.scheduleruns import runreads
     ],
 )
 def test_marks_of_tools_are_known_and_hooks_are_not_meant(labels, annotations, mark):
-    assert runreads.mark_of(labels, annotations) == mark
+    assert scheduleruns.mark_of(labels, annotations) == mark
