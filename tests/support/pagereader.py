@@ -341,10 +341,8 @@ def _write_request(folder: Path) -> None:
     signature = signing.header([signing.signer(_SECRET)], "msg_1", now, body)
     headers = {"webhook-id": "msg_1", "webhook-timestamp": now, "webhook-signature": signature}
     (folder / "secret.txt").write_text(_SECRET)
-    (folder / "body.bin").write_bytes(body)
-    (folder / "headers.txt").write_text(
-        "".join(f"{name}: {value}\n" for name, value in headers.items())
-    )
+    head = "".join(f"{name}: {value}\n" for name, value in headers.items())
+    (folder / "received.txt").write_bytes(f"{head}\n".encode() + body)
 
 
 def _objects_of(page: Path) -> list[dict[str, Any]]:

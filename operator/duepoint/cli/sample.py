@@ -13,7 +13,6 @@ import sys
 import time
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 import msgspec
@@ -42,36 +41,6 @@ _UID = "00000000-0000-4000-8000-000000000000"
 Objects = Mapping[str, Mapping[str, bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """What to send, and where its parts are."""
-
-    spec: ScheduleSpec
-    slot_us: int
-    url: str | None
-    objects: Objects = field(repr=False)
-    token: str | None = field(repr=False)
-    place: options.Place | None
-
-
-@dataclass(slots=True, kw_only=True)
-class SampleResult:
-    """The request that was composed, and what came of it.
-
-    Attributes:
-        accepted: None where nothing was sent on purpose.
-    """
-
-    method: str
-    url: str
-    headers: list[tuple[str, str]]
-    body: bytes | None
-    accepted: bool | None = None
-    message: str = "not sent"
-    status: int | None = None
-    seconds: float = 0.0
-
-
 class _FixedClock(clocks.SystemClock):
     """The wall stands still, so that what is shown and what is sent are the same."""
 
@@ -82,97 +51,98 @@ class _FixedClock(clocks.SystemClock):
         return self._now_us
 
 
-async def run(sample: Sample, *, send: bool) -> SampleResult:
-    """Compose the sample and, with ``send``, send it.
+async def run(
+    spec: ScheduleSpec, objects: Objects, token: str | None, place: options.Place, *, send: bool
+) -> output.Row:
+    """Compose the sample of a slot of now and, with ``send``, send it.
 
-    Raises errors.InvalidSetting where something that it refers to was not given.
+    Args:
+        objects: Secrets and ConfigMaps that were given.
+        token: the ServiceAccount's, where it was given.
+        place: a cluster to read the others from, if it names one.
+
+    Returns:
+        The request without secrets, and what came of it; ``accepted`` is None if it was not sent.
+
+    Raises:
+        errors.InvalidSetting: something that it refers to was not given.
     """
     clock = _FixedClock()
-    async with _cluster(sample) as api:
-        found = _webhook(sample)
-        source = _vault(sample, api, clock)
-        kept = await source.of(sample.spec.namespace, found) if found.needs_secrets else None
+    webhook = spec.action.target
+    if not isinstance(webhook, actions.WebhookAction):
+        raise errors.Bug("a sample of something that is no webhook")
+    async with _cluster(place) as api:
+        vault = _vault(webhook, objects, token, api, clock)
+        kept = await vault.of(spec.namespace, webhook) if webhook.needs_secrets else None
         if isinstance(kept, target.Trouble):
-            raise errors.InvalidSetting(sample.spec.identity, _advised(kept.message, api))
-        firing = _firing(sample, found)
+            raise errors.InvalidSetting(spec.identity, _advised(kept.message, api))
         services = endpoints.service_cache(api or cast("port.Api", _NoCluster()), clock)
-        url = kept.url if kept is not None and found.url_secret is not None else found.url
-        located = msgspec.structs.replace(found, url=url)
-        where = await endpoints.locate(services, sample.spec.namespace, located)
+        url = kept.url if kept is not None and webhook.url_secret is not None else webhook.url
+        located = msgspec.structs.replace(webhook, url=url)
+        where = await endpoints.locate(services, spec.namespace, located)
         if isinstance(where, target.Trouble):
-            raise errors.InvalidSetting(sample.spec.identity, _advised(where.message, api))
-        composed = request.Composer(found, kept).compose(firing, clock.now_us())
+            raise errors.InvalidSetting(spec.identity, _advised(where.message, api))
+        firing = _firing(spec, webhook, clock.now_us())
+        composed = request.Composer(webhook, kept).compose(firing, clock.now_us())
         hidden = () if kept is None else kept.unspeakable
-        result = SampleResult(
-            method=composed.method,
-            url=str(where.url),
-            headers=[(name, _without(value, hidden)) for name, value in composed.headers],
-            body=composed.body,
-        )
-        if found.url_secret is not None:  # the URL is a credential
-            parts = urllib.parse.urlsplit(result.url)
-            result.url = f"{parts.scheme}://{parts.netloc}/[redacted]"
+        shown = str(where.url)
+        if webhook.url_secret is not None:  # the URL is a credential
+            parts = urllib.parse.urlsplit(shown)
+            shown = f"{parts.scheme}://{parts.netloc}/[redacted]"
+        row: output.Row = {
+            "method": composed.method,
+            "url": shown,
+            "headers": {name: _without(value, hidden) for name, value in composed.headers},
+            "body": (composed.body or b"").decode(errors="replace"),
+            "accepted": None,
+            "status": None,
+            "message": "not sent",
+        }
         if not send:
-            return result
-        dialler = dialling.Dialler(
-            egressrules.EgressPolicy(mode="open", allowed=_LOOPBACK, allow_http=True)
-        )
+            return row
+        rules = egressrules.EgressPolicy(mode="open", allowed=_LOOPBACK, allow_http=True)
         replies: list[http1.Response] = []
         sender = webhooktarget.WebhookTarget(
-            dialler, services, source, clock, on_reply=replies.append
+            dialling.Dialler(rules), services, vault, clock, on_reply=replies.append
         )
         began = time.monotonic()
         try:
             with telemetry.silence():
                 answer = await sender.fire(firing)
-            result.seconds = time.monotonic() - began
+            seconds = time.monotonic() - began
         finally:
             await sender.close()
-    result.status = answer.http_status
-    result.accepted = isinstance(answer, outcome.Delivered)
-    result.message = f"answered {answer.http_status}" if result.accepted else answer.message
-    if not result.accepted and replies:
+    row |= {"status": answer.http_status, "accepted": isinstance(answer, outcome.Delivered)}
+    row["message"] = f"answered {answer.http_status} after {seconds:.3f} s"
+    if not row["accepted"]:
+        row["message"] = answer.message
         # The receiver's own words, which are not secret from this user.
-        plain = (header.value for header in found.headers)
-        if text := target.excerpt(replies[-1].body, plain, hidden):
-            result.message += f": {text}"
-    return result
+        plain = (header.value for header in webhook.headers)
+        if replies and (text := target.excerpt(replies[-1].body, plain, hidden)):
+            row["message"] += f": {text}"
+    return row
 
 
 # -- what it is made of --------------------------------------------------------------------------
 
 
-def _webhook(sample: Sample) -> actions.WebhookAction:
-    found = sample.spec.action.target
-    if not isinstance(found, actions.WebhookAction):
-        raise errors.Bug("a sample of something that is no webhook")
-    if sample.url is None:
-        return found
-    if not sample.url.startswith(("http://", "https://")):
-        message = f"{errors.quoted(sample.url)}: write http://... or https://..."
-        raise errors.InvalidSetting("--url", message)
-    tls = found.tls if sample.url.startswith("https:") else None
-    return msgspec.structs.replace(found, url=sample.url, url_secret=None, service=None, tls=tls)
-
-
-def _firing(sample: Sample, found: actions.WebhookAction) -> target.Firing:
-    spec = sample.spec
+def _firing(spec: ScheduleSpec, webhook: actions.WebhookAction, now_us: int) -> target.Firing:
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
-    now = clocks.SystemClock().monotonic()
+    slot_us = now_us // 1_000_000 * 1_000_000
     return target.Firing(
-        action=msgspec.structs.replace(spec.action, target=found),
+        action=spec.action,
         namespace=spec.namespace,
         name=spec.name,
         uid=spec.uid or _UID,
         generation=spec.generation,
-        slot_us=sample.slot_us,
-        due_us=sample.slot_us,
-        previous_us=timeline.previous_before(sample.slot_us),
+        slot_us=slot_us,
+        due_us=slot_us,
+        previous_us=timeline.previous_before(slot_us),
         trigger="Manual",
         attempt=1,
         run_uid=f"webhook test {time.time_ns()}",
         time_zone=spec.rule.timing.time_zone,
-        not_after_monotonic=now + found.timeout_seconds,
+        not_after_monotonic=clocks.SystemClock().monotonic() + webhook.timeout_seconds,
     )
 
 
@@ -180,30 +150,36 @@ def _life(value: V) -> memory.Life[V]:
     return memory.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
 
 
-def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credentials.Vault:
-    auth = _webhook(sample).auth
+def _vault(
+    webhook: actions.WebhookAction,
+    objects: Objects,
+    given: str | None,
+    api: port.Api | None,
+    clock: clocks.Clock,
+) -> credentials.Vault:
+    """The worker's, over what was given and, if one was named, a cluster."""
+    auth = webhook.auth
     audience = auth.audience if isinstance(auth, actions.AccountToken) else ""
 
     async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key
-        if name in sample.objects:  # given by the person who asks, and so for this receiver
-            return _life(secrets.Data(sample.objects[name], {references.SEND_TO: "*"}))
-        if kind == references.ACCOUNT and sample.token is not None:
+        if name in objects:  # given by the person who asks, and so for this receiver
+            return _life(secrets.Data(objects[name], {references.SEND_TO: "*"}))
+        if kind == references.ACCOUNT and given is not None:
             return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: audience}))
         if api is None:
             raise kube_errors.NotFound(name)
         return _life(await secrets.read(api, kind, namespace, name))
 
     async def token(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
-        if sample.token is not None:
-            return _life(secrets.Token(text=sample.token, expires_us=0))
+        if given is not None:
+            return _life(secrets.Token(text=given, expires_us=0))
         if api is None:
             raise kube_errors.NotFound(key[0])
         return _life(await secrets.token(api, namespace, *key))
 
     rules = credentials.CredentialRules(insecure_tls=True)
-    objects, tokens = memory.Memory(look, clock), memory.Memory(token, clock)
-    return credentials.Vault(objects, tokens, rules)
+    return credentials.Vault(memory.Memory(look, clock), memory.Memory(token, clock), rules)
 
 
 class _NoCluster:
@@ -214,12 +190,12 @@ class _NoCluster:
 
 
 @contextlib.asynccontextmanager
-async def _cluster(sample: Sample) -> AsyncIterator[port.Api | None]:
+async def _cluster(place: options.Place) -> AsyncIterator[port.Api | None]:
     """The API server that was named on the command line, and no other."""
-    if sample.place is None:
+    if place.kubeconfig is None and place.context is None:
         yield None
         return
-    async with cluster.session(sample.place) as found:
+    async with cluster.session(place) as found:
         yield found.api
 
 
@@ -242,41 +218,23 @@ def _without(value: str, hidden: tuple[str, ...]) -> str:
     return value
 
 
-def show(result: SampleResult, form: str) -> None:
+def show(row: output.Row, form: str) -> None:
     """Print the request and what came of it."""
-    body = (result.body or b"").decode(errors="replace")
     if output.is_data(form):
-        row = {
-            "method": result.method,
-            "url": result.url,
-            "headers": dict(result.headers),
-            "body": body,
-            "accepted": result.accepted,
-            "status": result.status,
-            "message": result.message,
-        }
         output.write([row], form)
         return
-    if result.accepted is None and not sys.stdout.isatty():
+    head = [f"{row['method']} {row['url']}"]
+    head += [f"{name}: {value}" for name, value in row["headers"].items()]
+    if row["accepted"] is None and not sys.stdout.isatty():
         # Byte for byte, so that the signature of what is piped or kept can be checked.
-        head = [
-            f"{result.method} {result.url}",
-            *(f"{each}: {text}" for each, text in result.headers),
-        ]
         sys.stdout.flush()
-        sys.stdout.buffer.write("\n".join([*head, "", ""]).encode() + (result.body or b""))
+        sys.stdout.buffer.write("\n".join([*head, "", row["body"]]).encode())
         sys.stdout.buffer.flush()
-        output.complain(result.message)
+        output.complain(row["message"])
         return
-    output.say(f"{result.method} {result.url}")
-    for name, value in result.headers:
-        output.say(f"{name}: {value}")
-    output.say()
-    output.say(body)
-    output.say()
-    if result.accepted is None:
-        output.say(result.message)
-    elif result.accepted:
-        output.say(f"accepted: {result.message} after {result.seconds:.3f} s")
+    for line in (*head, "", row["body"], ""):
+        output.say(line)
+    if row["accepted"] is False:
+        output.complain(f"not accepted: {row['message']}")
     else:
-        output.complain(f"not accepted: {result.message}")
+        output.say(f"accepted: {row['message']}" if row["accepted"] else row["message"])

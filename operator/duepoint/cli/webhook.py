@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import msgspec
 
 from duepoint import errors
 from duepoint.cli import grouping, instants, options, output
@@ -90,29 +91,37 @@ def test(
     from duepoint.cli import sample  # noqa: PLC0415 - the libraries of a worker
 
     spec = _chosen(files, name, namespace)
+    if url is not None:
+        spec = _sent_to(url, spec)
     objects: dict[str, dict[str, bytes]] = {}
     for secret, key, value in secrets:
         objects.setdefault(secret, {})[key] = value.encode()
     for secret, key, secret_file in secret_files:
         objects.setdefault(secret, {})[key] = options.content("--secret-file", secret_file)
+    token = None if token_file is None else options.text("--token-file", token_file)
     place = options.Place(kubeconfig=kubeconfig, context=context, namespace=None)
-    wanted = sample.Sample(
-        spec=spec,
-        slot_us=instants.now_us() // 1_000_000 * 1_000_000,
-        url=url,
-        objects=objects,
-        token=None if token_file is None else options.text("--token-file", token_file),
-        place=place if kubeconfig or context else None,
-    )
 
-    async def run() -> sample.SampleResult:
+    async def run() -> output.Row:
         async with options.limited(patience_seconds):
-            return await sample.run(wanted, send=not dry_run)
+            return await sample.run(spec, objects, token, place, send=not dry_run)
 
-    sent = asyncio.run(run())
-    sample.show(sent, form)
-    if sent.accepted is False:
+    row = asyncio.run(run())
+    sample.show(row, form)
+    if row["accepted"] is False:
         raise click.exceptions.Exit(output.FAILED)
+
+
+def _sent_to(url: str, spec: ScheduleSpec) -> ScheduleSpec:
+    """The same, its webhook sent there; raises errors.InvalidSetting."""
+    if not url.startswith(("http://", "https://")):
+        message = f"{errors.quoted(url)}: write http://... or https://..."
+        raise errors.InvalidSetting("--url", message)
+    webhook = spec.action.target
+    assert isinstance(webhook, actions.WebhookAction)  # noqa: S101 - only such are chosen
+    tls = webhook.tls if url.startswith("https:") else None
+    webhook = msgspec.structs.replace(webhook, url=url, url_secret=None, service=None, tls=tls)
+    action = msgspec.structs.replace(spec.action, target=webhook)
+    return msgspec.structs.replace(spec, action=action)
 
 
 def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> ScheduleSpec:
@@ -147,11 +156,11 @@ def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> Schedul
 )
 @click.option(
     "--request",
+    default="-",
     metavar="FILE",
-    help="The request as it came: headers, an empty line, the body. Unset: standard input.",
+    help="The request as it came: headers, an empty line, the body byte for byte. Unset: standard"
+    " input.",
 )
-@click.option("--headers", metavar="FILE", help="Its headers alone, as lines or as JSON.")
-@click.option("--body", metavar="FILE", help="Its body alone, byte for byte.")
 @click.option(
     "--tolerance",
     "tolerance_us",
@@ -167,9 +176,7 @@ def verify(
     *,
     secrets: tuple[str, ...],
     secret_files: tuple[str, ...],
-    request: str | None,
-    headers: str | None,
-    body: str | None,
+    request: str,
     tolerance_us: int,
     at: str,
     form: str,
@@ -178,9 +185,8 @@ def verify(
 
     Exit code 0: it is ours; 1: it is not, and why; 2: there is nothing to check.
     """
-    captured = captured_request(request, headers, body)
     verdict = judge(
-        captured,
+        captured(options.content("--request", request)),
         verifiers(secrets, secret_files),
         tolerance_us=tolerance_us,
         at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
@@ -217,57 +223,24 @@ def verifiers(
     return tuple(made)
 
 
-# -- captured requests ---------------------------------------------------------------------------
+def captured(data: bytes) -> Captured:
+    """The request as it came, or as ``webhook test -o json`` prints it.
 
-
-def captured_request(whole: str | None, headers: str | None, body: str | None) -> Captured:
-    """The request in one file, or in two; raises errors.InvalidSetting."""
-    if whole is not None and (headers is not None or body is not None):
-        raise errors.InvalidSetting("--request", "stands for --headers and --body; leave it out")
-    if headers is None:
-        if body is not None:
-            raise errors.InvalidSetting("--headers", "is missing beside --body")
-        return _whole("--request", options.content("--request", whole or "-"))
-    return Captured(
-        _headers("--headers", options.content("--headers", headers)),
-        b"" if body is None else options.content("--body", body),
-    )
-
-
-def _whole(option: str, data: bytes) -> Captured:
+    Raises:
+        errors.InvalidSetting: it is other JSON.
+    """
     if data.lstrip().startswith(b"{"):
         try:
             printed = json.loads(jsontext.clipped(data))
-            body = str(printed.get("body") or "").encode()
-            return Captured(_lower(printed["headers"]), body)
+            headers = {name.lower(): str(value) for name, value in printed["headers"].items()}
+            return Captured(headers, str(printed.get("body") or "").encode())
         except (ValueError, KeyError, AttributeError, TypeError):
             raise errors.InvalidSetting(
-                option, 'is JSON of another form; write {"headers": {...}, "body": "..."}'
+                "--request", 'is JSON of another form; write {"headers": {...}, "body": "..."}'
             ) from None
-    for ending in (b"\r\n\r\n", b"\n\n"):
-        head, found, content = data.partition(ending)
-        if found:
-            return Captured(_headers(option, head), content)
-    return Captured(_headers(option, data), b"")
-
-
-def _headers(option: str, data: bytes) -> dict[str, str]:
-    if data.lstrip().startswith(b"{"):
-        try:
-            return _lower(json.loads(jsontext.clipped(data)))
-        except (ValueError, AttributeError):
-            raise errors.InvalidSetting(option, "is no JSON object of headers") from None
-    lines = data.decode("latin-1").splitlines()
-    pairs = (line.partition(":") for line in lines if ":" in line)
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-
-def _lower(headers: Mapping[str, object]) -> dict[str, str]:
-    """Some servers hand out a list for each name."""
-    return {
-        name.lower(): str(value[0] if isinstance(value, list) and value else value)
-        for name, value in headers.items()
-    }
+    head, _, body = data.partition(b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n")
+    pairs = (line.partition(":") for line in head.decode("latin-1").splitlines() if ":" in line)
+    return Captured({name.strip().lower(): value.strip() for name, _, value in pairs}, body)
 
 
 _WANTED = ("webhook-id", "webhook-timestamp", "webhook-signature")
