@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -20,25 +21,23 @@ from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
 from duepoint.cli.cronjob import conversion
+from duepoint.expressions import syntax
 from duepoint.kube import schedules
 from duepoint.schedules import load
-from duepoint.schedules.load import Forecast, Hour
+from duepoint.schedules.load import AlikeSchedules, Forecast, Hour
 from duepoint.schedules.spec import ScheduleSpec
 
 if TYPE_CHECKING:
     from rich.text import Text
-import re
-
-from duepoint.schedules.load import AlikeSchedules
 
 _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
 #: Minutes that are shown as the worst, those alike as one.
 _WORST = 5
-#: A load, and the expressions and zones that bring it.
-_Alike = tuple[int, frozenset[tuple[str, str]]]
 #: Expressions that are named for each of them.
 _INSIDE = 5
+#: Where an object was, and the object.
+_Found = tuple[str, schedules.Schedule]
 
 
 @click.command("forecast")
@@ -70,57 +69,37 @@ def forecast(
     if files and (place.everywhere or selector is not None):
         raise errors.InvalidSetting("--filename", "reads files; leave out -A and -l")
     from_us = instants.parse_us(from_, zone=time_zone, name="--from")
-    read = Reading(now_us=from_us)
     if files:
-        found: Iterable[Found] = _of_files(files, place.namespace or "default")
+        found: Iterable[_Found] = _of_files(files, place.namespace or "default")
     else:
         found = asyncio.run(_of_cluster(place, selector))
-    coming = load.forecast(read.specs(found), from_us=from_us, minutes=days * _DAY_MINUTES)
-    read.report()
-    proposals = list(suggestions(coming))
+    unread: list[str] = []
+    specs = _specs(found, from_us, unread)
+    coming = load.forecast(specs, from_us=from_us, minutes=days * _DAY_MINUTES)
+    if unread:
+        more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
+        output.complain(f"left out: {output.one_line(unread[0])}{more}")
     cells = load.hours(coming, time_zone)
+    row = _row(coming, cells)
     if output.is_data(form):
-        output.write([_row(coming, cells, proposals)], form)
+        output.write([row], form)
     else:
-        _show(coming, cells, time_zone, proposals)
+        _show(row, cells, time_zone)
 
 
 # -- reading -------------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
-    """An object as it was read, and where it was."""
-
-    where: str
-    item: schedules.Schedule
-
-
-@dataclass(kw_only=True)
-class Reading:
-    """Specs of objects, and those that could not be read.
-
-    Attributes:
-        now_us: objects that have not been created count as created before it.
-    """
-
-    now_us: int
-    unread: list[str] = field(default_factory=list)
-
-    def specs(self, found: Iterable[Found]) -> Iterator[ScheduleSpec]:
-        for each in found:
-            try:
-                yield schedules.spec_of(each.item, absent_us=self.now_us - 1)
-            except errors.InvalidSpec as error:
-                self.unread.append(f"{each.where}: {error}")
-
-    def report(self) -> None:
-        """Say what was left out."""
-        if self.unread:
-            more = f" (and {len(self.unread) - 1} more)" if len(self.unread) > 1 else ""
-            output.complain(f"left out: {output.one_line(self.unread[0])}{more}")
+def _specs(found: Iterable[_Found], now_us: int, unread: list[str]) -> Iterator[ScheduleSpec]:
+    """Specs, those not created yet as created right before; what cannot be read goes to unread."""
+    for where, item in found:
+        try:
+            yield schedules.spec_of(item, absent_us=now_us - 1)
+        except errors.InvalidSpec as error:
+            unread.append(f"{where}: {error}")
 
 
-def _of_files(files: Iterable[str], namespace: str) -> Iterator[Found]:
+def _of_files(files: Iterable[str], namespace: str) -> Iterator[_Found]:
     for file in files:
         for manifest in manifests.read(file):
             if manifest.trouble:
@@ -130,16 +109,16 @@ def _of_files(files: Iterable[str], namespace: str) -> Iterator[Found]:
                 continue
             if manifest.kind == "CronJob":  # it has the times of the Schedule that it becomes
                 content, _ = conversion.ported(content, namespace=None, time_zone=None)
-            yield Found(manifest.where, schedules.item_of(content, namespace=namespace))
+            yield manifest.where, schedules.item_of(content, namespace=namespace)
 
 
-async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]:
+async def _of_cluster(place: options.Place, selector: str | None) -> list[_Found]:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
 
     async with cluster.session(place) as server:
         listed = await cluster.listed_schedules(server, place, selector)
     return [
-        Found("Schedule {namespace}/{name}".format_map(item["metadata"]), schedules.item_of(item))
+        ("Schedule {namespace}/{name}".format_map(item["metadata"]), schedules.item_of(item))
         for item in listed
     ]
 
@@ -152,27 +131,26 @@ def _worst(coming: Forecast) -> Iterator[tuple[int, int]]:
 
     Minutes of the same load at the same minute of their hours count as alike unseen.
     """
-    alike: dict[_Alike, list[int]] = {}
-    seen: dict[tuple[int, int], _Alike] = {}
     minutes = coming.minutes
+    places: dict[tuple[int, int], list[int]] = {}
     for minute in sorted(range(len(minutes)), key=lambda one: (-minutes[one], one)):
-        if not minutes[minute]:
+        if minutes[minute]:
+            place = round(minutes[minute]), coming.at_us(minute) // load.MINUTE_US % 60
+            places.setdefault(place, []).append(minute)
+    alike: dict[object, list[int]] = {}
+    least = 0
+    for (slots, _), found in places.items():
+        if slots < least:
             break
-        slots = round(minutes[minute])
-        place = slots, coming.at_us(minute) // load.MINUTE_US % 60
-        is_full = len(alike) == _WORST
-        if place not in seen:
-            if is_full and all(slots != listed for listed, _ in alike):
-                break  # those that follow have less
-            inside = frozenset((group.text, group.time_zone) for _, group in coming.inside(minute))
-            seen[place] = slots, inside
-        if seen[place] in alike or not is_full:
-            alike.setdefault(seen[place], []).append(minute)
+        inside = frozenset((group.text, group.time_zone) for _, group in coming.inside(found[0]))
+        if (slots, inside) in alike or not least:
+            alike.setdefault((slots, inside), []).extend(found)
+        least = slots if len(alike) == _WORST else 0
     for found in alike.values():
         yield found[0], len(found) - 1
 
 
-def _row(coming: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) -> output.Row:
+def _row(coming: Forecast, cells: list[Hour]) -> output.Row:
     return {
         "from": output.time(coming.from_us),
         "to": output.time(coming.at_us(len(coming.minutes))),
@@ -197,68 +175,50 @@ def _row(coming: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) 
             }
             for minute, alike in _worst(coming)
         ],
-        "suggestions": [
-            {
-                "schedule": one.text,
-                "timeZone": one.time_zone,
-                "schedules": one.schedules,
-                "such": list(one.names),
-                "write": one.change.what,
-                "peakBefore": round(one.before, 2),
-                "peakAfter": round(one.after, 2),
-            }
-            for one in proposals
-        ],
+        "suggestions": list(suggestions(coming)),
     }
 
 
-def _show(coming: Forecast, cells: list[load.Hour], zone: str, proposals: list[Suggestion]) -> None:
-    suspended = f", {coming.suspended:,} of them suspended" if coming.suspended else ""
-    ends = instants.utc_text(coming.from_us), instants.utc_text(coming.at_us(len(coming.minutes)))
-    objects, runs = f"{coming.schedules:,} Schedule", f"{coming.runs:,.0f} run"
-    objects += "s" * (coming.schedules != 1)
-    runs += "s" * (not runs.startswith("1 "))
-    output.say(f"{objects}{suspended}: {runs} from {' to '.join(ends)}")
-    if not coming.runs:
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def _show(row: output.Row, cells: list[Hour], zone: str) -> None:
+    suspended = f", {row['suspended']:,} of them suspended" if row["suspended"] else ""
+    runs = _many(row["runs"], "run")
+    objects = _many(row["schedules"], "Schedule")
+    output.say(f"{objects}{suspended}: {runs} from {row['from']} to {row['to']}")
+    if not row["runs"]:
         return
-    _print(terminal(cells, zone))
-    local = instants.LocalTime(zone)
-    output.say("worst minutes")
-    for minute, alike in _worst(coming):
-        also = f", as in {alike:,} other{'s' * (alike > 1)}" if alike else ""
-        output.say(f"  {local.text(coming.at_us(minute))}  {number(coming.minutes[minute])}{also}")
-        inside = coming.expressions(minute)
-        for each in inside[:_INSIDE]:
-            such = ", ".join(each.such)
-            more = ", ..." if each.schedules > len(each.such) else ""
-            output.say(
-                f"    {number(each.slots):>9}  {output.one_line(each.text)}"
-                f" ({each.time_zone}): {such}{more}"
-            )
-        if len(inside) > _INSIDE:
-            rest, others = sum(each.slots for each in inside[_INSIDE:]), len(inside) - _INSIDE
-            output.say(f"    {number(rest):>9}  of {others} other expression{'s' * (others > 1)}")
-    _show_proposals(proposals)
-
-
-def _show_proposals(proposals: list[Suggestion]) -> None:
-    output.say("proposals" if proposals else "proposals: none, no minute stands out")
-    for one in proposals:
-        many = "1 Schedule" if one.schedules == 1 else f"{one.schedules:,} Schedules"
-        output.say(
-            f'  {many} with "{output.one_line(one.text)}" ({one.time_zone}): write'
-            f" {output.one_line(one.change.what)}; the worst minute of theirs then has"
-            f" {number(one.after)} instead of {number(one.before)}"
-        )
-        output.say(f"    such as {', '.join(one.names)}")
-
-
-def _print(lines: Iterable[Any]) -> None:
     from rich import console  # noqa: PLC0415 - only where it is shown
 
     shown = console.Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    for line in lines:
+    for line in terminal(cells, zone):
         shown.print(line)
+    local = instants.LocalTime(zone)
+    output.say("worst minutes")
+    for minute in row["worst"]:
+        also = f", as in {_many(minute['alike'], 'other')}" if minute["alike"] else ""
+        at = local.text(instants.strict_us(minute["minute"]))
+        output.say(f"  {at}  {number(minute['slots'])}{also}")
+        inside = minute["inside"]
+        for each in inside[:_INSIDE]:
+            such = ", ".join(each["such"]) + ", ..." * (each["schedules"] > len(each["such"]))
+            output.say(
+                f"    {number(each['slots']):>9}  {each['schedule']} ({each['timeZone']}): {such}"
+            )
+        if others := inside[_INSIDE:]:
+            rest = number(sum(each["slots"] for each in others))
+            output.say(f"    {rest:>9}  of {_many(len(others), 'other expression')}")
+    proposals = row["suggestions"]
+    output.say("proposals" if proposals else "proposals: none, no minute stands out")
+    for one in proposals:
+        output.say(
+            f'  {_many(one["schedules"], "Schedule")} with "{one["schedule"]}" ({one["timeZone"]}):'
+            f" write {one['write']}; the worst minute of theirs then has"
+            f" {number(one['peakAfter'])} instead of {number(one['peakBefore'])}"
+        )
+        output.say(f"    such as {', '.join(one['such'])}")
 
 
 # -- the heat map ----------------------------------------------------------------------------------
@@ -300,12 +260,13 @@ def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
     most = number(max((cell.peak for cell in cells), default=0))
     yield Text(f"slots in the worst minute of each hour ({zone}); the most are {most}")
     yield Text(" " * _LEFT_COLUMNS + " ".join(f"{hour:02}" for hour in range(_DAY_HOURS)))
-    for day, row in _days(cells):
+    for day, row in itertools.groupby(cells, key=lambda cell: cell.day):
         line = Text(f"{day[:3]} {day[-2:]} ")
+        peaks = {cell.hour: cell.peak for cell in row}
         for hour in range(_DAY_HOURS):
-            level = bisect.bisect_right(least, row[hour].peak) if hour in row else 0
+            level = bisect.bisect_right(least, peaks[hour]) if hour in peaks else 0
             level += darkest - 1 if level else 0
-            line.append(_SHADES[level] * 2 + " " if hour in row else "   ", style=_STYLES[level])
+            line.append(_SHADES[level] * 2 + " " if hour in peaks else "   ", style=_STYLES[level])
         line.rstrip()
         yield line
     legend = [
@@ -313,13 +274,6 @@ def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
         *(f"{_SHADES[darkest + i]} from {number(each)}" for i, each in enumerate(least)),
     ]
     yield Text(" " * _LEFT_COLUMNS + "  ".join(legend))
-
-
-def _days(cells: Sequence[Hour]) -> Iterator[tuple[str, dict[int, Hour]]]:
-    found: dict[str, dict[int, Hour]] = {}
-    for cell in cells:
-        found.setdefault(cell.day, {})[cell.hour] = cell
-    yield from found.items()
 
 
 # -- what to move or to spread ---------------------------------------------------------------------
@@ -332,21 +286,11 @@ _LEAST_SHARE = 0.05
 #: A minute that has no more than so many times the mean is ordinary.
 _ORDINARY = 1.5
 _JITTER_MINUTES = 10
-_MACROS = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
 _EVERY_MINUTE = frozenset({"*", "?", "*/1", "?/1", "0-59", "0-59/1"})
 _STEPS = re.compile(r"(?:[*?]|0|0-59)/([1-9]\d?)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewriting:
+class Rewriting(NamedTuple):
     """What to write instead.
 
     Attributes:
@@ -364,30 +308,12 @@ class Rewriting:
         return f'schedule: "{self.to}"' if self.to else f"jitter: {self.over}m"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
-    """A change for all Schedules of one expression.
-
-    Attributes:
-        before, after: slots of the worst of the minutes in which these Schedules run, all others
-            in it included, so that a second minute that is as bad elsewhere hides no gain.
-    """
-
-    text: str
-    time_zone: str
-    schedules: int
-    names: tuple[str, ...]
-    change: Rewriting
-    before: float
-    after: float
-
-
 def change(texts: tuple[str, ...]) -> Rewriting | None:
     """What spreads Schedules with these expressions; None where nothing does."""
     text = texts[0].strip()
     if len(texts) > 1 or text.lower().startswith("@at"):
         return None
-    fields = _MACROS.get(text.lower(), text).split()
+    fields = syntax.MACROS.get(text.lower(), text).split()
     if text.lower().startswith("@every"):
         return Rewriting(to="", over=_JITTER_MINUTES)
     if len(fields) != 5 or "H" in fields[0].upper() or fields[0] in _EVERY_MINUTE:
@@ -418,8 +344,12 @@ def _evenly(minute: str) -> tuple[int, int] | None:
     return (numbers[0], distance) if len(numbers) == len(parts) else None
 
 
-def suggestions(known: Forecast) -> Iterator[Suggestion]:
-    """Return the proposals, each after those before it."""
+def suggestions(known: Forecast) -> Iterator[output.Row]:
+    """Return the proposals, each after those before it, as changes for all of one expression.
+
+    ``peakBefore`` and ``peakAfter`` are slots of the worst of the minutes in which these Schedules
+    run, all others in it included, so that a second minute that is as bad elsewhere hides no gain.
+    """
     minutes = list(known.minutes)
     moved: set[tuple[tuple[str, ...], str]] = set()
     for _ in range(MOST):
@@ -432,27 +362,25 @@ def suggestions(known: Forecast) -> Iterator[Suggestion]:
             key = group.texts, group.time_zone
             if key not in moved and not group.jitter and change(group.texts) is not None:
                 candidates[key] = candidates.get(key, 0.0) + slots
-        if not candidates:
-            return
-        best = max(candidates, key=lambda key: (candidates[key], key))
-        wanted = change(best[0])
-        if wanted is None or candidates[best] < _LEAST_SHARE * before:
+        best = max(candidates, key=lambda key: (candidates[key], key), default=None)
+        wanted = None if best is None else change(best[0])
+        if best is None or wanted is None or candidates[best] < _LEAST_SHARE * before:
             return
         moved.add(best)
         groups = [g for g in known.groups if (g.texts, g.time_zone) == best and not g.jitter]
         changed, after = _applied(groups, wanted, minutes)
         if after > (1 - _LEAST_SHARE) * before:
             continue  # what they leave or where they go is as bad: the next one may do better
-        minutes[:] = changed
-        yield Suggestion(
-            text=groups[0].text,
-            time_zone=groups[0].time_zone,
-            schedules=sum(group.count for group in groups),
-            names=tuple(name for group in groups for name in group.names)[:3],
-            change=wanted,
-            before=before,
-            after=after,
-        )
+        minutes = changed
+        yield {
+            "schedule": groups[0].text,
+            "timeZone": groups[0].time_zone,
+            "schedules": sum(group.count for group in groups),
+            "such": [name for group in groups for name in group.names][:3],
+            "write": wanted.what,
+            "peakBefore": round(before, 2),
+            "peakAfter": round(after, 2),
+        }
 
 
 def _applied(
