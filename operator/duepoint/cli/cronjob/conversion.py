@@ -16,7 +16,6 @@ and ``constantdelay.go`` of robfig/cron v3.0.1, ``time.ParseDuration`` of Go.
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -191,46 +190,31 @@ def imported(
         now_us: from when on differences are looked for.
     """
     for source in found:
-        if source.trouble:
-            yield _refused(source, "", source.trouble)
-        elif not isinstance(source.content, dict) or not source.kind:
-            message = "is no Kubernetes object; write apiVersion, kind, metadata and spec"
-            yield _refused(source, "", message)
+        if source.trouble or not source.kind:
+            judged = checks.check(source, namespace="", created_us=now_us)
+            yield Imported(source=source, problems=() if judged is None else judged.problems)
         elif source.kind != checks.CRONJOB or (
             "/" in source.api_version and not source.api_version.startswith("batch/")
         ):
             yield None  # another kind, or a kind of that name in another group
         elif source.api_version not in checks.CRONJOB_VERSIONS:
             message = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
-            yield _refused(source, "apiVersion", message)
+            yield Imported(source=source, problems=(Problem("apiVersion", message),))
         else:
             content, changes = ported(source.content, namespace=namespace, time_zone=time_zone)
-            yield _judged(source, content, changes, namespace or "default", now_us)
-
-
-def _judged(
-    source: Manifest, content: dict[str, Any], changes: list[Problem], namespace: str, now_us: int
-) -> Imported:
-    try:
-        json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return _refused(source, "", "holds half a character; write UTF-8")
-    judged = checks.check(
-        replace(source, content=content),
-        namespace=namespace,
-        created_us=now_us,
-        newer_kubernetes=True,  # the CronJob's API server has taken it
-    )
-    assert judged is not None  # noqa: S101 - a Schedule is judged
-    wrong = tuple(problem for problem in judged.problems if not problem.is_note)
-    if wrong or judged.spec is None:
-        return Imported(source=source, problems=wrong)
-    others = differences_of(content, judged.spec, now_us)
-    return Imported(source=source, schedule=content, notes=(*changes, *judged.problems, *others))
-
-
-def _refused(source: Manifest, path: str, message: str) -> Imported:
-    return Imported(source=source, problems=(Problem(path, message),))
+            judged = checks.check(
+                replace(source, content=content),
+                namespace=namespace or "default",
+                created_us=now_us,
+                newer_kubernetes=True,  # the CronJob's API server has taken it
+            )
+            assert judged is not None  # noqa: S101 - a Schedule is judged
+            if judged.spec is None:
+                wrong = tuple(problem for problem in judged.problems if not problem.is_note)
+                yield Imported(source=source, problems=wrong)
+                continue
+            notes = (*changes, *judged.problems, *differences_of(content, judged.spec, now_us))
+            yield Imported(source=source, schedule=content, notes=notes)
 
 
 # -- expressions -------------------------------------------------------------------------------

@@ -43,14 +43,12 @@ _WIDTH = 1 << 20
 
 def text_of(value: object) -> str:
     """One document, without ``---`` and with a line break at its end."""
-    written = _dumped(value, allow_unicode=True)
-    return _dumped(value, allow_unicode=False) if output.deceives(written) else written
-
-
-def _dumped(value: object, *, allow_unicode: bool) -> str:
-    written: str = yaml.dump(
-        value, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_WIDTH
-    )
+    for allow_unicode in (True, False):
+        written: str = yaml.dump(
+            value, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_WIDTH
+        )
+        if not output.deceives(written):
+            break
     return written
 
 
@@ -80,7 +78,10 @@ _HEAD = (
 
 
 def _show(found: Iterable[Imported | None], form: str) -> None:
-    """Print everything; ends with an exit code where something was wrong, or nothing there."""
+    """Print everything; ends with an exit code where something was wrong, or nothing there.
+
+    Each document is written at once, so that a thousand take no more memory than one.
+    """
     items: list[Any] = []
     made = wrong = passed_over = 0
     general: dict[str, None] = {}
@@ -93,15 +94,16 @@ def _show(found: Iterable[Imported | None], form: str) -> None:
                 output.complain(str(problem), imported.source.where)
         else:
             made += 1
-            general |= dict.fromkeys(str(note) for note in imported.notes if not note.path)
             if form == "json":
                 items.append(imported.schedule)
             else:
-                _write_yaml(imported, is_first=made == 1)
-            _repeat(
-                (str(note) for note in imported.notes if note.path),
-                f"CronJob {imported.source.name}",
-            )
+                _comment(_HEAD if made == 1 else ())
+                sys.stdout.write("---\n")
+                _comment([imported.source.where, *map(str, imported.notes)])
+                sys.stdout.write(text_of(imported.schedule))
+            general |= dict.fromkeys(str(note) for note in imported.notes if not note.path)
+            own = (str(note) for note in imported.notes if note.path)
+            _repeat(own, f"CronJob {imported.source.name}")
     if items:  # one List, because JSON knows neither documents nor comments
         listed = {"apiVersion": "v1", "kind": "List", "items": items}
         sys.stdout.write(json.dumps(listed, indent=2) + "\n")
@@ -111,6 +113,18 @@ def _show(found: Iterable[Imported | None], form: str) -> None:
     _end(made, wrong, passed_over)
 
 
+def _end(made: int, wrong: int, passed_over: int) -> None:
+    if passed_over:
+        were = "object of another kind was" if passed_over == 1 else "objects of other kinds were"
+        output.complain(f"{passed_over} {were} passed over")
+    if wrong:
+        if made:
+            output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
+        raise click.exceptions.Exit(output.BAD_INPUT)
+    if not made:
+        output.complain("there is no CronJob")
+
+
 def _repeat(notes: Iterable[str], *where: str) -> None:
     """Notes on standard error, too, where comments are not seen."""
     if not sys.stdout.isatty():
@@ -118,47 +132,13 @@ def _repeat(notes: Iterable[str], *where: str) -> None:
             output.complain(text, *where)
 
 
-def _end(made: int, wrong: int, passed_over: int) -> None:
-    if passed_over:
-        were = "object of another kind was" if passed_over == 1 else "objects of other kinds were"
-        output.complain(f"{passed_over} {were} passed over")
-    if wrong and made:
-        output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
-    if wrong:
-        raise click.exceptions.Exit(output.BAD_INPUT)
-    if not made:
-        output.complain("there is no CronJob")
-
-
-def _write_yaml(imported: Imported, *, is_first: bool) -> None:
-    """Write one document at once, so that a thousand take no more memory than one."""
-    if is_first:
-        _comment(_HEAD)
-    sys.stdout.write("---\n")
-    _comment([imported.source.where, *map(str, imported.notes)])
-    sys.stdout.write(text_of(imported.schedule))
-
-
 def _comment(texts: Iterable[str]) -> None:
     sys.stdout.writelines(f"# {output.one_line(text)}\n" for text in texts)
 
 
-class _Kinds(grouping.CommandGroup):
-    """Kinds by any of the names that kubectl knows them by."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, _SAME.get(cmd_name.lower(), cmd_name))
-
-
-_SAME = {"cronjobs": "cronjob", "cj": "cronjob"}
-
-
-@click.group("import", cls=_Kinds, invoke_without_command=True)
-@click.pass_context
-def importing(context: click.Context) -> None:
+@click.group("import", cls=grouping.CommandGroup)
+def importing() -> None:
     """Print Schedules made of what another scheduler runs."""
-    if context.invoked_subcommand is None:
-        raise errors.InvalidSetting("import", "write what: duepoint import cronjob FILE")
 
 
 @importing.command("cronjob")
