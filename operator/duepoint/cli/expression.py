@@ -22,7 +22,7 @@ import click
 from duepoint import errors, expressions
 from duepoint.cli import instants, options, output
 from duepoint.cli.cronjob import differences
-from duepoint.expressions import advice, cron, descriptors, expression, syntax, timezones
+from duepoint.expressions import advice, cron, descriptors, expression, syntax
 
 _SECOND_US = expression.SECOND_US
 
@@ -234,35 +234,72 @@ def _explain(
 # -- daylight saving -------------------------------------------------------------------------
 
 
+_DAY = 86_400
+#: So many times are listed one by one.
+_LISTED = 4
+
+
 def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterator[str]:
-    known = asked.expression
+    """What becomes of the expression at the next gap and the next overlap that concern it."""
+    known, zone = asked.expression, local.zone
     if not isinstance(known, cron.Cron):
         yield "It takes no notice of daylight saving."
         return
-    if local.zone.starts[1:] == () or local.zone.starts[-1] * _SECOND_US <= asked.from_us:
+    if zone.starts[1:] == () or zone.starts[-1] * _SECOND_US <= asked.from_us:
         yield f"The clocks of {asked.time_zone} do not change."
         return
-    sweeping = syntax.parse(asked.text.strip(), identity=asked.identity).sweeping
-    changes = coming_changes(known, local.zone, asked.from_us)
-    if sweeping and changes:
+    changes: dict[bool, str] = {}
+    is_sweeping = syntax.parse(asked.text.strip(), identity=asked.identity).sweeping
+    for start, before, after in zone.changes_after(asked.from_us // _SECOND_US):
+        is_gap = after > before
+        span = min(start + before, start + after), max(start + before, start + after)
+        if is_gap in changes or not (times := _times(known, *span)):
+            continue
+        begin, end = map(_clock_text, span)
+        day = local.text(start * _SECOND_US)[:10]
+        many = known.pattern.count(*span) > 1
+        if is_gap:
+            changed = f"jump from {begin} to {end}, so {times} {'do' if many else 'does'} not exist"
+        else:
+            verb = "come" if many else "comes"
+            changed = f"go back from {end} to {begin}, so {times} {verb} twice"
+        chosen = asked.gap.value if is_gap else asked.overlap.value
+        what = _what_it_does(
+            known, "Cadence" if is_sweeping else chosen, start, 0 if is_gap else span[1] - span[0],
+            local
+        )  # fmt: skip
+        changes[is_gap] = f"{day}: clocks {changed}; it {what}"
+        if len(changes) == 2:
+            break
+    if is_sweeping and changes:
         yield "Its rhythm goes on through changes of the clock; dst means nothing here."
-    if not changes:
-        yield "No change of the clock concerns its times."
-    for change in changes:
-        chosen = asked.gap.value if change.is_gap else asked.overlap.value
-        behaviour = "Cadence" if sweeping else str(chosen)
-        yield change.sentence(local) + _what_it_does(known, change, behaviour, local)
+    yield from changes.values() or ["No change of the clock concerns its times."]
+
+
+def _times(known: cron.Cron, begin: int, end: int) -> str:
+    """The expression's local times of such seconds in words; empty if there are none."""
+    count, time = known.pattern.count(begin, end), begin - 1
+    times: list[str] = []
+    while len(times) < min(count, _LISTED):
+        time = known.pattern.first_from(time + 1)
+        times.append(_clock_text(time))
+    if count > _LISTED:
+        return f"{', '.join(times)} and {count - _LISTED} more"
+    return " and ".join(filter(None, (", ".join(times[:-1]), *times[-1:])))
 
 
 def _what_it_does(
-    known: cron.Cron, change: ClockChange, behaviour: str, local: instants.LocalTime
+    known: cron.Cron, behaviour: str, start: int, width: int, local: instants.LocalTime
 ) -> str:
-    slots_us = change.slots_us(known)
-    at = ", ".join(local.text(slot_us) for slot_us in slots_us[:4])
-    at += ", ..." * (len(slots_us) > 4)
+    """Of times that a change of the clock concerns; ``width`` is how long they come twice."""
+    at_us, width_us = start * _SECOND_US, width * _SECOND_US
+    last_us = at_us + max(width_us - 1, 0)
+    slots_us = list(itertools.islice(expression.walk(known, at_us - width_us - 1, last_us), 5))
+    at = ", ".join(local.text(slot_us) for slot_us in slots_us[:_LISTED])
+    at += ", ..." * (len(slots_us) > _LISTED)
     match behaviour:
-        case "Cadence" if change.is_gap:
-            edges_us = known.previous_before(change.at_us), known.next_after(change.at_us - 1)
+        case "Cadence" if not width:
+            edges_us = known.previous_before(at_us), known.next_after(at_us - 1)
             edges = [local.text(edge_us) for edge_us in edges_us if edge_us is not None]
             return f"goes on from {' to '.join(edges)}"
         case "Cadence":
@@ -275,6 +312,13 @@ def _what_it_does(
             return f"runs both times, at {at} (overlap: Both)"
     which = "first" if behaviour == "First" else "second"
     return f"runs the {which} time only, at {at} (overlap: {behaviour})"
+
+
+def _clock_text(local: int) -> str:
+    """A local time of day, with seconds only where there are any."""
+    hours, rest = divmod(local % _DAY, 3_600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours:02}:{minutes:02}" + (f":{seconds:02}" if seconds else "")
 
 
 # -- CronJob ---------------------------------------------------------------------------------
@@ -294,93 +338,3 @@ def _cronjob(asked: AskedExpression, local: instants.LocalTime) -> Iterator[str]
     yield from (difference.text(local) for difference in found)
     if not found and known.next_after(asked.from_us) is not None:
         yield "runs at the same times"
-
-
-# -- changes of the clock --------------------------------------------------------------------------
-
-
-_SECOND_US = expression.SECOND_US
-_DAY = 86_400
-#: So many local times are listed one by one.
-_LISTED = 4
-
-
-def coming_changes(known: cron.Cron, zone: timezones.Zone, from_us: int) -> list[ClockChange]:
-    """The next gap and the next overlap that concern the expression, in order."""
-    found: dict[bool, ClockChange] = {}
-    for start, before, after in zone.changes_after(from_us // _SECOND_US):
-        local_from, local_to = sorted((start + before, start + after))
-        count = known.pattern.count(local_from, local_to)
-        if not count or (after > before) in found:
-            continue
-        times: list[str] = []
-        time = known.pattern.first_from(local_from)
-        while time < local_to and len(times) < _LISTED:
-            times.append(_clock_text(time))
-            time = known.pattern.first_from(time + 1)
-        found[after > before] = ClockChange(
-            at_us=start * _SECOND_US,
-            is_gap=after > before,
-            local_from=local_from,
-            local_to=local_to,
-            times=times,
-            count=count,
-        )
-        if len(found) == 2:
-            break
-    return list(found.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockChange:
-    """A change of the clock that concerns an expression.
-
-    Attributes:
-        at_us: the instant at which the offset changes.
-        is_gap: local times are missing; else they come twice.
-        local_from, local_to: the local times ``[local_from, local_to)`` concerned, in seconds
-            since 1970-01-01T00:00:00 by the wall clock.
-        times: the first of the expression's local times among them.
-        count: how many there are.
-    """
-
-    at_us: int
-    is_gap: bool
-    local_from: int
-    local_to: int
-    times: list[str]
-    count: int
-
-    def slots_us(self, of: expressions.Expression) -> list[int]:
-        """The slots that stand for these local times: mostly one or two, at most a hundred."""
-        width_us = 0 if self.is_gap else (self.local_to - self.local_from) * _SECOND_US
-        last_us = self.at_us if self.is_gap else self.at_us + width_us - 1
-        slots_us = expression.walk(of, self.at_us - width_us - 1, last_us)
-        return list(itertools.islice(slots_us, 100))
-
-    def sentence(self, local: instants.LocalTime) -> str:
-        """What the clocks do to the times; the expression's own part follows."""
-        begin, end = _clock_text(self.local_from), _clock_text(self.local_to)
-        day = local.text(self.at_us)[:10]
-        if self.is_gap:
-            verb = "do" if self.count > 1 else "does"
-            return (
-                f"{day}: clocks jump from {begin} to {end}, so {self.listed} {verb} not exist; it "
-            )
-        verb = "come" if self.count > 1 else "comes"
-        return f"{day}: clocks go back from {end} to {begin}, so {self.listed} {verb} twice; it "
-
-    @property
-    def listed(self) -> str:
-        """The times in words."""
-        *others, last = self.times
-        if self.count > len(self.times):
-            return f"{', '.join(self.times)} and {self.count - len(self.times)} more"
-        return f"{', '.join(others)} and {last}" if others else last
-
-
-def _clock_text(local: int) -> str:
-    """A local time of day, with seconds only where there are any."""
-    hours, rest = divmod(local % _DAY, 3_600)
-    minutes, seconds = divmod(rest, 60)
-    return f"{hours:02}:{minutes:02}" + (f":{seconds:02}" if seconds else "")
