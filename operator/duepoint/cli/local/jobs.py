@@ -279,24 +279,22 @@ async def run(
     """
     if folder is not None and not Path(folder).is_dir():  # noqa: ASYNC240 - a folder of the machine
         raise CannotRun(f"workingDir {errors.quoted(folder)} is no folder of this machine")
-    reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *words,
             cwd=folder,
             env={**os.environ, **environment},
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=writing,
-            stderr=writing,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=_LONGEST_BYTES,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        os.close(reading)
         why = getattr(error, "strerror", None) or str(error)
         raise CannotRun(f"{errors.quoted(words[0])} cannot be run here: {why}") from None
-    finally:
-        os.close(writing)
-    output = asyncio.create_task(_read(reading, on_line))
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    output = asyncio.create_task(_read(process.stdout, on_line))
     try:
         return await process.wait()
     finally:
@@ -305,23 +303,15 @@ async def run(
         output.cancel()
 
 
-async def _read(reading: int, on_line: Callable[[str], None]) -> None:
-    stream = asyncio.StreamReader(limit=_LONGEST_BYTES)
-    pipe = os.fdopen(reading, "rb")
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(stream), pipe
-    )
-    try:
-        while True:
-            try:
-                line = await stream.readline()
-            except ValueError:  # no line break within the limit: that part is dropped
-                continue
-            if not line:
-                return
-            on_line(line.decode(errors="replace").rstrip("\r\n")[:LONGEST_LINE])
-    finally:
-        transport.close()
+async def _read(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # no line break within the limit: that part is dropped
+            continue
+        if not line:
+            return
+        on_line(line.decode(errors="replace").rstrip("\r\n")[:LONGEST_LINE])
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
