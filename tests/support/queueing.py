@@ -156,12 +156,13 @@ async def stored(queue: DelayQueue, shard: messages.ShardId) -> AsyncIterator[An
 
     ``due_us`` is None where no chain stands, or a worker holds it, which ``claimed`` says.
     """
-    async for chains in queue.definitions.chains(shard):
-        ids = [points.ScheduleId(chain[:8]) for chain in chains]
-        found = await queue.definitions.read_here(shard, ids)
-        for schedule_id, score in zip(ids, chains.values(), strict=True):
-            if (known := found.get(schedule_id)) is None:
+    reader = queue.definitions
+    async for records in reader.records(shard, await reader.namespaces(shard)):
+        found = await reader.read_here(shard, [schedule_id for schedule_id, _ in records])
+        for known in found.values():
+            if known.owner is not None:
                 continue
+            score = await reader.chain_due(shard, known)
             fields = {name: getattr(known, name) for name in _FIELDS}
             claimed = score is not None and score >= points.DUE_LIMIT_US
             due_us = None if score is None or claimed else int(score)

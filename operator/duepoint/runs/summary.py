@@ -1,12 +1,12 @@
-"""The fold of run events into what a status shows: counters, the last run, the watermark.
+"""The fold of run events into what a status shows: counters, the last run, the last slots.
 
 ``fold(summary, event)`` returns the summary after the event. An entry of an outcome stream is
 folded once (``delayqueue.ledger``), but two workers may both have ended a slot, and a Job may be
 seen to end again and again. So a slot that has ended is remembered for a while, and the end of a
 Job counts only while its run is listed as running, which a worker's report begins. ``started`` is
 always what has ended and what is running: an end whose start was not reported counts both. The
-watermark and the times of last things never fall. Pure; instants in microseconds since the epoch,
-0 = never.
+watermark and the times of last things never fall. Pure; instants
+in microseconds since the epoch, 0 = never.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         last_run: the newest started run.
         last_slot_us: newest slot of a started regular run.
         settled_us: the watermark; the open slots at or below it stand in ``openSlots``.
-        reached_us: where the watermark would be if every open slot could be listed.
         completed: no slot is left.
         missed: the newest such slot, until a later regular run starts; one of a ScheduleRun is here
             only where its Job's name belongs to something else.
@@ -126,10 +125,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     last_slot_us: int = 0
     last_success_us: int = 0
     last_failure_us: int = 0
-    last_replaced_us: int = 0
     last_result: LastResult | None = None
     settled_us: int = 0
-    reached_us: int = 0
     completed: bool = False
     missed: MissedSlot | None = None
     retried: FailingRun | None = None
@@ -199,28 +196,9 @@ def newest(first: Summary, *others: Summary) -> Summary:
     return max((*reversed(others), first), key=lambda one: (one.settled_us, one.counts.all))
 
 
-def settled(summary: Summary, through_us: int, *, ceiling_us: int | None = None) -> Summary:
-    """The summary with its watermark raised, never lowered.
-
-    Args:
-        summary: before it.
-        through_us: every slot up to here has ended, but for those that are open.
-        ceiling_us: the highest watermark under which all open slots can be listed; None = any.
-    """
-    reached_us = max(summary.reached_us, summary.settled_us, through_us)
-    may_reach_us = reached_us if ceiling_us is None else min(reached_us, ceiling_us)
-    settled_us = max(summary.settled_us, may_reach_us)
-    if (settled_us, reached_us) == (summary.settled_us, summary.reached_us):
-        return summary
-    return replace(summary, settled_us=settled_us, reached_us=reached_us)
-
-
-def passed(summary: Summary, through_us: int) -> Summary:
-    """The summary after a decision, such as an edit, that ends the slots up to here, and no others.
-
-    What the watermark had to stay below, it stays below.
-    """
-    return settled(summary, through_us, ceiling_us=max(through_us, summary.settled_us))
+def settled(summary: Summary, through_us: int) -> Summary:
+    """The summary with its watermark raised, never lowered."""
+    return summary if through_us <= summary.settled_us else replace(summary, settled_us=through_us)
 
 
 def has_ended(summary: Summary, slot_us: int) -> bool:
@@ -236,7 +214,6 @@ def fold(
     *,
     is_over: bool = False,
     timing_generation: int = 0,
-    ceiling_us: int | None = None,
 ) -> Summary:
     """The summary after an event.
 
@@ -246,7 +223,6 @@ def fold(
         is_over: the slot is known to have ended: an old event cannot make it go on.
         timing_generation: generation of the last edit of a timing field; an older event's
             ``completed`` speaks of slots that do not count any more.
-        ceiling_us: as ``settled`` takes it, the event taken into account.
     """
     if event.state is RunState.PENDING:
         return put_off(summary, event)
@@ -261,8 +237,7 @@ def fold(
         after = replace(after, completed=True)
     if (history := histories.fold(after.history, event)) is not after.history:
         after = replace(after, history=history)
-    after = put_off(after, event)
-    after = settled(_fold_missed(after, event), event.settled_us, ceiling_us=ceiling_us)
+    after = _fold_missed(put_off(after, event), event)
     return _remembering(after, key, event.state, known)
 
 
@@ -367,9 +342,7 @@ def _fold_end(summary: Summary, event: RunEvent) -> Summary:
             counts = replace(counts, succeeded=counts.succeeded + 1)
             summary = replace(summary, last_success_us=max(summary.last_success_us, at_us))
         case RunState.REPLACED:
-            counts = replace(counts, replaced=counts.replaced + 1)
-            last_us = max(summary.last_replaced_us, at_us)
-            return replace(summary, counts=counts, last_replaced_us=last_us)
+            return replace(summary, counts=replace(counts, replaced=counts.replaced + 1))
         case _:
             counts = replace(counts, failed=counts.failed + 1)
             summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))

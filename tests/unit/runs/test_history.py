@@ -9,7 +9,7 @@ import pytest
 from duepoint.controller.status import texts
 from duepoint.runs import history
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.watermark import OpenSlot, OpenSlots
+from duepoint.runs.watermark import OpenSlot
 
 SECOND = 1_000_000
 T0 = 1_798_761_600 * SECOND  # 2027-01-01T00:00:00Z
@@ -39,7 +39,7 @@ def folded(*events):
 
 
 def rows(kept, open_slots=None, last=None):
-    return texts.recent_runs(kept, open_slots or OpenSlots(), last or {}).get("recentRuns", [])
+    return texts.recent_runs(kept, open_slots or (), last or {}).get("recentRuns", [])
 
 
 def test_only_the_newest_ten_slots_are_kept_newest_first():
@@ -112,12 +112,8 @@ def test_what_a_status_shows_is_read_back_to_the_same_rows(event):
 
 
 def waiting(number, reason="Forbidden", message="quota: pods 1 of 1"):
-    slots = OpenSlots()
     slot_us = T0 + number * 60 * SECOND
-    slots.put(
-        OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, reason=reason, message=message)
-    )
-    return slots
+    return (OpenSlot(slot_us=slot_us, due_us=slot_us, reason=reason, message=message),)
 
 
 def test_a_slot_that_was_put_off_waits_with_its_reason_and_is_not_history():

@@ -447,7 +447,7 @@ class Reconciler:
             through_us = following.slot_us
             reporter.event(_created(wanted, through_us, name, now_us))
         if through_us > status.settled_us:
-            reporter.settled_through(wanted.uid, through_us, completed=False)
+            reporter.settled_through(wanted.uid, through_us)
         return msgspec.structs.replace(status, settled_us=through_us)
 
     async def _verdict(

@@ -1,8 +1,7 @@
-"""Events of runs, and what a look at the queue shows, folded into the state of a Schedule.
+"""Events of runs, folded into the state of a Schedule.
 
-Only the queue opens or ends a regular slot: a Job that is watched may be one whose creation was
-never answered, and its name must not become free while it is still being requested. The functions
-here say whether the status changes by what they apply. No I/O, no clock.
+Only the queue ends a regular slot: a Job that is watched may be one whose creation was never
+answered, and its name must not become free while it is still being requested. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from duepoint.controller import statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.runs import summary as summaries
+from duepoint.runs import watermark
 from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
@@ -26,27 +26,22 @@ _UNOBSERVED_AFTER_US = 3_600_000_000
 # -- events ------------------------------------------------------------------------------------
 
 
-def fold(
-    state: ScheduleState, event: RunEvent, now_us: int, *, by_queue: bool, is_lost: bool = False
-) -> None:
+def fold(state: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool = False) -> None:
     """The event counts among the runs."""
     runs = state.runs()
     if is_lost and event.is_regular and state.began.has_ended(event.slot_us):
         return  # the worker that took the slot over has ended it, and an earlier process counted it
     is_over = not event.job_name and event.trigger in REGULAR
-    is_over = is_over and event.slot_us not in state.open and event.slot_us <= runs.settled_us
+    is_over = is_over and not state.is_open(event.slot_us) and event.slot_us <= runs.settled_us
     if by_queue and event.trigger in REGULAR:
         if event.is_open:
-            _open(state, runs, event, now_us)
+            _open(state, event)
         else:
-            state.open.end(event.slot_us, since_us=event.since_us)
+            state.open = watermark.without(state.open, event.slot_us, since_us=event.since_us)
     state.summary = summaries.fold(
-        runs,
-        event,
-        is_over=is_over,
-        timing_generation=state.timing_generation,
-        ceiling_us=state.ceiling_us(),
+        runs, event, is_over=is_over, timing_generation=state.timing_generation
     )
+    state.settle(event.settled_us, state.open)
 
 
 def announce(state: ScheduleState, event: RunEvent) -> None:
@@ -56,34 +51,34 @@ def announce(state: ScheduleState, event: RunEvent) -> None:
         state.summary = replace(runs, replacing={**runs.replacing, event.job_name: event.message})
 
 
-def put_off(state: ScheduleState, event: RunEvent, now_us: int) -> bool:
-    """The event's slots are open; True where the status changes by it.
+def put_off(state: ScheduleState, event: RunEvent) -> None:
+    """The event's slots are open.
 
     A chain hands its slots over in order, so the watermark may rise to the newest of them.
     """
-    runs = summaries.put_off(state.runs(), event)
-    is_listed = _open(state, runs, event, now_us)
-    state.summary = runs
-    return state.settle(max((event.slot_us, *event.more_us))) or is_listed
+    _open(state, event)
+    state.summary = summaries.put_off(state.runs(), event)
+    state.settle(max((event.slot_us, *event.more_us)), state.open)
 
 
-def _open(state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us: int) -> bool:
+def _open(state: ScheduleState, event: RunEvent) -> None:
     """The event's slots are open; for those that have ended it is an old event."""
-    is_listed = False
-    for slot_us in (event.slot_us, *event.more_us):
-        has_ended = slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
-        if slot_us in state.open or not has_ended:
-            slot = OpenSlot(
+    runs = state.runs()
+    state.open = watermark.joined(
+        state.open,
+        [
+            OpenSlot(
                 slot_us=slot_us,
-                # of several, each is due no sooner than itself
-                due_us=max(event.due_us, slot_us),
-                told_us=now_us,
+                due_us=max(event.due_us, slot_us),  # of several, each is due no sooner than itself
                 reason=event.reason,
                 message=event.message,
                 started=event.state is RunState.RUNNING,
             )
-            is_listed = state.open.put(slot) or is_listed
-    return is_listed
+            for slot_us in (event.slot_us, *event.more_us)
+            if state.is_open(slot_us)
+            or not (slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us))
+        ],
+    )
 
 
 def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries.Summary) -> bool:
@@ -112,30 +107,24 @@ def is_running(state: ScheduleState, event: RunEvent) -> bool:
     return known is RunState.RUNNING
 
 
-# -- what the queue and the Jobs show ----------------------------------------------------------
+# -- what the queue shows ----------------------------------------------------------------------
 
 
-def compare_open(state: ScheduleState, held: Iterable[OpenSlot], began_us: int) -> bool:
-    """The queue holds these open slots; whether the set of open slots changes by it."""
-    runs = state.runs()
-    before = state.settled()
-    # A slot that ended while the queue was read is not opened again.
-    still_open = [
-        slot
-        for slot in held
-        if slot.slot_us in state.open or not summaries.has_ended(runs, slot.slot_us)
-    ]
-    state.open.compare(still_open, began_us=began_us)
-    state.settle()
-    unobserved = [
+def lost_deliveries(state: ScheduleState, now_us: int) -> list[int]:
+    """Slots of deliveries that are active by the status, and that the queue does not hold."""
+    open_us = {slot.slot_us for slot in state.open}
+    return [
         slot_us
         for slot_us in _running_deliveries(state)
-        if slot_us not in state.open and slot_us < began_us - _UNOBSERVED_AFTER_US
+        if slot_us not in open_us and slot_us < now_us - _UNOBSERVED_AFTER_US
     ]
-    for slot_us in unobserved:
+
+
+def end_lost(state: ScheduleState, lost: Iterable[int], now_us: int) -> None:
+    """These deliveries have ended, and all outcomes are counted: they left none."""
+    for slot_us in lost:
         message = "the queue does not hold the delivery any more, and its end was not observed"
-        _end_unobserved(state, slot_us, began_us, message)
-    return bool(unobserved) or state.settled() != before
+        _end_unobserved(state, slot_us, now_us, message)
 
 
 def end_refused(state: ScheduleState, now_us: int) -> None:
@@ -168,11 +157,4 @@ def _end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: st
         started_us=min(slot_us, now_us),
         finished_us=now_us,
     )
-    state.summary = summaries.fold(state.runs(), ended, ceiling_us=state.ceiling_us())
-
-
-def settle_through(state: ScheduleState, through_us: int, *, completed: bool) -> None:
-    """Every slot up to here has ended or is open, as the chain in the queue shows."""
-    state.settle(through_us)
-    if completed:
-        state.summary = replace(state.runs(), completed=True)
+    state.summary = summaries.fold(state.runs(), ended)

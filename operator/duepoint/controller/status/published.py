@@ -208,7 +208,6 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
         last_slot_us=last_slot_us,
         last_success_us=success_us,
         last_failure_us=failure_us,
-        last_replaced_us=texts.instant_us(status.get("lastReplacedTime")),
         last_result=last_result,
         retried=_retried(conditions, last_result),
         settled_us=settled_us,

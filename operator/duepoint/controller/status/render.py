@@ -19,6 +19,7 @@ from duepoint.controller.status.texts import instant
 from duepoint.controller.statusconditions import known_reason
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
+from duepoint.runs import watermark
 from duepoint.runs.history import PastSlot
 from duepoint.runs.receiver import ReceiverState
 from duepoint.runs.watermark import OpenSlot, OpenSlots
@@ -63,10 +64,9 @@ def _runs(runs: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
         "lastScheduleTime": runs.last_slot_us,
         "lastSuccessfulTime": runs.last_success_us,
         "lastFailureTime": runs.last_failure_us,
-        "lastReplacedTime": runs.last_replaced_us,
     }
     fields: dict[str, Any] = {name: instant(at_us) for name, at_us in moments.items() if at_us}
-    if (listed := texts.open_slots(open_slots.settled(runs.settled_us))) is not None:
+    if (listed := texts.open_slots(watermark.settled(open_slots, runs.settled_us))) is not None:
         fields["openSlots"] = listed
     if runs.last_run is not None:
         fields["lastRun"] = texts.last_run(runs.last_run)
@@ -151,7 +151,7 @@ def _derived(
             ),
             message=result.message,
         )
-    if (slot := state.open.overdue(now_us)) is not None:
+    if (slot := watermark.overdue(state.open, now_us)) is not None:
         yield _overdue(slot, previous)
     if runs.missed is not None and runs.missed.reason == Reason.NAME_CONFLICT:
         yield _true(ConditionType.NAME_CONFLICT, Reason.NAME_CONFLICT, runs.missed.message)

@@ -9,15 +9,18 @@ decides whose turn it is. The reporter is the only one that changes a ``Schedule
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from duepoint import telemetry
+from msgspec.structs import replace
+
+from duepoint import errors, telemetry
 from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
-from duepoint.controller.status import folding, published, render, state, writer
+from duepoint.controller.status import folding, openslots, published, render, state, writer
 from duepoint.controller.status.records import RunRecords
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.states import ScheduleStates
@@ -29,16 +32,13 @@ from duepoint.kube import schedules
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.run import ENDED, RunEvent, RunState
-from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.definition import Definition
+from duepoint.schedules.definition import Definition, State
 
 #: The start of a run waits a little less than its end may, so that a short run costs one write.
 _START_SECONDS = 1.8
 #: A Job that is being replaced is gone by then, mostly.
 _REPLACED_SECONDS = 1.0
-#: A slot that stays overdue for another reason shows that within this.
-_SAME_REASON_SECONDS = 30.0
 
 
 class Reporter:
@@ -92,9 +92,9 @@ class Reporter:
         if seen.spec != UNKNOWN:
             self._writer.resize(seen.uid, seen.size)
         if schedule is None:
-            schedule = state.state_of(seen, self._term.installation, now_us=now_us)
+            schedule = state.state_of(seen, self._term.installation)
             schedule.version = seen.version
-            if self.states.add(schedule, now_us):
+            if self.states.add(schedule):
                 self._changed_soon(seen.uid)
             due_us = state.first_look_us(schedule, seen.suspended_until_us(), now_us)
             if due_us is not None:
@@ -183,8 +183,7 @@ class Reporter:
         self, schedule: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool = False
     ) -> None:
         uid, before = event.uid, schedule.runs()
-        now_us = self._term.clock.now_us()
-        folding.fold(schedule, event, now_us, by_queue=by_queue, is_lost=is_lost)
+        folding.fold(schedule, event, by_queue=by_queue, is_lost=is_lost)
         after = schedule.runs()
         self._record_all(changes.of_event(schedule.object, event, before, after))
         if event.job_name:  # a worker counts the end of a delivery
@@ -206,22 +205,18 @@ class Reporter:
 
     def _put_off(self, schedule: ScheduleState, event: RunEvent) -> None:
         uid, before = event.uid, schedule.runs()
-        now_us = self._term.clock.now_us()
-        is_changed = folding.put_off(schedule, event, now_us)
-        if not summaries.same_result(before, schedule.runs()):
+        folding.put_off(schedule, event)
+        after = schedule.runs()
+        if not summaries.same_result(before, after):
             self._changed_by_run(uid)
-        elif is_changed and event.reason:
+        elif event.reason:
             self._changed_soon(uid)
-        elif is_changed:  # mostly the slot ends before this, and its end is what is written
+        else:  # mostly the slot ends before this, and its end is what is written
             self._writer.look(uid, writer.STEADY_SECONDS)
         if event.reason == Reason.FORBIDDEN:
             self._term.services.jobs.sync.look(uid)  # finished Jobs may be what fills the quota
-        if event.reason and event.slot_us in schedule.open:
-            # A minute after its due; an overdue slot may have another reason by now.
-            overdue_us = event.due_us + watermark.OVERDUE_US - self._term.clock.now_us()
-            wait = overdue_us / 1e6 if overdue_us > 0 else _SAME_REASON_SECONDS
-            self._writer.look(event.uid, wait)
-            self._record_all(changes.of_event(schedule.object, event, before, schedule.runs()))
+        if event.reason and not summaries.has_ended(after, event.slot_us):
+            self._record_all(changes.of_event(schedule.object, event, before, after))
 
     def _check(self, schedule: ScheduleState, check: RunEvent) -> None:
         """A worker has read what a generation refers to."""
@@ -298,21 +293,48 @@ class Reporter:
 
     # -- what the queue shows --------------------------------------------------------------------
 
-    def compare_open(self, held: Mapping[str, Collection[OpenSlot]], began_us: int) -> None:
-        """The queue holds these open slots and, since before that instant, no others."""
-        for schedule in self.states:
-            slots, is_overdue = held.get(schedule.uid, ()), schedule.shows_overdue
-            if not slots and not schedule.open and not is_overdue:
-                continue
-            if folding.compare_open(schedule, slots, began_us) or is_overdue:
-                self._changed_by_run(schedule.uid)
-            if (seconds := self.next_change_in(schedule.uid)) is not None:
-                self._writer.look(schedule.uid, seconds)
+    async def _look(self, schedule: ScheduleState) -> None:
+        """Take over how far the slots have come, where the queue can tell.
 
-    def settled_through(self, uid: str, through_us: int, *, completed: bool) -> None:
-        """Every slot up to here has ended or is open, or no slot is left."""
+        Raises QueueUnavailable.
+        """
+        queue, now_us = self._term.queue, self._term.clock.now_us()
+        stored = await self.states.stored(schedule)
+        known = schedule.definition
+        if stored is None or known is None or stored.timing_generation != known.timing_generation:
+            return  # an edit is being reported, or the queue was emptied
+        shown = await openslots.read(queue, stored, now_us)
+        runs, published_as = schedule.runs(), schedule.settled_published
+        if any(
+            published_as.has_ended(slot.slot_us) and slot.slot_us not in shown.replayed_us
+            for slot in shown.open
+        ):  # If its server went back, these have ended since, and do not run once more.
+            doubts = await queue.fallbacks.doubts(every=True)
+            if not shown.shards.isdisjoint(doubt.shard for doubt in doubts):
+                return
+        # What is not held has ended where the chain is beyond it.
+        still_open = watermark.joined(
+            tuple(slot for slot in schedule.open if slot.slot_us > shown.handed_us),
+            [
+                slot
+                for slot in shown.open
+                if schedule.is_open(slot.slot_us) or not summaries.has_ended(runs, slot.slot_us)
+            ],
+        )
+        is_beyond_edit = shown.handed_us > stored.not_before_us
+        is_chain = is_beyond_edit and stored.state is not State.SUSPENDED
+        schedule.settle(shown.handed_us if is_chain else 0, still_open)
+        if stored.state is State.COMPLETED and not runs.completed:
+            schedule.summary = replace(schedule.runs(), completed=True)
+        if lost := folding.lost_deliveries(schedule, now_us):
+            await self._term.services.outcomes.catch_up()
+            still_lost = set(lost).intersection(folding.lost_deliveries(schedule, now_us))
+            folding.end_lost(schedule, sorted(still_lost), now_us)
+
+    def settled_through(self, uid: str, through_us: int) -> None:
+        """Every slot up to here has ended or is known to be open."""
         if (schedule := self.states.get(uid)) is not None:
-            folding.settle_through(schedule, through_us, completed=completed)
+            schedule.settle(through_us, schedule.open)
             self._changed_by_run(uid)
 
     # -- statuses (``writer.StatusSource``) ------------------------------------------------------
@@ -322,6 +344,8 @@ class Reporter:
         schedule = self.states.get(uid)
         if schedule is None:
             return None
+        with contextlib.suppress(errors.TryLater):  # what was read before is as true as it was
+            await self._look(schedule)
         now_us = self._term.clock.now_us()
         state.resume(schedule, now_us)
         self.records.require(uid)
@@ -360,7 +384,7 @@ class Reporter:
         seen = observed.of_object(item)
         schedule.version = max(schedule.version, seen.version)
         if not schedule.is_published(seen.status):
-            state.adopt_published(schedule, seen.status, self._term.clock.now_us())
+            state.adopt_published(schedule, seen.status)
 
     def next_change_in(self, uid: str) -> float | None:
         schedule, now_us = self.states.get(uid), self._term.clock.now_us()

@@ -24,9 +24,9 @@ from duepoint.controller.statusconditions import Report
 from duepoint.kube import events
 from duepoint.runs import history as histories
 from duepoint.runs import summary as summaries
+from duepoint.runs import watermark
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.watermark import NOTHING, OpenSlot, OpenSlots, Watermark
-from duepoint.schedules import rule as rules
+from duepoint.runs.watermark import NOTHING, OpenSlots, Watermark
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
@@ -34,6 +34,8 @@ from duepoint.schedules.rule import Policy
 _USUAL_POLICY = Policy()
 #: A status whose NEXT has passed is looked at so long after that, if nothing was reported.
 _NEXT_GRACE_US = 5_000_000
+#: Open slots are read again so often, should the report of an end be lost.
+_OPEN_US = 600_000_000
 _OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
 _FAILING_TEXT = f'"{ConditionType.FAILING}"'.encode()
 #: Conditions that follow from runs, slots and Jobs; the others come from reports.
@@ -66,7 +68,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         summary: the fold of its runs; None until it is needed.
         recorded: the same as it is in the ledger, or in the published status.
         began: the slots that had ended when this process began.
-        open: slots that have not ended although later ones may have.
+        open: slots that had not ended when the queue was read last, although later ones may have.
         unchecked: the newest report, where it awaits a worker's check.
         check: the newest check of a worker.
         refusals: slots in a row whose Jobs the API server has refused for their template.
@@ -75,7 +77,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         was_written: this term has written the status.
         is_overwritten: another client has written a status since.
         shows_overdue, shows_failing: whether the published status has such a condition.
-        lists_open: whether the published status lists open slots.
         may_show_running: whether the published status may list an active run.
         next_us: the next slot of the published status; 0 = none.
         version: the newest resourceVersion that was read, or written here; 0 = not known.
@@ -97,7 +98,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     summary: summaries.Summary | None = None
     recorded: summaries.Summary | None = None
     began: Watermark = NOTHING
-    open: OpenSlots = msgspec.field(default_factory=OpenSlots)
+    open: OpenSlots = ()
     unchecked: Report | None = None
     check: RunEvent | None = None
     refusals: int = 0
@@ -108,7 +109,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     is_overwritten: bool = False
     shows_overdue: bool = False
     shows_failing: bool = False
-    lists_open: bool = False
     may_show_running: bool = False
     next_us: int = 0
     version: int = 0
@@ -132,7 +132,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def published(self, status: bytes) -> None:
         self._compressed = zlib.compress(status, 1)
         self._settled_published = None
-        self.lists_open = texts.MARK in status
         self.shows_overdue = _OVERDUE_TEXT in status
         self.shows_failing = _FAILING_TEXT in status
         self.may_show_running = published.may_show_running(status)
@@ -178,21 +177,20 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
     def settled(self) -> Watermark:
         """The slots that have ended as far as is known, published or not."""
-        return self.open.settled(self.runs().settled_us)
+        return watermark.settled(self.open, self.runs().settled_us)
 
     def settled_if_folded(self) -> Watermark | None:
         """``settled`` where it may be newer than the published status, else None."""
         return None if self.summary is None else self.settled()
 
-    def settle(self, through_us: int = 0) -> bool:
-        """Raise the watermark: every slot up to here has ended or is open; whether it has risen."""
-        before = self.runs()
-        self.summary = summaries.settled(before, through_us, ceiling_us=self.ceiling_us())
-        return self.summary.settled_us != before.settled_us
+    def settle(self, through_us: int, open_slots: OpenSlots) -> None:
+        """Every slot up to here has ended, or is among these."""
+        listable_us = watermark.listable_us(open_slots, through_us)
+        self.summary, self.open = summaries.settled(self.runs(), listable_us), open_slots
 
-    def ceiling_us(self) -> int | None:
-        """The highest watermark that is true; None = any that was reached."""
-        return self.open.ceiling_us()
+    def is_open(self, slot_us: int) -> bool:
+        """Whether the slot had not ended when the queue was read last."""
+        return any(slot.slot_us == slot_us for slot in self.open)
 
     @property
     def timing_generation(self) -> int:
@@ -208,17 +206,11 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         """The fold of its runs, read from the published status at first."""
         if self.summary is None:
             summary = self.recorded = published.summary(self.last(), self.name)
-            self.began = self.open.settled(summary.settled_us)
+            self.began = watermark.settled(self.open, summary.settled_us)
             for report in self.unread:
                 summary = _after_report(summary, report)
             self.unread = ()
             self.summary = summary
-            # The slot of an active delivery is open; above the watermark no status lists it.
-            for (slot_us, wanted_by), job in summary.running.items():
-                if not (job or wanted_by) and slot_us > summary.settled_us:
-                    self.open.put(
-                        OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, started=True)
-                    )
         return self.summary
 
     def shows_active(self) -> bool:
@@ -230,7 +222,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 # -- a published status ------------------------------------------------------------------------
 
 
-def state_of(seen: Observed, managed_by: str = "", *, now_us: int = 0) -> ScheduleState:
+def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
     """The state of an object that was not known before."""
     is_known = seen.status != UNKNOWN
     observed = published.observed_generation(seen.status) if is_known else -1
@@ -245,40 +237,39 @@ def state_of(seen: Observed, managed_by: str = "", *, now_us: int = 0) -> Schedu
     )
     if is_known:
         state.published = seen.status
-        _load_open(state, now_us)
+        _load_open(state)
     return state
 
 
-def adopt_published(state: ScheduleState, status: bytes, now_us: int) -> None:
+def adopt_published(state: ScheduleState, status: bytes) -> None:
     """The API server has another status than was known; the state continues from it."""
     known = state.runs()
     state.published = status
     written = published.summary(state.last(), state.name)
     state.summary = summaries.newest(written, known)
     if state.summary is written:
-        _load_open(state, now_us)
+        _load_open(state)
     state.observed = max(state.observed, published.observed_generation(status))
     state.answered = max(state.answered, published.answered_generation(status))
 
 
-def adopt_records(state: ScheduleState, texts: Iterable[bytes], now_us: int) -> None:
+def adopt_records(state: ScheduleState, texts: Iterable[bytes]) -> None:
     """The ledger holds these of the Schedule, of which a status may not show the newest."""
     written = state.runs()
     for record in map(summaries.unpack, texts):
         if summaries.newest(state.runs(), record) is record:
             settled = Watermark(record.settled_us, record.started_us, record.waiting_us)
             state.summary = state.recorded = record
-            state.open.keep(settled)
-            state.open.load(settled, now_us)
+            state.open = watermark.open_slots(settled)
     if state.summary is not written:
         state.check = state.runs().check
         state.began = state.settled()
 
 
-def _load_open(state: ScheduleState, now_us: int) -> None:
+def _load_open(state: ScheduleState) -> None:
     """The slots that the published status lists as open are open."""
-    if state.lists_open:
-        state.open.load(state.settled_published, now_us)
+    if texts.MARK in state.published:
+        state.open = watermark.open_slots(state.settled_published)
 
 
 def restore(state: ScheduleState, status: bytes) -> None:
@@ -326,12 +317,9 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
         state.answered = max(state.answered, report.generation)
         state.holds_nothing = report.definition is None
         if state.holds_nothing:
-            state.open = OpenSlots()
+            state.open = ()
     if report.definition is not None or report.is_settled:
-        former, edited = state.definition, report.definition
-        if edited is not None and _is_other_timing(state, former, edited):
-            state.open.supersede()  # what was planned or queued
-        state.definition = edited
+        state.definition = report.definition
     count(state, report)
     return True
 
@@ -344,26 +332,6 @@ def count(state: ScheduleState, report: Report) -> None:
         state.summary = _after_report(state.summary, report)
 
 
-def learn(state: ScheduleState, definition: Definition | None) -> None:
-    """Note what the queue holds of a Schedule, before any report of it."""
-    if definition is not None and _is_other_timing(state, None, definition):
-        state.open.supersede()
-    state.definition = definition
-
-
-def _is_other_timing(state: ScheduleState, former: Definition | None, edited: Definition) -> bool:
-    """Whether the open slots are those of a timing that was edited since.
-
-    Of a definition that is new here, those that the status lists are. An index that is made anew
-    has no point of them (``plan``), so no event ends them.
-    """
-    if former is not None:
-        return edited.timing_generation > former.timing_generation
-    if not len(state.open):
-        return False
-    return published.of(state.published).timing_hash not in ("", rules.timing_hash(edited.rule))
-
-
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
     # A former leader may have recorded what the edit has ended, and not published it.
     is_new = report.generation > runs.edited and bool(report.missed or report.skipped)
@@ -374,7 +342,7 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
             skipped=runs.counts.skipped + report.skipped,
         )
         runs = replace(runs, counts=counts, edited=report.generation)
-    known, runs = report.definition, summaries.passed(runs, report.settled_us)
+    known, runs = report.definition, summaries.settled(runs, report.settled_us)
     if known is None:
         return runs
     if is_new and report.skipped:
@@ -491,7 +459,7 @@ def resume(state: ScheduleState, now_us: int) -> None:
         runs = replace(runs, counts=replace(runs.counts, skipped=runs.counts.skipped + count))
         if count:
             runs = _suspended(runs, definition, last_us, count)
-        runs = summaries.passed(runs, last_us)
+        runs = summaries.settled(runs, last_us)
     state.summary = runs
 
 
@@ -501,7 +469,9 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
     Where no event comes (a slot waits for others to end, its receiver is away) NEXT would stay in
     the past. Mostly one does, within moments, and after a burst later: so NEXT has a grace.
     """
-    changes = [state.open.next_overdue_us(now_us) or 0]
+    changes = [watermark.next_overdue_us(state.open, now_us) or 0]
+    if state.open:
+        changes.append(now_us + _OPEN_US)
     if state.definition is not None:
         changes.append(state.definition.rule.timing.suspend_until_us or 0)
     if state.next_us:
@@ -515,6 +485,6 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
 def first_look_us(state: ScheduleState, suspended_until_us: int | None, now_us: int) -> int | None:
     """The same for a Schedule whose published status another leader may have written."""
     listed = [suspended_until_us, next_change_us(state, now_us)]
-    if 0 < state.next_us < now_us:
+    if state.open or 0 < state.next_us < now_us:
         listed.append(now_us)
     return min((at_us for at_us in listed if at_us is not None), default=None)

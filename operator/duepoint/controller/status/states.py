@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from duepoint.controller.status import texts
-from duepoint.controller.status.state import ScheduleState, adopt_records, learn
+from duepoint.controller.status.state import ScheduleState, adopt_records
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
@@ -48,12 +48,12 @@ class ScheduleStates:
         """The state of a Schedule; None = it is not known, or gone."""
         return self._states.get(uid)
 
-    def add(self, state: ScheduleState, now_us: int) -> bool:
+    def add(self, state: ScheduleState) -> bool:
         """A Schedule was observed for the first time; whether the ledger has a record of it."""
         self._states[state.uid] = state
         records = self._records.get(state.uid)
         if records is not None:
-            adopt_records(state, records, now_us)
+            adopt_records(state, records)
         return records is not None
 
     def remove(self, uid: str) -> None:
@@ -80,8 +80,12 @@ class ScheduleStates:
         if state.definition is None and not state.holds_nothing and state.conditions is None:
             read = await self._definitions(state.uid, state.namespace)
             if state.conditions is None:  # no report came meanwhile
-                learn(state, read)
+                state.definition = read
         return state.definition
+
+    async def stored(self, state: ScheduleState) -> Definition | None:
+        """The definition as the queue has it now; raises QueueUnavailable."""
+        return await self._definitions(state.uid, state.namespace)
 
     def refused_keeps(self, uid: str) -> Policy | None:
         """The history limits of a Schedule that is refused; None = it is not, or not known."""
@@ -109,11 +113,7 @@ class ScheduleStates:
         state = self._states.get(uid)
         if state is None:
             return False
-        return state.settled_published.has_ended(slot_us) and slot_us not in state.open
-
-    def has_open_slots(self) -> bool:
-        """Whether any slot is known that has not ended while later ones may have."""
-        return any(state.open for state in self._states.values())
+        return state.settled_published.has_ended(slot_us) and not state.is_open(slot_us)
 
     # -- runs ------------------------------------------------------------------------------------
 

@@ -256,7 +256,8 @@ def recent_runs(history: History, open_slots: OpenSlots, last: Mapping[str, Any]
         last: the published status; a waiting slot keeps its reason until a newer one is known.
     """
     begun = {entry.slot_us for entry in history if entry.is_regular}
-    waiting = [slot for slot in open_slots.waiting(_MOST_WAITING) if slot.slot_us not in begun]
+    not_started = [slot for slot in open_slots if not (slot.started or slot.superseded)]
+    waiting = [slot for slot in not_started[-_MOST_WAITING:] if slot.slot_us not in begun]
     before = {
         str(entry.get("scheduledTime")): entry
         for entry in _listed(last)

@@ -152,27 +152,12 @@ class DefinitionReader:
                 ),
             ]
 
-    async def chains(self, shard: messages.ShardId) -> AsyncIterator[dict[bytes, float | None]]:
-        """The chain of every Schedule of a shard with its score; None = it does not stand."""
-        names = self.index.shard(shard)
-        async for found in self.records(shard, await self.namespaces(shard)):
-            packed = unpacked(found)
-            known = await self.kinds.read(shard, {each.kind for each in packed.values()})
-            by_lane: dict[str, list[bytes]] = {}
-            for schedule_id, record in packed.items():
-                kind = known.get(record.kind)
-                if kind is not None and kind.owner is None:
-                    chain = schedule_id + record.timing_version
-                    by_lane.setdefault(kind.lane, []).append(chain)
-            replies = await self.index.read_many(
-                "read chain points",
-                [("ZMSCORE", names.lane(lane), *chains) for lane, chains in by_lane.items()],
-            )
-            yield {
-                chain: score
-                for chains, scores in zip(by_lane.values(), replies, strict=True)
-                for chain, score in zip(chains, scores, strict=True)
-            }
+    async def chain_due(self, shard: messages.ShardId, known: definitions.Definition) -> int | None:
+        """The score of the chain of a definition in a shard; None = it does not stand there."""
+        lane = self.index.shard(shard).lane(lanes.of_schedule(known.namespace, known.owner))
+        chain = known.id + known.timing_version
+        (score,) = await self.index.read("read a chain", ("ZSCORE", lane, chain))
+        return None if score is None else int(score)
 
     async def records(
         self, shard: messages.ShardId, namespaces: Iterable[str]

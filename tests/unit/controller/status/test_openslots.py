@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from duepoint.delayqueue import sharding
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
@@ -105,3 +106,39 @@ async def test_a_run_whose_job_was_seen_before_the_word_of_the_queue_is_counted_
         assert world.status()["runs"]["started"] == 2
         assert world.status()["runs"]["succeeded"] == (2 if ends else 1)
         assert "openSlots" not in world.status()
+
+
+async def test_an_open_slot_behind_the_chain_that_the_queue_does_not_hold_has_ended():
+    """Nobody tells its end: outcomes were dropped, or went with a server."""
+    world = World()
+    async with world.leader():
+        made = await world.apply_job()
+        await world.clock.advance(310)
+        await world.tell(made["metadata"]["uid"], put_off(made, FIRST))
+        await world.clock.advance(5)
+        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
+    async with a_worker(world, RecordingTarget(world.clock)):
+        await world.clock.advance(5)
+    index = world.queue.definitions.index
+    for shard in sharding.all_shards(world.queue.layouts.known()):
+        await index.read("trim", ("XTRIM", index.shard(shard).runs, "MAXLEN", 0))
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert "openSlots" not in world.status()
+        assert world.status()["settledThrough"] == "2026-03-01T12:05:00Z"
+        assert world.status()["runs"]["started"] == 0
+
+
+async def test_the_watermark_of_a_schedule_without_news_follows_its_chain():
+    world = World()
+    async with world.leader():
+        await world.apply_job()
+    async with a_worker(world, RecordingTarget(world.clock)):
+        await world.clock.advance(610)
+    index = world.queue.definitions.index
+    for shard in sharding.all_shards(world.queue.layouts.known()):
+        await index.read("trim", ("XTRIM", index.shard(shard).runs, "MAXLEN", 0))
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
