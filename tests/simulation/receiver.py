@@ -98,7 +98,7 @@ class SimulatedDialler:
         self._network = network
 
     async def open(self, endpoint: connections.Endpoint) -> http1.Connection:
-        """See ``connections.Opener.open``."""
+        """See ``connections.Open``."""
         del endpoint
         await asyncio.sleep(self._network.way_us() / 1e6)
         connection = http1.Connection()

@@ -189,7 +189,7 @@ def wording(error: Exception) -> str:
 
 
 def _pool(most: int) -> connections.Pool:
-    return connections.Pool(connections.DirectOpener(), keep_seconds=KEPT_SECONDS, most_open=most)
+    return connections.Pool(connections.connect, keep_seconds=KEPT_SECONDS, most_open=most)
 
 
 def _sendable(text: str, what: str) -> str:

@@ -4,7 +4,7 @@ A connection that is not in use is kept for a while and closed after it; the one
 next. A kept connection may have been closed by the server just before it is used: a request that
 did not reach it is then sent over a new connection. One that may have reached it, and of which
 nothing was heard, is sent once more only where the caller says that this is harmless. Who may be
-connected to is decided by ``Opener``; with a limit of open connections further requests wait in
+connected to is decided by ``Open``; with a limit of open connections further requests wait in
 turn.
 """
 
@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from duepoint import faults
 from duepoint.faults import FaultPoint
@@ -64,27 +63,20 @@ class Endpoint:
         return None if self.tls is None else (self.server_name or self.host).rstrip(".")
 
 
-class Opener(Protocol):
-    """Opens connections: the guarded dialler, or one for a server of our own."""
-
-    async def open(self, endpoint: Endpoint) -> http1.Connection:
-        """A new connection; raises OSError and ValueError."""
-        ...
+#: Opens a connection: the guarded dialler's, or ``connect``; raises OSError and ValueError.
+Open = Callable[[Endpoint], Awaitable[http1.Connection]]
 
 
-class DirectOpener:
-    """For a server that the operator of the installation named, such as the API server."""
-
-    async def open(self, endpoint: Endpoint) -> http1.Connection:
-        """See ``Opener.open``."""
-        _, made = await asyncio.get_running_loop().create_connection(
-            http1.Connection,
-            endpoint.host,
-            endpoint.port,
-            ssl=endpoint.tls,
-            server_hostname=endpoint.tls_name,
-        )
-        return made
+async def connect(endpoint: Endpoint) -> http1.Connection:
+    """To a server that the operator of the installation named, such as the API server."""
+    _, made = await asyncio.get_running_loop().create_connection(
+        http1.Connection,
+        endpoint.host,
+        endpoint.port,
+        ssl=endpoint.tls,
+        server_hostname=endpoint.tls_name,
+    )
+    return made
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,10 +109,8 @@ class Pool:
         most_open: requests under way at a time; None = no limit of the pool's.
     """
 
-    def __init__(
-        self, opener: Opener, *, keep_seconds: float, most_open: int | None = None
-    ) -> None:
-        self._opener = opener
+    def __init__(self, open_: Open, *, keep_seconds: float, most_open: int | None = None) -> None:
+        self._open_new = open_
         self._keep_seconds = keep_seconds
         self._turns = None if most_open is None else asyncio.Semaphore(most_open)
         self._idle: dict[Endpoint, list[http1.Connection]] = {}
@@ -208,7 +198,7 @@ class Pool:
         try:
             async with asyncio.timeout_at(by) as limit:
                 await faults.reach(FaultPoint.BEFORE_HTTP_CONNECTION)
-                return await self._opener.open(endpoint)
+                return await self._open_new(endpoint)
         except (OSError, ValueError) as error:
             if limit.expired():
                 raise ConnectionLate("timed out, no connection was made") from error

@@ -21,7 +21,7 @@ class Lines(connections.Pool):
     """To one server."""
 
     def __init__(self, endpoint: connections.Endpoint, most: int) -> None:
-        super().__init__(connections.DirectOpener(), keep_seconds=30, most_open=most)
+        super().__init__(connections.connect, keep_seconds=30, most_open=most)
         self.endpoint = endpoint
 
 

@@ -71,7 +71,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     state: SetState
     spread: int
     target: str
-    settings: bytes
+    settings: setspec.SetSettings
     is_managed: bool = False
 
 
@@ -90,7 +90,7 @@ def pack(record: SetRecord, mac: Mac) -> bytes:
             state=record.state,
             spread=record.spread,
             target=record.target,
-            settings=setspec.settings_text(record.settings),
+            settings=record.settings,
             is_managed=record.is_managed,
         )
     )
@@ -105,7 +105,6 @@ def unpack(place: str, data: bytes, mac: Mac) -> SetRecord:
         raise UnknownSetRecord(f"the record of the ScheduleSet {place} was signed with another key")
     try:
         stored = _decoder.decode(content)
-        settings = setspec.parse_settings(stored.settings)
     except msgspec.MsgspecError as error:
         raise UnknownSetRecord(f"the record of the ScheduleSet {place} cannot be read") from error
     if stored.format != _FORMAT:
@@ -118,7 +117,7 @@ def unpack(place: str, data: bytes, mac: Mac) -> SetRecord:
         state=stored.state,
         spread=stored.spread,
         target=stored.target,
-        settings=settings,
+        settings=stored.settings,
         is_managed=stored.is_managed,
     )
 

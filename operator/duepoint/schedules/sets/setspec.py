@@ -128,19 +128,6 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_settings_decoder = msgspec.json.Decoder(SetSettings)
-
-
-def settings_text(settings: SetSettings) -> bytes:
-    """The canonical text of settings: equal settings have equal texts."""
-    return msgspec.json.encode(settings, order="deterministic")
-
-
-def parse_settings(text: bytes) -> SetSettings:
-    """The settings behind a text of ``settings_text``; raises msgspec.DecodeError otherwise."""
-    return _settings_decoder.decode(text)
-
-
 def spread(members: int) -> int:
     """How many bits of an id spread a set of so many members within a shard, 0 to 10.
 

@@ -72,7 +72,7 @@ class WebhookTarget:
         on_reply: Callable[[http1.Response], None] | None = None,
     ) -> None:
         self._dialler = dialler
-        self._pool = connections.Pool(dialler, keep_seconds=_KEEP_SECONDS)
+        self._pool = connections.Pool(dialler.open, keep_seconds=_KEEP_SECONDS)
         self._on_reply = on_reply
         self._preparer = Preparer(services, source, tls, clock)
         self._source = source
