@@ -55,7 +55,7 @@ def a_webhook(url: str | None = "https://hooks.example.com/x", **changes) -> act
 
 
 def a_job(template: dict[str, Any] | None = None) -> actions.JobAction:
-    return actions.JobAction(template=TEMPLATE if template is None else template)
+    return actions.job_of(TEMPLATE if template is None else template)
 
 
 def a_stream(name: str = "ticks", max_length: int | None = None) -> actions.StreamAction:

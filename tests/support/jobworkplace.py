@@ -23,7 +23,7 @@ from tests.support.workplace import EPOCH, Workplace
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
 POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
-JOB = actions.Action(target=actions.JobAction(template={"spec": {"template": {"spec": POD}}}))
+JOB = actions.Action(target=actions.job_of({"spec": {"template": {"spec": POD}}}))
 DOWN = errors.Unavailable("no answer", sent=False)
 
 

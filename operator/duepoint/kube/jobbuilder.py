@@ -19,7 +19,7 @@ import msgspec
 
 from duepoint import errors as base
 from duepoint.kube import schedules, times
-from duepoint.schedules import actions, points
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 
 SCHEDULE_LABEL = "duepoint.dev/schedule"
@@ -152,7 +152,6 @@ def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
 def _job_of(
     template: Mapping[str, Any], words: Words, owner: points.SetIdentity | None = None
 ) -> dict[str, Any]:
-    template = actions.opened(template)
     metadata = _mapping(template.get("metadata"))
     return {
         "apiVersion": "batch/v1",

@@ -11,62 +11,41 @@ with a default, never renamed or given another meaning.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
 
 
-class JobAction(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="kind"):
+class JobAction(
+    msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="kind", omit_defaults=True
+):
     """Create a Job from a template.
 
     Attributes:
-        template: ``spec.jobTemplate`` as it was written; a ``PackedTemplate`` where it is large
-            and was read to be kept.
+        template: ``spec.jobTemplate`` as canonical JSON text: objects made of it take a dozen times
+            as much memory, so they live only as long as a Job is made.
+        stands_for: bytes of the template in whose place, while an attempt waits, an empty one
+            stands; 0 = it is a small one.
     """
 
-    template: Mapping[str, Any]
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+    stands_for: int = 0
 
     kind: ClassVar[str] = "job"
     text: ClassVar[str] = "Job"
     limit_seconds: ClassVar[float] = 10.0
     needs_secrets: ClassVar[bool] = False
 
-
-class PackedTemplate(Mapping[str, Any]):
-    """A template as text: objects made of it take a dozen times as much memory.
-
-    ``opened`` returns a dict, which lives as long as its caller holds it; so does each lookup.
-
-    Attributes:
-        size: bytes of the text, or of the one that this stands for.
-    """
-
-    __slots__ = ("_text", "size")
-
-    def __init__(self, text: bytes, *, size: int | None = None) -> None:
-        self._text = text
-        self.size = len(text) if size is None else size
-
     def opened(self) -> dict[str, Any]:
-        """All of it."""
-        found: dict[str, Any] = msgspec.json.decode(self._text)
+        """The template as an object, which lives as long as the caller holds it."""
+        found: dict[str, Any] = msgspec.json.decode(self.template)
         return found
 
-    def __getitem__(self, key: str) -> object:
-        return self.opened()[key]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.opened())
-
-    def __len__(self) -> int:
-        return len(self.opened())
-
-
-def opened(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The template to be looked into more than once."""
-    return template.opened() if isinstance(template, PackedTemplate) else template
+def job_of(template: Mapping[str, Any]) -> JobAction:
+    """The action that makes Jobs of this template."""
+    return JobAction(template=msgspec.Raw(msgspec.json.encode(template, order="deterministic")))
 
 
 class ServiceRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -257,17 +236,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     payload: msgspec.Raw = NO_PAYLOAD
 
 
-class _TextJob(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="kind"):
-    template: msgspec.Raw
-
-
-class _Text(msgspec.Struct, frozen=True, kw_only=True):
-    target: _TextJob
-    payload: msgspec.Raw = NO_PAYLOAD
-
-
 _decoder = msgspec.json.Decoder(Action)
-_text_decoder = msgspec.json.Decoder(_Text)
 
 
 def encode(action: Action) -> bytes:
@@ -282,15 +251,6 @@ def decode(blob: bytes) -> Action:
     return _decoder.decode(blob)
 
 
-def decode_packed(blob: bytes) -> Action:
-    """As ``decode`` of the blob of a Job, whose template stays text until it is used."""
-    found = _text_decoder.decode(blob)
-    action = Action(target=JobAction(template=PackedTemplate(bytes(found.target.template))))
-    if found.payload:
-        action = msgspec.structs.replace(action, payload=found.payload.copy())
-    return action
-
-
 def _scheme_and_host(url: str) -> str:
     """Paths and query strings carry tokens; a status is read by more people than a spec."""
     scheme, separator, rest = url.partition("://")
@@ -301,27 +261,9 @@ def _scheme_and_host(url: str) -> str:
 _ENTRY_BYTES = 1_024
 
 
-def memory_bytes(action: Action, text_bytes: int) -> int:
-    """How many bytes of memory an action takes; caches are bounded by that.
+def memory_bytes(text_bytes: int) -> int:
+    """How many bytes of memory an action takes at most that was decoded from so long a blob.
 
-    ``text_bytes`` is the length of the blob it was decoded from, which says little about objects:
-    ``{"a":{}}`` is 8 bytes of text and 130 of objects. They are counted one by one, which takes as
-    long as decoding them.
+    Its texts, and the blob that a payload and a template keep alive.
     """
-    template = action.target.template if isinstance(action.target, JobAction) else None
-    if template is None or isinstance(template, PackedTemplate):
-        return _ENTRY_BYTES + 2 * text_bytes  # texts, and the blob that a payload keeps alive
-    return _ENTRY_BYTES + text_bytes + _object_bytes(template)
-
-
-def _object_bytes(value: object) -> int:
-    total, left = 0, [value]
-    while left:
-        part = left.pop()
-        total += sys.getsizeof(part)
-        if isinstance(part, Mapping):
-            left.extend(part.keys())
-            left.extend(part.values())
-        elif isinstance(part, list):
-            left.extend(part)
-    return total
+    return _ENTRY_BYTES + 2 * text_bytes

@@ -202,7 +202,7 @@ def job(template: msgspec.Raw, report: Report) -> actions.JobAction | None:
         report("spec.jobTemplate", "write a Job's template with a spec")
         return None
     _check_selector(decoded["spec"], report)
-    return actions.JobAction(template=decoded)
+    return actions.job_of(decoded)
 
 
 def _check_selector(job: dict[str, object], report: Report) -> None:

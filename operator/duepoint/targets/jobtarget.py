@@ -125,9 +125,7 @@ class _Frames:
             found = action, frame
             length = 0 if frame is None else len(frame.pattern)
             # The frame may keep its action alive longer than the worker's cache of actions does.
-            self._kept.put(
-                firing.namespace, key, found, length + actions.memory_bytes(action, length)
-            )
+            self._kept.put(firing.namespace, key, found, length + actions.memory_bytes(length))
         return found[1]
 
 
@@ -140,7 +138,7 @@ def job_name(firing: target.Firing) -> str:
 
 
 def _template(action: actions.Action) -> Mapping[str, object]:
-    return cast("actions.JobAction", action.target).template
+    return cast("actions.JobAction", action.target).opened()
 
 
 def _facts(firing: target.Firing) -> jobbuilder.SlotFacts:

@@ -1,10 +1,10 @@
 """Actions by content: what a definition's target digest stands for.
 
 A digest names its content for ever, so an entry is never stale. Entries are bounded by the memory
-that they take, with a share for each namespace (``shares.BytesCache``); a Job's large template is
-kept as text. Attempts wait with an ``outline`` and read the action when they begin: so what many of
-them wait with is small, however large their actions are. Reading checks that the blob was written
-by an operator that holds our key, for this namespace.
+that they take, with a share for each namespace (``shares.BytesCache``). Attempts wait with an
+``outline`` and read the action when they begin: so what many of them wait with is small, however
+large their actions are. Reading checks that the blob was written by an operator that holds our key,
+for this namespace.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Digest = Callable[[str, bytes], str]
 
 #: Of all that is kept. An action of a usual template takes some tens of kilobytes.
 MOST_BYTES = 48 * 1024 * 1024
-#: From this length of its text on the template of a Job is kept as text.
-PACKED_BYTES = 16 * 1024
+#: Jobs of a longer template wait for their turn by bytes, too.
+LARGE_BYTES = 16 * 1024
 #: Read at one time: each may be a megabyte while it is unpacked.
 _READS = 4
 
@@ -86,7 +86,7 @@ class ActionCache:
     ) -> actions.Action | ActionUnreadable:
         try:
             blob = await self._queue.definitions.blob(namespace, digest, shard)
-            action = _decoded(blob)
+            action = actions.decode(blob)
         except queue_errors.BlobMissing:
             message = "the target is not in the queue; the operator writes it again"
         except queue_errors.BlobForged:
@@ -99,29 +99,17 @@ class ActionCache:
         except (errors.TryLater, errors.WorldChanged) as trouble:
             message = str(trouble)
         else:
-            size = actions.memory_bytes(action, len(blob))
-            self._entries.put(namespace, digest, action, size)
+            self._entries.put(namespace, digest, action, actions.memory_bytes(len(blob)))
             return action
         return ActionUnreadable(message)
-
-
-def _decoded(blob: bytes) -> actions.Action:
-    if len(blob) > PACKED_BYTES:
-        try:
-            return actions.decode_packed(blob)
-        except msgspec.ValidationError:  # of another kind, which is text already
-            pass
-    return actions.decode(blob)
 
 
 def outline(action: actions.Action) -> actions.Action:
     """As much of an action as says how an attempt waits and how long it may take; never fired."""
     match action.target:
-        case actions.JobAction(template=actions.PackedTemplate(size=size)):
-            large = actions.PackedTemplate(b"{}", size=size)
-            return actions.Action(target=actions.JobAction(template=large))
-        case actions.JobAction():
-            return actions.Action(target=actions.JobAction(template={}))
+        case actions.JobAction(template=template):
+            size = len(template) if len(template) > LARGE_BYTES else 0
+            return actions.Action(target=actions.JobAction(stands_for=size))
         case actions.WebhookAction(timeout_seconds=seconds, retry=retry):
             return actions.Action(
                 target=actions.WebhookAction(timeout_seconds=seconds, retry=retry)

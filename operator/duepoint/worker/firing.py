@@ -54,7 +54,7 @@ _TURNS_TO_REQUEST = 4
 _CHECK_SECONDS = 30.0
 
 #: Stands in for an action that cannot be read: its retries are those of a Job.
-_STAND_IN = actions.Action(target=actions.JobAction(template={}))
+_STAND_IN = actions.Action(target=actions.JobAction())
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -194,9 +194,7 @@ class AttemptPlaces:
             return _NOWHERE  # nothing is tried
         if not isinstance(outline.target, actions.JobAction):
             return self._receivers.turn(namespace)
-        template = outline.target.template
-        size = template.size if isinstance(template, actions.PackedTemplate) else 0
-        return self.jobs.turn(namespace, large_bytes=size)
+        return self.jobs.turn(namespace, large_bytes=outline.target.stands_for)
 
     @contextlib.asynccontextmanager
     async def of_check(self, namespace: str) -> AsyncIterator[float]:

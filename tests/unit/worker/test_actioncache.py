@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-import msgspec
-
 from duepoint import shares
 from duepoint.schedules import actions
 from duepoint.targets import jobtarget
@@ -21,7 +19,7 @@ def a_large_job(number: int, size: int = 240_000) -> actions.Action:
     """Many small objects, which take most memory for their text."""
     container = {"name": f"c-{number}", "image": "busybox", "env": _environment(size // 32)}
     template = {"spec": {"template": {"spec": {"containers": [container]}}}}
-    return actions.Action(target=actions.JobAction(template=template))
+    return actions.Action(target=actions.job_of(template))
 
 
 @functools.cache
@@ -36,11 +34,6 @@ def due(name: str, namespace: str):
     )  # fmt: skip
 
 
-def test_a_packed_action_keeps_its_payload():
-    action = msgspec.structs.replace(a_large_job(1), payload=msgspec.Raw(b'{"a":1}'))
-    assert bytes(actions.decode_packed(actions.encode(action)).payload) == b'{"a":1}'
-
-
 async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_begins():
     place = await a_workplace()
     for number in range(8):
@@ -51,13 +44,13 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
         await place.clock.advance(28)  # large ones have a quarter of each second
     assert len(place.target.fired) == 16
     for firing in place.target.fired:
-        assert firing.action.target.template["spec"]
+        assert firing.action.target.opened()["spec"]
 
 
 def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch):
     monkeypatch.setattr(jobtarget, "_FRAME_BYTES", 1_000_000)
     frames = jobtarget._Frames()
-    quiet = actions.Action(target=actions.JobAction(template={"spec": {}}))
+    quiet = actions.Action(target=actions.job_of({"spec": {}}))
 
     def frame(namespace, action):
         one = firings.a_firing(firings.a_job(), namespace=namespace, previous_us=None)
@@ -66,8 +59,8 @@ def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch
     first = frame("quiet", quiet)
     kept = []
     for number in range(50):
-        packed = actions.decode_packed(actions.encode(a_large_job(number, 60_000)))
-        kept.append(packed)
-        assert frame("hostile", packed) is not None
+        large = a_large_job(number, 60_000)
+        kept.append(large)
+        assert frame("hostile", large) is not None
     assert frames._kept.size <= 1_000_000
     assert frame("quiet", quiet) is first

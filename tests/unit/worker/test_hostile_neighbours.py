@@ -15,7 +15,7 @@ from tests.support.builders import a_definition, at
 from tests.support.workplace import Workplace, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
-JOB = actions.Action(target=actions.JobAction(template={"spec": {}}))
+JOB = actions.Action(target=actions.job_of({"spec": {}}))
 STREAM = actions.Action(target=actions.StreamAction(name="events"))
 KAFKA = actions.Action(target=actions.KafkaAction(topic="events", connection="brokers"))
 WEBHOOK = actions.Action(

@@ -17,7 +17,7 @@ NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
 
 
-JOB = actions.Action(target=actions.JobAction(template=JOB_TEMPLATE))
+JOB = actions.Action(target=actions.job_of(JOB_TEMPLATE))
 
 
 @pytest.fixture

@@ -48,16 +48,16 @@ class DryRuns:
         Args:
             asks: whether the API server may be asked; else None where the verdict is not known yet.
         """
+        template = target.opened()
         try:
-            job = jobbuilder.job_for(target.template, _facts(wanted, payload))
+            job = jobbuilder.job_for(template, _facts(wanted, payload))
         except errors.InvalidSpec as error:
             return jobs.InvalidTemplate(str(error))
         # Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit.
-        spec = target.template.get("spec")
+        spec = template.get("spec")
         is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
-        text = msgspec.json.encode(target.template, order="deterministic")
         length = len(str(job["metadata"]["name"])) if is_indexed else 0
-        key = wanted.namespace, hashlib.sha256(text).digest(), length
+        key = wanted.namespace, hashlib.sha256(target.template).digest(), length
         verdict = self._verdicts.get(key)
         if verdict is not None:
             self._verdicts.move_to_end(key)

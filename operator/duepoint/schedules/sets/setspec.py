@@ -119,7 +119,7 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
         """The same without its rows, its template and its headers, which may be large."""
         target = self.action.target
         if isinstance(target, actions.JobAction):
-            target = actions.JobAction(template={})
+            target = actions.JobAction()
         elif isinstance(target, actions.WebhookAction):
             target = msgspec.structs.replace(target, headers=())
         rows = InlineRows(rows=()) if isinstance(self.rows, InlineRows) else self.rows
