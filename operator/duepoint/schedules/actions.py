@@ -25,12 +25,11 @@ class JobAction(
     Attributes:
         template: ``spec.jobTemplate`` as canonical JSON text: objects made of it take a dozen times
             as much memory, so they live only as long as a Job is made.
-        stands_for: bytes of the template in whose place, while an attempt waits, an empty one
-            stands; 0 = it is a small one.
+        is_large: while an attempt waits, an empty template stands in place of a large one.
     """
 
     template: msgspec.Raw = msgspec.Raw(b"{}")
-    stands_for: int = 0
+    is_large: bool = False
 
     kind: ClassVar[str] = "job"
     text: ClassVar[str] = "Job"

@@ -108,8 +108,8 @@ def outline(action: actions.Action) -> actions.Action:
     """As much of an action as says how an attempt waits and how long it may take; never fired."""
     match action.target:
         case actions.JobAction(template=template):
-            size = len(template) if len(template) > LARGE_BYTES else 0
-            return actions.Action(target=actions.JobAction(stands_for=size))
+            is_large = len(template) > LARGE_BYTES
+            return actions.Action(target=actions.JobAction(is_large=is_large))
         case actions.WebhookAction(timeout_seconds=seconds, retry=retry):
             return actions.Action(
                 target=actions.WebhookAction(timeout_seconds=seconds, retry=retry)

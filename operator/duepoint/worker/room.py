@@ -194,7 +194,7 @@ class AttemptPlaces:
             return _NOWHERE  # nothing is tried
         if not isinstance(outline.target, actions.JobAction):
             return self._receivers.turn(namespace)
-        return self.jobs.turn(namespace, large_bytes=outline.target.stands_for)
+        return self.jobs.turn(namespace, is_large=outline.target.is_large)
 
     @contextlib.asynccontextmanager
     async def of_check(self, namespace: str) -> AsyncIterator[float]:
@@ -284,10 +284,10 @@ class JobPlaces:
         return self._pace.seconds_to_wait(self._least - 1, now) < _SOON_SECONDS
 
     @contextlib.asynccontextmanager
-    async def turn(self, namespace: str, *, large_bytes: int = 0) -> AsyncIterator[float]:
+    async def turn(self, namespace: str, *, is_large: bool = False) -> AsyncIterator[float]:
         """One attempt for this namespace; gives 0.0, or the seconds to try again after."""
         self._makes_jobs = True
-        large = self._large.turn(namespace) if large_bytes else None
+        large = self._large.turn(namespace) if is_large else None
         async with large or contextlib.nullcontext(self._put_off(namespace)) as seconds:
             if seconds:
                 yield seconds
