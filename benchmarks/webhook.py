@@ -107,14 +107,15 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     """Fire the product's webhook target."""
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
-    limits = admission.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
     breaker = circuitbreaker.CircuitBreaker(virtualqueue.VirtualQueue(clock).circuits, clock)
     sender = webhooktarget.WebhookTarget(
         dialling.Dialler(_LOCAL),
         webhooktargets.FixedServices(),
         vaults.a_vault(api, clock),
         clock,
-        admission=admission.Admission(limits, breaker),
+        admission=admission.Admission(
+            clock, per_host=concurrency, places=2 * concurrency, breaker=breaker
+        ),
     )
     slots = iter(range(1_000_000_000))
 

@@ -200,16 +200,13 @@ def _webhook_target(
         secret_rules(chosen),
         audiences,
     )
-    limits = admission.HostLimits(
-        clock, per_host=webhooktarget.LIMIT_PER_HOST, places=chosen.concurrency
-    )
     breaker = circuitbreaker.CircuitBreaker(board, clock)
     return webhooktarget.WebhookTarget(
         dialler,
         endpoints.service_cache(api, clock),
         source,
         clock,
-        admission=admission.Admission(limits, breaker),
+        admission=admission.Admission(clock, places=chosen.concurrency, breaker=breaker),
     )
 
 

@@ -48,27 +48,22 @@ class Shares(Generic[OwnerT]):
         places: of all owners together.
         greed: what is free may be had so many times over by one owner; None = no bound but
             ``places``, for places that all come free by themselves in a moment.
+        most: an owner has no more than this, however many are free.
     """
 
-    def __init__(self, places: int, *, greed: int | None = GREED) -> None:
+    def __init__(self, places: int, *, greed: int | None = GREED, most: int | None = None) -> None:
         self._places = places
         self._greed = greed
+        self._most = places if most is None else most
         self._held: dict[OwnerT, int] = {}
         self.taken = 0
 
     def has_room(self, owner: OwnerT) -> bool:
         """Whether this owner may have one more."""
-        free = self._places - self.taken
+        free, held = self._places - self.taken, self._held.get(owner, 0)
         if self._greed is None:
-            return free > 0
-        return self._held.get(owner, 0) < self._greed * free
-
-    def most(self, owner: OwnerT) -> int:
-        """How many this owner could have in all, if the others kept what they have."""
-        room = self._places - self.taken + self._held.get(owner, 0)
-        if self._greed is None:
-            return room
-        return -(-self._greed * room // (1 + self._greed))
+            return free > 0 and held < self._most
+        return held < min(self._greed * free, self._most)
 
     def held(self, owner: OwnerT) -> int:
         """How many this owner has."""
@@ -92,10 +87,15 @@ class Shares(Generic[OwnerT]):
 class FairPlaces(Generic[OwnerT]):
     """Places that are waited for; for one event loop."""
 
-    def __init__(self, places: int, *, greed: int | None = GREED) -> None:
-        self._shares: Shares[OwnerT] = Shares(places, greed=greed)
+    def __init__(self, places: int, *, greed: int | None = GREED, most: int | None = None) -> None:
+        self._shares: Shares[OwnerT] = Shares(places, greed=greed, most=most)
         #: In the order in which owners got a place last.
         self._waiting: dict[OwnerT, collections.deque[asyncio.Future[None]]] = {}
+
+    @property
+    def taken(self) -> int:
+        """Places that somebody has."""
+        return self._shares.taken
 
     def take(self, owner: OwnerT) -> bool:
         """Whether there is a place right now; then it is the owner's, who must ``leave``."""

@@ -99,8 +99,7 @@ async def a_target(
         source or vaults.a_vault(),
         clock.SystemClock(),
         admission=admission.Admission(
-            admission.HostLimits(clock.SystemClock(), per_host=limit_per_host, places=places),
-            breaker,
+            clock.SystemClock(), per_host=limit_per_host, places=places, breaker=breaker
         ),
         tls=tls,
     )

@@ -10,7 +10,7 @@ one namespace keeps no other waiting.
 An attempt waits by its kind, and no kind waits behind another (``AttemptPlaces``). A Job has a
 connection to the API server for a moment (``JobPlaces``): those come free by themselves, so they
 have no reserve and only the order is fair. A webhook, or a record for another server, may take its
-whole time limit (``ReceiverPlaces``), and what gets no place soon is put off; so is a Job while the
+whole time limit (``targets.places``), and what gets no place soon is put off; so is a Job while the
 API server is slow, and a large Job that finds all places for such taken. What a check reads it
 reads at the API server, in places of its own. Entries of streams in our own Redis are parts of a
 few scripts and wait for nothing.
@@ -30,6 +30,7 @@ from duepoint.kube import transport
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import places as receiverplaces
 from duepoint.worker.plan import ActionUnreadable
 
 #: Points of one claim of a shard of which it is not known that more are due.
@@ -184,7 +185,7 @@ class AttemptPlaces:
     def __init__(self, clock: clocks.Clock, most: int, jobs: JobPlaces) -> None:
         self.jobs = jobs
         self._checks: shares.FairPlaces[str] = shares.FairPlaces(_CHECKS, greed=None)
-        self._receivers = ReceiverPlaces(clock, most)
+        self._receivers = receiverplaces.ReceiverPlaces(clock, most)
 
     def of(
         self, namespace: str, outline: actions.Action | ActionUnreadable
@@ -251,7 +252,7 @@ class JobPlaces:
         self._clock = clock
         # A creation ends by itself in a moment: no reserve is needed, only the order.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
-        self._large = ReceiverPlaces(clock, _LARGE_PLACES)
+        self._large = receiverplaces.ReceiverPlaces(clock, _LARGE_PLACES)
         self._pace = shares.Pace(clock.monotonic())
         self._in_hand = _IN_HAND * places
         self._least = places
@@ -312,42 +313,3 @@ class JobPlaces:
         if not has_any or self.length < self._in_hand or self._is_soon():
             return 0.0
         return self._pace.put_off(self._clock.monotonic(), namespace)
-
-
-class ReceiverPlaces:
-    """Places for attempts that depend on a server of a user: webhooks, Kafka, another Redis.
-
-    Such a server may hang, and an attempt at it lasts until its time limit. No namespace gets more
-    than its share of the places (``duepoint.shares``), however many servers it names. An attempt
-    that gets none waits for one only where it is to be had soon: what waits is in this worker's
-    hands and takes the room of what it could claim otherwise. All else is put off: due again a
-    little later, and no attempt is used up.
-    """
-
-    def __init__(self, clock: clocks.Clock, places: int) -> None:
-        self._clock = clock
-        self._places: shares.FairPlaces[str] = shares.FairPlaces(places)
-        #: Of namespaces that had to wait.
-        self._paces: dict[str, shares.Pace] = {}
-
-    @contextlib.asynccontextmanager
-    async def turn(self, namespace: str) -> AsyncIterator[float]:
-        """Around an attempt of this namespace; gives 0.0, or the seconds to try again after."""
-        if not self._places.take(namespace):
-            now = self._clock.monotonic()
-            known = self._paces.setdefault(namespace, shares.Pace(now))
-            seconds = known.patience(self._places.waiting(namespace), now)
-            if not self._places.held(namespace) and not self._places.waiting(namespace):
-                seconds = shares.PATIENCE_SECONDS  # the next place is its own
-            if not seconds or not await self._places.wait(namespace, seconds):
-                yield known.put_off(self._clock.monotonic())
-                return
-        try:
-            yield 0.0
-        finally:
-            pace = self._paces.get(namespace)
-            if pace is not None:
-                pace.note_free(self._clock.monotonic(), is_scarce=True)
-            self._places.leave(namespace)
-            if pace is not None and not self._places.held(namespace):
-                self._paces.pop(namespace, None)

@@ -41,9 +41,6 @@ from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import admission as admissions
 from duepoint.targets.webhook import credentials, request, response
 
-#: Requests to one receiver at a time, and attempts of a worker, by default.
-LIMIT_PER_HOST = 32
-PLACES = 256
 #: Answers that may mean that a Secret has changed since it was read.
 _UNWELCOME = frozenset({401, 403})
 #: The status line decides; the receiver is held up at about as much as is read of the body.
@@ -77,9 +74,7 @@ class WebhookTarget:
         self._preparer = Preparer(services, source, tls, clock)
         self._source = source
         self._clock = clock
-        self._admission = admission or admissions.Admission(
-            admissions.HostLimits(clock, per_host=LIMIT_PER_HOST, places=PLACES)
-        )
+        self._admission = admission or admissions.Admission(clock)
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once the receiver's status line says so."""
