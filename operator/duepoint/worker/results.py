@@ -181,37 +181,36 @@ class FailureLog:
     """
 
     def __init__(self) -> None:
-        self._begun = float("-inf")
-        #: Failures of this minute that no line has, with the fields of the newest; those before.
-        self._unlogged: dict[_Line, tuple[int, dict[str, object]]] = {}
-        self._before: set[_Line] = set()
+        #: When each line was written last, and failures since.
+        self._lines: dict[_Line, tuple[float, int]] = {}
         self._of_namespace: collections.Counter[str] = collections.Counter()
+        self._swept_at = float("-inf")
 
     def record(
         self, schedule: str, *, now: float, namespace: str, reason: str, **fields: object
     ) -> bool:
         """One more failure; True where it was logged, so that more may be said beside it."""
-        if now - self._begun >= WINDOW_SECONDS:
-            self._end_minute(now)
+        if now - self._swept_at >= 2 * WINDOW_SECONDS:
+            self._forget_quiet(now)
         key = (namespace, schedule, reason)
-        if key not in self._unlogged:
-            if self._of_namespace[namespace] >= MOST_OF_NAMESPACE:
-                key = (namespace, OTHERS, reason)
+        if key not in self._lines and self._of_namespace[namespace] >= MOST_OF_NAMESPACE:
+            key = (namespace, OTHERS, reason)
+        if key not in self._lines:
             self._of_namespace[namespace] += 1
-        if key in self._unlogged or key in self._before:
-            count, _ = self._unlogged.get(key, (0, {}))
-            self._unlogged[key] = count + 1, fields
+        logged_at, unlogged = self._lines.get(key, (float("-inf"), 0))
+        if now - logged_at < WINDOW_SECONDS:
+            self._lines[key] = logged_at, unlogged + 1
             return False
-        self._unlogged[key] = 0, {}
-        _log(key, 1, fields)
+        self._lines[key] = now, 0
+        _log(key, unlogged + 1, fields)
         return True
 
-    def _end_minute(self, now: float) -> None:
-        for key, (count, fields) in self._unlogged.items():
-            if count:
-                _log(key, count, fields)
-        self._begun, self._before, self._unlogged = now, set(self._unlogged), {}
-        self._of_namespace.clear()
+    def _forget_quiet(self, now: float) -> None:
+        """What has not failed for a while leaves its line to others."""
+        since = now - 2 * WINDOW_SECONDS
+        self._lines = {key: line for key, line in self._lines.items() if line[0] > since}
+        self._of_namespace = collections.Counter(namespace for namespace, _, _ in self._lines)
+        self._swept_at = now
 
 
 def _log(key: _Line, count: int, fields: dict[str, object]) -> None:

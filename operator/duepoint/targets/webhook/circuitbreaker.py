@@ -81,12 +81,10 @@ class CircuitBreaker:
         self._hosts: dict[str, _Entry] = {}
         self._gone: dict[str, int] = {}
         self._calls: dict[str, _Calls] = {}
-        #: News of receivers that are gone, or back, which Redis does not have yet.
-        self._gone_news: dict[str, int] = {}
         self._looked_at = float("-inf")
         self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: A copy that was read before our news arrived does not replace them.
+        #: A copy that was read before does not replace a newer one.
         self._in_turn = asyncio.Lock()
 
     async def close(self) -> None:
@@ -191,37 +189,29 @@ class CircuitBreaker:
                 del self._calls[next(iter(self._calls))]
 
     def note_gone(self, uid: str, generation: int) -> None:
-        """The receiver of this Schedule said that it is gone; 0 = it is there again."""
-        if not generation and uid not in self._gone:
-            return
-        self._gone_news[uid] = generation
-        self._remember_gone()
-        self._in_background(self._look())
+        """The receiver of this Schedule said that it is gone; 0 = it is there again.
 
-    def _remember_gone(self) -> None:
-        for uid, generation in self._gone_news.items():
-            if generation:
-                self._gone[uid] = generation
-            else:
-                self._gone.pop(uid, None)
+        Where Redis does not take it, the next delivery hears the same again.
+        """
+        if generation or uid in self._gone:
+            self._in_background(self._tell_gone(uid, generation))
 
     # -- what all know ---------------------------------------------------------------------------
 
     async def _look(self) -> None:
         async with self._in_turn:
-            for uid, generation in list(self._gone_news.items()):
-                await self._shared.note_gone(uid, generation)
-                if self._gone_news[uid] == generation:
-                    del self._gone_news[uid]
             board = await self._shared.read()
             for host, circuit in board.hosts.items():
                 self._put(host, circuit, board.now_us)
             for host in self._hosts.keys() - board.hosts.keys():
                 self._close(host)
-            self._gone = dict(board.gone)
-            self._remember_gone()
+            self._gone = board.gone
             if board.stale:
                 await self._shared.forget(board.stale)
+
+    async def _tell_gone(self, uid: str, generation: int) -> None:
+        await self._shared.note_gone(uid, generation)
+        await self._look()
 
     async def _open(self, host: str, why: str, cause: str) -> None:
         await self._shared.open(host, why, cause)

@@ -28,7 +28,6 @@ NETWORK = "network"
 _SECOND_US = 1_000_000
 #: Retry-After counts where the receiver says that it is busy, and nowhere else.
 _BUSY = frozenset({429, 503})
-#: Why nothing was sent, where the Schedule or its namespace is the cause.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
