@@ -255,11 +255,9 @@ class BytesCache(Generic[KeyT, ValueT]):
         entries.move_to_end(key)
         return found[0]
 
-    def peek(self, namespace: str, key: KeyT) -> ValueT | None:
-        """The same, without counting as a use."""
-        entries = self._kept.get(namespace)
-        found = None if entries is None else entries.get(key)
-        return None if found is None else found[0]
+    def items(self, namespace: str) -> list[tuple[KeyT, ValueT]]:
+        """All that is kept of it."""
+        return [(key, value) for key, (value, _) in self._kept.get(namespace, {}).items()]
 
     def put(self, namespace: str, key: KeyT, value: ValueT, size: int) -> None:
         """Keep it, so many bytes, in place of what the key had."""

@@ -73,6 +73,6 @@ def test_no_history_holds_more_bytes_than_there_are_or_evicts_who_holds_less(put
         kept = sum(
             size
             for (name, one), size in sizes.items()
-            if name == namespace and cache.peek(name, one) is not None
+            if name == namespace and cache.get(name, one) is not None
         )
         assert kept == held[namespace]

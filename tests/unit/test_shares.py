@@ -55,5 +55,5 @@ def test_of_the_largest_namespace_the_longest_unused_goes():
         cache.put("team", key, key, 100)
     assert cache.get("team", "a") == "a"
     cache.put("team", "e", "e", 100)
-    assert cache.peek("team", "b") is None
-    assert [cache.peek("team", key) for key in "acde"] == list("acde")
+    assert cache.get("team", "b") is None
+    assert [cache.get("team", key) for key in "acde"] == list("acde")

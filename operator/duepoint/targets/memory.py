@@ -4,19 +4,19 @@ Objects are read when something is sent, and a delivery a second must not be a r
 the API server: an answer is believed for a while (``Life``). While the API server does not answer,
 what was read last serves longer. What is missing or forbidden is asked for again after two seconds,
 so that it heals as soon as it appears. Callers that ask for the same at one time share one request.
-Nothing of it leaves this memory, which has a bound for each namespace and one for all, so that no
-namespace can push out another's.
+Nothing of it leaves this memory, which is bounded by bytes with a share for each namespace
+(``shares.BytesCache``), so that no namespace can push out another's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from duepoint import clock as clocks
+from duepoint import shares
 from duepoint.kube import errors
 
 FRESH_SECONDS = 60.0
@@ -28,12 +28,9 @@ LOOK_SECONDS = 5.0
 #: How long callers wait for a newer answer where an old one serves.
 PATIENCE_SECONDS = 0.5
 
-#: Entries and bytes of one namespace; namespaces and bytes of all. The longest unused go first, for
-#: the bytes of all those of the namespace that holds the most.
-MOST_OF_NAMESPACE = 256
-MOST_BYTES_OF_NAMESPACE = 4 << 20
-MOST_NAMESPACES = 2048
+#: Of all that is kept, and of one entry beside its value.
 MOST_BYTES = 64 << 20
+_ENTRY_BYTES = 2048
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -64,10 +61,6 @@ class _Entry(Generic[V]):
     is_suspect: bool = False
     reading: asyncio.Task[Life[V] | errors.ApiError] | None = None
 
-    @property
-    def size(self) -> int:
-        return 0 if self.life is None else self.life.size
-
     def instead_of(self, answer: Life[V] | errors.ApiError, now: float) -> Life[V] | None:
         """The last answer where it serves in place of this one: the API server was away."""
         is_away = isinstance(answer, errors.Unavailable)
@@ -84,18 +77,17 @@ class Memory(Generic[K, V]):
     def __init__(self, look: Callable[[str, K], Awaitable[Life[V]]], clock: clocks.Clock) -> None:
         self._look = look
         self._clock = clock
-        self._namespaces: OrderedDict[str, OrderedDict[K, _Entry[V]]] = OrderedDict()
-        self._bytes: Counter[str] = Counter()
+        self._entries: shares.BytesCache[K, _Entry[V]] = shares.BytesCache(MOST_BYTES)
         #: Until then callers wait for no newer answer where an old one serves.
         self._slow_until = float("-inf")
         self._readings: set[asyncio.Task[Life[V] | errors.ApiError]] = set()
 
     async def get(self, namespace: str, key: K) -> V:
         """The value; raises ``kube.errors.ApiError`` where there is none to be had."""
-        keys = self._namespaces.setdefault(namespace, OrderedDict())
-        self._namespaces.move_to_end(namespace)
-        entry = keys.setdefault(key, _Entry())
-        keys.move_to_end(key)
+        entry = self._entries.get(namespace, key)
+        if entry is None:
+            entry = _Entry()
+            self._entries.put(namespace, key, entry, _ENTRY_BYTES)
         if (found := self._fresh(entry)) is not None:
             return found.value
         old, patience = self._meanwhile(entry)
@@ -111,7 +103,7 @@ class Memory(Generic[K, V]):
 
     def forget(self, namespace: str, which: Callable[[K], bool] = lambda _: True) -> None:
         """Ask anew for these keys; their last answers serve only if that gets no answer."""
-        for key, entry in self._namespaces.get(namespace, {}).items():
+        for key, entry in self._entries.items(namespace):
             if which(key):
                 entry.ask_at = min(entry.ask_at, self._clock.monotonic())
                 entry.is_suspect = True
@@ -153,12 +145,10 @@ class Memory(Generic[K, V]):
         if entry.reading is not asyncio.current_task():
             # The key was forgotten since: this answer may be the one that failed.
             return entry.instead_of(answer, self._clock.monotonic()) or answer
-        held = entry.size
         answer = self._remember(entry, answer)
-        kept = self._namespaces.get(namespace)
-        if kept is not None and kept.get(key) is entry:  # else it was let go meanwhile
-            self._bytes[namespace] += entry.size - held
-        self._keep_bounds(namespace)
+        if self._entries.get(namespace, key) is entry:  # else it was let go meanwhile
+            size = 0 if entry.life is None else entry.life.size
+            self._entries.put(namespace, key, entry, _ENTRY_BYTES + size)
         return answer
 
     def _remember(
@@ -178,17 +168,3 @@ class Memory(Generic[K, V]):
             entry.read_at, entry.ask_at = now, now + answer.fresh_seconds
             self._slow_until = float("-inf")
         return answer
-
-    def _keep_bounds(self, namespace: str) -> None:
-        keys: OrderedDict[K, _Entry[V]] = self._namespaces.get(namespace, OrderedDict())
-        while len(keys) > MOST_OF_NAMESPACE or (
-            self._bytes[namespace] > MOST_BYTES_OF_NAMESPACE and len(keys) > 1
-        ):
-            self._drop_oldest(namespace)
-        while len(self._namespaces) > MOST_NAMESPACES:
-            del self._bytes[self._namespaces.popitem(last=False)[0]]
-        while self._bytes.total() > MOST_BYTES:
-            self._drop_oldest(max(self._bytes, key=self._bytes.__getitem__))
-
-    def _drop_oldest(self, namespace: str) -> None:
-        self._bytes[namespace] -= self._namespaces[namespace].popitem(last=False)[1].size
