@@ -40,7 +40,6 @@ def test_a_burst_waits_for_an_eighth_of_the_room_and_a_quiet_namespace_for_none(
 
 PLACES = 8
 IN_HAND = 4 * PLACES
-LARGE = 240 * 1024
 
 
 def a_line(clock=None) -> room.JobPlaces:
@@ -57,14 +56,14 @@ class Making:
         self.done = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def begin(self, namespace: str, count: int, *, large_bytes: int = 0) -> None:
-        made = [asyncio.create_task(self._make(namespace, large_bytes)) for _ in range(count)]
+    async def begin(self, namespace: str, count: int, *, is_large: bool = False) -> None:
+        made = [asyncio.create_task(self._make(namespace, is_large=is_large)) for _ in range(count)]
         self._tasks += made
         for _ in range(20):
             await asyncio.sleep(0)
 
-    async def _make(self, namespace: str, large_bytes: int) -> None:
-        async with self.line.turn(namespace, large_bytes=large_bytes) as seconds:
+    async def _make(self, namespace: str, *, is_large: bool) -> None:
+        async with self.line.turn(namespace, is_large=is_large) as seconds:
             if seconds:
                 self.put_off.append(seconds)
                 return
@@ -81,15 +80,15 @@ class Making:
 async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_places():
     clock = FakeClock(DEFAULT_START_US + 500_000)
     making = Making(a_line(clock))
-    await making.begin("hostile", IN_HAND, large_bytes=LARGE)
+    await making.begin("hostile", IN_HAND, is_large=True)
     await clock.advance(10)
     assert making.begun == ["hostile"] * 3  # one of the four is left for another namespace
     await making.begin("quiet", 2)
-    await making.begin("quiet", 1, large_bytes=LARGE)
+    await making.begin("quiet", 1, is_large=True)
     assert making.begun[3:] == ["quiet"] * 3
     await making.end()
     await clock.advance(10)
-    await making.begin("hostile", 1, large_bytes=LARGE)
+    await making.begin("hostile", 1, is_large=True)
     assert making.begun[6:] == ["hostile"]  # what was cut off has given its place back
     await making.end()
 
