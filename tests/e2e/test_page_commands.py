@@ -42,7 +42,7 @@ RELEASE = (
 )
 #: A command of a page -> what must be so before its block, beside what the scene has.
 BEFORE = {
-    "duepoint import cronjob report": [
+    "kubectl get cronjob report": [
         "kubectl delete schedule report -n reports --ignore-not-found",
         "kubectl apply -n reports -f cronjob.yaml",
     ],
@@ -57,7 +57,6 @@ BEFORE = {
     ],
     "helm install": ["helm uninstall duepoint -n duepoint-system --ignore-not-found"],
     "helm upgrade": [RELEASE],
-    "duepoint import cronjob nightly": ["kubectl apply -n reports -f cronjobs.yaml"],
     "duepoint load probe": [
         "kubectl apply -f load.yaml",
         "kubectl wait --for=condition=Ready scheduleset/probe --timeout=1m",

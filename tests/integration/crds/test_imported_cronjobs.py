@@ -165,8 +165,9 @@ def stored(api: kubeapi.KubeApi, control_plane: ControlPlane, kubeconfig: Path) 
     control_plane.discard_namespace(name)
 
 
-def test_a_whole_namespace_is_read_from_the_cluster(kubeconfig: Path, stored: str) -> None:
-    made = run("import", "cronjob", "-n", stored, "--kubeconfig", str(kubeconfig))
+def test_what_kubectl_prints_of_a_namespace_is_imported(kubeconfig: Path, stored: str) -> None:
+    given = kubectl(kubeconfig, "get", "cronjobs", "-n", stored, "-o", "yaml")
+    made = run("import", "cronjob", "-", given=given)
     assert tried(kubeconfig, stored, made) == ["everything", "hello", "old-version"]
     for schedule in yaml.safe_load_all(made):
         assert set(schedule["metadata"]) <= {"name", "namespace", "labels", "annotations"}

@@ -111,8 +111,7 @@ def simulate(
                 f"{spec.identity}: concurrencyPolicy: {policy} is left out, as runs take no time"
                 " here; in a cluster it decides about slots that are due while a run is active"
             )
-    time_lines = [_rows(each, course) for each in found]
-    rows = heapq.merge(*time_lines, key=lambda pair: pair[0])
+    rows = heapq.merge(*(_rows(each, course) for each in found), key=lambda pair: pair[0])
     if output.write((row for _, row in rows), form, widths=_WIDTHS) == 0:
         output.complain(f"there is no slot from {from_} to {to}")
 
@@ -125,15 +124,22 @@ def _windows(
     row: list[Window] = []
     for begin, end in sorted(window for window in given if window[1] > from_us):
         if row and begin <= row[-1][1]:
-            row[-1] = (row[-1][0], max(row[-1][1], end))
-        else:
-            row.append((begin, end))
+            begin, end = row[-1][0], max(row.pop()[1], end)  # noqa: PLW2901 - drawn together
+        row.append((begin, end))
     return tuple(row)
 
 
 def _rows(found: CheckedManifest, course: Course) -> Iterator[tuple[int, dict[str, str]]]:
     """The slots in the course and how each ends, oldest first."""
-    spec, is_new = _placed(found, course.from_us)
+    spec, metadata = _spec(found), found.manifest.content["metadata"]
+    is_new = spec.created_us >= course.from_us
+    if metadata.get("creationTimestamp") is None:
+        timing = spec.rule.timing
+        counts_from_creation = timing.start_us is None and any(
+            text.lstrip().lower().startswith("@every") for text in timing.schedules
+        )
+        created_us = course.from_us if counts_from_creation else course.from_us - 1
+        spec, is_new = msgspec.structs.replace(spec, created_us=created_us), True
     local = instants.LocalTime(spec.rule.timing.time_zone)
     for ended in _Timeline(spec, course, is_new=is_new).run():
         if ended.slot_us >= course.to_us:
@@ -149,19 +155,6 @@ def _rows(found: CheckedManifest, course: Course) -> Iterator[tuple[int, dict[st
             row["firedAt"] = instants.utc_text(ended.fired_us)
             row["trigger"] = "CatchUp" if ended.catch_up else "Schedule"
         yield ended.slot_us, row
-
-
-def _placed(found: CheckedManifest, from_us: int) -> tuple[ScheduleSpec, bool]:
-    """The spec with its creation, and whether that is new to the operator at ``from_us``."""
-    spec, metadata = _spec(found), found.manifest.content["metadata"]
-    if metadata.get("creationTimestamp") is not None:
-        return spec, spec.created_us >= from_us
-    timing = spec.rule.timing
-    counts_from_creation = timing.start_us is None and any(
-        text.lstrip().lower().startswith("@every") for text in timing.schedules
-    )
-    created_us = from_us if counts_from_creation else from_us - 1
-    return msgspec.structs.replace(spec, created_us=created_us), True
 
 
 def _spec(found: CheckedManifest) -> ScheduleSpec:
@@ -298,7 +291,12 @@ class _Timeline:
                 timeline, stored.rule.policy, chain_due_us=self._chain_due_us, now_us=now_us
             )
             decision, skipped = runlimits.within(decision, stored.runs_left)
-            yield from _decided(timeline, self._ended_us, decision, now_us)
+            missed_us = timeline.walk(self._ended_us, decision.newest_us)
+            for group in decision.missed:
+                for slot_us in itertools.islice(missed_us, group.count):
+                    yield EndedSlot(slot_us, "Missed", group.reason)
+            for chosen in decision.run:
+                yield EndedSlot(chosen.slot_us, "Started", "", now_us, chosen.catch_up)
             self._ended_us = decision.newest_us
             following = decision.following
             stored = self._stored = msgspec.structs.replace(
@@ -309,16 +307,3 @@ class _Timeline:
                 for one in skipped:  # overdue slots after the last run of ``maxRuns``
                     yield EndedSlot(one.slot_us, "Skipped", Reason.COMPLETED)
             self._chain_due_us = None if following is None else following.due_us
-
-
-def _decided(
-    timeline: Slots, after_us: int, decision: policies.Decision, now_us: int
-) -> Iterator[EndedSlot]:
-    """The slots of one claim: those that are missed come before those that run."""
-    if decision.missed:
-        slots_us = timeline.walk(after_us, decision.newest_us)
-        for group in decision.missed:
-            for slot_us in itertools.islice(slots_us, group.count):
-                yield EndedSlot(slot_us, "Missed", group.reason)
-    for chosen in decision.run:
-        yield EndedSlot(chosen.slot_us, "Started", "", now_us, chosen.catch_up)

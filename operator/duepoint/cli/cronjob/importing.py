@@ -1,4 +1,4 @@
-"""``duepoint import cronjob``: CronJobs of files or a cluster, printed as Schedules.
+"""``duepoint import cronjob``: CronJobs of files, printed as Schedules.
 
 Manifests go to standard output, each after comments that say what will differ. Where standard
 output is no terminal the same goes to standard error, too, since a pipe swallows comments. One
@@ -9,27 +9,20 @@ Kubernetes manifests takes it for the same values: readers differ in what they m
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import re
 import sys
-import urllib.parse
 from collections.abc import Iterable
 from typing import Any
 
 import click
-import msgspec
 import yaml
 
-from duepoint import errors
 from duepoint.cli import grouping, instants, options, output
 from duepoint.cli.check import manifests
-from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion
 from duepoint.cli.cronjob.conversion import Imported
-from duepoint.kube import errors as kube_errors
-from duepoint.kube import port
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -142,13 +135,11 @@ def importing() -> None:
 
 
 @importing.command("cronjob")
-@click.argument("words", metavar="[FILE|FOLDER|NAME]...", nargs=-1)
+@options.files
 @click.option(
-    "--filename", "-f", "files", metavar="FILE", multiple=True,
-    help="The same as FILE: YAML or JSON, or a folder with its folders; - is standard input. May be"
-    " repeated. Without a file the cluster is asked.",
+    "--namespace", "-n", metavar="NAME", type=options.NAME,
+    help="Written into objects that name none.",
 )  # fmt: skip
-@click.option("--selector", "-l", metavar="LABELS", help="Of the cluster: only such CronJobs.")
 @click.option(
     "--time-zone", metavar="ZONE", type=options.ZONE,
     help="Written where a CronJob names no zone: that of its controller manager. Unset: Etc/UTC.",
@@ -157,84 +148,19 @@ def importing() -> None:
     "--output", "-o", "form", metavar="yaml|json", type=options.words("yaml", "json"),
     default="yaml", show_default=True,
 )  # fmt: skip
-@options.of_many
 def cronjob(
-    *,
-    words: tuple[str, ...],
-    files: tuple[str, ...],
-    selector: str | None,
-    time_zone: str | None,
-    form: str,
-    place: options.Place,
+    *, files: tuple[str, ...], namespace: str | None, time_zone: str | None, form: str
 ) -> None:
-    """Print CronJobs of files or of a cluster as Schedules, and say what will differ.
+    """Print CronJobs of files as Schedules, and say what will differ.
 
-    A word is a file if it is -, has a / or ends as manifests do, and else the NAME of a CronJob.
-    Nothing is changed in the cluster. With files, -n is written into objects that name none.
+    Those of a cluster come from kubectl, by standard input.
 
-    Example: duepoint import cronjob -A > schedules.yaml
+    Example: kubectl get cronjobs -A -o yaml | duepoint import cronjob - > schedules.yaml
     """
-    names = tuple(word for word in words if not _is_file(word))
-    files += tuple(word for word in words if _is_file(word))
-    if files and (names or place.everywhere or selector):
-        raise errors.InvalidSetting("FILE", "a file is imported whole; leave out names, -A and -l")
-    if names and (place.everywhere or selector):
-        raise errors.InvalidSetting("NAME", "leave out -A and -l, or the names")
-    if not (files or names or place.namespace or place.everywhere or selector):
-        raise errors.InvalidSetting(
-            "import cronjob", "write a FILE, a NAME, -n NAMESPACE or --all-namespaces"
-        )
-    if files:
-        paths = options.files_of(files)
-        found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, paths))
-    else:
-        found = asyncio.run(_of_cluster(place, names, selector))
     made = conversion.imported(
-        found,
-        namespace=place.namespace if files else None,
+        itertools.chain.from_iterable(map(manifests.read, files)),
+        namespace=namespace,
         time_zone=time_zone,
         now_us=instants.now_us(),
     )
     _show(made, form)
-
-
-def _is_file(word: str) -> bool:
-    return word == "-" or "/" in word or word.endswith(options.MANIFESTS)
-
-
-# -- the CronJobs of a cluster -------------------------------------------------------------------
-
-
-async def _of_cluster(
-    place: options.Place, names: tuple[str, ...], selector: str | None
-) -> list[Manifest]:
-    """These CronJobs or all, or in the place of one why it could not be read.
-
-    A list is whole or an error: half of the CronJobs would be taken for all of them. Raises
-    errors.DuepointError where the cluster cannot be asked, or does not answer.
-    """
-    from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
-
-    async with cluster.session(place) as server:
-        namespace = None if place.everywhere else server.namespace
-        path = port.path("/apis/batch/v1", namespace, "cronjobs")
-        if names:
-            return [await _named(server.api, path, name) for name in names]
-        return [_manifest(item) for item in await cluster.listed(server, path, selector)]
-
-
-async def _named(api: port.Api, path: str, name: str) -> Manifest:
-    try:
-        body = await api.request("GET", f"{path}/{urllib.parse.quote(name, safe='')}")
-    except kube_errors.NotFound:
-        trouble = f"does not exist; for a file or folder of this name write ./{name}"
-        return Manifest(file=f"CronJob {name}", document=0, trouble=trouble)
-    except kube_errors.Forbidden as error:  # rights may name single objects
-        return Manifest(file=f"CronJob {name}", document=0, trouble=str(error))
-    return _manifest(msgspec.json.decode(body))
-
-
-def _manifest(item: dict[str, Any]) -> Manifest:
-    head = {"apiVersion": "batch/v1", "kind": "CronJob"}
-    content = {**head, "metadata": item["metadata"], "spec": item["spec"]}
-    return Manifest(file="cluster", document=0, content=content)
