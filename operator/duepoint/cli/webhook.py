@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -185,14 +184,21 @@ def verify(
 
     Exit code 0: it is ours; 1: it is not, and why; 2: there is nothing to check.
     """
-    verdict = judge(
+    row = judge(
         captured(options.content("--request", request)),
         verifiers(secrets, secret_files),
         tolerance_us=tolerance_us,
         at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
     )
-    show(verdict, form)
-    if not verdict.is_valid:
+    if output.is_data(form):
+        output.write([row], form)
+    elif row["valid"]:
+        output.say(
+            f"valid: {row['webhookId']}, sent {row['sentAt']}, signed with secret {row['secret']}"
+        )
+    else:
+        output.complain(f"not valid: {row['reason']}")
+    if not row["valid"]:
         raise click.exceptions.Exit(output.FAILED)
 
 
@@ -249,56 +255,43 @@ _MOST_OF_NAME = 40
 _MOST_DIGITS = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignatureVerdict:
-    """Whether a request is signed with one of the secrets, and if not, why.
-
-    Attributes:
-        secret: which of the given secrets signed it, from 1; 0 = none.
-        reason: why it is not valid; empty where it is.
-    """
-
-    webhook_id: str = ""
-    sent_us: int | None = None
-    secret: int = 0
-    reason: str = ""
-
-    @property
-    def is_valid(self) -> bool:
-        return not self.reason
-
-
 def judge(
-    captured: Captured,
+    request: Captured,
     verifiers: Sequence[signing.Signer],
     *,
     tolerance_us: int,
     at_us: int,
-) -> SignatureVerdict:
-    """The verdict; ``tolerance_us`` 0 leaves the time alone."""
-    missing = [name for name in _WANTED if not captured.headers.get(name)]
-    if missing:
-        found = ", ".join(name[:_MOST_OF_NAME] for name in sorted(captured.headers)[:20]) or "none"
-        return SignatureVerdict(reason=f"header {missing[0]} is missing; headers found: {found}")
-    webhook_id, timestamp, signature = (captured.headers[name] for name in _WANTED)
+) -> output.Row:
+    """Whether the request is signed with one of the secrets, which of them, and if not, why.
+
+    ``tolerance_us`` 0 leaves the time alone.
+    """
+    row: output.Row = {"valid": False, "webhookId": "", "sentAt": "", "secret": None}
+    for name in _WANTED:
+        if not request.headers.get(name):
+            known = sorted(request.headers)[:20]
+            found = ", ".join(each[:_MOST_OF_NAME] for each in known) or "none"
+            return row | {"reason": f"header {name} is missing; headers found: {found}"}
+    row["webhookId"], timestamp, signature = (request.headers[name] for name in _WANTED)
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MOST_DIGITS):
         reason = f"webhook-timestamp {errors.quoted(timestamp)} is no time in whole seconds"
-        return SignatureVerdict(webhook_id=webhook_id, reason=reason)
+        return row | {"reason": reason}
     sent_us = int(timestamp) * 1_000_000
-    content = signing.signed_content(webhook_id, timestamp, captured.body)
-    secret = _signed_by(verifiers, content, signature)
-    if not secret:
-        reason = _why_not(captured.body, verifiers, webhook_id, timestamp, signature)
-    elif tolerance_us and abs(late_us := at_us - sent_us) > tolerance_us:
+    row["sentAt"] = output.time(sent_us) or ""
+    content = signing.signed_content(row["webhookId"], timestamp, request.body)
+    row["secret"] = _signed_by(verifiers, content, signature) or None
+    if row["secret"] is None:
+        reason = _why_not(request.body, verifiers, row["webhookId"], timestamp, signature)
+        return row | {"reason": reason}
+    late_us = at_us - sent_us
+    if tolerance_us and abs(late_us) > tolerance_us:
         side = "before" if late_us > 0 else "after"
         reason = (
             f"the signature is right, but it was sent {abs(late_us) // 1_000_000} s {side} the "
-            f"time it is checked for ({instants.utc_text(sent_us)}); write --at TIME for a request "
-            "of the past"
+            f"time it is checked for ({row['sentAt']}); write --at TIME for a request of the past"
         )
-    else:
-        reason = ""
-    return SignatureVerdict(webhook_id=webhook_id, sent_us=sent_us, secret=secret, reason=reason)
+        return row | {"reason": reason}
+    return row | {"valid": True, "reason": ""}
 
 
 def _signed_by(verifiers: Sequence[signing.Signer], content: bytes, signature: str) -> int:
@@ -338,21 +331,3 @@ def _why_not(
         f"no entry of webhook-signature ({listed or 'none of a known form'}) matches: another "
         "secret signed it, or id, time or body were changed on the way"
     )
-
-
-def show(verdict: SignatureVerdict, form: str) -> None:
-    """Print the verdict."""
-    sent = "" if verdict.sent_us is None else instants.utc_text(verdict.sent_us)
-    if output.is_data(form):
-        row = {
-            "valid": verdict.is_valid,
-            "webhookId": verdict.webhook_id,
-            "sentAt": sent,
-            "secret": verdict.secret or None,
-            "reason": verdict.reason,
-        }
-        output.write([row], form)
-    elif verdict.is_valid:
-        output.say(f"valid: {verdict.webhook_id}, sent {sent}, signed with secret {verdict.secret}")
-    else:
-        output.complain(f"not valid: {verdict.reason}")
