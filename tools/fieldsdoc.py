@@ -1,8 +1,8 @@
 """The tables of fields in docs/reference, made from the model of each kind.
 
-A page says where they stand: ``<!-- fields of Schedule: schedule, webhook. -->`` names the kind and
-fields of its spec, and ``<!-- end of fields -->`` ends the table. Fields below one whose name ends
-with a full stop are left out.
+A page says where they stand: ``<!-- fields of Schedule: schedule..jitter, webhook. -->`` names the
+kind and fields of its spec, the first one up to the second by two points, and ``<!-- end of fields
+-->`` ends the table. Fields below one whose name ends with a full stop are left out.
 """
 
 from __future__ import annotations
@@ -30,9 +30,15 @@ def page(path: Path) -> str:
     named: set[str] = set()
 
     def table(found: re.Match[str]) -> str:
-        fields = found[3].split(", ")
-        named.update(name.rstrip(".") for name in fields)
-        rows = "\n".join(_rows(schemas.of(KINDS[found[2]]), fields))
+        spec = schemas.of(KINDS[found[2]])
+        fields: list[str] = []
+        for name in found[3].split(", "):
+            first, _, last = name.rstrip(".").partition("..")
+            known = list(spec["properties"])
+            some = known[known.index(first) : known.index(last or first) + 1]
+            named.update(some)
+            fields += some if last else [name]
+        rows = "\n".join(_rows(spec, fields))
         return f"{found[1]}\n| field | type | meaning |\n|---|---|---|\n{rows}\n\n{found[4]}"
 
     text = _TABLE.sub(table, path.read_text())
