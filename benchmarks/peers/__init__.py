@@ -1,19 +1,22 @@
 """Other queues beside ours: N jobs that are due at one later second, handled by one worker each.
 
 All run in turn on one server that is emptied before, with a handler that notes the time. ``N`` is
-10,000 and ``TURNS`` 3 unless set otherwise. Each peer is installed from its own registry.
+10,000 and ``TURNS`` 3 unless set otherwise. Each peer is installed once, from its own
+registry, into a cache folder outside of here; removing that folder undoes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import statistics
 import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from benchmarks import report
-from benchmarks.peers import installing
 from benchmarks.queuespeed import claims, place
 from benchmarks.report import Figure
 from tests.support.redisserver import RedisServer
@@ -21,10 +24,11 @@ from tests.support.redisserver import RedisServer
 _COUNT = int(report.number("N", 10_000, 2_000))
 _TURNS = int(report.number("TURNS", 3, 1))
 _LIMIT_SECONDS = 300
+_HERE = Path(__file__).parent
 PEERS = {
-    "delayq": lambda: [installing.go(), "delayq"],
-    "asynq": lambda: [installing.go(), "asynq"],
-    "bullmq": lambda: ["node", installing.node()],
+    "delayq": lambda: [_go(), "delayq"],
+    "asynq": lambda: [_go(), "asynq"],
+    "bullmq": lambda: ["node", _node()],
 }
 
 
@@ -74,3 +78,36 @@ def _peer(server: RedisServer, name: str, command: list[str]) -> float:
     if len(times) != _COUNT:
         raise SystemExit(f"{name} handled {len(times)} of {_COUNT} jobs")
     return _COUNT / ((max(times) - due_us) / 1e6)
+
+
+def _folder() -> Path:
+    """Where they are."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "duepoint" / "peers"
+
+
+def _go() -> str:
+    """The program with the Go peers; built again when its source is newer."""
+    home = _folder() / "go"
+    program, sources = home / "peers", _HERE / "go"
+    newest = max(each.stat().st_mtime for each in sources.iterdir())
+    if not program.exists() or program.stat().st_mtime < newest:
+        report.say("building the Go peers")
+        shutil.copytree(sources, home, dirs_exist_ok=True)
+        _run(["go", "mod", "tidy"], home)
+        _run(["go", "build", "-o", str(program), "."], home)
+    return str(program)
+
+
+def _node() -> str:
+    """The script of the Node peer, beside its packages."""
+    home = _folder() / "node"
+    shutil.copytree(_HERE / "node", home, dirs_exist_ok=True)
+    if not (home / "node_modules" / "bullmq").exists():
+        report.say("installing BullMQ")
+        _run(["npm", "install", "--silent", "--ignore-scripts", "--no-audit"], home)
+    return str(home / "bullmq.js")
+
+
+def _run(command: list[str], where: Path | None = None) -> None:
+    subprocess.run(command, cwd=where, check=True, stdout=sys.stderr)

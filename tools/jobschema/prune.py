@@ -6,7 +6,8 @@ structural schema without references. The result is committed as `jobspec.json`,
 building the CRDs needs no server.
 
 What the copy keeps: types, required fields, and how lists and maps merge under server-side apply.
-What it leaves out: descriptions (`descriptions` adds short ones), defaults (the Job's own API
+What it leaves out: descriptions but their first sentences (`describe`), because client-side apply
+ends at a quarter of a megabyte; defaults (the Job's own API
 server sets them, and what it sets must not appear as drift in a Schedule), enums (a newer
 Kubernetes may know more values).
 What it adds: every optional field may be null, as in CronJob, and every object keeps the fields
@@ -15,6 +16,7 @@ it does not know, so that a template written for a newer Kubernetes passes throu
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 JsonSchema = dict[str, Any]
@@ -26,6 +28,12 @@ INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 
 # Formats the API server checks; others (byte, double) mean nothing inside a template.
 KEPT_FORMATS = frozenset({"int32", "int64", "date-time"})
+
+#: Steps below `jobTemplate.spec` of the deepest fields that are described.
+DEPTH = 5
+#: Characters of one description.
+LONGEST = 200
+_SENTENCE = re.compile(r"(?<=[a-z)\"'`])\. (?=[A-Z])| More info:")
 
 
 def open_object(properties: JsonSchema, required: list[str] | None = None) -> JsonSchema:
@@ -125,3 +133,28 @@ def _array(node: JsonSchema, schemas: JsonSchema) -> JsonSchema:
         for key in keys:
             items["properties"][key].pop("nullable", None)
     return pruned
+
+
+def describe(job_spec: JsonSchema, openapi: JsonSchema) -> None:
+    """Write descriptions into a pruned JobSpec, from the OpenAPI document that it came from."""
+    schemas: JsonSchema = openapi["components"]["schemas"]
+    _describe(job_spec, schemas[JOB_SPEC], schemas, DEPTH)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence without its full stop, or its beginning."""
+    sentence = _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0].strip().rstrip(".")
+    return sentence if len(sentence) <= LONGEST else sentence[: LONGEST - 1].rstrip() + "…"
+
+
+def _describe(pruned: JsonSchema, node: JsonSchema, schemas: JsonSchema, depth: int) -> None:
+    pointed = reference(node)
+    if pointed is not None:
+        node = schemas[pointed]
+    if "items" in pruned:
+        _describe(pruned["items"], node["items"], schemas, depth)
+    for name, field in pruned.get("properties", {}).items() if depth else ():
+        source = node.get("properties", {}).get(name, {})
+        if text := source.get("description"):
+            field["description"] = first_sentence(text)
+        _describe(field, source, schemas, depth - 1)
