@@ -303,7 +303,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     health.expect(_REDIS)
     async with serving(chosen, health, "operator"), api_session(access, "operator") as api:
         await kopfthread.rehearse()
-        watch = functools.partial(kopfthread.KopfThread, credentials=access)
+        watch = functools.partial(kopfthread.watch, credentials=access)
         watchdog = terms.Watchdog()
         async with operating(
             chosen, api=api, clock=clock, health=health, watch=watch, watchdog=watchdog
@@ -322,14 +322,14 @@ async def operating(
     api: kube_port.TimedApi,
     clock: comparedclock.ComparedClock,
     health: services.Health,
-    watch: leadership.MakeWatch,
+    watch: leadership.Watch,
     watchdog: terms.Watchdog | None = None,
     on_run: Callable[[run.RunEvent], None] = lambda _event: None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """The operator over an API server: a task that leads whenever it can, until it is cancelled.
 
     Args:
-        watch: makes the watch of each term.
+        watch: that of each term.
         watchdog: ends the process where the event loop is stuck at the end of a term.
         on_run: hears every event of a run.
     """

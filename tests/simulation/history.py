@@ -273,7 +273,7 @@ class _History:
             api=self._session(),
             clock=clock,
             health=services.Health(),
-            watch=directwatch.DirectWatch,
+            watch=directwatch.watch,
         ) as leading:
             self._ends[name] = leading.cancel
             with contextlib.suppress(asyncio.CancelledError):

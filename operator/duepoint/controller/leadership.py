@@ -1,27 +1,27 @@
 """What a leader does in its term, from the first look to the last.
 
 A term opens the index with its epoch and then runs its services side by side: the watch, the
-reconcile queue, the reporter and the resync; and once a resync was complete, the outcomes, the Jobs
-and the sweep. All of it is made anew for each term and awaited when it ends, so nothing of a term
-outlives it. A standby holds none of this and does nothing. Firing needs none of it: without a
-leader statuses are late and nothing is repaired, and every slot still runs on time.
+reconcile queues, the reporter and the resync; and once a resync was complete, the outcomes, the
+Jobs, the ScheduleRuns and the sweep. All of it is made anew for each term and awaited when it ends,
+so nothing of a term outlives it. A standby holds none of this and does nothing. Firing needs none
+of it: without a leader statuses are late and nothing is repaired, and every slot still runs on
+time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.maintenance import partitioner
-from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch, QueueGauges
+from duepoint.controller.maintenance.indexwatch import IndexWatch, QueueGauges
 from duepoint.controller.maintenance.installation import InstallationReport, OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
-from duepoint.controller.maintenance.sweeper import EVERY_SECONDS, Sweeps
+from duepoint.controller.maintenance.sweeper import Sweeps
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
@@ -39,6 +39,7 @@ from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, ledger, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.election.term import Term
 from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, installation, port
@@ -52,16 +53,6 @@ STATUS_WRITES_PER_SECOND = 50
 #: The life of a service; ends by cancellation or by an error.
 Run = Callable[[], Coroutine[Any, Any, None]]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timings:
-    """Rhythms of a term, in seconds: looks at the index, and walks over it."""
-
-    look_seconds: float = LOOK_SECONDS
-    sweep_seconds: float = EVERY_SECONDS
-
-
-USUAL_TIMINGS = Timings()
 
 #: Parts of a leader's health; a standby has none of these troubles.
 PARTS = (
@@ -78,28 +69,8 @@ PARTS = (
 )
 
 
-class LeaseTerm(Protocol):
-    """What the elector hands over."""
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def inherited(self) -> Mapping[str, str]: ...
-
-    def is_held(self) -> bool: ...
-
-    def annotate(self, notes: Mapping[str, str]) -> None: ...
-
-
-class Watch(Protocol):
-    """Shows every change of an object."""
-
-    async def run(self) -> None: ...
-
-
-#: Makes the watch of a term, which shows every change to ``TermServices.observe``.
-MakeWatch = Callable[[TermContext], Watch]
+#: Watches for a term, and shows every change to ``TermServices.observe``.
+Watch = Callable[[TermContext], Coroutine[Any, Any, None]]
 
 
 class TermApi:
@@ -152,6 +123,10 @@ class TermServices:
         dry_runs, others: kept from term to term.
         has_own_streams: whether the installation has streams in our Redis.
         records: what the ledger holds.
+
+    Attributes:
+        from_the_start: what runs as soon as the term begins, beside ``maintenance``.
+        once_resynced: what runs once every object was compared: a status needs its object.
     """
 
     def __init__(
@@ -163,88 +138,73 @@ class TermServices:
         has_own_streams: bool,
         others: OtherInstalls,
         records: ledger.Records,
-        timings: Timings = USUAL_TIMINGS,
     ) -> None:
         term.services = self
         self.others = others
         self.reconciler = Reconciler(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
-        self._follow_schedules(term, records)
-        self._follow_runs(term, of_runs(records))
+
+        # Schedules, and the outcomes of their runs.
+        self.states = ScheduleStates(
+            self.reconciler.stored,
+            {uid: [record for _, record in listed] for uid, listed in records.items()},
+        )
+        runs = term.queue.ledger()
+        self.records = RunRecords(term, runs, states=self.states, found=records)
+        self.reporter = Reporter(
+            term,
+            states=self.states,
+            records=self.records,
+            is_arming=lambda: not self.resync.listed.is_set(),
+        )
+        self.outcomes = Outcomes(term, reporter=self.reporter, records=self.records, ledger=runs)
+        self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)
+        self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
+
+        # ScheduleRuns, the Jobs of all runs, and ScheduleSets.
+        catch_up = self.outcomes.catch_up
+        self.runs = ScheduleRuns(
+            term,
+            definitions=self.reconciler.stored,
+            catch_up=catch_up,
+            unshown=of_runs(records),
+        )
+        self.jobs = JobWatch(term, reporter=self.reporter, keeps=self.runs.keeps, catch_up=catch_up)
         self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
-        self._maintain(term, layout, timings)
+
+        # What keeps the index in order.
+        self.sweeper = Sweeps(term, watermark_us=self.states.watermark_us)
+        self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
+        self.index = IndexWatch(
+            term,
+            layout=layout,
+            outages=lambda: (
+                self.reconciler.outages + self.sweeper.outages + term.queue.health.upheavals
+            ),
+        )
+        self.gauges = QueueGauges(term)
+
         self._observers = {
             kube_schedules.PLURAL: self.store.observe,
             kube_schedules.RUN_PLURAL: self.runs.observe,
             kube_schedules.SET_PLURAL: self.sets.observe,
         }
-
-    def observe(self, plural: str, seen: Observed) -> None:
-        """The watch shows a change of an object of this kind."""
-        self._observers[plural](seen)
-
-    def _follow_schedules(self, term: TermContext, found: ledger.Records) -> None:
-        """Observations of Schedules go to the queue; reports and outcomes to the statuses."""
-        self.states = ScheduleStates(
-            self.reconciler.stored,
-            {uid: [record for _, record in listed] for uid, listed in found.items()},
-        )
-        runs = term.queue.ledger()
-        records = self.records = RunRecords(term, runs, states=self.states, found=found)
-        self.reporter = Reporter(
-            term,
-            states=self.states,
-            records=records,
-            is_arming=lambda: not self.resync.listed.is_set(),
-        )
-        self.outcomes = Outcomes(term, reporter=self.reporter, records=records, ledger=runs)
-        self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)
-        self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
-
-    def _follow_runs(self, term: TermContext, unshown: list[RunEvent]) -> None:
-        """ScheduleRuns, and the Jobs of all runs."""
-        catch_up = self.outcomes.catch_up
-        self.runs = ScheduleRuns(
-            term, definitions=self.reconciler.stored, catch_up=catch_up, unshown=unshown
-        )
-        self.jobs = JobWatch(
-            term,
-            reporter=self.reporter,
-            keeps=self.runs.keeps,
-            catch_up=catch_up,
-        )
-
-    def _maintain(self, term: TermContext, layout: messages.Layout, timings: Timings) -> None:
-        """What compares everything again and again, and keeps the index in order."""
-        queue = term.queue
-        self.sweeper = Sweeps(
-            term, watermark_us=self.states.watermark_us, every_seconds=timings.sweep_seconds
-        )
-        self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
-        self.index = IndexWatch(
-            term,
-            layout=layout,
-            outages=lambda: self.reconciler.outages + self.sweeper.outages + queue.health.upheavals,
-            look_seconds=timings.look_seconds,
-        )
-        self.gauges = QueueGauges(term)
-
-    def from_the_start(self) -> tuple[Run, ...]:
-        """What runs as soon as the term begins."""
-        return (
+        self.from_the_start: tuple[Run, ...] = (
             self.reconciler.run,
-            self.store.run,
             self.reporter.run,
             self.sets.run,
             self.runs.run,
         )
+        self.maintenance: tuple[Run, ...] = (
+            self.resync.run,
+            self.index.run,
+            self.partitioner.run,
+            self.gauges.run,
+        )
+        self.once_resynced: tuple[Run, ...] = (self._follow_outcomes, self.jobs.run)
 
-    def maintenance(self) -> tuple[Run, ...]:
-        """What maintains the index from the start; the sweep waits for the first resync."""
-        return (self.resync.run, self.index.run, self.partitioner.run, self.gauges.run)
-
-    def once_resynced(self) -> tuple[Run, ...]:
-        """What runs once every object was compared: a status needs its object."""
-        return (self._follow_outcomes, self.jobs.run)
+    def observe(self, plural: str, seen: Observed) -> None:
+        """The watch shows a change of an object of this kind."""
+        self._observers[plural](seen)
 
     async def _follow_outcomes(self) -> None:
         await self.runs.listed.wait()
@@ -263,7 +223,7 @@ class Leadership:
         settings: of the operator.
         api: the API server.
         queue: the delay queue, started.
-        watch: makes the watch of each term: kopf's, or that of an API server in memory.
+        watch: that of each term: kopf's, or that of an API server in memory.
         health: takes the state of each part while a term lasts.
         has_own_streams: whether the installation has streams in our Redis.
         on_run: hears every event of a run.
@@ -275,11 +235,10 @@ class Leadership:
         settings: settings.OperatorSettings,
         api: port.Api,
         queue: DelayQueue,
-        watch: MakeWatch,
+        watch: Watch,
         clock: Clock,
         health: services.Health,
         has_own_streams: bool = True,
-        timings: Timings = USUAL_TIMINGS,
         on_run: Callable[[RunEvent], None] = lambda _event: None,
     ) -> None:
         self._settings = settings
@@ -289,7 +248,6 @@ class Leadership:
         self._clock = clock
         self._health = health
         self._has_own_streams = has_own_streams
-        self._timings = timings
         self._on_run = on_run
         self._is_identified = False
         self._dry_runs = DryRuns(api)
@@ -297,7 +255,7 @@ class Leadership:
             own=f"{settings.namespace}/{lease_name(settings)}", clock=clock, health=health
         )
 
-    async def work(self, term: LeaseTerm) -> None:
+    async def work(self, term: Term) -> None:
         """The work of one term; ends by cancellation, or by an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
         report = InstallationReport(
@@ -357,7 +315,7 @@ class Leadership:
         layout: messages.Layout,
         records: ledger.Records,
         epoch: messages.Epoch,
-        lease: LeaseTerm,
+        lease: Term,
     ) -> None:
         """Everything that a term does, until one of its services fails."""
         api = TermApi(self._api, lease.is_held)
@@ -381,16 +339,15 @@ class Leadership:
             dry_runs=self._dry_runs,
             has_own_streams=self._has_own_streams,
             others=self._others,
-            timings=self._timings,
             records=records,
         )
-        watch = self._watch(term)
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run())
             group.create_task(self._others.run())
-            for run in (watch.run, *made.from_the_start(), *made.maintenance()):
+            group.create_task(self._watch(term))
+            for run in (*made.from_the_start, *made.maintenance):
                 group.create_task(run())
-            for run in (*made.once_resynced(), made.sweeper.run):
+            for run in (*made.once_resynced, made.sweeper.run):
                 group.create_task(_after(made.resync.first_done, run))
 
 

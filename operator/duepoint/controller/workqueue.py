@@ -72,12 +72,19 @@ class WorkQueue(Generic[ItemT]):
         """Keys that are not done."""
         return len(self._dirty) + len(self._busy - self._dirty.keys())
 
-    def put(self, key: str, item: ItemT) -> None:
-        """The item is the newest of its key and is worked on as soon as a worker is free."""
+    def put(self, key: str, item: ItemT, *, after: float = 0.0) -> None:
+        """Have the newest item of its key worked on, after so many seconds.
+
+        A key that waits already keeps its turn; one that is worked on is done right afterwards.
+        """
         is_queued = key in self._dirty and key not in self._retry_at
         self._dirty[key] = item
         self._retry_at.pop(key, None)
-        if not is_queued and key not in self._busy:
+        if is_queued or key in self._busy:
+            return
+        if after:
+            self._wait(key, after)
+        else:
             self._enqueue(key)
 
     def newest(self, key: str) -> ItemT | None:
@@ -131,12 +138,15 @@ class WorkQueue(Generic[ItemT]):
         if key in self._dirty:
             self._enqueue(key)
         elif again is not None:
-            at = self._clock.monotonic() + again
             self._dirty[key] = item
-            self._retry_at[key] = at
-            heapq.heappush(self._retries, (at, key))
-            if self._retries[0] == (at, key):
-                self._retry_news.set()
+            self._wait(key, again)
+
+    def _wait(self, key: str, seconds: float) -> None:
+        at = self._clock.monotonic() + seconds
+        self._retry_at[key] = at
+        heapq.heappush(self._retries, (at, key))
+        if self._retries[0] == (at, key):
+            self._retry_news.set()
 
     async def _retry_in_time(self) -> None:
         while True:

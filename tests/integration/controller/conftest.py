@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import functools
 import json
+import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ import structlog
 
 from duepoint import services, settings
 from duepoint.clock import SystemClock
-from duepoint.controller.leadership import Leadership, Timings
-from duepoint.controller.watching.kopfthread import KopfThread
+from duepoint.controller.leadership import Leadership
+from duepoint.controller.watching import kopfthread
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.election.term import Epoch, Term
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, schedules
 from duepoint.kube import errors as kube_errors
@@ -60,21 +62,6 @@ RULES = [
 ]
 
 
-class Term:
-    """A term of leadership, as the elector hands it over."""
-
-    def __init__(self, epoch: int, notes: dict[str, str]) -> None:
-        self.epoch = epoch
-        self.inherited = dict(notes)
-        self._notes = notes
-
-    def is_held(self) -> bool:
-        return True
-
-    def annotate(self, notes: Mapping[str, str]) -> None:
-        self._notes.update(notes)
-
-
 class Installation:
     """One namespace, one queue; ``leading`` runs an operator's term over both."""
 
@@ -88,7 +75,6 @@ class Installation:
         self._account = credentials.of_kubeconfig(account)
         self._epoch = 0
         self.lease_notes: dict[str, str] = {}
-        self.timings = Timings()
         self.user = kubeapi.ApiSession(
             credentials.of_kubeconfig(plane.kubeconfig), component="test"
         )
@@ -129,12 +115,14 @@ class Installation:
                 settings=chosen,
                 api=self.api,
                 queue=queue,
-                watch=functools.partial(KopfThread, credentials=self._account),
+                watch=functools.partial(kopfthread.watch, credentials=self._account),
                 clock=SystemClock(),
                 health=self.health,
-                timings=self.timings,
             )
-            work = asyncio.create_task(leadership.work(Term(self._epoch, self.lease_notes)))
+            term = Term(Epoch(self._epoch), dict(self.lease_notes), time.monotonic)
+            term.notes = self.lease_notes
+            term.trust_until(math.inf)
+            work = asyncio.create_task(leadership.work(term))
             try:
                 yield work
             finally:

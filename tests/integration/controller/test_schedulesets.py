@@ -10,7 +10,6 @@ import time
 import pytest
 
 from duepoint import errors
-from duepoint.controller.leadership import Timings
 from duepoint.delayqueue.members import values
 from tests.integration.controller.conftest import Installation, condition
 from tests.integration.controller.setscene import YEARLY, SetScene
@@ -24,7 +23,6 @@ def scene(installation: Installation) -> SetScene:
 async def test_rows_of_a_config_map_are_followed_and_come_back_after_a_loss(
     installation: Installation, scene: SetScene
 ):
-    installation.timings = Timings(look_seconds=0.5)
     path = f"/api/v1/namespaces/{scene.namespace}/configmaps"
     rows = [{"id": f"c{number}", "schedule": "0 0 1 1 *"} for number in range(1_000)]
     data = {"rows.ndjson": "\n".join(json.dumps(row) for row in rows)}

@@ -33,7 +33,7 @@ async def test_what_a_life_hands_over_after_its_end_is_dropped():
     life.is_over = True
     life.deliver(schedules.PLURAL, observed.of_name("team", "s1", "uid-1"))
     turn = asyncio.get_running_loop().create_future()
-    life.call(turn.set_result, None)  # comes behind what was handed over
+    asyncio.get_running_loop().call_soon_threadsafe(turn.set_result, None)  # comes behind them
     await turn
     assert taken == []
 
@@ -129,11 +129,8 @@ class Watching:
     @contextlib.asynccontextmanager
     async def running(self, path: str = "") -> AsyncIterator[None]:
         async with scriptedapi.serving(self.api.answer) as server:
-            thread = kopfthread.KopfThread(
-                self.term,
-                credentials=LoadedCredentials(lambda: Login(server=server.url + path)),
-            )
-            running = asyncio.create_task(thread.run())
+            credentials = LoadedCredentials(lambda: Login(server=server.url + path))
+            running = asyncio.create_task(kopfthread.watch(self.term, credentials=credentials))
             try:
                 yield
             finally:

@@ -88,7 +88,7 @@ class World:
         running = self.running = [
             asyncio.create_task(work)
             for work in (
-                *(run() for run in self.services.from_the_start()),
+                *(run() for run in self.services.from_the_start),
                 self.others.run(),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
@@ -101,7 +101,7 @@ class World:
                 await self.resync.compare()
             self.resync.first_done.set()
             running.append(asyncio.create_task(self._compare_when_asked()))
-            running += [asyncio.create_task(run()) for run in self.services.once_resynced()]
+            running += [asyncio.create_task(run()) for run in self.services.once_resynced]
             await self.clock.settle()
             yield self
         finally:

@@ -116,7 +116,7 @@ async def running(
             api=api,
             clock=clock,
             health=healths[0],
-            watch=directwatch.DirectWatch,
+            watch=directwatch.watch,
             on_run=on_run,
         ) as leading,
         app.working(

@@ -2,15 +2,13 @@
 
 The verdict depends on the namespace (quota, admission), on the template, and for an Indexed Job on
 the length of its name (it has less room in it), so that is what it is remembered by: 10,000
-Schedules made from one template cost one request. Only verdicts are remembered, never troubles;
-schedules that ask the same at one time share one request.
+Schedules made from one template cost no more requests than there are workers. Only verdicts are
+remembered, never troubles.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections import OrderedDict
 
 import msgspec
 
@@ -23,7 +21,7 @@ from duepoint.schedules.definition import Definition
 Verdict = jobs.Valid | jobs.InvalidTemplate | jobs.NotNow
 _Key = tuple[str, bytes, int]
 
-#: Verdicts kept; the least recently used go first.
+#: Verdicts kept.
 _REMEMBERED = 16_384
 
 
@@ -32,22 +30,12 @@ class DryRuns:
 
     def __init__(self, api: port.Api) -> None:
         self._api = api
-        self._verdicts: OrderedDict[_Key, Verdict] = OrderedDict()
-        self._asking: dict[_Key, asyncio.Future[Verdict]] = {}
+        self._verdicts: dict[_Key, Verdict] = {}
 
     async def verdict(
-        self,
-        wanted: Definition,
-        target: actions.JobAction,
-        payload: msgspec.Raw | None,
-        *,
-        asks: bool = True,
-    ) -> Verdict | None:
-        """Whether Jobs of this template can be created under the name of the next slot.
-
-        Args:
-            asks: whether the API server may be asked; else None where the verdict is not known yet.
-        """
+        self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
+    ) -> Verdict:
+        """Whether Jobs of this template can be created under the name of the next slot."""
         template = target.opened()
         try:
             job = jobbuilder.job_for(template, _facts(wanted, payload))
@@ -58,30 +46,13 @@ class DryRuns:
         is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
         length = len(str(job["metadata"]["name"])) if is_indexed else 0
         key = wanted.namespace, hashlib.sha256(target.template).digest(), length
-        verdict = self._verdicts.get(key)
-        if verdict is not None:
-            self._verdicts.move_to_end(key)
-        elif asks:
-            verdict = await self._shared(key, wanted.namespace, job)
-        return verdict
-
-    async def _shared(self, key: _Key, namespace: str, job: dict[str, object]) -> Verdict:
-        under_way = self._asking.get(key)
-        if under_way is not None:
-            return await asyncio.shield(under_way)
-        asked = asyncio.ensure_future(jobs.dry_run(self._api, namespace, job))
-        self._asking[key] = asked
-        try:
-            verdict = await asked
-        except asyncio.CancelledError:
-            asked.cancel()
-            raise
-        finally:
-            del self._asking[key]
+        if (known := self._verdicts.get(key)) is not None:
+            return known
+        verdict = await jobs.dry_run(self._api, wanted.namespace, job)
         if not isinstance(verdict, jobs.NotNow):
+            if len(self._verdicts) >= _REMEMBERED:
+                self._verdicts.clear()
             self._verdicts[key] = verdict
-            if len(self._verdicts) > _REMEMBERED:
-                self._verdicts.popitem(last=False)
         return verdict
 
 

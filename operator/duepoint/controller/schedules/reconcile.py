@@ -80,8 +80,6 @@ class Reconciler:
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         self.outages = 0
         self.collisions: dict[str, int] = {}
-        #: Namespaces and names of streams in our Redis that have their place in this term.
-        self._enlisted: set[tuple[str, str]] = set()
         #: What the API server or a worker has refused since this term began.
         self._refused: dict[str, Report] = {}
         #: Generations of which a Job was created while no dry run had given a verdict.
@@ -107,6 +105,8 @@ class Reconciler:
         """Read it, reconcile it, and report trouble; seconds until the next try, if any."""
         try:
             if not (task.seen.deleted or task.seen.has_texts):
+                if self._term.services.store.is_known(task.seen):
+                    return None  # it was our own status
                 seen = await self._read(task.seen)
                 if seen is None:
                     return None
@@ -292,14 +292,12 @@ class Reconciler:
             except errors.InvalidSpec:
                 continue
             target = wanted.action.target
-            needs_check = not is_accepted and target.needs_secrets
-            if needs_check or not self._has_place(wanted) or self._refusal(seen, status):
+            is_job = isinstance(target, actions.JobAction)
+            needs_answer = not is_accepted and (is_job or target.needs_secrets)
+            if needs_answer or actions.own_stream(target) or self._refusal(seen, status):
                 continue
             made = self._decide(wanted, None, status, Task(seen=seen, since_us=now_us))
-            if made is None or made.arming is None:
-                continue
-            verdict = await self._verdict(wanted, made, is_accepted=is_accepted, asks=False)
-            if isinstance(verdict, jobs.Valid):
+            if made is not None and made.arming is not None:
                 found.append((made, wanted, seen, status))
         try:
             answers = await self._store([(made, wanted) for made, wanted, _, _ in found])
@@ -451,19 +449,14 @@ class Reconciler:
         return msgspec.structs.replace(status, settled_us=through_us)
 
     async def _verdict(
-        self,
-        wanted: spec.ScheduleSpec,
-        made: plan.ArmingPlan,
-        *,
-        is_accepted: bool,
-        asks: bool = True,
-    ) -> dryruns.Verdict | None:
+        self, wanted: spec.ScheduleSpec, made: plan.ArmingPlan, *, is_accepted: bool
+    ) -> dryruns.Verdict:
         """Whether Jobs can be created; shown to the API server only once for each template."""
         target = wanted.action.target
         if not isinstance(target, actions.JobAction) or is_accepted or self._is_proven(wanted):
             return jobs.Valid()
         payload = wanted.action.payload
-        verdict = await self._dry_runs.verdict(made.definition, target, payload, asks=asks)
+        verdict = await self._dry_runs.verdict(made.definition, target, payload)
         if isinstance(verdict, jobs.NotNow) and self._is_proven(wanted):
             return jobs.Valid()  # proven while the API server was asked
         return verdict
@@ -502,20 +495,16 @@ class Reconciler:
             return False
         return True
 
-    def _has_place(self, wanted: spec.ScheduleSpec) -> bool:
-        """Whether its stream, if it has one in our Redis, is known to be one of its namespace's."""
-        stream = actions.own_stream(wanted.action.target)
-        return stream is None or (wanted.namespace, stream.name) in self._enlisted
-
     async def _take_place(self, wanted: spec.ScheduleSpec, *, anyhow: bool) -> bool:
-        """The stream is one of its namespace's; False where that has as many as it may."""
+        """Make its stream, if it has one in our Redis, one of the streams of its namespace.
+
+        False where that has as many as it may.
+        """
         stream = actions.own_stream(wanted.action.target)
-        if stream is None or self._has_place(wanted):
+        if stream is None:
             return True
-        taken = await self._term.queue.streams.enlist(wanted.namespace, stream.name, anyhow=anyhow)
-        if taken:
-            self._enlisted.add((wanted.namespace, stream.name))
-        return taken
+        streams = self._term.queue.streams
+        return await streams.enlist(wanted.namespace, stream.name, anyhow=anyhow)
 
     # -- trouble ---------------------------------------------------------------------------------
 

@@ -21,9 +21,8 @@ queue alone is right. A look at that needs every outcome that was reported; the 
 a term comes before those are read, and is followed by another one.
 
 A definition of a namespace that is not looked after any more (the operator was restarted with
-fewer ``watchNamespaces``) is a ghost without any list: the index is of this installation alone, and
-nothing would ever edit, delete or report it again. Where there are many, an operator gets the same
-minute to take the setting back.
+fewer ``watchNamespaces``) is such a ghost, too: no list has its object. Where there are many, an
+operator gets the same minute to take the setting back.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from duepoint import clock as clocks
-from duepoint import errors, faults, services, telemetry
+from duepoint import faults, telemetry
 from duepoint.controller import observed
 from duepoint.controller.schedules.reconcile import Reconciler
 from duepoint.controller.schedules.store import Store
@@ -44,7 +43,6 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.repair.fallbacks import Doubt
 from duepoint.faults import FaultPoint
-from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.schedules import actions
 from duepoint.schedules.definition import Definition
@@ -92,29 +90,20 @@ class Resync:
         await clocks.wait_for(self.asked, _WATCH_SECONDS, self._term.clock)
         while True:
             self.asked.clear()
-            await self._until_complete()
-            await clocks.wait_for(self.asked, _EVERY_SECONDS, self._term.clock)
-
-    async def _until_complete(self) -> None:
-        # Not a key of a work queue: those who wait for the list learn of each try that failed.
-        pauses = services.backoff(first_seconds=0.5, most_seconds=15.0)
-        while True:
-            try:
-                await self.compare()
-            except (errors.TryLater, kube_errors.ApiError) as trouble:
-                self.listed.set()
-                if self._term.health.unwell("resync", str(trouble)):
-                    telemetry.logger.warning("objects cannot be compared", error=str(trouble))
-                await self._term.clock.sleep(next(pauses))
-                continue
-            self._term.health.well("resync")
+            await self._term.until_done("resync", self._attempt, "objects cannot be compared")
             self.done += 1
             self.first_done.set()
             others = self._term.services
             others.sets.request()
             others.sweeper.compared()
             others.runs.request()
-            return
+            await clocks.wait_for(self.asked, _EVERY_SECONDS, self._term.clock)
+
+    async def _attempt(self) -> None:
+        try:
+            await self.compare()
+        finally:
+            self.listed.set()  # those who wait for the list learn of a try that failed, too
 
     async def compare(self) -> None:
         """Compare once.
@@ -122,14 +111,14 @@ class Resync:
         Raises ApiError or QueueUnavailable where one side could not be read to its end; what
         was offered until then is right.
         """
-        unwatched: list[codec.StoredIdentity] = []
         doubts = await self._doubts()
-        held = await self._definitions(unwatched)
+        held = await self._definitions()
         overdue = await self._overdue(doubts)
         listed = await self._list(held, self._store.deletions, overdue)
         await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
         self.listed.set()
         absent = held.keys() - listed
+        self._note_unwatched(held)
         if _is_suspicious(len(absent), len(held)):
             telemetry.logger.warning(
                 "many objects are missing; looking again before anything is removed",
@@ -139,10 +128,9 @@ class Resync:
             )
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
             absent -= await self._list(held, self._store.deletions, {})
-        for uid in absent:
-            self._remove(held[uid])
-        if unwatched:
-            await self._remove_unwatched(unwatched, len(held) + len(unwatched))
+        for known in (held[uid] for uid in absent):
+            gone = observed.of_name(known.namespace, known.name, known.uid, deleted=True)
+            self._store.bury(gone)
         for doubt in doubts:
             if not await self._term.queue.fallbacks.end(doubt, self._term.epoch):
                 await self._term.clock.sleep(_DOUBT_AGAIN_SECONDS)
@@ -187,10 +175,6 @@ class Resync:
             )
         return found
 
-    async def _take_out(self, known: Definition) -> None:
-        """The queue holds nothing of a Schedule that is put again."""
-        await self._term.queue.writer.remove(known.id, known.uid, known.namespace, self._term.epoch)
-
     async def _is_own_stream(self, known: Definition, shard: messages.ShardId) -> bool:
         """Whether its target is a stream on the very servers of the index."""
         try:
@@ -200,37 +184,27 @@ class Resync:
             return False  # a worker says what is wrong with it
         return isinstance(target, actions.StreamAction) and target.connection is None
 
-    async def _remove_unwatched(self, unwatched: Sequence[codec.StoredIdentity], held: int) -> None:
-        is_suspicious = _is_suspicious(len(unwatched), held)
-        telemetry.logger.warning(
-            "definitions of namespaces that are not watched are removed",
-            count=len(unwatched),
-            namespaces=sorted({known.namespace for known in unwatched})[:_NAMESPACES_NAMED],
-            seconds=SECOND_LOOK_SECONDS if is_suspicious else 0,
-        )
-        if is_suspicious:
-            await self._term.clock.sleep(SECOND_LOOK_SECONDS)
-        for known in unwatched:
-            self._remove(known)
+    def _note_unwatched(self, held: Mapping[str, codec.StoredIdentity]) -> None:
+        watched = self._term.namespaces
+        others = [
+            one.namespace for one in held.values() if watched and one.namespace not in watched
+        ]
+        if others:
+            telemetry.logger.warning(
+                "definitions of namespaces that are not watched are removed",
+                count=len(others),
+                namespaces=sorted(set(others))[:_NAMESPACES_NAMED],
+            )
 
-    def _remove(self, known: codec.StoredIdentity) -> None:
-        """The queue has a Schedule that has no object."""
-        self._store.bury(observed.of_name(known.namespace, known.name, known.uid, deleted=True))
-
-    async def _definitions(
-        self, unwatched: list[codec.StoredIdentity]
-    ) -> dict[str, codec.StoredIdentity]:
-        """By uid; those of other namespaces are put beside."""
+    async def _definitions(self) -> dict[str, codec.StoredIdentity]:
+        """What the queue holds, by uid."""
         held: dict[str, codec.StoredIdentity] = {}
         for shard in sharding.all_shards(self._term.queue.layouts.known()):
             async for chunk in self._term.queue.definitions.known(shard):
                 for known in chunk:
                     if known.collision:
                         self._reconciler.collisions[known.uid] = known.collision
-                    if self._term.namespaces and known.namespace not in self._term.namespaces:
-                        unwatched.append(known)
-                    else:
-                        held[known.uid] = known
+                    held[known.uid] = known
                 await self._term.clock.sleep(0)  # let firing and statuses in between chunks
         return held
 
@@ -247,14 +221,17 @@ class Resync:
             async for page in pages:
                 shown = [observed.of_object(item) for item in page.items]
                 listed.update(seen.uid for seen in shown)
-                doubtful = [overdue[seen.uid] for seen in shown if seen.uid in overdue]
-                await asyncio.gather(*map(self._take_out, doubtful))
+                for seen in shown:
+                    if (known := overdue.get(seen.uid)) is not None:  # it is put again
+                        await self._term.queue.writer.remove(
+                            known.id, known.uid, known.namespace, self._term.epoch
+                        )
                 absent = [seen for seen in shown if seen.uid in overdue or seen.uid not in held]
                 stored = await self._reconciler.store_absent(absent) if absent else frozenset()
                 for seen in shown:
                     if seen.uid not in stored:
-                        known = None if seen.uid in overdue else held.get(seen.uid)
-                        self._store.offer_known(seen, known, deletions=deletions)
+                        before = None if seen.uid in overdue else held.get(seen.uid)
+                        self._store.offer_known(seen, before, deletions=deletions)
                 await self._term.clock.sleep(0)  # let firing and statuses in between pages
         return listed
 

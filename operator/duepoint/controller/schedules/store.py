@@ -9,7 +9,6 @@ applied costs a dictionary look-up.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -74,9 +73,6 @@ class Store:
         self.deletions = 0
         #: Generations below the applied one, shown by the last complete list.
         self._behind: dict[str, int] = {}
-        #: Changes that are no edits, by uid; most of them are status writes of our own.
-        self._restated: dict[str, Observed] = {}
-        self._any_restated = asyncio.Event()
 
     def observe(self, change: Observed) -> None:
         """The watch shows this version of an object, without its texts.
@@ -92,20 +88,7 @@ class Store:
         elif self._applied.get(uid, -1) < change.generation:
             self._put(change)
         elif self._reporter.states.version(uid) < change.version:
-            self._restated[uid] = change
-            self._any_restated.set()
-
-    async def run(self) -> None:
-        """Until cancelled, have read what others wrote, once our own writes have been answered."""
-        while True:
-            await self._any_restated.wait()
-            await self._clock.sleep(_RESTATED_SECONDS)
-            self._any_restated.clear()
-            changes, self._restated = self._restated, {}
-            for uid, change in changes.items():
-                is_known = self._reporter.states.version(uid) >= change.version
-                if not is_known and uid not in self._deleted:
-                    self._put(change)
+            self._put(change, after=_RESTATED_SECONDS)
 
     def offer(self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"") -> None:
         """This state of an object was read."""
@@ -118,7 +101,9 @@ class Store:
         if self._applied.get(seen.uid, -1) < seen.generation:
             self._put(seen, went_back=went_back, replaces=replaces)
 
-    def _put(self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"") -> None:
+    def _put(
+        self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"", after: float = 0.0
+    ) -> None:
         """Have it reconciled, unless a newer state waits already; a large one is read then."""
         waiting = self.tasks.newest(seen.uid)
         if waiting is not None and not went_back and waiting.seen.generation >= seen.generation:
@@ -127,7 +112,7 @@ class Store:
             seen = seen.without_texts()
         now_us = self._clock.now_us()
         task = Task(seen=seen, since_us=now_us, went_back=went_back, replaces=replaces)
-        self.tasks.put(seen.uid, task)
+        self.tasks.put(seen.uid, task, after=after)
 
     def offer_known(
         self, seen: Observed, known: codec.StoredIdentity | None, *, deletions: int = 0
@@ -208,6 +193,10 @@ class Store:
     def is_deleted(self, uid: str) -> bool:
         """Whether the object is known to be gone."""
         return uid in self._deleted
+
+    def is_known(self, seen: Observed) -> bool:
+        """Whether this generation was applied, and this version or a newer one was read."""
+        return self.has_applied(seen) and self._reporter.states.version(seen.uid) >= seen.version
 
     def may_store(self, seen: Observed) -> bool:
         """Whether the object exists, and no newer generation of it was applied in this term."""

@@ -25,39 +25,29 @@ class MetadataOnly(msgspec.Struct, frozen=True):
     metadata: port.Metadata
 
 
-class DirectWatch:
-    """The service; in the place of ``KopfThread``."""
+async def watch(term: TermContext) -> None:
+    """Watch until cancelled; in the place of ``kopfthread.watch``."""
+    async with asyncio.TaskGroup() as group:
+        for plural in (schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL):
+            for namespace in term.namespaces or (None,):
+                group.create_task(_follow(term, plural, namespace))
 
-    def __init__(self, term: TermContext) -> None:
-        self._term = term
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for plural in (schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL):
-                for namespace in self._term.namespaces or (None,):
-                    group.create_task(self._follow(plural, namespace))
+async def _follow(term: TermContext, plural: str, namespace: str | None) -> None:
+    path, version = schedules.collection(namespace, plural=plural), ""
 
-    async def _follow(self, plural: str, namespace: str | None) -> None:
-        path = schedules.collection(namespace, plural=plural)
-        while True:
-            version = await self._list(plural, path)
-            try:
-                async for change in self._term.api.watch(path, MetadataOnly, version):
-                    is_deleted = change.type == port.ChangeType.DELETED
-                    self._take(plural, change.item.metadata, is_deleted=is_deleted)
-            except errors.Gone:
-                await self._term.clock.sleep(_AGAIN_SECONDS)
+    def show(metadata: port.Metadata, *, is_deleted: bool = False) -> None:
+        term.services.observe(plural, observed.of_metadata(metadata, is_deleted=is_deleted))
 
-    async def _list(self, plural: str, path: str) -> str:
-        version = ""
-        async for page in self._term.api.list_pages(path, MetadataOnly):
+    while True:
+        async for page in term.api.list_pages(path, MetadataOnly):
             version = page.metadata.resource_version
             for item in page.items:
-                self._take(plural, item.metadata, is_deleted=False)
-        self._term.health.well("watch")
-        self._term.services.resync.request()
-        return version
-
-    def _take(self, plural: str, metadata: port.Metadata, *, is_deleted: bool) -> None:
-        self._term.services.observe(plural, observed.of_metadata(metadata, is_deleted=is_deleted))
+                show(item.metadata)
+        term.health.well("watch")
+        term.services.resync.request()
+        try:
+            async for change in term.api.watch(path, MetadataOnly, version):
+                show(change.item.metadata, is_deleted=change.type == port.ChangeType.DELETED)
+        except errors.Gone:
+            await term.clock.sleep(_AGAIN_SECONDS)

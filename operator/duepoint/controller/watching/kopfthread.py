@@ -12,8 +12,8 @@ and update would patch an annotation onto every object, an index is quadratic.)
 
 Stopping kopf cancels every task of its loop that is younger than itself, so it has a loop to
 itself. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 and on errors inside
-the stream: each of its lives is followed by another, after a jittered wait. Objects cross over in
-bundles by ``call_soon_threadsafe``; what a life hands over after its end is dropped. A life has
+the stream: each of its lives is followed by another, after a jittered wait. Changes cross over by
+``call_soon_threadsafe``; what a life hands over after its end is dropped. A life has
 begun once the API server has answered kopf's list of each collection: a comparison that begins now
 misses nothing. Each later list follows a watch that was cut off, and asks for a comparison too.
 """
@@ -26,7 +26,6 @@ import datetime as dt
 import functools
 import logging
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -223,88 +222,79 @@ _CANCEL_SECONDS = 0.2
 _IDENTITY: Any = "duepoint"
 
 
-class KopfThread:
-    """The service; hands each change to its service in our loop, and says when kopf has listed."""
+async def watch(term: TermContext, *, credentials: Credentials) -> None:
+    """Keep kopf alive until cancelled: each change goes to its service, in our loop.
 
-    def __init__(self, term: TermContext, *, credentials: Credentials) -> None:
-        self._credentials = credentials
-        self._term = term
-        self._waits = _backoff()
-        self.lives = 0
+    A comparison is asked for whenever kopf has listed.
+    """
+    quieten()
+    waits = _backoff()
 
-    async def run(self) -> None:
-        """Keep kopf alive until cancelled."""
-        quieten()
-        while True:
-            trouble = await self._live_once()
-            if self._term.health.unwell("watch", trouble):
-                telemetry.logger.warning("watch ended; it is begun again", error=trouble)
-            await self._term.clock.sleep(next(self._waits))
+    def note_listed() -> None:
+        nonlocal waits
+        waits = _backoff()
+        term.health.well("watch")
+        term.services.resync.request()
 
-    async def _live_once(self) -> str:
-        """One life of kopf's operator; why it ended."""
-        self.lives += 1
-        loop = asyncio.get_running_loop()
-        life = KopfLife(loop, self._term.services.observe)
-        ended: asyncio.Future[str] = loop.create_future()
-        thread = threading.Thread(
-            target=self._thread_main, args=(life, loop, ended), name="kopf", daemon=True
-        )
-        thread.start()
+    while True:
+        trouble = await _live_once(term, credentials, note_listed)
+        if term.health.unwell("watch", trouble):
+            telemetry.logger.warning("watch ended; it is begun again", error=trouble)
+        await term.clock.sleep(next(waits))
+
+
+async def _live_once(
+    term: TermContext, credentials: Credentials, note_listed: Callable[[], None]
+) -> str:
+    """One life of kopf's operator; why it ended."""
+    loop = asyncio.get_running_loop()
+    life = KopfLife(loop, term.services.observe)
+    ended: asyncio.Future[str] = loop.create_future()
+    unlisted = {
+        schedules.collection(namespace, plural=plural)
+        for plural in PLURALS
+        for namespace in term.namespaces or (None,)
+    }
+
+    def listed(path: str) -> None:
+        unlisted.discard(path)
+        if not unlisted:
+            life.call(note_listed)
+
+    async def login() -> Login:
+        # The credentials belong to our loop; this coroutine runs in kopf's.
+        asked = asyncio.run_coroutine_threadsafe(credentials.login(), loop)
+        return await asyncio.wrap_future(asked)
+
+    async def operate() -> None:
+        logins = Logins(login, listed)
+        is_ending = asyncio.Event()
+        ender = asyncio.create_task(_end_tasks(is_ending, asyncio.all_tasks()))
         try:
-            return await asyncio.shield(ended)
+            handlers = registry(life.deliver, logins, is_ending.set)
+            await kopf.operator(**_chosen(handlers, life.stop, term.namespaces))
         finally:
-            life.stop.set()
-            life.is_over = True
-            if not ended.done():
-                await asyncio.wait({ended}, timeout=_STOP_SECONDS)
+            ender.cancel()
+            life.stop.set()  # a thread of kopf's waits for it, and the loop for that thread
+            await logins.close()
 
-    def _thread_main(
-        self,
-        life: KopfLife,
-        loop: asyncio.AbstractEventLoop,
-        ended: asyncio.Future[str],
-    ) -> None:
-        unlisted = {
-            schedules.collection(namespace, plural=plural)
-            for plural in PLURALS
-            for namespace in self._term.namespaces or (None,)
-        }
-
-        def note_listed(path: str) -> None:
-            unlisted.discard(path)
-            if not unlisted:
-                life.call(self._note_listed, life)
-
-        async def login() -> Login:
-            # The credentials belong to our loop; this coroutine runs in kopf's.
-            asked = asyncio.run_coroutine_threadsafe(self._credentials.login(), loop)
-            return await asyncio.wrap_future(asked)
-
-        async def operate() -> None:
-            logins = Logins(login, note_listed)
-            is_ending = asyncio.Event()
-            ender = asyncio.create_task(_end_tasks(is_ending, asyncio.all_tasks()))
-            try:
-                handlers = registry(life.deliver, logins, is_ending.set)
-                await kopf.operator(**_chosen(handlers, life.stop, self._term.namespaces))
-            finally:
-                ender.cancel()
-                life.stop.set()  # a thread of kopf's waits for it, and the loop for that thread
-                await logins.close()
-
+    def live() -> None:
         trouble = "it ended by itself"
         try:
             uvloop.run(operate())
         except BaseException as error:  # noqa: BLE001 - any end of the thread is reported
             trouble = f"{type(error).__name__}: {error}"[:500]
-        life.call(_set_result, ended, trouble)
+        with contextlib.suppress(RuntimeError):  # our loop is closed: the process is ending
+            loop.call_soon_threadsafe(_set_result, ended, trouble)
 
-    def _note_listed(self, life: KopfLife) -> None:
-        if not life.is_over:
-            self._waits = _backoff()
-            self._term.health.well("watch")
-            self._term.services.resync.request()
+    threading.Thread(target=live, name="kopf", daemon=True).start()
+    try:
+        return await asyncio.shield(ended)
+    finally:
+        life.stop.set()
+        life.is_over = True
+        if not ended.done():
+            await asyncio.wait({ended}, timeout=_STOP_SECONDS)
 
 
 class KopfLife:
@@ -320,30 +310,19 @@ class KopfLife:
         self.is_over = False
         self._loop = loop
         self._take = take
-        self._bundle: deque[tuple[str, Observed]] = deque()
-        self._lock = threading.Lock()
-        self._is_called = False
 
     def deliver(self, plural: str, seen: Observed) -> None:
         """Called in kopf's thread."""
-        self._bundle.append((plural, seen))
-        with self._lock:
-            if self._is_called or self.is_over:
-                return
-            self._is_called = True
-        self.call(self._hand_over)
+        self.call(self._take, plural, seen)
 
     def call(self, function: Callable[..., object], *args: object) -> None:
-        """Have a function called in our loop, from any thread."""
+        """Have a function called in our loop, from any thread, unless this life is over by then."""
         with contextlib.suppress(RuntimeError):  # our loop is closed: the process is ending
-            self._loop.call_soon_threadsafe(function, *args)
+            self._loop.call_soon_threadsafe(self._if_alive, function, *args)
 
-    def _hand_over(self) -> None:
-        """Called in our loop."""
-        with self._lock:
-            self._is_called = False
-        while self._bundle and not self.is_over:
-            self._take(*self._bundle.popleft())
+    def _if_alive(self, function: Callable[..., object], *args: object) -> None:
+        if not self.is_over:
+            function(*args)
 
 
 async def rehearse() -> None:
