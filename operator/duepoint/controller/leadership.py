@@ -11,7 +11,7 @@ time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from duepoint import errors, faults, services, settings, telemetry
@@ -44,7 +44,6 @@ from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, installation, port
 from duepoint.kube import schedules as kube_schedules
-from duepoint.kube.port import ItemT
 from duepoint.runs.run import RunEvent
 
 #: Of all kinds; a status write costs the API server about as much as a create.
@@ -88,6 +87,8 @@ class TermApi:
     def __init__(self, api: port.Api, is_held: Callable[[], bool]) -> None:
         self._api = api
         self._is_held = is_held
+        self.list_pages = api.list_pages
+        self.watch = api.watch
 
     async def request(self, verb: str, path: str, *args: Any, **named: Any) -> bytes:  # noqa: ANN401
         """Unavailable, and nothing is sent: a write after the term."""
@@ -96,23 +97,6 @@ class TermApi:
                 f"{verb} {path}: this process is no longer the leader", sent=False
             )
         return await self._api.request(verb, path, *args, **named)
-
-    def list_pages(
-        self,
-        path: str,
-        item_type: type[ItemT],
-        **named: Any,  # noqa: ANN401
-    ) -> AsyncIterator[port.ListPage[ItemT]]:
-        return self._api.list_pages(path, item_type, **named)
-
-    def watch(
-        self,
-        path: str,
-        item_type: type[ItemT],
-        resource_version: str,
-        **named: Any,  # noqa: ANN401
-    ) -> AsyncIterator[port.WatchEvent[ItemT]]:
-        return self._api.watch(path, item_type, resource_version, **named)
 
 
 class TermServices:

@@ -290,20 +290,18 @@ class Elector:
         current = await self._call(self._port.get, term.seconds_left())
         if current is None:
             return True
-        if current.value is None:  # deleted; ours to make again while we are trusted
-            fresh = replace(wanted, version="", metadata={})
-            await self._write(holding, fresh, term.seconds_left())
-            return True
-        if current.value.holder != self.identity:
+        if (found := current.value) is None:  # deleted; ours to make again while we are trusted
+            again = replace(wanted, version="", metadata={})
+        elif found.holder != self.identity:
             return False
-        # Our own write that seemed to fail has arrived, or a part of the Lease was edited.
-        moved = replace(
-            wanted,
-            version=current.value.version,
-            metadata=current.value.metadata,
-            annotations={**current.value.annotations, **wanted.annotations},
-        )
-        await self._write(holding, moved, term.seconds_left())
+        else:  # our own write that seemed to fail has arrived, or a part of the Lease was edited
+            again = replace(
+                wanted,
+                version=found.version,
+                metadata=found.metadata,
+                annotations={**found.annotations, **wanted.annotations},
+            )
+        await self._write(holding, again, term.seconds_left())
         return True
 
     async def _write(self, holding: _Holding, wanted: leases.Lease, seconds: float) -> bool | None:
@@ -338,16 +336,7 @@ class Elector:
         """Give the Lease back, so that no standby has to wait for its end; best effort."""
         mark = {RELEASED_ANNOTATION: str(holding.term.epoch)}
         lease = replace(holding.lease, holder="", annotations={**holding.lease.annotations, **mark})
-        deadline = self._clock.monotonic() + self._timing.release
-        answer = await self._call(lambda: self._port.update(lease), self._timing.release)
-        if answer is None or answer.value is not None:
-            return
-        # A renewal that was cut off by the shutdown may have arrived: same holder, new version.
-        current = await self._call(self._port.get, deadline - self._clock.monotonic())
-        if current and current.value and current.value.holder == self.identity:
-            again = replace(lease, version=current.value.version)
-            left = deadline - self._clock.monotonic()
-            await self._call(lambda: self._port.update(again), left)
+        await self._call(lambda: self._port.update(lease), self._timing.release)
 
     # -- waiting ---------------------------------------------------------------------------
 

@@ -397,10 +397,7 @@ class ScheduleSets:
 
     def _publish(self, state: FollowedSet, *, is_urgent: bool) -> None:
         """Numbers follow every ten seconds, an answer or a condition at once."""
-        wait = 0.0
-        if not is_urgent and state.written_at is not None:
-            wait = max(0.0, state.written_at + INTERVAL_SECONDS - self._term.clock.monotonic())
-        self._writer.changed(state.seen.uid, wait, urgent=is_urgent)
+        self._writer.changed(state.seen.uid, INTERVAL_SECONDS, urgent=is_urgent)
 
     # -- the source of its writer ----------------------------------------------------------------
 
@@ -427,7 +424,6 @@ class ScheduleSets:
     ) -> None:
         if (state := self._states.get(uid)) is not None:
             state.published = dict(fields)
-            state.written_at = self._term.clock.monotonic()
 
     async def refused(self, uid: str) -> None:
         if (state := self._states.get(uid)) is None:

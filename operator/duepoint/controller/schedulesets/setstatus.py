@@ -109,7 +109,6 @@ class FollowedSet:
         tally: how slots of its members have ended, the newest reading of counters that never fall.
         rows_of: generation and version of the rows that the set was made equal to in this term.
         upheavals: how often servers had been upset when members were counted last.
-        written_at: when the status was written last, on the monotonic clock.
         is_unread: the object is to be read, as it has changed or the queue may lack it.
     """
 
@@ -125,7 +124,6 @@ class FollowedSet:
     tally: SetTally = NONE_ENDED
     rows_of: tuple[int, bytes] | None = None
     upheavals: int | None = None
-    written_at: float | None = None
     is_unread: bool = False
 
     @property
