@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.schedules import points
 from tests.support import queueing, redisserver, shardstats
@@ -206,29 +207,13 @@ async def test_overdue_slots_of_a_point_go_in_in_their_order_with_its_settlement
 
 @pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
 @pytest.mark.parametrize("bad", [0, 1], ids=["first", "second"])
-async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
+async def test_where_one_stream_refuses_none_has_an_entry_and_all_points_are_held(harness, bad):
     claim, groups = await two_streams(harness)
     refusing, other = groups[bad], groups[1 - bad]
     await harness.server.redis.set(harness.server.keys.stream("default", refusing.name), "mine")
-    handed = await harness.queue.settlements.deliver(
-        claim, a_settlement(claim, outcomes=b""), *groups
-    )
-    assert handed.done
-    assert [why.partition(" ")[0] for why in handed.refused] == (
-        ["WRONGTYPE", ""] if bad == 0 else ["", "WRONGTYPE"]
-    )
-    assert await ids_in(harness, other.name) == [member.hex() for member in other.members]
-    assert await harness.outcomes() == [other.name.encode()]
-    # Asked again under its number it changes nothing: what a stream refused is still the claim's.
-    again = await harness.queue.settlements.deliver(
-        claim, a_settlement(claim, outcomes=b""), *groups
-    )
-    assert again.done
+    with pytest.raises(queue_errors.WrongType):
+        await harness.queue.settlements.deliver(claim, a_settlement(claim, outcomes=b""), *groups)
+    assert await ids_in(harness, other.name) == []
     assert await harness.outcomes() == []
-    assert len(await ids_in(harness, other.name)) == len(other.members)
-    kept = tuple(point for point in claim.points if point.member in refusing.members)
-    rest = messages.Settlement(
-        chains=tuple(queueing.moved(point, 60) for point in kept), outcomes=b"rest", number=2
-    )
-    settled = await harness.queue.settlements.settle(claim, rest)
-    assert (settled.applied, settled.remaining) == (len(kept), 0)
+    settled = await harness.queue.settlements.settle(claim, a_settlement(claim, outcomes=b"rest"))
+    assert (settled.applied, settled.remaining) == (len(claim.points), 0)

@@ -37,7 +37,6 @@ class _Place:
     Attributes:
         member: a claimed occurrence, if it is for one; ``claim`` has to hold it.
         mark: what the runs have to be complete for; None where that does not matter.
-        ended: runs that are forgotten unless they are tried again.
     """
 
     shard: messages.ShardId
@@ -46,7 +45,6 @@ class _Place:
     claim: messages.ClaimId | None = None
     member: bytes | None = None
     mark: str | None = None
-    ended: Collection[Run] = ()
 
 
 @dataclass(eq=False)
@@ -88,11 +86,9 @@ class Concurrency:
         look: Run | None = None,
     ) -> overlaps.Finished:
         """These runs, or the runs of these Jobs, have ended; slots that wait are due instead."""
-        place = _Place(
-            shard=claim.shard, lane=claim.lanes[known.id], schedule_id=known.id, ended=runs
-        )
+        place = _Place(shard=claim.shard, lane=claim.lanes[known.id], schedule_id=known.id)
         decide = functools.partial(
-            overlaps.finish, version=known.timing_version, ended=len(runs), jobs=jobs, look=look
+            overlaps.finish, version=known.timing_version, ended=runs, jobs=jobs, look=look
         )
         finished = await self.layouts.unless_gone(claim.shard, self._decide(place, decide))
         return overlaps.Finished() if finished is None else finished
@@ -149,9 +145,7 @@ class Concurrency:
             *keys,
             lane=place.lane,
             schedule=place.schedule_id,
-            stamp=activeruns.new_stamp(change.mark if change is not None else ""),
         )
-        call.put(ended=call.run(place.ended))
         if place.mark is not None:
             call.put(mark=place.mark)
         if place.claim is not None and place.member is not None:
@@ -165,6 +159,7 @@ class Concurrency:
 def _put_change(call: scripting.ScriptCall, known: ActiveRuns, change: Change) -> None:
     put = [one for run, one in change.runs.items() if known.runs.get(run) != one]
     call.put(
+        stamp=activeruns.new_stamp(change.mark),
         before=known.stamp,
         gone=call.run(run for run in known.runs if run not in change.runs),
         put=call.run(each for one in put for each in (one.run, one.value)),

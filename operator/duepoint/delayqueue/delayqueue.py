@@ -107,7 +107,7 @@ class DelayQueue:
         # Another number of shards; repair.
         self.mover = moving.Mover(shared, reader, self.dead_letters)
         self.resharding = resharding.Resharding(shared, self.membership, known, self.mover)
-        self.sweeper = sweeper.Sweeper(shared, reader, sweeper.Unused(shared, reader))
+        self.sweeper = sweeper.Sweeper(shared, reader)
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
         # Inspection; nothing is changed.
         self.counts = counts.Counts(shared, reader)

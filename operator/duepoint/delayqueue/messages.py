@@ -389,15 +389,11 @@ class DeliveryResult:
         held: where not done: whether the claim still holds each member.
         lost: the claim is gone: it ran out, or it ended with this very settlement and the reply to
             that was lost. Otherwise what is not held was taken out of the queue, undelivered.
-        refused: where one stream of several took nothing: for each why, or ''; the points of that
-            one are still held. Not told again: where the first reply was lost, its points are
-            tried again when the claim is over.
     """
 
     done: bool
     held: tuple[bool, ...] = ()
     lost: bool = False
-    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,17 +147,17 @@ def finish(
     *,
     version: points.TimingVersion,
     jobs: Collection[str] = (),
-    ended: int = 0,
+    ended: Collection[Run] = (),
     look: Run | None = None,
     every: bool = False,
 ) -> Finished:
-    """Remove the runs of these Jobs, which have ended; as many slots that wait are due at once.
+    """Remove runs that have ended, some by their Jobs; as many slots that wait are due at once.
 
     A run that was replaced meanwhile stays while it is tried: its worker has to learn of it. Of
     nothing that is known, one slot is called, and finds out itself whether it may start.
 
     Args:
-        ended: runs that are not among the known any more.
+        ended: runs that are removed unless they are tried again.
         look: asks how that run stands.
         every: there is more room, so all that wait are called.
     """
@@ -166,8 +166,11 @@ def finish(
     left.remove(
         one for one in named if one.state is ActiveRunState.ACTIVE or one.run not in known.tried
     )
-    removed = sum(one.run not in left.runs for one in named)
-    left.call(None if every else max(removed + ended, 1))
+    left.remove(
+        one for one in known.runs.values() if one.run in ended and one.run not in known.tried
+    )
+    removed = sum(one.run not in left.runs and one.run not in ended for one in named)
+    left.call(None if every else max(removed + len(ended), 1))
     state = ActiveRunState.ABSENT if look is None else left.state_of(look)
     change = left.change()
     return Finished(change=change, state=state, removed=removed, called=len(change.due))

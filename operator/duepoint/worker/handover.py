@@ -79,23 +79,18 @@ class Handover:
                 if len(batches) == 1:
                     self._answer(settler, batches[0], _answer_of(handed))
                     return
-                refused = batches
-            elif handed.done:
+                for batch in batches:  # alone, each stream says why
+                    await self._deliver(settler, [batch])
+                return
+            if handed.done:
                 now_us = settler.now_us()
-                why = handed.refused or ("",) * len(batches)
-                refused = [batch for batch, refusal in zip(batches, why, strict=True) if refusal]
-                for batch, refusal in zip(batches, why, strict=True):
-                    if not refusal:
-                        self._count(batch, now_us)
-            elif handed.lost:
+                for batch in batches:
+                    self._count(batch, now_us)
+                return
+            if handed.lost:
                 settler.lost = True
                 return
-            else:
-                batches = self._still_held(settler, batches, handed)
-                continue
-            for batch in refused:  # alone, each stream says why
-                await self._deliver(settler, [batch])
-            return
+            batches = self._still_held(settler, batches, handed)
 
     def _hoped(self, settler: Settler, batch: Batch) -> tuple[messages.StreamEntries, Settlement]:
         """Entries and what their points end with, the news among the entries."""

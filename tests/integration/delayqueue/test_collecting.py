@@ -19,8 +19,8 @@ async def edit(harness, generation, blob, **changes):
 
 async def collect(harness, *, patience_seconds=DAY):
     """One walk over everything: how many were marked, and how many removed."""
-    removed = [step.removed for step in await harness.sweep(patience_seconds=patience_seconds)]
-    return sum(one.marked for one in removed), sum(one.blobs for one in removed)
+    steps = await harness.sweep(patience_seconds=patience_seconds)
+    return sum(one.marked for one in steps), sum(one.blobs for one in steps)
 
 
 async def has(harness, blob):
@@ -53,7 +53,7 @@ async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harnes
     async for step in walk:
         if step.looked_at:
             await edit(harness, 3, queueing.BLOB)  # all definitions have been read
-        removed += step.removed.blobs
+        removed += step.blobs
     assert removed == 0
     assert await has(harness, queueing.BLOB)
 

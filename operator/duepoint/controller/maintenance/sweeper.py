@@ -111,10 +111,10 @@ class Sweeps:
 def _report(shard: messages.ShardId, swept: Swept) -> None:
     if swept.armed:
         telemetry.logger.warning("lost chains are armed again", shard=shard, count=swept.armed)
-    if swept.removed.blobs or swept.removed.texts:
+    if swept.blobs or swept.texts:
         telemetry.logger.info(
             "unused blobs and texts removed",
             shard=shard,
-            blobs=swept.removed.blobs,
-            texts=swept.removed.texts,
+            blobs=swept.blobs,
+            texts=swept.texts,
         )

@@ -106,9 +106,8 @@ class Settlements:
         """Entries and settlement in one step, exactly once; repeated under its number it is safe.
 
         The settlement names the members of the entries, and its outcomes are theirs: they are
-        written only with the entries. Of several streams one may refuse: its members stay with
-        the claim. Raises ``errors.WrongType`` and ``errors.WriteRefused`` where the server refused
-        and nothing was done; after any other TryLater it may have been.
+        written only with the entries. Raises ``errors.WrongType`` and ``errors.WriteRefused`` where
+        one of the streams refused and nothing was done; after any other TryLater it may have been.
         """
         count = sum(len(group.members) for group in entries)
         lost = messages.DeliveryResult(done=False, held=(False,) * count, lost=True)
@@ -121,10 +120,7 @@ class Settlements:
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
         _report_dropped(reply[4])
-        refused = reply[5] if len(reply) > 5 else ()
-        return messages.DeliveryResult(
-            done=True, refused=tuple(error.decode(errors="replace") for error in refused)
-        )
+        return messages.DeliveryResult(done=True)
 
     def _settle_call(
         self,

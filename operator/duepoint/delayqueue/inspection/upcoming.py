@@ -7,7 +7,6 @@ namespace, up to a limit.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import heapq
 from collections.abc import Sequence
@@ -68,22 +67,32 @@ class Upcoming:
         heads = await self.counts.of_each_shard(lambda shard: self._heads(shard, count, namespace))
         # Each lane's first point is its head: the first ``count`` points lie in as many lanes.
         first = heapq.nsmallest(count, (head for of_shard in heads for head in of_shard))
-        chunk = max(8, 2 * count // max(1, len(first)))
-        walks = [_Walk(self.index, shard, lane, chunk) for _, shard, lane in first]
-        await asyncio.gather(*(walk.read() for walk in walks))
-        found: list[tuple[messages.ShardId, str, bytes, int]] = []
-        queue = [(walk.buffer[0][1], index) for index, walk in enumerate(walks) if walk.buffer]
-        heapq.heapify(queue)
-        while queue and len(found) < count:
-            _, index = heapq.heappop(queue)
-            walk = walks[index]
-            member, due = walk.buffer.pop(0)
-            found.append((walk.shard, walk.lane, member, due))
-            if not walk.buffer:
-                await walk.read()
-            if walk.buffer:
-                heapq.heappush(queue, (walk.buffer[0][1], index))
-        return await self._described(found)
+        replies = await self.index.read_many(
+            "look at the points",
+            [
+                (
+                    *("ZRANGE", self.index.shard(shard).lane(lane)),
+                    *("-inf", f"({points.DUE_LIMIT_US}", "BYSCORE", "LIMIT", 0, count),
+                    "WITHSCORES",
+                )
+                for _, shard, lane in first
+            ],
+        )
+        chosen = heapq.nsmallest(
+            count,
+            (
+                (due, shard, lane, member)
+                for (_, shard, lane), found in zip(first, replies, strict=True)
+                for member, due in scripting.scored(found)
+            ),
+        )
+        by_shard: dict[messages.ShardId, list[tuple[str, bytes, int]]] = {}
+        for due, shard, lane, member in chosen:
+            by_shard.setdefault(shard, []).append((lane, member, int(due)))
+        views = [
+            view for shard, found in by_shard.items() for view in await self._views(shard, found)
+        ]
+        return sorted(views, key=lambda view: view.due_us or 0)
 
     async def schedule_view(
         self, namespace: str, *, name: str | None = None, uid: str | None = None
@@ -114,30 +123,14 @@ class Upcoming:
         (score,) = await self.index.read("look at the heads", ("ZSCORE", names.heads, lane))
         return [] if score is None else [(scripting.finite(score), shard, lane)]
 
-    async def _described(
-        self, found: Sequence[tuple[messages.ShardId, str, bytes, int]]
-    ) -> list[PointView]:
-        """What stands behind (shard, lane, member, due), in the same order."""
-        by_shard: dict[messages.ShardId, list[tuple[str, bytes, int]]] = {}
-        for shard, lane, member, due in found:
-            by_shard.setdefault(shard, []).append((lane, member, due))
-        seen = {
-            (shard, view.point.member): view
-            for shard, members in by_shard.items()
-            for view in await self.describe(shard, members)
-        }
-        return [seen[shard, member] for shard, _, member, _ in found if (shard, member) in seen]
-
-    async def describe(
+    async def _views(
         self, shard: messages.ShardId, found: Sequence[tuple[str, bytes, int]]
     ) -> list[PointView]:
-        parsed = [
-            (lane, member, due, points.parse_member(member, due)) for lane, member, due in found
-        ]
+        """What stands behind lane, member and score."""
         known = await self.reader.read_definitions(
-            shard, {point.schedule_id for *_, point in parsed if point is not None}
+            shard, {points.ScheduleId(member[:8]) for _, member, _ in found}
         )
-        states = await self._records_of(shard, [member for _, member, *_ in parsed])
+        states = await self._records_of(shard, [member for _, member, _ in found])
         return [
             PointView(
                 shard=shard,
@@ -148,8 +141,8 @@ class Upcoming:
                 known=known.get(point.schedule_id),
                 record=states.get(member),
             )
-            for lane, member, due, point in parsed
-            if point is not None
+            for lane, member, due in found
+            if (point := points.parse_member(member, due)) is not None
         ]
 
     async def _records_of(
@@ -230,32 +223,8 @@ class Upcoming:
             for member, score in zip(members, scores, strict=True)
             if score is not None
         ]
-        described = await self.describe(shard, there)
+        described = await self._views(shard, there)
         described.sort(key=lambda view: view.due_us or 0)
         return ScheduleView(
             shard=shard, known=known, points=tuple(described), now_us=scripting.time_us(time)
         )
-
-
-class _Walk:
-    """One lane's unclaimed points, in pieces."""
-
-    def __init__(self, index: index.Index, shard: messages.ShardId, lane: str, chunk: int) -> None:
-        self.shard = shard
-        self.lane = lane
-        self.buffer: list[tuple[bytes, int]] = []
-        self.index = index
-        self._chunk = chunk
-        self._offset = 0
-
-    async def read(self) -> None:
-        key = self.index.shard(self.shard).lane(self.lane)
-        (found,) = await self.index.read(
-            "look at the points",
-            (
-                "ZRANGE", key, "-inf", f"({points.DUE_LIMIT_US}", "BYSCORE",
-                "LIMIT", self._offset, self._chunk, "WITHSCORES",
-            ),
-        )  # fmt: skip
-        self.buffer = [(member, int(due)) for member, due in scripting.scored(found) if member]
-        self._offset += self._chunk

@@ -51,96 +51,12 @@ class Used:
     is_known: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
-    """What one step has marked or removed.
-
-    Attributes:
-        marked: blobs that were found to be unused for the first time.
-        blobs: that are gone now.
-        texts: of kinds that are gone now.
-    """
-
-    marked: int = 0
-    blobs: int = 0
-    texts: int = 0
-
-
-NOTHING = Removed()
-
-
 class _Values(NamedTuple):
     """A hash of values by digest; ``length``: of a digest; ``together``: read at once."""
 
     key: str
     length: int
     together: int
-
-
-@dataclass(eq=False)
-class Unused:
-    """Removes what no definition names any more."""
-
-    index: index.Index
-    reader: reading.DefinitionReader
-
-    async def remove(
-        self,
-        shard: messages.ShardId,
-        epoch: messages.Epoch,
-        used: Used,
-        patience_seconds: float,
-    ) -> AsyncIterator[Removed]:
-        """In small steps: the caller rests between them."""
-        names, of_sets = self.index.shard(shard), await self._targets_of_sets(shard)
-        patience = int(patience_seconds * 1e6)
-        texts = _Values(names.texts, _KIND_NAME, _TEXTS_TOGETHER)
-        async for _, gone in self._remove(shard, epoch, texts, used.kinds, patience):
-            yield Removed(texts=gone)
-        blobs, wanted = _Values(names.blobs, _BLOB_NAME, _BLOBS_TOGETHER), used.targets | of_sets
-        async for marked, gone in self._remove(shard, epoch, blobs, wanted, patience):
-            yield Removed(marked=marked, blobs=gone)
-
-    async def _remove(
-        self,
-        shard: messages.ShardId,
-        epoch: messages.Epoch,
-        values: _Values,
-        wanted: set[bytes],
-        patience: int,
-    ) -> AsyncIterator[tuple[int, int]]:
-        """How many values are newly marked, and gone, step by step; ``wanted``: digests in use."""
-        async for fields in self._scan(values.key, values.together):
-            found = {name for name in fields if len(name) == values.length}
-            marked = {name[1:] for name in fields if len(name) == values.length + 1}
-            unused, used = sorted(found - wanted), sorted(marked & wanted)
-            if not unused and not used:
-                continue
-            call = self.index.call("collect", shard, values.key, epoch=epoch, patience=patience)
-            call.put(unused=call.run(unused), used=call.run(used))
-            newly, gone = await self.index.scripts.run(call)
-            yield int(newly), int(gone)
-
-    async def _scan(self, key: str, count: int) -> AsyncIterator[dict[bytes, bytes]]:
-        """The fields of a hash, some at a time; a small one comes whole."""
-        cursor = 0
-        while True:
-            scan = ("HSCAN", key, cursor, "COUNT", count)
-            ((cursor, found),) = await self.index.read("look for what is used", scan)
-            listed = list(found.items())
-            for first in range(0, max(1, len(listed)), _NAMES_TOGETHER):
-                yield dict(listed[first : first + _NAMES_TOGETHER])
-            if int(cursor) == 0:
-                return
-
-    async def _targets_of_sets(self, shard: messages.ShardId) -> set[bytes]:
-        """What the shard's sets do for their members."""
-        of_sets = list(filter(lanes.is_of_set, await self.reader.lanes(shard)))
-        replies = await self.index.read_many(
-            "look for what is used",
-            [("HMGET", self.index.shard(shard).meta, lane) for lane in of_sets],
-        )
-        return {setrecord.parse_entry(entry).target.encode() for (entry,) in replies if entry}
 
 
 DueOf = Callable[[definitions.Definition], int | None]
@@ -167,12 +83,15 @@ class Swept:
     Attributes:
         looked_at: definitions that were read.
         armed: lost chains that stand again.
-        removed: what was found to be unused, and is gone or marked.
+        marked: blobs that were found to be unused for the first time.
+        blobs, texts: those that are gone now; texts are of kinds.
     """
 
     looked_at: int = 0
     armed: int = 0
-    removed: Removed = NOTHING
+    marked: int = 0
+    blobs: int = 0
+    texts: int = 0
 
 
 @dataclass(eq=False)
@@ -181,7 +100,6 @@ class Sweeper:
 
     index: index.Index
     reader: reading.DefinitionReader
-    remover: Unused
 
     async def sweep(
         self,
@@ -216,8 +134,8 @@ class Sweeper:
                 armed = await self._arm_lost(shard, chains, epoch, due_of)
                 yield Swept(looked_at=sum(map(len, found)), armed=armed)
         if used.is_known and self.index.known_layout().former is None:
-            async for removed in self.remover.remove(shard, epoch, used, patience_seconds):
-                yield Swept(removed=removed)
+            async for removed in self._remove_unused(shard, epoch, used, patience_seconds):
+                yield removed
 
     async def _kinds(
         self, shard: messages.ShardId, found: Iterable[Mapping[bytes, bytes]]
@@ -308,6 +226,66 @@ class Sweeper:
         ]
         call.put(chains=chains)
         return int(await self.index.scripts.run(call))
+
+    # -- what is not used any more --------------------------------------------------------------
+
+    async def _remove_unused(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        used: Used,
+        patience_seconds: float,
+    ) -> AsyncIterator[Swept]:
+        """Remove what no definition names any more."""
+        names, of_sets = self.index.shard(shard), await self._targets_of_sets(shard)
+        patience = int(patience_seconds * 1e6)
+        texts = _Values(names.texts, _KIND_NAME, _TEXTS_TOGETHER)
+        async for _, gone in self._collect(shard, epoch, texts, used.kinds, patience):
+            yield Swept(texts=gone)
+        blobs, wanted = _Values(names.blobs, _BLOB_NAME, _BLOBS_TOGETHER), used.targets | of_sets
+        async for marked, gone in self._collect(shard, epoch, blobs, wanted, patience):
+            yield Swept(marked=marked, blobs=gone)
+
+    async def _collect(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        values: _Values,
+        wanted: set[bytes],
+        patience: int,
+    ) -> AsyncIterator[tuple[int, int]]:
+        """How many values are newly marked, and gone, step by step; ``wanted``: digests in use."""
+        async for fields in self._scan(values.key, values.together):
+            found = {name for name in fields if len(name) == values.length}
+            marked = {name[1:] for name in fields if len(name) == values.length + 1}
+            unused, used = sorted(found - wanted), sorted(marked & wanted)
+            if not unused and not used:
+                continue
+            call = self.index.call("collect", shard, values.key, epoch=epoch, patience=patience)
+            call.put(unused=call.run(unused), used=call.run(used))
+            newly, gone = await self.index.scripts.run(call)
+            yield int(newly), int(gone)
+
+    async def _scan(self, key: str, count: int) -> AsyncIterator[dict[bytes, bytes]]:
+        """The fields of a hash, some at a time; a small one comes whole."""
+        cursor = 0
+        while True:
+            scan = ("HSCAN", key, cursor, "COUNT", count)
+            ((cursor, found),) = await self.index.read("look for what is used", scan)
+            listed = list(found.items())
+            for first in range(0, max(1, len(listed)), _NAMES_TOGETHER):
+                yield dict(listed[first : first + _NAMES_TOGETHER])
+            if int(cursor) == 0:
+                return
+
+    async def _targets_of_sets(self, shard: messages.ShardId) -> set[bytes]:
+        """What the shard's sets do for their members."""
+        of_sets = list(filter(lanes.is_of_set, await self.reader.lanes(shard)))
+        replies = await self.index.read_many(
+            "look for what is used",
+            [("HMGET", self.index.shard(shard).meta, lane) for lane in of_sets],
+        )
+        return {setrecord.parse_entry(entry).target.encode() for (entry,) in replies if entry}
 
 
 def _note(

@@ -6,8 +6,7 @@
 
   ARGV  layout, lane (number), schedule (position), mark (what the runs have to be complete for, if anything: else
         the reply has all occurrences of the schedule), id, member (positions; only if for a claimed occurrence),
-        stamp (position; of a change), ended {from, to} of runs: those that are not tried any more are forgotten
-        to change them: before (position; the stamp as it was read), gone {from, to} of runs, put {from, to}
+        to change them: stamp, before (positions; the stamp after it, and as it was read), gone {from, to} of runs, put {from, to}
         of run, value pairs, hasten {from, to} of members that are due at once unless they are claimed
         to let the occurrence wait: queued, record (positions; of what stands for it meanwhile; no record: its own
         stays), due (us)
@@ -87,16 +86,6 @@ local function members_of(run, value)
   return members
 end
 
-local function drop_ended(stamp)
-  for i = args.ended[1], args.ended[2] do
-    local value = redis.call('HGET', ACTIVE, ARGV[i])
-    if value and #add_tried({}, members_of(ARGV[i], value)) == 0 then
-      redis.call('HDEL', ACTIVE, ARGV[i])
-      redis.call('HSET', ACTIVE, '', string.sub(ARGV[args.stamp], 1, 8) .. string.sub(stamp, 9))
-    end
-  end
-end
-
 local stamp, held = redis.call('HGET', ACTIVE, '') or '', is_held()
 local is_changed = args.before and stamp == ARGV[args.before] and (held or not member)
 if is_changed then
@@ -106,7 +95,6 @@ redis.call('EXPIRE', ACTIVE, KEPT_SECONDS)
 if is_changed then
   return { 1 }
 end
-drop_ended(stamp)
 local found, tried = redis.call('HGETALL', ACTIVE), {}
 for i = 1, #found, 2 do
   add_tried(tried, members_of(found[i], found[i + 1]))

@@ -5,7 +5,8 @@
   and what stands there is the answer, so that the caller decides anew. A row without a record only asks. No id twice. The
   count of started runs never falls, and a chain that is left alone keeps the state that it has reached. A one-off of the
   past that has ended and left a short while ago (ended.lua) is not stored again: the request was repeated. Each part is
-  of one lane: what is wrong with its shard is its own answer, and the others are written.
+  of one lane: what is wrong with its shard is its own answer, and the others are written. Called as `drop` it removes rows,
+  also on a full server.
 
   KEYS  for each part meta, heads, wake, leases, texts, blobs, occ, occrec, ended, lane; buckets
   ARGV  parts {{keys (position of the first in KEYS), layout, lane, epoch (of a namespace's lane: the

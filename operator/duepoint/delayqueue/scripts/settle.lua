@@ -4,9 +4,12 @@
   then chains move on, then what is finished goes: a replica that is cut off between two writes loses nothing. A
   lost claim changes nothing but adds its outcomes, marked as such. A number at or below the last one seen
   changes nothing. Of more retries than a schedule may have open, the oldest that wait go to the dead letters,
-  and the news of it to `runs`. `deliver` is this script with entries of users' streams.
+  and the news of it to `runs`.
+  Called as `deliver` it adds entries to users' streams in the same step: both or neither, so that a lost reply or a
+  death right after doubles no entry; a full server refuses it, and the points stay the claim's. For a server that is no
+  cluster: streams and shard lie apart there.
 
-  KEYS  then the lanes of the claim and buckets
+  KEYS  then the lanes of the claim and buckets, and streams, each with its state
   ARGV  layout, id (position), number, runs_bytes, runs_age (ms), outcomes {from, to},
         lanes {{lane, key, whole, moved, finished, occurrences, sources}}: key a position in KEYS; whole: how many points of
           the lane the claim began with, if all of them are named, and no others anywhere, otherwise 0; occurrences
@@ -24,9 +27,17 @@
         counted {{bucket, id, member}}: slots that have started, of schedules with maxRuns
         retried {{lane, key, id, from, to, most, bucket, log}}: schedules that get new retries, fields of the entries of
           buried ones, how many may be open, the bucket of the definition, the log
+        entries {{key, state, max_length, bytes, most_bytes, members {from, to}, joined, names {from, to},
+          common {from, to}, own {column ...}, values {from, to}, outcome}} (absent: none): for each stream its position in
+          KEYS and that of what is counted of it; the bytes that come, and those that it keeps; the member that each entry is
+          because of (joined: position of chain members in one value, or 0); names of the fields, and the value that
+          each has in every entry; own: the fields, from 1, that have another in each; their values, entry by entry;
+          position of an outcome that is written with them, or 0
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
-          {lane of each dead letter that had to go, ...}, errors of streams (absent: none)} |
-        {'refused', the error}: nothing was done, because no stream takes an entry
+          {lane of each dead letter that had to go, ...}}
+        | {'partial', {1 or 0 for each member of the entries: whether it is held}} | {'refused', the server's error}: a
+          stream takes no entry. With these nothing was written
+  Error OOM (of `deliver`)
 ]]
 -- keys meta heads claims leases occ occrec runs ran wake ended
 -- include shard
@@ -193,39 +204,38 @@ local function partial_reply()
   return is_missing and { 'partial', flags } or nil
 end
 
--- What belongs to a stream that takes no entry stays as it is, beside streams that do.
-local function leave_out(group)
-  if named_held then
-    named_held, applied = false, 0
-    look_at_all()
-  end
-  for _, member in ipairs(members_of(group)) do
-    if held[member] then
-      held[member], of_schedule[string.sub(member, 1, ID_LENGTH)] = nil, nil
-      applied = applied - 1
+-- The entries of every stream, or of none where one refuses: then the server's error.
+local function refused_entries()
+  local added = {}
+  for i, group in ipairs(args.entries) do
+    added[i] = {}
+    local refused = append_group(group, added[i])
+    if refused ~= '' then
+      for j, ids in ipairs(added) do
+        if #ids > 0 then
+          redis.call('XDEL', KEYS[args.entries[j].key], unpack(ids))
+        end
+      end
+      return refused
     end
   end
+  return nil
 end
 
-local errors_of, refused, entered = {}, {}, {}
+local entered = {}
 if args.entries then
   local partial = not named_held and partial_reply()
   if partial then
     return partial
   end
-  for i, group in ipairs(args.entries) do
-    errors_of[i] = append_group(group)
-    if errors_of[i] ~= '' then
-      refused[#refused + 1] = group
-    elseif group.outcome > 0 then
+  local refused = refused_entries()
+  if refused then
+    return { 'refused', refused }
+  end
+  for _, group in ipairs(args.entries) do
+    if group.outcome > 0 then
       entered[#entered + 1] = group.outcome
     end
-  end
-  if #refused == #args.entries then
-    return { 'refused', errors_of[1] }
-  end
-  for _, group in ipairs(refused) do
-    leave_out(group)
   end
 end
 
@@ -414,4 +424,4 @@ else
   redis.call('HSET', LEASES, id .. ':q', args.number)
 end
 announce_head(before, now)
-return { 'settled', applied, remaining, buried, letters_dropped, #refused > 0 and errors_of or nil }
+return { 'settled', applied, remaining, buried, letters_dropped }

@@ -2,8 +2,8 @@
 
 A script is one file of ``scripts/``. In it ``-- keys NAME ...`` names its first KEYS, in capitals;
 ``-- include NAME`` stands for that file of ``scripts/includes/``, which may include others, each at
-its first mention; ``-- body NAME`` for what another script does (under other flags: a full server
-refuses the one and carries out the other). Calls go by EVALSHA; NOSCRIPT (a restarted server) loads
+its first mention. ``_VARIANTS`` are scripts under other flags: a full server refuses the one and
+carries out the other. Calls go by EVALSHA; NOSCRIPT (a restarted server) loads
 everything and repeats only what was refused, inside pipelines too. No other package sees a raw
 reply or a library's error.
 
@@ -87,16 +87,20 @@ class ScriptCall:
         return ("EVALSHA", sha, len(self.keys), *self.keys, *arguments)
 
 
+#: Scripts that are others with another first line: rows are removed by `put` that a full server
+#: carries out, and a settlement with entries of users' streams is one that it refuses.
+_VARIANTS = {"drop": ("put", "#!lua flags=allow-oom"), "deliver": ("settle", "#!lua")}
 _FOLDER = resources.files("duepoint.delayqueue") / "scripts"
 
 
 @functools.cache
 def _parts(name: str) -> tuple[str, tuple[str, ...], str]:
     """A script's file: its header, the keys that it names, and its code."""
-    text = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+    of, flags = _VARIANTS.get(name, (name, None))
+    text = (_FOLDER / f"{of}.lua").read_text(encoding="utf-8")
     head, end, code = text.partition("]]\n")
-    if code.startswith("-- body "):
-        return head + end, *_parts(code.split()[2])[1:]
+    if flags is not None:
+        head = flags + head[head.index("\n") :]
     if not code.startswith("-- keys "):
         return head + end, (), code
     keys, _, code = code.removeprefix("-- keys ").partition("\n")
@@ -134,9 +138,8 @@ def sha1(name: str) -> str:
 @functools.cache
 def names() -> tuple[str, ...]:
     """Every script there is."""
-    return tuple(
-        sorted(entry.name[:-4] for entry in _FOLDER.iterdir() if entry.name.endswith(".lua"))
-    )
+    files = (entry.name[:-4] for entry in _FOLDER.iterdir() if entry.name.endswith(".lua"))
+    return tuple(sorted((*files, *_VARIANTS)))
 
 
 class Scripts:

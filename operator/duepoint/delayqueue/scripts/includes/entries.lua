@@ -1,7 +1,6 @@
 -- include cuts
--- Adds the entries of a group (those of one user's stream), all or none, and their ids to `ids` if it is given; '' or
--- the server's error. The stream is cut back with the last one: each argument of a command costs more than what it
--- asks for here.
+-- Adds the entries of a group (those of one user's stream), and their ids to `ids`; '' or the server's error. The stream
+-- is cut back with the last one: each argument of a command costs more than what it asks for here.
 local function append_group(group, ids)
   local fields, own, width = {}, {}, #group.own
   for i = 0, group.names[2] - group.names[1] do
@@ -24,9 +23,7 @@ local function append_group(group, ids)
     if added.err then -- a key of another type, no right to it: the first entry finds out
       return added.err
     end
-    if ids then
-      ids[#ids + 1] = added
-    end
+    ids[#ids + 1] = added
   end
   local oldest = oldest_kept(KEYS[group.state], '', added, group.bytes, group.most_bytes)
   if oldest then
