@@ -212,7 +212,7 @@ NOW_ROWS = {
 
 @pytest.mark.parametrize(("known", "cause"), NOW_ROWS.values(), ids=NOW_ROWS)
 def test_the_cause_of_how_it_stands(known, cause):
-    assert why.now(known, NOW).cause.cause == cause
+    assert why.now(known, NOW)[0].cause == cause
 
 
 SLOT_ROWS = {
@@ -272,7 +272,7 @@ SLOT_ROWS = {
 
 @pytest.mark.parametrize(("known", "when", "cause"), SLOT_ROWS.values(), ids=SLOT_ROWS)
 def test_the_cause_of_one_slot(known, when, cause):
-    assert why.of_slot(known, at(when), NOW).cause.cause == cause
+    assert why.of_slot(known, at(when), NOW)[0].cause == cause
 
 
 @pytest.mark.parametrize("row", ["before the creation", "nothing remembers it"])
@@ -280,13 +280,13 @@ def test_a_slot_to_run_by_hand_stands_in_the_command(row):
     known, when, _ = SLOT_ROWS[row]
     answer = why.of_slot(known, at(when), NOW)
     wanted = f"kubectl duepoint trigger report -n team-a --at {when.replace(' ', 'T')}Z"
-    assert wanted in why.row(known, answer)["do"][-1]
-    assert any(line.endswith(wanted) for line in why.lines(known, answer))
+    assert wanted in why.row(known, answer, at(when))["do"][-1]
+    assert any(line.endswith(wanted) for line in why.lines(known, answer, at(when)))
 
 
 def test_who_suspended_it_and_since_when_is_read_off_the_managed_fields():
     known, _, _ = SLOT_ROWS["in a suspension"]
-    found = why.now(known, NOW).cause
+    found = why.now(known, NOW)[0]
     assert "kubectl-edit" in found.text
     assert found.since_us == at("2026-03-02 09:30:00")
 
@@ -301,5 +301,5 @@ def test_since_when_is_the_oldest_of_the_slots_in_a_row_that_failed_so():
         }
         for hour, why in (("12", "Network"), ("11", "Network"), ("10", "Rejected"))
     ]
-    found = why.now(a_schedule(status={"recentRuns": rows}), NOW).cause
+    found = why.now(a_schedule(status={"recentRuns": rows}), NOW)[0]
     assert (found.cause, found.since_us) == ("Network", at("2026-03-02 11:00:00"))

@@ -7,8 +7,11 @@ table is for people and shows spans beside times.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
+import sys
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -26,13 +29,6 @@ from duepoint.schedules.points import PointKind
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
     from duepoint.delayqueue.inspection import counts, upcoming
-import asyncio
-import sys
-import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from duepoint.delayqueue.delayqueue import DelayQueue
     from duepoint.delayqueue.resharding import resharding
 
 #: Points that may be asked for: in the worst case each lies in a lane of its own.
@@ -221,7 +217,7 @@ async def peek(
     if schedule is not None and namespace is None:
         raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
     if namespace is not None and schedule is not None:
-        known = await schedule_view(opened, namespace, schedule)
+        known = await _schedule_view(opened, namespace, schedule)
         if known is None:
             output.complain(
                 f"the queue holds no definition of {namespace}/{schedule}: it is not armed;"
@@ -230,14 +226,21 @@ async def peek(
             return 0
         found, now_us = known.points, known.now_us
         if not found:
-            output.complain(f"{known.known.identity} has no point: {why_no_point(known)}")
+            output.complain(f"{known.known.identity} has no point: {_WITHOUT[known.known.state]}")
     else:
         found = tuple(await opened.upcoming.next_points(count, namespace=namespace))
         now_us = (await opened.counts.index_view()).now_us
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
-    rows = [of_point(point, now_us) for point in found]
-    return output.show_rows(rows, form, _OF_POINT)
+    return output.show_rows([_of_point(point, now_us) for point in found], form, _OF_POINT)
+
+
+#: Why the queue waits for nothing of a Schedule.
+_WITHOUT = {
+    State.SUSPENDED: "it is suspended",
+    State.COMPLETED: "it is completed, no slot is left",
+    State.ARMED: "its definition says armed, so the next sweep of the operator repairs it",
+}
 
 
 def _due_in(row: output.Row) -> str:
@@ -259,10 +262,7 @@ _OF_POINT: output.Columns = {
 }
 
 
-# -- points --------------------------------------------------------------------------------
-
-
-async def schedule_view(
+async def _schedule_view(
     opened: DelayQueue, namespace: str, schedule: str
 ) -> upcoming.ScheduleView | None:
     """The Schedule of this namespace with this uid or name."""
@@ -274,40 +274,23 @@ async def schedule_view(
     return await opened.upcoming.schedule_view(namespace, name=schedule)
 
 
-def of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
+def _of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
     """A point and what it stands for."""
-    due_us = sight.due_us
-    return {
-        **_point(sight),
-        "inSeconds": None if due_us is None else (due_us - now_us) / 1_000_000,
-        "state": "held" if due_us is None else "due" if due_us <= now_us else "waiting",
-        "lastError": "" if sight.record is None else sight.record.last_error,
-        "lastCause": "" if sight.record is None else sight.record.last_cause,
-        "shard": sharding.index_of(sight.shard),
-    }
-
-
-def _point(sight: upcoming.PointView) -> output.Row:
+    due_us, record = sight.due_us, sight.record
     return {
         "namespace": sight.namespace,
         "schedule": "" if sight.known is None else sight.known.name,
         "uid": "" if sight.known is None else sight.known.uid,
         "kind": sight.point.kind.name.lower(),
         "scheduledTime": output.time(_slot_us(sight)),
-        "due": output.time(sight.due_us),
-        "attempt": None if sight.record is None else sight.record.attempt + 1,
+        "due": output.time(due_us),
+        "attempt": None if record is None else record.attempt + 1,
+        "inSeconds": None if due_us is None else (due_us - now_us) / 1_000_000,
+        "state": "held" if due_us is None else "due" if due_us <= now_us else "waiting",
+        "lastError": "" if record is None else record.last_error,
+        "lastCause": "" if record is None else record.last_cause,
+        "shard": sharding.index_of(sight.shard),
     }
-
-
-def why_no_point(sight: upcoming.ScheduleView) -> str:
-    """Why the queue waits for nothing of this Schedule."""
-    match sight.known.state:
-        case State.SUSPENDED:
-            return "it is suspended"
-        case State.COMPLETED:
-            return "it is completed, no slot is left"
-        case State.ARMED:
-            return "its definition says armed, so the next sweep of the operator repairs it"
 
 
 def _slot_us(sight: upcoming.PointView) -> int | None:
@@ -329,8 +312,6 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
 _LOOK_SECONDS = 0.5
 #: No leader has begun for so long: there is none, or its version cannot.
 _UNHEARD_SECONDS = 60.0
-#: A server that was there at the beginning may be away for so long.
-_AWAY_SECONDS = 30.0
 
 
 def _power_of_two(text: str) -> int:
@@ -362,56 +343,30 @@ async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> int
     """
     from duepoint.delayqueue.resharding import resharding  # noqa: PLC0415 - only this command pays
 
-    if wanted is None:
-        _show(await opened.resharding.progress(), form)
-        return 1
-    if await opened.resharding.ask(wanted) is resharding.ReshardingAnswer.OTHER:
+    if wanted and await opened.resharding.ask(wanted) is resharding.ReshardingAnswer.OTHER:
         raise errors.InvalidSetting(
             "--shards",
             f"{wanted}: the queue is just being cut into another number;"
             " see duepoint queue partition, and ask again afterwards",
         )
-    if end := await _watch(opened, wanted, form):
-        output.complain(end)
-        raise click.exceptions.Exit(output.FAILED)
-    return 1
-
-
-async def _watch(opened: DelayQueue, wanted: int, form: str) -> str:
-    """Show it until it is done; else why no longer: nobody begins, or it is cut otherwise."""
     began, former = time.monotonic(), None
     while True:
-        seen = await _seen(opened)
+        seen = await opened.resharding.progress()
         if seen != former:
-            _show(seen, form)
+            output.write([_row(seen)], form) if output.is_data(form) else output.say(_line(seen))
+            sys.stdout.flush()
         former = seen
+        if wanted is None or (seen.shards == wanted and not (seen.wanted or seen.former_shards)):
+            return 1
         if wanted != (seen.wanted or seen.shards):
-            return f"another command has asked for {seen.wanted or seen.shards} shards since"
-        if not seen.wanted and not seen.former_shards:
-            return ""
-        if seen.wanted and time.monotonic() - began > _UNHEARD_SECONDS:
-            return "no operator has begun; it will when one leads. Is duepoint operator running?"
-        await asyncio.sleep(_LOOK_SECONDS)
-
-
-async def _seen(opened: DelayQueue) -> resharding.ReshardingProgress:
-    """How far it is, as soon as the server says so again."""
-    last = time.monotonic() + _AWAY_SECONDS
-    while True:
-        try:
-            return await opened.resharding.progress()
-        except errors.TryLater:
-            if time.monotonic() >= last:
-                raise
+            end = f"another command has asked for {seen.wanted or seen.shards} shards since"
+        elif seen.wanted and time.monotonic() - began > _UNHEARD_SECONDS:
+            end = "no operator has begun; it will when one leads. Is duepoint operator running?"
+        else:
             await asyncio.sleep(_LOOK_SECONDS)
-
-
-def _show(seen: resharding.ReshardingProgress, form: str) -> None:
-    if output.is_data(form):
-        output.write([_row(seen)], form)
-    else:
-        output.say(_line(seen))
-    sys.stdout.flush()
+            continue
+        output.complain(end)
+        raise click.exceptions.Exit(output.FAILED)
 
 
 def _row(seen: resharding.ReshardingProgress) -> dict[str, object]:

@@ -24,6 +24,7 @@ from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 from duepoint.runs.history import PastSlot
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import diagnosis, slots
+from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType
 from duepoint.schedules.diagnosis import Shown
 from duepoint.schedules.spec import ScheduleSpec
 
@@ -67,14 +68,6 @@ class LeaseFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """Who last wrote a field of the spec, and when."""
-
-    by: str
-    at_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFacts:
     """Everything that is known of a Schedule.
 
@@ -84,6 +77,7 @@ class ScheduleFacts:
         conditions: by type; those that are not True, Ready besides, are left out.
         recent: newest first.
         last_us: slot of the newest started run.
+        written: who last wrote each field of the spec, and when.
         jobs: None where they may not be read.
         lease: None where it may not be read, or is not named by the status.
         notes: of Events about the Schedule: reason and text, newest first.
@@ -105,7 +99,7 @@ class ScheduleFacts:
     next_us: int
     target: str
     managed_by: str
-    written: Mapping[str, Written]
+    written: Mapping[str, tuple[str, int]]
     jobs: tuple[JobFacts, ...] | None = None
     lease: LeaseFacts | None = None
     notes: tuple[tuple[str, str], ...] = ()
@@ -130,6 +124,21 @@ class ScheduleFacts:
         rule = msgspec.structs.replace(self.spec.rule, timing=timing)
         return slots.for_rule(rule, identity=self.identity, created_us=self.created_us)
 
+    @property
+    def edited_us(self) -> int:
+        """When a field of the spec was written last."""
+        return max((at_us for _, at_us in self.written.values()), default=0)
+
+    @property
+    def is_refused(self) -> bool:
+        return ConditionType.STALLED in self.conditions
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no slot is left, or it never has any."""
+        ready = self.conditions.get(ConditionType.READY)
+        return ready is not None and ready.reason in WITHOUT_SLOTS
+
     def is_suspended(self, now_us: int) -> bool:
         """Whether no slot runs until it resumes."""
         if self.spec is None:
@@ -149,48 +158,40 @@ class ScheduleFacts:
 def of_object(found: Object) -> ScheduleFacts:
     """The facts of a Schedule as the API server gives it."""
     metadata, status = found["metadata"], found.get("status") or {}
-    created_us = texts.instant_us(metadata.get("creationTimestamp"))
-    spec, invalid = _spec(found)
+    spec, invalid = None, ""
+    try:
+        spec = schedules.spec_of(schedules.item_of(found))
+    except errors.InvalidSpec as refused:
+        invalid = str(refused)
+    conditions = msgspec.convert(status.get("conditions") or [], list[Shown])
     return ScheduleFacts(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata["generation"],
         observed=status.get("observedGeneration", -1),
-        created_us=created_us,
+        created_us=texts.instant_us(metadata.get("creationTimestamp")),
         spec=spec,
         invalid=invalid,
-        conditions={condition.type: condition for condition in _conditions(status)},
+        conditions={
+            one.type: one
+            for one in conditions
+            if one.status == "True" or one.type == ConditionType.READY
+        },
         recent=tuple(texts.shown(status)),
         settled=texts.watermark(status),
         last_us=texts.instant_us(status.get("lastScheduleTime")),
         next_us=texts.instant_us(status.get("nextScheduleTime")),
         target=status.get("target", ""),
         managed_by=status.get("managedBy", ""),
-        written=dict(_written(metadata)),
+        written={
+            field.removeprefix("f:"): (one.get("manager", ""), texts.instant_us(one.get("time")))
+            for one in sorted(
+                metadata.get("managedFields") or (), key=lambda entry: entry.get("time", "")
+            )
+            for field in (one.get("fieldsV1") or {}).get("f:spec") or ()
+        },
     )
-
-
-def _spec(found: Object) -> tuple[ScheduleSpec | None, str]:
-    try:
-        return schedules.spec_of(schedules.item_of(found)), ""
-    except errors.InvalidSpec as invalid:
-        return None, str(invalid)
-
-
-def _conditions(status: Object) -> Iterator[Shown]:
-    for one in msgspec.convert(status.get("conditions") or [], list[Shown]):
-        if one.status == "True" or one.type == "Ready":
-            yield one
-
-
-def _written(metadata: Object) -> Iterator[tuple[str, Written]]:
-    """The newest writer of each field of the spec, from the managed fields."""
-    for entry in sorted(metadata.get("managedFields") or (), key=lambda one: one.get("time", "")):
-        at_us = texts.instant_us(entry.get("time"))
-        writer = Written(by=entry.get("manager", ""), at_us=at_us)
-        for field in (entry.get("fieldsV1") or {}).get("f:spec") or ():
-            yield field.removeprefix("f:"), writer
 
 
 # -- asking the API server -----------------------------------------------------------------------

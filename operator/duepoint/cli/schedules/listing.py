@@ -146,7 +146,7 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
     output.show_rows(slots, "table", columns(known.zone))
 
 
-def _show(known: ScheduleFacts, answer: why.Explanation, now_us: int) -> None:
+def _show(known: ScheduleFacts, answer: tuple[why.Finding, ...], now_us: int) -> None:
     row = _row(known)
     cells = {
         "schedule": f"{known.namespace}/{known.name}",
