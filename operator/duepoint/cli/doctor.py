@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import click
@@ -23,6 +23,7 @@ from duepoint.cli.schedules import facts
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port
+from duepoint.kube.installation import InstallationState
 
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.duepoint.dev"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -36,10 +37,9 @@ _OWN_RIGHTS = (
 _LONG_LAG_SECONDS = 5.0
 _SKEW_SECONDS = 0.5
 _FULL = 0.9
-_TELL = "kubectl logs -n {ns} deploy/{name}-{part} --tail=50"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One thing that was looked at.
 
@@ -74,32 +74,30 @@ def doctor(*, lease: str, form: str, place: options.Place) -> None:
     rows = [
         {"check": one.name, "state": one.state, "found": one.found, "do": one.do} for one in found
     ]
-    columns: output.Columns = {"check": "check", "state": "state", "found": "found"}
-    if output.is_data(form):
-        output.write(rows, form)
-    else:
-        output.show_rows(rows, form, columns)
-        for row in rows:
-            if row["do"]:
-                output.say(f"{row['check']}: {row['found']}")
-                output.say(f"  do  {row['do']}")
+    output.show_rows(rows, form, {"check": "check", "state": "state", "found": "found"})
+    for one in found:
+        if one.do and not output.is_data(form):
+            output.say(f"{one.name}: {one.found}")
+            output.say(f"  do  {one.do}")
     if any(one.state == "failed" for one in found):
         raise click.exceptions.Exit(output.FAILED)
 
 
 async def _checked(place: options.Place, lease: str) -> list[Check]:
-
     namespace, _, name = lease.partition("/")
     async with cluster.session(place) as server:
         await cluster.get(server, "/version")  # without an answer there is nothing to check
         found = await facts.lease_facts(server, lease, is_certain=True)
         release = name.removesuffix("-operator")
         return [
-            *[one async for one in _crds(server)],
-            *_of_lease(found, lease),
+            *[
+                await _crd(server, plural)
+                for plural in ("schedules", "scheduleruns", "schedulesets")
+            ],
+            _leader(found, lease),
             *_of_state(found, namespace, release),
             await _rights(server, place),
-            *[one async for one in _deployments(server, namespace, release)],
+            *await _deployment(server, namespace, f"{release}-worker"),
             await _schedules(server, place),
         ]
 
@@ -107,29 +105,24 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
 # -- the API -------------------------------------------------------------------------------------
 
 
-async def _crds(server: ClusterSession) -> AsyncIterator[Check]:
-
+async def _crd(server: ClusterSession, plural: str) -> Check:
+    name = f"crd {plural}"
     apply = "helm upgrade with this version's chart, or kubectl apply --server-side -f crds/"
-    for plural in ("schedules", "scheduleruns", "schedulesets"):
-        try:
-            found = await cluster.get(server, _CRD.format(plural))
-        except kube_errors.NotFound:
-            yield Check(name=f"crd {plural}", state="failed", found="is not installed", do=apply)
-            continue
-        except kube_errors.ApiError as refused:
-            yield Check(name=f"crd {plural}", state="unknown", found=str(refused))
-            continue
-        conditions = (found.get("status") or {}).get("conditions") or ()
-        wrong = [
-            f"{one.get('type')}: {one.get('message')}"
-            for one in conditions
-            if (one.get("type"), one.get("status"))
-            in (("Established", "False"), ("NamesAccepted", "False"), ("Terminating", "True"))
-        ]
-        if wrong:
-            yield Check(name=f"crd {plural}", state="failed", found="; ".join(wrong), do=apply)
-        else:
-            yield Check(name=f"crd {plural}", state="ok", found="installed, of this version")
+    try:
+        found = await cluster.get(server, _CRD.format(plural))
+    except kube_errors.NotFound:
+        return Check(name, "failed", "is not installed", apply)
+    except kube_errors.ApiError as refused:
+        return Check(name, "unknown", str(refused))
+    wrong = [
+        f"{one.get('type')}: {one.get('message')}"
+        for one in (found.get("status") or {}).get("conditions") or ()
+        if (one.get("type"), one.get("status"))
+        in (("Established", "False"), ("NamesAccepted", "False"), ("Terminating", "True"))
+    ]
+    if wrong:
+        return Check(name, "failed", "; ".join(wrong), apply)
+    return Check(name, "ok", "installed, of this version")
 
 
 async def _rights(server: ClusterSession, place: options.Place) -> Check:
@@ -140,10 +133,10 @@ async def _rights(server: ClusterSession, place: options.Place) -> Check:
         for verb, group, resource in _OWN_RIGHTS
         if not await _may(server, where, verb, group, resource)
     ]
-    found = f"you may not {', '.join(refused)}" if refused else "you may do all that this needs"
-    do = f"ask for the role edit in {named}" if refused else ""
-    state = "warning" if refused else "ok"
-    return Check(name="your rights", state=state, found=f"in {named}: {found}", do=do)
+    if refused:
+        found = f"in {named}: you may not {', '.join(refused)}"
+        return Check("your rights", "warning", found, f"ask for the role edit in {named}")
+    return Check("your rights", "ok", f"in {named}: you may do all that this needs")
 
 
 async def _may(
@@ -166,127 +159,107 @@ async def _may(
 # -- the installation ----------------------------------------------------------------------------
 
 
-def _of_lease(found: LeaseFacts | None, lease: str) -> list[Check]:
+def _leader(found: LeaseFacts | None, lease: str) -> Check:
     namespace, _, name = lease.partition("/")
-    look = f"kubectl get pods -n {namespace}; kubectl logs -n {namespace} deploy/{name} --tail=50"
     if found is None:
-        text = f"you may not read the Lease {lease}"
         do = "write --lease NAMESPACE/NAME, or have installationReaders of the chart name you"
-        return [Check(name="leader", state="unknown", found=text, do=do)]
+        return Check("leader", "unknown", f"you may not read the Lease {lease}", do)
     if found.leads:
-        return [Check(name="leader", state="ok", found=found.holder)]
-    text = f"no operator leads; the Lease {lease} "
-    if not found.renewed_us:
-        text += "does not exist"
-    else:
-        text += f"was renewed last at {instants.utc_text(found.renewed_us)}"
-    return [Check(name="leader", state="failed", found=text, do=look)]
+        return Check("leader", "ok", found.holder)
+    text = "does not exist"
+    if found.renewed_us:
+        text = f"was renewed last at {instants.utc_text(found.renewed_us)}"
+    do = f"kubectl get pods -n {namespace}; kubectl logs -n {namespace} deploy/{name} --tail=50"
+    return Check("leader", "failed", f"no operator leads; the Lease {lease} {text}", do)
 
 
-def _of_state(found: LeaseFacts | None, namespace: str, release: str) -> list[Check]:
+def _of_state(found: LeaseFacts | None, namespace: str, release: str) -> Iterator[Check]:
+    """What the leading operator says of Redis, workers, lag and clocks."""
     state = None if found is None else found.state
     if found is None or state is None or not found.leads:
-        names = ("version", "redis", "workers", "lag", "clocks")
-        return [Check(name=name, state="unknown", found="no leader says so") for name in names]
-    operators = _TELL.format(ns=namespace, name=release, part="operator")
-    workers = _TELL.format(ns=namespace, name=release, part="worker")
-    checks = [_version(state.version)]
+        for name in ("version", "redis", "workers", "lag", "clocks"):
+            yield Check(name, "unknown", "no leader says so")
+        return
+    logs = f"kubectl logs -n {namespace} deploy/{release}-{{}} --tail=50"
+    if state.version == __version__:
+        yield Check("version", "ok", state.version)
+    else:
+        text = f"the operator is {state.version or 'older'}, this command {__version__}"
+        do = "use the command of the installation's version"
+        yield Check("version", "warning", text, do)
+    yield _redis(state, logs.format("operator"))
+    for part, text in state.troubles.items():
+        said = f"is not ready: {part}: {text}" if text else f"is not ready: {part}"
+        yield Check("operator", "failed", said, logs.format("operator"))
+    if state.workers is None:
+        yield Check("workers", "unknown", "unknown")
+    else:
+        troubles = [f"{name}: {text}" for name, text in state.worker_troubles.items()]
+        said = "; ".join([f"{state.workers} live", *troubles])
+        is_ok = state.workers and not troubles
+        yield Check(
+            "workers", *(("ok", said) if is_ok else ("failed", said, logs.format("worker")))
+        )
+    lag = f"{state.due} points are due, the oldest for {output.span(state.lag_seconds)}"
+    if state.lag_seconds > _LONG_LAG_SECONDS:
+        do = "more workers, or targets that answer sooner: duepoint queue stats --by namespace"
+        yield Check("lag", "warning", lag, do)
+    else:
+        yield Check("lag", "ok", lag)
+    if (skew := state.clock_skew_seconds) is None:
+        yield Check("clocks", "unknown", "not compared yet")
+        return
+    side = "ahead of" if skew > 0 else "behind"
+    text = f"the operator's clock is {abs(skew):.3f} s {side} Redis's"
+    if abs(skew) <= _SKEW_SECONDS:
+        yield Check("clocks", "ok", text)
+    else:
+        yield Check("clocks", "failed", text, "set the clock that is wrong")
+
+
+def _redis(state: InstallationState, logs: str) -> Check:
     if state.redis_down_since:
         text = f"does not answer the operator since {state.redis_down_since}"
-        do = f"see whether it runs and lets the operator in; {operators}"
-        checks.append(Check(name="redis", state="failed", found=text, do=do))
-    else:
-        checks.append(_redis(state.redis, state.memory_used_bytes, state.memory_limit_bytes))
-    for part, text in state.troubles.items():
-        said = f"{part}: {text}" if text else part
-        checks.append(
-            Check(name="operator", state="failed", found=f"is not ready: {said}", do=operators)
+        return Check(
+            "redis", "failed", text, f"see whether it runs and lets the operator in; {logs}"
         )
-    troubles = "; ".join(f"{name}: {text}" for name, text in state.worker_troubles.items())
-    living = "unknown" if state.workers is None else f"{state.workers} live"
-    checks.append(
-        Check(
-            name="workers",
-            state="unknown"
-            if state.workers is None
-            else "failed"
-            if troubles or not state.workers
-            else "ok",
-            found=f"{living}; {troubles}" if troubles else living,
-            do=workers if troubles or not state.workers else "",
-        )
-    )
-    lag = f"{state.due} points are due, the oldest for {output.span(state.lag_seconds)}"
-    is_late = state.lag_seconds > _LONG_LAG_SECONDS
-    do = "more workers, or targets that answer sooner: duepoint queue stats --by namespace"
-    checks.append(
-        Check(name="lag", state="warning" if is_late else "ok", found=lag, do=do if is_late else "")
-    )
-    checks.append(_clocks(state.clock_skew_seconds))
-    return checks
-
-
-def _version(version: str) -> Check:
-    if version == __version__:
-        return Check(name="version", state="ok", found=version)
-    text = f"the operator is {version or 'older'}, this command {__version__}"
-    do = "use the command of the installation's version"
-    return Check(name="version", state="warning", found=text, do=do)
-
-
-def _redis(server: str, used: int, limit: int) -> Check:
+    used, limit = state.memory_used_bytes, state.memory_limit_bytes
     room = f"{output.size(used)} of {output.size(limit)} used" if limit else "no memory limit"
+    text = f"{state.redis}, {room}"
     if limit and used > _FULL * limit:
-        do = "raise maxmemory: a full server refuses edits and retries"
-        return Check(name="redis", state="warning", found=f"{server}, {room}", do=do)
-    return Check(name="redis", state="ok", found=f"{server}, {room}")
+        return Check(
+            "redis", "warning", text, "raise maxmemory: a full server refuses edits and retries"
+        )
+    return Check("redis", "ok", text)
 
 
-def _clocks(skew: float | None) -> Check:
-    if skew is None:
-        return Check(name="clocks", state="unknown", found="not compared yet")
-    found = (
-        f"the operator's clock is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} Redis's"
-    )
-    if abs(skew) <= _SKEW_SECONDS:
-        return Check(name="clocks", state="ok", found=found)
-    return Check(name="clocks", state="failed", found=found, do="set the clock that is wrong")
-
-
-async def _deployments(
-    server: ClusterSession, namespace: str, release: str
-) -> AsyncIterator[Check]:
-
-    path = port.path("/apis/apps/v1", namespace, "deployments", f"{release}-worker")
+async def _deployment(server: ClusterSession, namespace: str, name: str) -> list[Check]:
+    """What the worker's Deployment says of the chart and of egress."""
+    worker = f"the Deployment {namespace}/{name}"
     try:
+        path = port.path("/apis/apps/v1", namespace, "deployments", name)
         found = await cluster.get(server, path)
     except kube_errors.ApiError as refused:
-        worker = f"the Deployment {namespace}/{release}-worker"
+        text = str(refused)
         if isinstance(refused, kube_errors.NotFound):
             text = f"{worker} does not exist: not installed by the chart, or under another name"
         elif isinstance(refused, kube_errors.Forbidden):
             text = f"you may not read {worker}"
-        else:
-            text = str(refused)
-        for name in ("chart", "egress"):
-            yield Check(name=name, state="unknown", found=text)
-        return
+        return [Check("chart", "unknown", text), Check("egress", "unknown", text)]
     labels = (found.get("metadata") or {}).get("labels") or {}
     chart = labels.get("helm.sh/chart") or labels.get("app.kubernetes.io/version") or "no label"
-    yield Check(name="chart", state="ok", found=str(chart))
     variables: dict[str, str] = {}
     with contextlib.suppress(KeyError, TypeError):
         for container in found["spec"]["template"]["spec"]["containers"]:
             variables |= {one["name"]: one.get("value", "") for one in container.get("env") or ()}
     mode = variables.get("DUEPOINT_EGRESS_MODE") or settings.USUAL_EGRESS_MODE
-    text = f"mode {mode}; plain http to public hosts is "
-    text += "allowed" if "http" in variables.get("DUEPOINT_WEBHOOK_INSECURE", "") else "refused"
-    is_open = mode == "open"
-    do = "every author can reach every private address: set egress.mode to "
-    do += f"{settings.USUAL_EGRESS_MODE} or allowlist"
-    yield Check(
-        name="egress", state="warning" if is_open else "ok", found=text, do=do if is_open else ""
-    )
+    allows_http = "http" in variables.get("DUEPOINT_WEBHOOK_INSECURE", "")
+    text = f"mode {mode}; plain http to public hosts is {'allowed' if allows_http else 'refused'}"
+    egress = Check("egress", "ok", text)
+    if mode == "open":
+        do = "every author can reach every private address: set egress.mode to"
+        egress = Check("egress", "warning", text, f"{do} {settings.USUAL_EGRESS_MODE} or allowlist")
+    return [Check("chart", "ok", str(chart)), egress]
 
 
 # -- the Schedules -------------------------------------------------------------------------------
@@ -296,7 +269,7 @@ async def _schedules(server: ClusterSession, place: options.Place) -> Check:
     try:
         listed = await cluster.listed_schedules(server, place, None)
     except errors.DuepointError as refused:
-        return Check(name="schedules", state="unknown", found=str(refused))
+        return Check("schedules", "unknown", str(refused))
     found = [facts.of_object(one) for one in listed]
     if not (found or place.everywhere):
         with contextlib.suppress(kube_errors.Forbidden):
@@ -307,7 +280,7 @@ async def _schedules(server: ClusterSession, place: options.Place) -> Check:
             except kube_errors.NotFound:
                 text = f"there is no namespace {server.namespace}"
                 do = "write another -n; kubectl get namespaces shows those there are"
-                return Check(name="schedules", state="failed", found=text, do=do)
+                return Check("schedules", "failed", text, do)
     now_us = instants.now_us()
     troubled = [one.identity for one in found if one.diagnosis(now_us).is_troubled]
     where = "all namespaces" if place.everywhere else f"namespace {server.namespace}"
@@ -317,6 +290,6 @@ async def _schedules(server: ClusterSession, place: options.Place) -> Check:
         text += ", ..." if len(troubled) > 3 else ""
         chosen = "-A" if place.everywhere else f"-n {server.namespace}"
         do = f"kubectl duepoint list --failing {chosen}; kubectl duepoint why NAME says more"
-        return Check(name="schedules", state="warning", found=text, do=do)
+        return Check("schedules", "warning", text, do)
     text += ", none in trouble" + (" (-A looks at all)" if not place.everywhere else "")
-    return Check(name="schedules", state="ok", found=text)
+    return Check("schedules", "ok", text)
