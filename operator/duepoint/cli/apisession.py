@@ -172,7 +172,12 @@ def _denied(denied: client.AccessDenied) -> str:
 
 async def _who(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, str]:
     """The token, and the namespace that is meant."""
-    login = await _login(place)
+    login = None
+    try:
+        login = await credentials.found(place.kubeconfig, place.context).login()
+    except errors.InvalidSetting:
+        if place.kubeconfig or place.context:
+            raise
     namespace = place.namespace or ("default" if login is None else login.namespace)
     named = ("DUEPOINT_API_TOKEN", "DUEPOINT_API_TOKEN_FILE")
     origin = next((name for name in named if os.environ.get(name)), "--token-file")
@@ -191,40 +196,23 @@ async def _who(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, s
     if not is_near:
         message = f"the kubeconfig's does not go to another machine, {place.server}; {_HOW}"
         raise errors.InvalidSetting("--token-file", message)
-    return RenewedToken(login.token, lambda: _token_of_context(place)), namespace
+    return _TokenOfContext(login.token, place), namespace
 
 
-class RenewedToken(client.TokenSource):
+class _TokenOfContext(client.TokenSource):
     """A token that is made again when the API no longer takes it: an import may outlive it."""
 
-    def __init__(self, token: str, make: Callable[[], Coroutine[Any, Any, str]]) -> None:
+    def __init__(self, token: str, place: ApiPlace) -> None:
         super().__init__(token)
-        self._make = make
+        self._place = place
 
     def renew(self) -> bool:
         """Waits for it, in a thread with a loop of its own: an event loop may run in this one."""
+        access = credentials.found(self._place.kubeconfig, self._place.context)
         with futures.ThreadPoolExecutor(max_workers=1) as threads:
             try:
-                token = threads.submit(lambda: asyncio.run(self._make())).result()
+                login = threads.submit(lambda: asyncio.run(access.login())).result()
             except errors.DuepointError:
                 return False  # the 401 says what there is to say
-        changed, self._token = token != self._token, token
-        return changed
-
-
-async def _token_of_context(place: ApiPlace) -> str:
-    """As it is now."""
-    login = await credentials.found(place.kubeconfig, place.context).login()
-    if not login.token:
-        raise errors.InvalidSetting("--token-file", "the kubeconfig's user has no token any more")
-    return login.token
-
-
-async def _login(place: ApiPlace) -> credentials.Login | None:
-    """Of the kubeconfig; None where there is none and none was asked for."""
-    try:
-        return await credentials.found(place.kubeconfig, place.context).login()
-    except errors.InvalidSetting:
-        if place.kubeconfig or place.context:
-            raise
-        return None
+        former, self._token = self._token, login.token or self._token
+        return former != self._token

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import itertools
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -122,12 +123,31 @@ async def import_rows(
 
     Example: duepoint set import reminders -n shop reminders.ndjson
     """
+    began = time.monotonic()
+    counts, codes = dict.fromkeys(_OUTCOMES, 0), collections.Counter[str]()
     with contextlib.ExitStack() as files:
         source = sys.stdin.buffer if str(file) == "-" else _opened(files, "FILE", file, "rb")
         refusals = None if refused is None else _opened(files, "--refused", refused, "wb")
-        run = _Import(asked.with_retries(_PATIENCE), source, refusals)
-        await run.run()
-    return run.report(form, ignored)
+        advance = files.enter_context(output.bar("import", None))
+        async for part, answers in _sent(asked.with_retries(_PATIENCE), source):
+            for (number, line), answer in zip(part, answers, strict=True):
+                counts["Refused" if answer.is_refused else answer.outcome] += 1
+                if answer.error is not None:
+                    codes[answer.error.code] += 1
+                    _note_refusal(number, line, answer, refusals, codes.total())
+            done = sum(counts.values())
+            advance(done, f"{done:,} rows{f', {codes.total():,} refused' if codes else ''}")
+    seconds, rows = time.monotonic() - began, sum(counts.values())
+    if output.is_data(form):
+        row = {"rows": rows, **{name.lower(): count for name, count in counts.items()}}
+        more = {"refusedCodes": dict(codes.most_common()), "seconds": round(seconds, 3)}
+        output.write([row | more], form)
+    else:
+        said = ", ".join(f"{count:,} {name.lower()}" for name, count in counts.items())
+        why = ", ".join(f"{code} {count:,}" for code, count in codes.most_common())
+        said += f" ({why})" if why else ""
+        output.say(f"{rows:,} rows: {said}; {output.span(seconds)}, {rows / seconds:,.0f} rows/s")
+    return output.FAILED if set(codes) - set(ignored) else 0
 
 
 def _opened(files: contextlib.ExitStack, name: str, path: Path, mode: str) -> BinaryIO:
@@ -137,109 +157,61 @@ def _opened(files: contextlib.ExitStack, name: str, path: Path, mode: str) -> Bi
         raise errors.InvalidSetting(name, f"{path}: {error.strerror}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """Some rows of the file, each with its line number."""
-
-    lines: list[bytes]
-    numbers: list[int]
+#: Some rows of a file, each with the number of its line.
+_Part = list[tuple[int, bytes]]
 
 
-class _Import:
-    """One import of a file: parts are sent a few at once, and counted in the file's order."""
+async def _sent(
+    asked: client.AsyncSetClient, source: BinaryIO
+) -> AsyncIterator[tuple[_Part, list[client.RowAnswer]]]:
+    """Send the rows a few parts at once; what became of each part, in the file's order."""
+    parts = _parts(source)
+    under_way: collections.deque[tuple[_Part, asyncio.Task[list[client.RowAnswer]]]]
+    under_way = collections.deque()
+    try:
+        while (part := await asyncio.to_thread(next, parts, None)) or under_way:
+            if part:
+                sending = asked.send_rows([line for _, line in part])
+                under_way.append((part, asyncio.create_task(sending)))
+            if not part or len(under_way) == _AT_ONCE:
+                first, sent = under_way.popleft()
+                yield first, await sent
+    finally:
+        for _, task in under_way:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
 
-    def __init__(
-        self, asked: client.AsyncSetClient, source: BinaryIO, refusals: BinaryIO | None
-    ) -> None:
-        self._asked = asked
-        self._source = source
-        self._refusals = refusals
-        self._began = time.monotonic()
-        self._line = 0
-        self._counts = dict.fromkeys(_OUTCOMES, 0)
-        self._codes: collections.Counter[str] = collections.Counter()
 
-    async def run(self) -> None:
-        """Send all rows."""
-        under_way: collections.deque[tuple[_Part, asyncio.Task[list[client.RowAnswer]]]]
-        under_way = collections.deque()
-        with output.bar("import", None) as advance:
-            try:
-                while part := await asyncio.to_thread(self._next_part):
-                    sending = self._asked.send_rows(part.lines)
-                    under_way.append((part, asyncio.create_task(sending)))
-                    if len(under_way) == _AT_ONCE:
-                        await self._note(*under_way.popleft(), advance)
-                while under_way:
-                    await self._note(*under_way.popleft(), advance)
-            finally:
-                for _, task in under_way:
-                    task.cancel()
-                await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
+def _parts(source: BinaryIO) -> Iterator[_Part]:
+    """The rows of a file, as many together as go into a request."""
+    part: _Part = []
+    size = 0
+    for number in itertools.count(1):
+        line = source.readline(_LONGEST_ROW + 1)
+        if len(line) > _LONGEST_ROW:
+            message = f"line {number} is longer than {_LONGEST_ROW} bytes"
+            raise errors.InvalidSetting("FILE", message)
+        if row := line.strip():
+            part.append((number, row))
+            size += len(row) + 1
+        if part and (not line or len(part) >= calls.ROWS or size >= calls.BYTES):
+            yield part
+            part, size = [], 0
+        if not line:
+            return
 
-    def _next_part(self) -> _Part | None:
-        """The rows of the next request; None at the end of the file."""
-        lines: list[bytes] = []
-        numbers: list[int] = []
-        size = 0
-        while len(lines) < calls.ROWS and size < calls.BYTES:
-            line = self._source.readline(_LONGEST_ROW + 1)
-            if not line:
-                break
-            self._line += 1
-            if len(line) > _LONGEST_ROW:
-                raise errors.InvalidSetting(
-                    "FILE", f"line {self._line} is longer than {_LONGEST_ROW} bytes"
-                )
-            if row := line.strip():
-                lines.append(row)
-                numbers.append(self._line)
-                size += len(row) + 1
-        return _Part(lines=lines, numbers=numbers) if lines else None
 
-    async def _note(
-        self, part: _Part, sent: asyncio.Task[list[client.RowAnswer]], advance: output.Advance
-    ) -> None:
-        """Count what became of rows."""
-        for number, line, answer in zip(part.numbers, part.lines, await sent, strict=True):
-            self._counts["Refused" if answer.is_refused else answer.outcome] += 1
-            if answer.is_refused:
-                self._note_refusal(number, line, answer)
-        done = sum(self._counts.values())
-        refused = f", {self._counts['Refused']:,} refused" if self._counts["Refused"] else ""
-        advance(done, f"{done:,} rows{refused}")
-
-    def _note_refusal(self, number: int, line: bytes, answer: client.RowAnswer) -> None:
-        error = answer.error
-        assert error is not None  # noqa: S101 - only refused rows come here
-        self._codes[error.code] += 1
-        if self._refusals is not None:
-            row = {"line": number, "error": error, "row": line.decode("utf-8", "replace")}
-            self._refusals.write(msgspec.json.encode(row) + b"\n")
-        elif self._codes.total() <= _SHOWN:
-            who = f" ({answer.id})" if answer.id else ""
-            where = f"{error.field}: " if error.field else ""
-            output.complain(f"line {number}{who}: {where}{error.detail} ({error.code})")
-            if self._codes.total() == _SHOWN:
-                output.complain("further refused rows are counted; --refused FILE takes them all")
-
-    def report(self, form: str, ignored: tuple[str, ...]) -> int:
-        """Say what became of the rows; return the exit code."""
-        seconds = time.monotonic() - self._began
-        rows, codes = sum(self._counts.values()), dict(self._codes.most_common())
-        if output.is_data(form):
-            row = {
-                "rows": rows,
-                **{name.lower(): count for name, count in self._counts.items()},
-                "refusedCodes": codes,
-                "seconds": round(seconds, 3),
-            }
-            output.write([row], form)
-        else:
-            parts = ", ".join(f"{count:,} {name.lower()}" for name, count in self._counts.items())
-            why = f" ({', '.join(f'{code} {count:,}' for code, count in codes.items())})"
-            rate = f"{rows / seconds:,.0f} rows/s"
-            output.say(
-                f"{rows:,} rows: {parts}{why if codes else ''}; {output.span(seconds)}, {rate}"
-            )
-        return output.FAILED if set(codes) - set(ignored) else 0
+def _note_refusal(
+    number: int, line: bytes, answer: client.RowAnswer, refusals: BinaryIO | None, count: int
+) -> None:
+    """Write a refused row to the file of those, or show it if it is one of the first."""
+    error = answer.error
+    if refusals is not None:
+        row = {"line": number, "error": error, "row": line.decode("utf-8", "replace")}
+        refusals.write(msgspec.json.encode(row) + b"\n")
+    elif error is not None and count <= _SHOWN:
+        who = f" ({answer.id})" if answer.id else ""
+        where = f"{error.field}: " if error.field else ""
+        output.complain(f"line {number}{who}: {where}{error.detail} ({error.code})")
+        if count == _SHOWN:
+            output.complain("further refused rows are counted; --refused FILE takes them all")
