@@ -6,7 +6,6 @@ when they run.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 import msgspec
 
 from duepoint import errors
-from duepoint.cli import grouping, options, output
+from duepoint.cli import grouping, options
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, port, schedules
 from duepoint.kube import errors as kube_errors
@@ -47,17 +46,13 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
     namespace = place.namespace or ""
     try:
         async with (
-            asyncio.timeout(place.patience_seconds),
+            options.limited(place.patience_seconds),
             kubeapi.ApiSession(access, component="cli") as api,
         ):
             login = await access.login()
             where = login.server
             namespace = place.namespace or login.namespace
             yield ClusterSession(api=api, namespace=namespace)
-    except TimeoutError:
-        waited = output.span(place.patience_seconds or 0)
-        message = f"the cluster did not answer within {waited}; write a longer one"
-        raise errors.InvalidSetting("--timeout", message) from None
     except kube_errors.Unauthorized as refused:
         message = f"{where} does not accept these credentials ({refused}); log in again"
         raise errors.InvalidSetting(

@@ -18,7 +18,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,17 +95,6 @@ class Choice:
             and self.reason in (None, row["reason"])
             and (not self.older_than_us or given_up_us(row["id"]) <= now_us - self.older_than_us)
         )
-
-    async def found_in(self, letters: Letters) -> AsyncIterator[Letter]:
-        """Those that are meant, and of ids that are no letter's (any more) that."""
-        if self.letter_ids:
-            async for letter in letters.named(tuple(dict.fromkeys(self.letter_ids))):
-                yield letter
-            return
-        now_us = clocks.SystemClock().now_us()
-        async for letter in letters.all():
-            if self.has(letter.row, now_us):
-                yield letter
 
 
 # -- Redis or the API ----------------------------------------------------------------------------
@@ -256,8 +245,9 @@ async def replay(letters: Letters, *, choice: Choice, dry_run: bool, yes: bool, 
     Example: duepoint dlq replay -n billing --reason Network
     """
     found = await _agreed(letters, choice, "replayed", is_asked=not (dry_run or yes))
-    whys = await letters.replay(found, dry=dry_run)
-    return _show_results(found, whys, "replayed", choice.reason, form=form, dry=dry_run)
+    there = [letter for letter in found if letter.entry is not None]
+    answers = await letters.replay(there, dry=dry_run)
+    return _show_results(found, answers, "replayed", choice.reason, form=form, dry=dry_run)
 
 
 @dlq.command("purge")
@@ -272,9 +262,8 @@ async def purge(letters: Letters, *, choice: Choice, dry_run: bool, yes: bool, f
     """
     found = await _agreed(letters, choice, "purged", is_asked=not (dry_run or yes))
     if found and not dry_run:
-        await letters.purge(found)
-    whys = ["" if letter.is_there else WHY["missing"] for letter in found]
-    return _show_results(found, whys, "purged", choice.reason, form=form, dry=dry_run)
+        await letters.purge([letter for letter in found if letter.entry is not None])
+    return _show_results(found, {}, "purged", choice.reason, form=form, dry=dry_run)
 
 
 async def _agreed(letters: Letters, choice: Choice, verb: str, *, is_asked: bool) -> list[Letter]:
@@ -284,8 +273,11 @@ async def _agreed(letters: Letters, choice: Choice, verb: str, *, is_asked: bool
         click.exceptions.Exit: the person does not agree.
     """
     choice.check()
-    found = [letter async for letter in choice.found_in(letters)]
-    if choice.letter_ids or not is_asked or not found:
+    if choice.letter_ids:
+        return [letter async for letter in letters.named(tuple(dict.fromkeys(choice.letter_ids)))]
+    now_us = clocks.SystemClock().now_us()
+    found = [letter async for letter in letters.all() if choice.has(letter.row, now_us)]
+    if not (is_asked and found):
         return found
     many = "1 dead letter" if len(found) == 1 else f"{len(found):,} dead letters"
     if options.confirmed(
@@ -300,16 +292,28 @@ async def _agreed(letters: Letters, choice: Choice, verb: str, *, is_asked: bool
 
 
 def _show_results(
-    found: list[Letter], whys: list[str], verb: str, reason: str | None, *, form: str, dry: bool
+    found: list[Letter],
+    answers: Mapping[str, str],
+    verb: str,
+    reason: str | None,
+    *,
+    form: str,
+    dry: bool,
 ) -> int:
-    """Show each letter with why it was left, if it was; end the command with 1 where any was."""
+    """Show each letter with why it was left, if it was; end the command with 1 where any was.
+
+    Args:
+        answers: of the queue or the API, by the letters' ids; none = it is done.
+    """
     would = "would be " if dry else ""
-    rows = [
-        {**letter.row, "result": f"not {verb}" if why else f"{would}{verb}", "why": why}
-        for letter, why in zip(found, whys, strict=True)
-    ]
+    rows: list[output.Row] = []
+    for letter in found:
+        answer = answers.get(letter.row["id"], verb) if letter.entry is not None else "missing"
+        why = "" if answer == verb else WHY.get(answer, answer)
+        result = f"not {verb}" if why else f"{would}{verb}"
+        rows.append({**letter.row, "result": result, "why": why})
     output.show_rows(rows, form, _RESULT_COLUMNS)
-    left = sum(map(bool, whys))
+    left = sum(bool(row["why"]) for row in rows)
     if not rows:
         output.complain(_no_letter(reason))
     if left:

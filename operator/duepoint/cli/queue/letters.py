@@ -18,7 +18,6 @@ from duepoint.schedules import points
 if TYPE_CHECKING:
     from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.model import answers
 
 #: Why a letter was left, by the answer of the queue or of the API.
 WHY = {
@@ -32,17 +31,16 @@ WHY = {
 _PAGE = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Letter:
     """A letter that was found, or an id that is no letter's (any more).
 
     Attributes:
-        entry: as the queue has it; None where it has none, and for those of the API.
+        entry: as the queue or the API has it; None where there is none.
     """
 
     row: output.Row
-    is_there: bool = True
-    entry: deadletters.DeadEntry | None = None
+    entry: Any = None
 
 
 def given_up_us(letter_id: str) -> int:
@@ -50,12 +48,14 @@ def given_up_us(letter_id: str) -> int:
     return 1_000 * int(letter_id.rpartition(".")[2].partition("-")[0])
 
 
+_TEXTS = ("namespace", "schedule", "uid", "kind", "trigger", "runUid", "reason", "message")
+
+
 def _row(letter_id: str, **known: Any) -> output.Row:  # noqa: ANN401 - cells
-    texts = ("namespace", "schedule", "uid", "kind", "trigger", "runUid", "reason", "message")
     return {
         "id": letter_id,
         "givenUp": output.time(given_up_us(letter_id)),
-        **dict.fromkeys(texts, ""),
+        **dict.fromkeys(_TEXTS, ""),
         "scheduledTime": None,
         "attempts": None,
         "httpStatus": None,
@@ -64,62 +64,56 @@ def _row(letter_id: str, **known: Any) -> output.Row:  # noqa: ANN401 - cells
 
 
 def _absent(letter_id: str) -> Letter:
-    return Letter(row=_row(letter_id, givenUp="", scheduledTime=""), is_there=False)
+    return Letter(_row(letter_id, givenUp="", scheduledTime=""))
 
 
 class QueueLetters:
     """Those in Redis."""
 
     def __init__(self, queue: DelayQueue) -> None:
-        self._queue = queue
+        self._log = queue.dead_letters
 
     async def all(self) -> AsyncIterator[Letter]:
         """Every letter, newest first."""
-        async for entry in self._queue.dead_letters.newest():
-            yield self._letter(entry)
+        async for entry in self._log.newest():
+            yield _of_queue(entry)
 
     async def named(self, ids: Sequence[str]) -> AsyncIterator[Letter]:
         """The letters of these ids."""
         for letter_id in ids:
-            entry = await self._queue.dead_letters.find(letter_id)
-            yield _absent(letter_id) if entry is None else self._letter(entry)
+            entry = await self._log.find(letter_id)
+            yield _absent(letter_id) if entry is None else _of_queue(entry)
 
-    async def replay(self, letters: Sequence[Letter], *, dry: bool) -> list[str]:
-        """Run their slots again unless ``dry``; of each, why not, or nothing."""
-        return [await self._replay(letter.entry, dry=dry) for letter in letters]
+    async def replay(self, letters: Sequence[Letter], *, dry: bool) -> dict[str, str]:
+        """Run their slots again unless ``dry``; the answers by the letters' ids."""
+        return {one.row["id"]: await self._log.replay(one.entry, dry=dry) for one in letters}
 
     async def purge(self, letters: Sequence[Letter]) -> None:
         """Remove them."""
-        found = [letter.entry for letter in letters if letter.entry is not None]
-        await self._queue.dead_letters.purge(found)
+        await self._log.purge([one.entry for one in letters])
 
-    async def _replay(self, entry: deadletters.DeadEntry | None, *, dry: bool) -> str:
-        if entry is None:
-            return WHY["missing"]
-        return WHY.get(await self._queue.dead_letters.replay(entry, dry=dry), "")
 
-    @staticmethod
-    def _letter(letter: deadletters.DeadEntry) -> Letter:
-        entry = letter.entry
-        point = points.parse_member(letter.member, 0) if letter.member else None
-        slot_us = _number(entry.get("slot_us"))
-        if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
-            slot_us = point.slot_us
-        row = _row(
-            letter.id,
-            namespace=entry.get("namespace", ""),
-            schedule=entry.get("name", ""),
-            uid=entry.get("uid", ""),
-            scheduledTime=output.time(slot_us),
-            kind=entry.get("kind", "" if point is None else point.kind.name).lower(),
-            trigger=entry.get("trigger", ""),
-            runUid=entry.get("run_uid", ""),
-            reason=entry.get("reason", ""),
-            message=entry.get("message", ""),
-            attempts=_number(entry.get("attempts")),
-            httpStatus=_number(entry.get("http_status")),
-        )
-        return Letter(row=row, entry=letter)
+def _of_queue(letter: deadletters.DeadEntry) -> Letter:
+    entry = letter.entry
+    point = points.parse_member(letter.member, 0) if letter.member else None
+    slot_us = _number(entry.get("slot_us"))
+    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
+        slot_us = point.slot_us
+    row = _row(
+        letter.id,
+        namespace=entry.get("namespace", ""),
+        schedule=entry.get("name", ""),
+        uid=entry.get("uid", ""),
+        scheduledTime=output.time(slot_us),
+        kind=entry.get("kind", "" if point is None else point.kind.name).lower(),
+        trigger=entry.get("trigger", ""),
+        runUid=entry.get("run_uid", ""),
+        reason=entry.get("reason", ""),
+        message=entry.get("message", ""),
+        attempts=_number(entry.get("attempts")),
+        httpStatus=_number(entry.get("http_status")),
+    )
+    return Letter(row, letter)
 
 
 def _number(text: str | None) -> int | None:
@@ -139,55 +133,37 @@ class ApiLetters:
         while True:
             page = await self._api.send(calls.schedule_letters(self._namespace, cursor))
             for view in page.items:
-                yield self._letter(view)
+                row = _row(
+                    view.id,
+                    namespace=view.namespace,
+                    schedule=view.schedule,
+                    scheduledTime=view.slot_time,
+                    reason=view.reason,
+                    message=view.message,
+                    attempts=view.attempts,
+                )
+                yield Letter(row, view)
             if not (cursor := page.next):
                 return
 
     async def named(self, ids: Sequence[str]) -> AsyncIterator[Letter]:
         """The letters of these ids."""
-        left = set(ids)
-        async for letter in self.all():
-            if letter.row["id"] in left:
-                left.remove(letter.row["id"])
-                yield letter
-            if not left:
-                return
+        found = {one.row["id"]: one async for one in self.all() if one.row["id"] in ids}
         for letter_id in ids:
-            if letter_id in left:
-                yield _absent(letter_id)
+            yield found.get(letter_id) or _absent(letter_id)
 
-    async def replay(self, letters: Sequence[Letter], *, dry: bool) -> list[str]:
-        """Run their slots again unless ``dry``; of each, why not, or nothing."""
+    async def replay(self, letters: Sequence[Letter], *, dry: bool) -> dict[str, str]:
+        """Run their slots again unless ``dry``; the answers by the letters' ids."""
         results: dict[str, str] = {}
-        ids = [letter.row["id"] for letter in letters if letter.is_there and not dry]
-        for first in range(0, len(ids), _PAGE):
+        ids = [one.row["id"] for one in letters]
+        for first in range(0, 0 if dry else len(ids), _PAGE):
             call = calls.replay_schedule_letters(self._namespace, ids[first : first + _PAGE])
             results |= (await self._api.send(call)).results
-        return [_why(letter, results) for letter in letters]
+        return results
 
     async def purge(self, _: Sequence[Letter]) -> None:
         """Nobody removes letters through the API."""
         raise errors.InvalidSetting("--server", "letters are purged in Redis; write --redis-url")
-
-    @staticmethod
-    def _letter(view: answers.LetterView) -> Letter:
-        row = _row(
-            view.id,
-            namespace=view.namespace,
-            schedule=view.schedule,
-            scheduledTime=view.slot_time,
-            reason=view.reason,
-            message=view.message,
-            attempts=view.attempts,
-        )
-        return Letter(row=row)
-
-
-def _why(letter: Letter, results: dict[str, str]) -> str:
-    if not letter.is_there:
-        return WHY["missing"]
-    answer = results.get(letter.row["id"], "replayed")
-    return "" if answer == "replayed" else WHY.get(answer, answer)
 
 
 Letters = QueueLetters | ApiLetters

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -83,8 +82,11 @@ def suspend(
         fields["suspendReason"] = reason
     if until is not None:
         fields["suspendUntil"] = until
-    change = _Change(verb="suspended", fields=fields, dry_run=dry_run, leaves_suspended=not names)
-    _apply(change, place, names, everything=everything, selector=selector, form=form)
+    _apply(
+        place, names, everything=everything, selector=selector, dry_run=dry_run, form=form,
+        verb="suspended", fields=fields,
+        leaves=lambda _, is_suspended: is_suspended and not names,
+    )  # fmt: skip
 
 
 @click.command()
@@ -109,104 +111,79 @@ def resume(
     Example: duepoint resume --all -n team-a --reason "INC-42: database"
     """
     fields = {"suspend": False, "suspendReason": None, "suspendUntil": None}
-    asks = not (names or yes or dry_run or reason is not None)
-    change = _Change(verb="resumed", fields=fields, dry_run=dry_run, reason=reason, asks=asks)
-    _apply(change, place, names, everything=everything, selector=selector, form=form)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
-    """What is to be written to which specs.
-
-    Attributes:
-        fields: of the spec.
-        leaves_suspended: what is suspended already is left as it is.
-        reason: only Schedules that are suspended with this reason; None = with any.
-        asks: a person has to agree first.
-    """
-
-    verb: str
-    fields: dict[str, Any]
-    dry_run: bool
-    leaves_suspended: bool = False
-    reason: str | None = None
-    asks: bool = False
-
-    def why_left(self, spec: dict[str, Any], *, is_suspended: bool) -> str:
-        """Why a Schedule is left as it is; empty where it is not."""
-        if all(
-            (spec.get(field) or None) == (value or None) for field, value in self.fields.items()
-        ):
-            return f"already {self.verb}"
-        if self.leaves_suspended and is_suspended:
-            return f"left as it is: {_suspension_of(spec)}"
-        if self.reason is not None and (spec.get("suspendReason") or "") != self.reason:
-            return f"left as it is: {_suspension_of(spec)}"
-        return ""
-
-
-def _suspension_of(spec: dict[str, Any]) -> str:
-    until, reason = spec.get("suspendUntil"), spec.get("suspendReason")
-    text = f"suspended until {until}" if until else "suspended"
-    return f'{text}, "{reason}"' if reason else f"{text}, without a reason"
+    _apply(
+        place, names, everything=everything, selector=selector, dry_run=dry_run, form=form,
+        verb="resumed", fields=fields,
+        leaves=lambda spec, _: reason not in (None, spec.get("suspendReason") or ""),
+        asks=not (names or yes or dry_run or reason is not None),
+    )  # fmt: skip
 
 
 def _apply(
-    change: _Change, place: options.Place, names: tuple[str, ...], *, everything: bool,
-    selector: str | None, form: str,
+    place: options.Place, names: tuple[str, ...], *, everything: bool, selector: str | None,
+    dry_run: bool, form: str, verb: str, fields: dict[str, Any],
+    leaves: Callable[[dict[str, Any], bool], bool], asks: bool = False,
 ) -> None:  # fmt: skip
+    """Write fields of the specs that are meant, and show what became of each Schedule.
+
+    Args:
+        leaves: whether a Schedule with this spec, suspended or not, stays as it is.
+        asks: a person has to agree first.
+    """
     if names and (everything or selector or place.everywhere):
         raise errors.InvalidSetting("NAME", "leave out --all, -l and -A, or the names")
     if not (names or everything or selector):
         raise errors.InvalidSetting("NAME", "is missing: write names, -l LABELS or --all")
-    rows = asyncio.run(_changed(change, place, names, selector))
+
+    def why_left(spec: dict[str, Any]) -> str:
+        is_suspended = schedules.is_suspended(spec.get("suspend"), spec.get("suspendUntil"), now_us)
+        if all((spec.get(field) or None) == (value or None) for field, value in fields.items()):
+            return f"already {verb}"
+        return f"left as it is: {_suspension_of(spec)}" if leaves(spec, is_suspended) else ""
+
+    async def change() -> list[output.Row]:
+        async with cluster.session(place) as server:
+            if names:  # all are looked up before the first is changed
+                found = [await cluster.schedule(server, name) for name in names]
+            else:
+                found = await cluster.listed_schedules(server, place, selector)
+                if not found:
+                    output.complain(listing.none_of(server, place, selector))
+            left = [why_left(one.get("spec") or {}) for one in found]
+            changing = [one for one, why in zip(found, left, strict=True) if not why]
+            if asks and changing and not _is_agreed(changing):
+                return []
+            rows = []
+            for one, why in zip(found, left, strict=True):
+                namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
+                row = {"namespace": namespace, "schedule": name}
+                row["result"] = why or (f"would be {verb}" if dry_run else verb)
+                if not why and fields.get("suspendUntil"):
+                    row["until"] = fields["suspendUntil"]
+                if not (why or dry_run):
+                    await server.api.request(
+                        "PATCH",
+                        schedules.path(namespace, name),
+                        {"spec": fields},
+                        query={"fieldManager": _MANAGER},
+                        content_type=port.MERGE_PATCH,
+                    )
+                rows.append(row)
+            return rows
+
+    now_us = instants.now_us()
     columns: output.Columns = {"schedule": output.name, "result": _result}
-    output.show_rows(rows, form, columns)
+    output.show_rows(asyncio.run(change()), form, columns)
 
 
 def _result(row: output.Row) -> str:
     return f"{row['result']} until {row['until']}" if row.get("until") else str(row["result"])
 
 
-async def _changed(
-    change: _Change, place: options.Place, names: tuple[str, ...], selector: str | None
-) -> list[output.Row]:
-
-    async with cluster.session(place) as server:
-        if names:  # all are looked up before the first is changed
-            found = [await cluster.schedule(server, name) for name in names]
-        else:
-            found = await cluster.listed_schedules(server, place, selector)
-            if not found:
-                output.complain(listing.none_of(server, place, selector))
-        now_us = instants.now_us()
-        left = []
-        for one in found:
-            spec = one.get("spec") or {}
-            holds = spec.get("suspend"), spec.get("suspendUntil")
-            is_suspended = schedules.is_suspended(*holds, now_us)
-            left.append(change.why_left(spec, is_suspended=is_suspended))
-        changing = [one for one, why in zip(found, left, strict=True) if not why]
-        if change.asks and changing and not _is_agreed(changing):
-            return []
-        rows = []
-        for one, why in zip(found, left, strict=True):
-            namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
-            row = {"namespace": namespace, "schedule": name, "result": why}
-            if not why:
-                row["result"] = f"would be {change.verb}" if change.dry_run else change.verb
-                if not change.dry_run:
-                    await server.api.request(
-                        "PATCH",
-                        schedules.path(namespace, name),
-                        {"spec": change.fields},
-                        query={"fieldManager": _MANAGER},
-                        content_type=port.MERGE_PATCH,
-                    )
-                if until := change.fields.get("suspendUntil"):
-                    row["until"] = until
-            rows.append(row)
-        return rows
+def _suspension_of(spec: dict[str, Any]) -> str:
+    until, reason = spec.get("suspendUntil"), spec.get("suspendReason")
+    text = f"suspended until {until}" if until else "suspended"
+    return f'{text}, "{reason}"' if reason else f"{text}, without a reason"
 
 
 def _is_agreed(found: Sequence[dict[str, Any]]) -> bool:
