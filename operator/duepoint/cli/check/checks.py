@@ -47,14 +47,18 @@ class CheckedManifest:
     """A manifest of ours, or one that becomes one, and its problems and notes.
 
     Attributes:
-        spec: what operator and worker act on; None where there are problems, and for other kinds.
-        set_spec: the same of a ScheduleSet.
+        accepted: what operator and worker act on; None where there are problems, and of a
+            ScheduleRun.
     """
 
     manifest: Manifest
     problems: tuple[Problem, ...]
-    spec: specs.ScheduleSpec | None = None
-    set_spec: setspec.SetSpec | None = None
+    accepted: Spec | None = None
+
+    @property
+    def spec(self) -> specs.ScheduleSpec | None:
+        """That of a Schedule."""
+        return self.accepted if isinstance(self.accepted, specs.ScheduleSpec) else None
 
     @property
     def is_valid(self) -> bool:
@@ -100,7 +104,6 @@ def check(
     ]
     misspelt_in = {each.path.rpartition(".")[0] for each in found if each.is_misspelt}
     spec, more = _parsed(kind, content, namespace=namespace, created_us=created_us)
-    texts = _of_texts(content["spec"], created_us=created_us)
     found += [
         problem
         for problem in more
@@ -108,16 +111,12 @@ def check(
         and not (problem.message == MISSING and problem.path.rpartition(".")[0] in misspelt_in)
         and not _is_known(problem.path, found)
     ]
-    for judge in (texts, _of_job(content["spec"])):
+    for judge in (_of_texts(content["spec"], created_us=created_us), _of_job(content["spec"])):
         known = {problem.path for problem in found if not problem.is_note}
         found += [problem for problem in judge if problem.path not in known]
-    if any(not problem.is_note for problem in found):
-        spec = None
+    is_valid = all(problem.is_note for problem in found)
     return CheckedManifest(
-        manifest=manifest,
-        problems=tuple(found),
-        spec=spec if isinstance(spec, specs.ScheduleSpec) else None,
-        set_spec=spec if isinstance(spec, setspec.SetSpec) else None,
+        manifest=manifest, problems=tuple(found), accepted=spec if is_valid else None
     )
 
 

@@ -165,8 +165,8 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
         notes += warnings(found.spec, now_us)
         if manifest.kind == checks.CRONJOB:
             notes += conversion.differences_of(manifest.content, found.spec, now_us)
-    if found.set_spec is not None:
-        notes += warnings_of_target(found.set_spec.action.target)
+    elif found.accepted is not None:
+        notes += warnings_of_target(found.accepted.action.target)
     if output.is_data(form):
         row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
         if not manifest.trouble:
@@ -190,11 +190,11 @@ def _fields(problem: Problem) -> dict[str, str]:
 
 def _standing(found: CheckedManifest, now_us: int) -> str:
     """What becomes of it, in a few words."""
-    if found.set_spec is not None and found.set_spec.suspend:
-        return "valid, suspended"
-    if found.spec is None:
+    spec = found.accepted
+    if spec is None:
         return "valid"
-    spec = found.spec
+    if not isinstance(spec, specs.ScheduleSpec):
+        return "valid, suspended" if spec.suspend else "valid"
     valid = "valid as a Schedule" if found.manifest.kind == checks.CRONJOB else "valid"
     if spec.rule.timing.suspend and spec.rule.timing.suspend_until_us is None:
         return f"{valid}, suspended"

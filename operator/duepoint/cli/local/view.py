@@ -12,11 +12,13 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from duepoint.cli import output
+from duepoint.schedules import diagnosis
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,12 @@ def schedule(item: dict[str, Any]) -> ScheduleRow:
     spec, status = item["spec"], item.get("status", {})
     last = status.get("lastRun", {})
     slot, started = instant(last.get("scheduledTime")), instant(last.get("startTime"))
+    conditions = msgspec.convert(status.get("conditions", []), list[diagnosis.Shown])
+    about = diagnosis.of(conditions, is_current=True, is_suspended=False).about
+    if about is None:
+        result = "Suspended" if spec.get("suspend") else str(last.get("outcome", "-"))
+    else:
+        result = about.type or "new"
     return ScheduleRow(
         namespace=item["metadata"]["namespace"],
         name=item["metadata"]["name"],
@@ -65,10 +73,10 @@ def schedule(item: dict[str, Any]) -> ScheduleRow:
         target=status.get("target") or target_kind(spec),
         next=instant(status.get("nextScheduleTime")),
         last=slot or instant(status.get("lastScheduleTime")),
-        result=_result(spec, status, last),
+        result=result,
         lateness=started - slot if slot and started else None,
         started=status.get("runs", {}).get("started", 0),
-        message=_message(status),
+        message=f"{about.reason}: {about.message}" if about and about.type else "",
     )
 
 
@@ -89,27 +97,6 @@ def target_kind(spec: dict[str, Any]) -> str:
     return next((name for field, name in _KINDS.items() if spec.get(field)), "")
 
 
-def _result(spec: dict[str, Any], status: dict[str, Any], last: dict[str, Any]) -> str:
-    if trouble := _trouble(status):
-        return str(trouble["type"])
-    if not status.get("conditions"):
-        return "new"
-    return "Suspended" if spec.get("suspend") else str(last.get("outcome", "-"))
-
-
-def _message(status: dict[str, Any]) -> str:
-    """What a troubled Schedule says about itself."""
-    trouble = _trouble(status)
-    return f"{trouble.get('reason', '')}: {trouble.get('message', '')}" if trouble else ""
-
-
-def _trouble(status: dict[str, Any]) -> dict[str, Any]:
-    for condition in status.get("conditions", []):
-        if condition["type"] in ("Stalled", "Reconciling") and condition["status"] == "True":
-            return dict(condition)
-    return {}
-
-
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -121,8 +108,7 @@ _WEEKDAY_SECONDS = 6 * 86_400
 FORMER = "former runs"
 RESULT_STYLES = {
     "Succeeded": "green",
-    "Failed": "red",
-    "Stalled": "red",
+    **dict.fromkeys(("Failed", "Stalled", "CircuitOpen", "Overdue", "Missed", "Failing"), "red"),
     "Running": "cyan",
     "Retrying": "yellow",
     "Suspended": "yellow",
