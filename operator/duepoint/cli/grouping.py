@@ -102,11 +102,21 @@ def unknown_command(word: str, commands: Iterable[str]) -> str:
     return f"there is no command {errors.quoted(word)}; {hint}"
 
 
+#: So many letters of a word are known as its beginning, as timeout is of timeoutSeconds.
+_SHORTEST_BEGINNING = 5
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The word that was probably meant, in upper or lower case; empty: none is near."""
+    """The known word that was most probably meant, in upper or lower case; empty: none is near."""
     by_lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    return by_lower[found[0]] if found else ""
+    lower = word.lower()
+    near = [lower] if lower in by_lower else []
+    near = near or difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.75)
+    # of a short name two letters in the wrong order are much
+    near = near or [each for each in by_lower if sorted(each) == sorted(lower)]
+    if not near and len(word) >= _SHORTEST_BEGINNING:
+        near = [each for each in by_lower if each.startswith(lower)]
+    return by_lower[near[0]] if len(near) == 1 else ""
 
 
 def of_click(error: click.ClickException) -> str:

@@ -12,7 +12,6 @@ as one that a newer Kubernetes may not have.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
@@ -20,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from duepoint import errors
-from duepoint.cli import instants
+from duepoint.cli import grouping, instants
 from duepoint.cli.check.manifests import Problem
 from duepoint.expressions import durations
 from duepoint.model import checks as limits
@@ -113,21 +112,6 @@ def problems_of_metadata(metadata: dict[str, Any]) -> Iterator[Problem]:
     yield from _walked({"type": "object", "properties": METADATA}, metadata, "metadata")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was most probably meant, or nothing."""
-    by_lower = {each.lower(): each for each in known}
-    if word.lower() in by_lower:
-        return by_lower[word.lower()]
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.75)
-    if not near:  # of a short name two letters in the wrong order are much
-        near = [each for each in by_lower if sorted(each) == sorted(word.lower())]
-    if not near and len(word) >= _SHORTEST_BEGINNING:
-        near = [each for each in by_lower if each.startswith(word.lower())]
-    return by_lower[near[0]] if len(near) == 1 else ""
-
-
-#: So many letters of a name are known as its beginning, as timeout is of timeoutSeconds.
-_SHORTEST_BEGINNING = 5
 #: Fields of other schedulers, the field that is meant here, and how it is written.
 _ELSEWHERE = {
     "at": ("schedule", 'write schedule: "@at 2026-12-24T18:00:00Z"'),
@@ -145,7 +129,7 @@ def _meant(name: str, known: Iterable[str]) -> tuple[str, str]:
     field, hint = _ELSEWHERE.get(name.lower(), ("", ""))
     if field in known:
         return field, hint
-    field = nearest(name, known)
+    field = grouping.nearest(name, known)
     return field, f"did you mean {field}?" if field else ""
 
 
@@ -256,7 +240,7 @@ def _trouble(schema: Schema, value: Any) -> str:  # noqa: ANN401 - any JSON
     for keyword in _LIMITS.get(type(value), ()):
         if keyword in known and limits.REFUSES[keyword](value, known[keyword]):
             words = limits.WORDS[keyword](value, known[keyword])
-            near = nearest(value, filter(None, known["enum"])) if keyword == "enum" else ""
+            near = grouping.nearest(value, filter(None, known["enum"])) if keyword == "enum" else ""
             return f"{words}; did you mean {near}?" if near else words
     if isinstance(value, dict) and len(value) > known.get("maxProperties", len(value)):
         return limits.WORDS["maxItems"](value, known["maxProperties"])
