@@ -134,63 +134,8 @@ def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
     return activeruns.active(run, attempt.point.timing_version, job)
 
 
-class Gate:
-    """Asks for attempts, one by one."""
-
-    def __init__(self, queue: DelayQueue, jobs: jobtarget.ActiveJobs) -> None:
-        self._queue = queue
-        self._jobs = jobs
-
-    async def ask(self, settler: Settler, attempt: Attempt, firing: target.Firing) -> Answer:
-        """How the attempt goes on; raises nothing of the queue's or the API server's."""
-        deadline_us = _deadline_us(attempt)
-        has_waited = attempt.point.kind is PointKind.QUEUED
-        if has_waited and deadline_us is not None and settler.claim.judged_us > deadline_us:
-            message = "startingDeadlineSeconds passed while it waited for a run to end"
-            return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=message)
-        question = _Question(self._queue, self._jobs, settler, attempt, _job_name(firing))
-        try:
-            return await question.ask()
-        except (errors.TryLater, errors.WorldChanged) as trouble:
-            telemetry.logger.warning("concurrency not judged", error=str(trouble))
-            return target.not_started()
-        except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
-            telemetry.logger.exception(
-                "concurrency not judged", namespace=firing.namespace, schedule=firing.name
-            )
-            return _put_off(f"{type(bug).__name__} in the worker", None)
-
-    async def started(
-        self, settler: Settler, attempt: Attempt, start: Start, answer: outcomes.Outcome
-    ) -> None:
-        """A Job that replaced others exists: they are forgotten; was it replaced itself, it goes.
-
-        Without an answer of the queue nothing is lost: the next slot finds both again.
-        """
-        if start.run is None or not start.run.job or policy_of(attempt) != overlaps.REPLACE:
-            return
-        if not isinstance(answer, outcomes.Delivered):
-            return
-        known = attempt.definition
-        try:
-            found = await self._queue.concurrency.leave(
-                settler.claim, known, jobs=start.replaced, look=start.run.run
-            )
-            if found.state is activeruns.ActiveRunState.REPLACED:
-                question = _Question(self._queue, self._jobs, settler, attempt, start.run.job)
-                refused = await question.delete((start.run,), _BY_A_NEWER_ONE)
-                if refused is not None:
-                    telemetry.logger.warning("replaced runs not reported", error=refused.message)
-        except (errors.TryLater, errors.WorldChanged) as trouble:
-            telemetry.logger.warning("replaced runs not reported", error=str(trouble))
-
-
-class _Question:
-    """One slot on its way through the questions.
-
-    Args:
-        job: the name of the slot's own; empty where it makes none.
-    """
+class Question:
+    """Whether one attempt may start."""
 
     def __init__(
         self,
@@ -198,7 +143,7 @@ class _Question:
         jobs: jobtarget.ActiveJobs,
         settler: Settler,
         attempt: Attempt,
-        job: str,
+        firing: target.Firing,
     ) -> None:
         self._queue = queue
         self._jobs = jobs
@@ -207,12 +152,49 @@ class _Question:
         self._known = attempt.definition
         self._place = self._known.namespace, self._known.name, self._known.uid
         self._policy = policy_of(attempt)
-        self._job = job
+        #: The name of the slot's own; empty where it makes none.
+        self._job = _job_name(firing)
         self._exists = False
 
     async def ask(self) -> Answer:
-        ended = await self._made_or_ended_before()
-        return await self._admitted() if ended is None else ended
+        """How the attempt goes on; raises nothing of the queue's or the API server's."""
+        deadline_us = _deadline_us(self._attempt)
+        has_waited = self._attempt.point.kind is PointKind.QUEUED
+        if has_waited and deadline_us is not None and self._settler.claim.judged_us > deadline_us:
+            message = "startingDeadlineSeconds passed while it waited for a run to end"
+            return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=message)
+        try:
+            ended = await self._made_or_ended_before()
+            return await self._admitted() if ended is None else ended
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.warning("concurrency not judged", error=str(trouble))
+            return target.not_started()
+        except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
+            namespace, schedule, _ = self._place
+            telemetry.logger.exception(
+                "concurrency not judged", namespace=namespace, schedule=schedule
+            )
+            return _put_off(f"{type(bug).__name__} in the worker", None)
+
+    async def report_start(self, start: Start, answer: outcomes.Outcome) -> None:
+        """A Job that replaced others exists: they are forgotten; was it replaced itself, it goes.
+
+        Without an answer of the queue nothing is lost: the next slot finds both again.
+        """
+        if start.run is None or not start.run.job or self._policy != overlaps.REPLACE:
+            return
+        if not isinstance(answer, outcomes.Delivered):
+            return
+        try:
+            found = await self._queue.concurrency.leave(
+                self._settler.claim, self._known, jobs=start.replaced, look=start.run.run
+            )
+            if found.state is activeruns.ActiveRunState.REPLACED:
+                refused = await self._delete((start.run,), _BY_A_NEWER_ONE)
+                if refused is not None:
+                    telemetry.logger.warning("replaced runs not reported", error=refused.message)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.warning("replaced runs not reported", error=str(trouble))
 
     async def _admitted(self) -> Answer:
         over = frozenset(self._settler.over(self._known.id))
@@ -225,7 +207,7 @@ class _Question:
             match answer.verdict:
                 case Verdict.IN:
                     message = f"the slot of {times.time_text(self._attempt.slot_us)} took its place"
-                    if (trouble := await self.delete(answer.runs, message)) is not None:
+                    if (trouble := await self._delete(answer.runs, message)) is not None:
                         return trouble
                     names = tuple(one.job for one in answer.runs)
                     return Start(run=request.run, replaced=names, exists=self._exists)
@@ -326,7 +308,7 @@ class _Question:
 
     # -- Replace ---------------------------------------------------------------------------------
 
-    async def delete(
+    async def _delete(
         self, replaced: tuple[activeruns.ActiveRun, ...], message: str
     ) -> Retry | None:
         """Report why, then delete their Jobs; return None where all were deleted.
@@ -357,12 +339,12 @@ class _Question:
             return target.not_started()
         try:
             for one in replaced:
-                await self._delete(one.job)
+                await self._delete_job(one.job)
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
         return None
 
-    async def _delete(self, job: str) -> None:
+    async def _delete_job(self, job: str) -> None:
         try:
             await self._jobs.delete(*self._place, job)
         except kube_errors.ApiError as trouble:
@@ -443,7 +425,7 @@ class _Question:
         if state is JobState.ABSENT:
             return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
         # Its Job exists, and the watch sees how it ended.
-        refused = await self.delete((_run(self._attempt, self._job),), _BY_A_NEWER_ONE)
+        refused = await self._delete((_run(self._attempt, self._job),), _BY_A_NEWER_ONE)
         return refused or Start(run=None, exists=True)
 
     def _ended(self, verdict: Verdict) -> Answer:

@@ -112,7 +112,7 @@ class Firer:
         self._actions = ActionCache(queue)
         self._planner = planner.Planner(queue=queue, target=target, actions=self._actions)
         self._places = room.AttemptPlaces(clock, places, self.jobs)
-        self._gate = concurrency.Gate(queue, jobs)
+        self._active_jobs = jobs
         self._results = results.Results(clock=clock, dice=dice, traces=traces)
         self._handover = handover.Handover(
             queue=queue, target=target, clock=clock, results=self._results
@@ -342,8 +342,12 @@ class Firer:
             trouble, now_us = ActionUnreadable("the target was read too late"), settler.now_us()
             late = _unreadable(trouble, attempt, now_us)
             return self._results.record(settler, attempt, firing, late, now_us)
-        is_judged = attempt.is_judged and isinstance(firing.action.target, concurrency.LASTING)
-        verdict = await self._gate.ask(settler, attempt, firing) if is_judged else None
+        question = verdict = None
+        if attempt.is_judged and isinstance(firing.action.target, concurrency.LASTING):
+            question = concurrency.Question(
+                self._queue, self._active_jobs, settler, attempt, firing
+            )
+            verdict = await question.ask()
         answer: outcomes.Outcome
         match verdict:
             case outcomes.Retry():
@@ -356,7 +360,6 @@ class Firer:
             case concurrency.Start(exists=True):
                 started_us = settler.now_us()
                 answer = concurrency.made_before(firing, started_us)
-                await self._gate.started(settler, attempt, verdict, answer)
             case _:
                 started_us = settler.begin(attempt, firing.action)
                 if self._traces is not None:
@@ -372,8 +375,8 @@ class Firer:
                     )
                 finally:
                     settler.end(attempt)
-                if verdict is not None:
-                    await self._gate.started(settler, attempt, verdict, answer)
+        if question is not None and isinstance(verdict, concurrency.Start):
+            await question.report_start(verdict, answer)
         ending = self._results.record(settler, attempt, firing, answer, started_us)
         if verdict is not None:
             concurrency.leave(ending, attempt, firing, verdict)

@@ -66,9 +66,9 @@ class Settler:
         self._left: list[activeruns.EndedRun] = []
         self._number = 0
         self._current: Settlement | None = None
-        #: While what has ended is gathered and settled, and whether it only waits for more of them.
-        self._settling: asyncio.Task[None] | None = None
-        self._is_gathering = False
+        #: Waits for more that ends, to settle it together; then settles, and another one may wait.
+        self._gathering: asyncio.Task[None] | None = None
+        self._settling: set[asyncio.Task[None]] = set()
         #: Numbers rise in the order in which settlements reach the queue.
         self._turn = asyncio.Lock()
 
@@ -88,9 +88,10 @@ class Settler:
         """Settle this soon: one more point has ended."""
         self._gathered.append(ending)
         self._left += ending.left
-        if self._settling is None:
-            self._is_gathering = True
-            self._settling = asyncio.create_task(self._settle_soon())
+        if self._gathering is None:
+            self._gathering = asyncio.create_task(self._settle_soon())
+            self._settling.add(self._gathering)
+            self._gathering.add_done_callback(self._settling.discard)
 
     def begin(self, attempt: Attempt, action: actions.Action) -> int:
         """An attempt is under way; of one whose target may take long it is reported if it does.
@@ -133,22 +134,15 @@ class Settler:
         return tuple(left.run for left in self._left if left.definition.id == schedule_id)
 
     async def _settle_soon(self) -> None:
-        try:
-            while self._gathered:
-                await self._clock.sleep(GATHER_SECONDS)
-                self._is_gathering = False
-                await self.flush()
-                self._is_gathering = True
-        finally:
-            self._settling = None
+        await self._clock.sleep(GATHER_SECONDS)
+        self._gathering = None
+        await self.flush()
 
     async def finish(self) -> None:
         """Nothing more will come: settle what is left."""
-        if (settling := self._settling) is not None:
-            if self._is_gathering:
-                settling.cancel()
-            await asyncio.gather(settling, return_exceptions=True)  # what failed is sent again
-            self._settling = None
+        if self._gathering is not None:
+            self._gathering.cancel()
+        await asyncio.gather(*self._settling, return_exceptions=True)  # what failed is sent again
         await self.flush()
 
     async def flush(self) -> None:
