@@ -25,7 +25,7 @@ from duepoint.net import dialling, egressrules
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import target
-from duepoint.targets.webhook import admission, circuitbreaker, request
+from duepoint.targets.webhook import admission, request
 from duepoint.targets.webhook import target as webhooktarget
 from tests.support import vaults, virtualqueue, webhooktargets
 
@@ -107,7 +107,7 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     """Fire the product's webhook target."""
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
-    breaker = circuitbreaker.CircuitBreaker(virtualqueue.VirtualQueue(clock).circuits, clock)
+    breaker = admission.CircuitBreaker(virtualqueue.VirtualQueue(clock).circuits, clock)
     sender = webhooktarget.WebhookTarget(
         dialling.Dialler(_LOCAL),
         webhooktargets.FixedServices(),

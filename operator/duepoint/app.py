@@ -37,7 +37,7 @@ from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import external
 from duepoint.targets.stream import target as streamtarget
-from duepoint.targets.webhook import admission, circuitbreaker
+from duepoint.targets.webhook import admission
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
 from duepoint.worker import claimer, firing, ownership, results
@@ -200,7 +200,7 @@ def _webhook_target(
         secret_rules(chosen),
         audiences,
     )
-    breaker = circuitbreaker.CircuitBreaker(board, clock)
+    breaker = admission.CircuitBreaker(board, clock)
     return webhooktarget.WebhookTarget(
         dialler,
         endpoints.service_cache(api, clock),

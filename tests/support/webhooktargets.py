@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from duepoint import clock
 from duepoint.kube import errors, services
 from duepoint.net import dialling, egressrules, ownservers
-from duepoint.targets.webhook import admission, circuitbreaker, credentials
+from duepoint.targets.webhook import admission, credentials
 from duepoint.targets.webhook import target as webhooktarget
 from tests.support import vaults
 
@@ -84,7 +84,7 @@ async def a_target(
     limit_per_host: int = 8,
     places: int = 256,
     source: credentials.Vault | None = None,
-    breaker: circuitbreaker.CircuitBreaker | None = None,
+    breaker: admission.CircuitBreaker | None = None,
 ) -> AsyncIterator[tuple[webhooktarget.WebhookTarget, CountingDialler]]:
     policy = egressrules.EgressPolicy(
         mode=mode,

@@ -201,9 +201,7 @@ class Claimer:
         try:
             if self._draining.is_set():
                 return []
-            await faults.reach(FaultPoint.BEFORE_CLAIM)
             answers = await self._answers(shards, batch, of_suspects=of_suspects)
-            await faults.reach(FaultPoint.AFTER_CLAIM)
             for answer in answers:
                 self._wakeups.note(answer)
                 self._room.more[answer.shard] = answer.more
@@ -231,6 +229,7 @@ class Claimer:
 
         Raises the trouble of a queue that is away as a whole.
         """
+        await faults.reach(FaultPoint.BEFORE_CLAIM)
         claim = functools.partial(
             self._queue.claims.claim,
             worker=self._worker,
@@ -239,7 +238,7 @@ class Claimer:
             skip_suspects=not of_suspects,
         )
         try:
-            return await claim(shards, batch=batch)
+            answers = await claim(shards, batch=batch)
         except errors.TryLater as trouble:
             if of_suspects:
                 raise
@@ -257,7 +256,9 @@ class Claimer:
             others = tuple(here) if is_gone else self._queue.claims.elsewhere(shards)
             if not others:
                 raise
-            return answers + await claim(others, batch=1)
+            answers += await claim(others, batch=1)
+        await faults.reach(FaultPoint.AFTER_CLAIM)
+        return answers
 
     async def _claim_suspects(self, shard: messages.ShardId) -> None:
         """One claim of points that have lost two owners, if none is in hand."""

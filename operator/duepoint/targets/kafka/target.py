@@ -60,7 +60,7 @@ def brokers(found: servers.SecretConnection) -> Brokers:
     hosts = [(parts[1].strip("[]"), int(parts[2])) for parts in parsed if int(parts[2]) <= 65_535]
     if not 1 <= len(listed) == len(hosts) <= _MOST_SERVERS:
         what = "is no list of brokers; write host:port,host:port"
-        raise found.unusable("bootstrap.servers", what)
+        raise found.to.unusable("bootstrap.servers", what)
     found.require_consent(hosts)
     # A password is never sent in the clear unless the Secret says so.
     usual = "SASL_SSL" if values.get("password") else "SSL"
@@ -71,11 +71,11 @@ def brokers(found: servers.SecretConnection) -> Brokers:
         ("sasl.mechanism", mechanism, MECHANISMS),
     ):
         if value not in known:
-            raise found.unusable(key, f"is not known; write {' or '.join(known)}")
+            raise found.to.unusable(key, f"is not known; write {' or '.join(known)}")
     if protocol.startswith("SASL"):
         for key in ("username", "password"):
             if not values.get(key):
-                raise found.unusable(key, f"is missing; {protocol} logs in with it")
+                raise found.to.unusable(key, f"is missing; {protocol} logs in with it")
     return Brokers(connection=found, servers=listed, protocol=protocol, mechanism=mechanism)
 
 

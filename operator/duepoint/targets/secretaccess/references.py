@@ -73,16 +73,12 @@ class Reference:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     def missing(self, message: str) -> Unread:
-        """It leads to nothing usable now."""
+        """It leads to nothing that may be used now."""
         return Unread(unread(Reason.SECRET_UNAVAILABLE, f"{self.path}: {message}"))
 
     def unusable(self, key: str, what: str) -> Unread:
         """What stands under a key of it cannot be used."""
         return self.missing(f"key {key} of {self.object} {what}")
-
-    def withheld(self, message: str) -> Unread:
-        """Its owner has not said that it may go there."""
-        return Unread(unread(Reason.SECRET_UNAVAILABLE, f"{self.path}: {message}"))
 
 
 class Unread(Exception):
@@ -110,7 +106,7 @@ def secret(path: str, namespace: str, name: str, receiver: Receiver | None = Non
 def require_any_consent(to: Reference, data: secrets.Data) -> None:
     """Raise Unread unless the Secret may be sent somewhere; where to is not known yet."""
     if SEND_TO not in data.annotations:
-        raise to.withheld(
+        raise to.missing(
             f"{to.object} may not be sent anywhere, because its annotation {SEND_TO} is "
             f"missing; who owns the Secret allows it with: kubectl annotate secret {to.name} "
             f"-n {to.namespace} {SEND_TO}=HOST, the host of the address in it",
@@ -122,7 +118,7 @@ def require_consent(to: Reference, data: secrets.Data, receiver: Receiver) -> No
     if may_send(data.annotations, receiver):
         return
     has = "names others" if SEND_TO in data.annotations else "is missing"
-    raise to.withheld(
+    raise to.missing(
         f"{to.object} may not be sent to {receiver}, because its annotation {SEND_TO} "
         f"{has}; who owns the Secret allows it with: kubectl annotate --overwrite secret {to.name} "
         f"-n {to.namespace} {SEND_TO}={receiver}",

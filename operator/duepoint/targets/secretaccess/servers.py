@@ -69,10 +69,6 @@ class SecretConnection:
         """The text in one line, without anything that stands in the Secret."""
         return target.excerpt(text.encode(errors="replace"), (), self.unspeakable)
 
-    def unusable(self, key: str, what: str) -> references.Unread:
-        """What stands under a key makes no connection; ``what`` repeats nothing of it."""
-        return self.to.unusable(key, what)
-
     def require_consent(self, hosts: Iterable[tuple[str, int]]) -> None:
         """Raise Unread unless the Secret may be used with each of these servers."""
         for host, port in hosts:
@@ -83,7 +79,7 @@ class SecretConnection:
         require_server(host, port)
         if not references.may_send(self.data.annotations, references.Receiver(host, port)):
             to = self.to
-            withheld = to.withheld(
+            withheld = to.missing(
                 f"a server that it names is not allowed: the annotation {references.SEND_TO} of "
                 f"{to.object} does not list it; who owns the Secret allows it with: "
                 f"kubectl annotate --overwrite secret {to.name} -n {to.namespace} "
@@ -139,7 +135,7 @@ class ConnectionReader:
         to, pem = plain.to, plain.pem
         certificate, key = pem.get("tls.crt"), pem.get("tls.key")
         if (certificate is None) != (key is None):
-            raise plain.unusable("tls.crt", "needs tls.key beside it, and the other way round")
+            raise to.unusable("tls.crt", "needs tls.key beside it, and the other way round")
         wanted = tlscontexts.TlsMaterial(
             owner=(to.namespace, False), ca=pem.get("ca.crt"), certificate=certificate, key=key
         )
@@ -147,7 +143,7 @@ class ConnectionReader:
             context = await self._contexts.get(wanted)
         except tlscontexts.Unusable as error:
             in_key = "ca.crt" if error.part == "ca" else "tls.crt"
-            raise plain.unusable(in_key, str(error)) from None
+            raise to.unusable(in_key, str(error)) from None
         return dataclasses.replace(plain, tls=context)
 
 

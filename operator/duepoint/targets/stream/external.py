@@ -162,12 +162,14 @@ class ExternalStreams:
         try:
             address = redisurl.parse(found.values["url"])
         except ValueError as error:
-            raise found.unusable("url", found.redacted(str(error))) from None
+            raise found.to.unusable("url", found.redacted(str(error))) from None
         if address.server_name or address.sentinel_username:
-            raise found.unusable("url", "has a parameter that only Duepoint's own Redis may have")
+            raise found.to.unusable(
+                "url", "has a parameter that only Duepoint's own Redis may have"
+            )
         if address.kind is not redisurl.ServerKind.SERVER or not address.hosts:
             what = "leads to no single server; write redis://host:6379/0 or rediss://"
-            raise found.unusable("url", what)
+            raise found.to.unusable("url", what)
         found.require_consent(address.hosts)
         secured = await self._reader.secured(found) if address.tls else found
         unspeakable = (*found.unspeakable, *filter(None, (address.username, address.password)))

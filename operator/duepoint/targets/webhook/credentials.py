@@ -159,7 +159,7 @@ class Vault:
         )
         account = await self._keys.whole(to)
         if not references.may_have_token(account.annotations, auth.audience):
-            raise to.withheld(
+            raise to.missing(
                 f"no token of {to.object} may be made for the audience "
                 f"{base.quoted(auth.audience)}, because its annotation "
                 f"{references.TOKEN_AUDIENCES} does not list it; who owns the account allows it "

@@ -9,7 +9,7 @@ from duepoint import clock, errors
 from duepoint.delayqueue import circuits
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets.webhook import circuitbreaker
+from duepoint.targets.webhook import admission
 from tests.support import firings, receiver, virtualqueue, webhooktargets
 
 RULE = circuits.CircuitRule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
@@ -22,7 +22,7 @@ class Shared:
     def __init__(self, rule: circuits.CircuitRule = RULE) -> None:
         queue = virtualqueue.VirtualQueue(clock.SystemClock())
         self.circuits = circuits.Circuits(queue.index, rule)
-        self.breakers: list[circuitbreaker.CircuitBreaker] = []
+        self.breakers: list[admission.CircuitBreaker] = []
 
 
 @contextlib.asynccontextmanager
@@ -32,8 +32,7 @@ async def workers(count=1, *, answer=None, shared=None, rule=RULE, **changes):
     async with contextlib.AsyncExitStack() as stack:
         hears = await stack.enter_async_context(receiver.listening(answer))
         shared.breakers = [
-            circuitbreaker.CircuitBreaker(shared.circuits, clock.SystemClock())
-            for _ in range(count)
+            admission.CircuitBreaker(shared.circuits, clock.SystemClock()) for _ in range(count)
         ]
         targets = [
             (await stack.enter_async_context(webhooktargets.a_target(breaker=one, **changes)))[0]
