@@ -145,14 +145,8 @@ class TermServices:
         self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
 
         # ScheduleRuns, the Jobs of all runs, and ScheduleSets.
-        catch_up = self.outcomes.catch_up
-        self.runs = ScheduleRuns(
-            term,
-            definitions=self.reconciler.stored,
-            catch_up=catch_up,
-            unshown=of_runs(records),
-        )
-        self.jobs = JobWatch(term, reporter=self.reporter, keeps=self.runs.keeps, catch_up=catch_up)
+        self.runs = ScheduleRuns(term, unshown=of_runs(records))
+        self.jobs = JobWatch(term)
         self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
 
         # What keeps the index in order.

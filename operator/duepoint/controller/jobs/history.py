@@ -16,7 +16,8 @@ as running, and gone. Nor while a request that may create it once more is under 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.runs import outcome
@@ -26,6 +27,9 @@ from duepoint.schedules.rule import Policy
 _CLAIM_US = 60_000_000
 #: A Job that went is remembered for so long: twice as long as a request may be late.
 _REMEMBERED_US = 2 * outcome.LATE_US
+
+#: A slot that the queue holds and whose Job has ended is mostly settled within moments.
+_AGAIN_SECONDS = 30.0
 
 _Name = tuple[str, str]
 
@@ -44,17 +48,20 @@ class LateRequests:
     """
 
     def __init__(self) -> None:
-        #: By namespace and name: when it was reported, and whether another request may come.
-        self._reported: OrderedDict[_Name, tuple[int, bool]] = OrderedDict()
-        #: By the Schedule's uid and the Job's name; another Schedule of that name has its own Jobs.
+        #: By namespace and name: when it was reported, and until when another request may come.
+        self._reported: OrderedDict[_Name, tuple[int, int]] = OrderedDict()
+        #: By the Schedule's uid and the Job's name, because another Schedule of that name has its
+        #: own Jobs: when it went, and its uid.
         self._gone: OrderedDict[_Name, tuple[int, str]] = OrderedDict()
         self._lost_us = 0
 
     def record(self, namespace: str, job_name: str, at_us: int, *, may_come: bool) -> None:
         """The Job of a slot exists; another request for it may come, or not. Idempotent."""
-        _, might_come = self._reported.pop((namespace, job_name), (0, False))
-        self._reported[namespace, job_name] = at_us, may_come or might_come
-        self._forget(at_us)
+        _, until_us = self._reported.pop((namespace, job_name), (0, 0))
+        if may_come or until_us:
+            until_us = at_us + outcome.LATE_US
+        self._reported[namespace, job_name] = at_us, until_us
+        _forget(self._reported, at_us)
 
     def record_lost_claims(self, at_us: int) -> None:
         """Claims of slots up to here may be lost, and made again."""
@@ -62,12 +69,8 @@ class LateRequests:
 
     def stays_until_us(self, job: OwnedJob) -> int:
         """Until when the Job must not be deleted; an instant of the past where it may."""
-        reported = self._reported.get((job.namespace, job.name))
-        if reported is None:
-            until_us = job.created_us + outcome.LATE_US
-        else:
-            at_us, may_come = reported
-            until_us = at_us + outcome.LATE_US if may_come else 0
+        unreported = 0, job.created_us + outcome.LATE_US
+        _, until_us = self._reported.get((job.namespace, job.name), unreported)
         if 0 < job.slot_us <= self._lost_us:
             until_us = max(until_us, self._lost_us + _CLAIM_US + outcome.LATE_US)
         return until_us
@@ -76,23 +79,21 @@ class LateRequests:
         """The Job was deleted."""
         self._gone.pop((schedule_uid, job_name), None)
         self._gone[schedule_uid, job_name] = now_us, uid
-        self._forget(now_us)
+        _forget(self._gone, now_us)
 
     def is_back(self, schedule_uid: str, job_name: str, uid: str) -> bool:
         """Whether this is another Job by the name of one that went; True once."""
-        gone = self._gone.get((schedule_uid, job_name))
-        if gone is None or gone[1] == uid:
+        _, gone = self._gone.get((schedule_uid, job_name), (0, uid))
+        if gone == uid:
             return False
         del self._gone[schedule_uid, job_name]
         return True
 
-    def _forget(self, now_us: int) -> None:
-        """Both are in the order of their reports, which is nearly that of the instants."""
-        past_us = now_us - _REMEMBERED_US
-        while self._reported and next(iter(self._reported.values()))[0] < past_us:
-            self._reported.popitem(last=False)
-        while self._gone and next(iter(self._gone.values()))[0] < past_us:
-            self._gone.popitem(last=False)
+
+def _forget(noted: OrderedDict[_Name, tuple[int, Any]], now_us: int) -> None:
+    """Drop what is old; the order of the notes is nearly that of their instants."""
+    while noted and next(iter(noted.values()))[0] < now_us - _REMEMBERED_US:
+        noted.popitem(last=False)
 
 
 def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ...]:
@@ -105,22 +106,34 @@ def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ..
     return tuple(job for group, limit in groups for job in group[: max(0, len(group) - limit)])
 
 
-def excess(
+def sync(
     finished: Iterable[OwnedJob],
     policy: Policy,
-    has_ended: Callable[[int], bool],
-    held_us: Collection[int] = (),
-) -> tuple[OwnedJob, ...]:
-    """The Jobs to delete now, oldest first.
+    *,
+    is_over: Callable[[OwnedJob], bool],
+    is_shown: Callable[[OwnedJob], bool],
+    stays_until_us: Callable[[OwnedJob], int],
+    now_us: int,
+) -> tuple[list[OwnedJob], float | None]:
+    """The finished Jobs of a Schedule that go now, oldest first; seconds until the next look.
+
+    None = some event announces each change before.
 
     Args:
-        finished: all of one schedule.
         policy: its limits.
-        has_ended: whether a regular slot has ended by the published status.
-        held_us: slots that the queue holds.
+        is_over: whether nothing will ask for the slot again.
+        is_shown: whether the published status shows how the run ended; the next one causes another
+            look.
+        stays_until_us: until when a late request may come for the Job.
     """
-
-    def is_over(job: OwnedJob) -> bool:
-        return job.slot_us not in held_us and (job.is_wanted or has_ended(job.slot_us))
-
-    return tuple(job for job in too_many(finished, policy) if is_over(job))
+    delete: list[OwnedJob] = []
+    waits: list[float] = []
+    for job in too_many(finished, policy):
+        if not is_over(job):
+            waits.append(_AGAIN_SECONDS)
+        elif is_shown(job):
+            if (left_us := stays_until_us(job) - now_us) > 0:
+                waits.append(min(max(left_us / 1e6, 0.1), _AGAIN_SECONDS))
+            else:
+                delete.append(job)
+    return delete, min(waits, default=None)

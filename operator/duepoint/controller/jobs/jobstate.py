@@ -1,19 +1,15 @@
-"""The Jobs of every Schedule, as the watch shows them, and what they say of their runs.
+"""The Jobs of every Schedule that exist, and what a Job says of its run.
 
-``observe`` and ``remove`` apply one Job and say what is new by it: a run that has ended, a Job that
-went away before its end was seen, a Job that names no slot. A Job counts only where a Schedule
-controls it, by namespace, name and uid, and where it names its slot; neither the label nor the uid
-proves that alone. A Job that counted and does so no more was released: it is no run of the Schedule
-from then on. A Job that went away before its end was seen is a failed run, because as far as is
-known the work was not completed; the one exception is a Job that Duepoint deleted itself in favour
-of a newer slot. No I/O.
+A Job that went away before its end was seen is a failed run, because as far as is known the work
+was not completed; the one exception is a Job that Duepoint deleted itself in favour of a newer
+slot. No I/O.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -148,7 +144,7 @@ class OwnedJob:
 
     Attributes:
         succeeded: how it has ended; None = it is active.
-        is_leaving: it has ended, as was reported, and is being deleted; history leaves it out.
+        is_leaving: it is being deleted; history leaves it out.
         without_pods_us: since when it could have had Pods; None = it has some, or cannot.
     """
 
@@ -183,99 +179,58 @@ class OwnedJob:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What is new by a Job.
-
-    Attributes:
-        owner: the Schedule whose set of Jobs may have changed; None = it belongs to none.
-        ended: the end of its run.
-        gone: the end of a run whose Job went away before its end was seen.
-        without_slot: the Schedule that the Job says it is controlled by, without naming a slot.
-    """
-
-    owner: JobOwner | None = None
-    ended: RunEvent | None = None
-    gone: RunEvent | None = None
-    without_slot: JobOwner | None = None
-
-
-class WatchedJobs:
-    """Jobs by their Schedule."""
+class JobCache:
+    """The Jobs of Schedules that exist, by uid and by Schedule."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, OwnedJob] = {}
-        self._by_schedule: dict[JobOwner, dict[str, OwnedJob]] = {}
-        #: While a list is read, two Jobs may have one name: the newest.
-        self._by_name: dict[tuple[JobOwner, str], OwnedJob] = {}
-        #: Jobs that name a Schedule and no slot: their namespaces by uid.
-        self._without_slot: dict[str, str] = {}
+        self._by_owner: dict[JobOwner, dict[str, OwnedJob]] = {}
 
-    # -- changes ---------------------------------------------------------------------------------
+    def get(self, job_uid: str) -> OwnedJob | None:
+        """The Job of this uid; None = it counts for no Schedule."""
+        return self._by_uid.get(job_uid)
 
-    def observe(self, job: jobs.Job, now_us: int, pod_end: str = "") -> Observation:
-        """The Job exists; ``pod_end`` as ``end_of`` takes it."""
-        owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
-        uid, name = job.metadata.uid, job.metadata.name
-        known = self._by_uid.get(uid)
-        if slot_us is None or owner is None or (known is not None and known.owner != owner):
-            return self._observe_other(job, owner if slot_us is None else None, now_us)
-        if known is None:
-            known = OwnedJob(owner=owner, name=name, uid=uid, slot_us=slot_us)
-            self._by_uid[uid] = known
-            self._by_schedule.setdefault(owner, {})[uid] = known
-        self._by_name[owner, name] = known
-        known.slot_us, known.trigger = slot_us, trigger(job)
-        known.created_us = created_us(job)
-        known.without_pods_us = jobs.without_pods_since_us(job)
-        ended = end_of(job, owner, slot_us, now_us, pod_end)
-        if ended is None or known.succeeded is not None:
-            return Observation(owner=owner)
-        known.succeeded = ended.state is RunState.SUCCEEDED
-        known.is_leaving = job.metadata.deletion_timestamp is not None
-        return Observation(owner=owner, ended=ended)
+    def of(self, owner: JobOwner) -> Collection[OwnedJob]:
+        """The Jobs of a Schedule."""
+        return self._by_owner.get(owner, {}).values()
 
-    def remove(self, job: jobs.Job, now_us: int) -> Observation:
-        """The Job is gone.
+    def put(self, job: OwnedJob) -> None:
+        """The Job exists."""
+        self._by_uid[job.uid] = job
+        self._by_owner.setdefault(job.owner, {})[job.uid] = job
 
-        Its run ended when that was seen: a deletionTimestamp says when the deletion began, and a
-        Job that was deleted at once has none.
-        """
-        uid = job.metadata.uid
-        self._without_slot.setdefault(uid, job.metadata.namespace)  # it is too late to report it
-        seen = self.observe(job, now_us)
-        del self._without_slot[uid]
-        known = self._drop(uid)
-        if known is None or known.succeeded is not None:
-            return seen
-        return replace(seen, gone=end_of_gone(job, known.run, DELETED, now_us))
-
-    def record_deletion(self, job_uid: str) -> None:
-        """The finished Job is being deleted; until it is gone its end is not new."""
-        if (known := self._by_uid.get(job_uid)) is not None:
-            known.is_leaving = True
+    def drop(self, job_uid: str) -> OwnedJob | None:
+        """The Job does not count any more."""
+        known = self._by_uid.pop(job_uid, None)
+        if known is not None:
+            owned = self._by_owner[known.owner]
+            del owned[job_uid]
+            if not owned:
+                del self._by_owner[known.owner]
+        return known
 
     def retain(self, namespace: str | None, job_uids: set[str]) -> set[JobOwner]:
         """These are all Jobs of a namespace (None = all); the Schedules that lost Jobs by it."""
-        lost: set[JobOwner] = set()
-        for uid, known in list(self._by_uid.items()):
-            if uid not in job_uids and namespace in (None, known.namespace):
-                self._drop(uid)
-                lost.add(known.owner)
-        for uid, place in list(self._without_slot.items()):
-            if uid not in job_uids and namespace in (None, place):
-                del self._without_slot[uid]
-        return lost
-
-    # -- queries ---------------------------------------------------------------------------------
+        lost = [
+            job
+            for uid, job in self._by_uid.items()
+            if uid not in job_uids and namespace in (None, job.namespace)
+        ]
+        for job in lost:
+            self.drop(job.uid)
+        return {job.owner for job in lost}
 
     def has(self, owner: JobOwner, job_name: str) -> bool:
         """Whether the Schedule has a Job of that name, ended or not."""
-        return (owner, job_name) in self._by_name
+        return any(job.name == job_name for job in self.of(owner))
+
+    def is_active(self, owner: JobOwner, job_name: str) -> bool:
+        """Whether a Job of that name is active."""
+        return any(job.name == job_name and job.succeeded is None for job in self.of(owner))
 
     def active(self, owner: JobOwner, most: int) -> tuple[dict[str, Any], ...]:
         """References to the active Jobs, by name, at most so many."""
-        active = [(job.name, job.uid) for job in self._of(owner) if job.succeeded is None]
+        active = [(job.name, job.uid) for job in self.of(owner) if job.succeeded is None]
         return tuple(
             {
                 "apiVersion": "batch/v1",
@@ -287,54 +242,17 @@ class WatchedJobs:
             for name, uid in heapq.nsmallest(most, active)
         )
 
-    def is_active(self, owner: JobOwner, job_name: str) -> bool:
-        """Whether a Job of that name is active."""
-        job = self._by_name.get((owner, job_name))
-        return job is not None and job.succeeded is None
-
     def without_pods(self, owner: JobOwner) -> OwnedJob | None:
         """The Job that has been without Pods for longest, of those that could have some."""
         found = [
             (job.without_pods_us, job.name, job)
-            for job in self._of(owner)
+            for job in self.of(owner)
             if job.without_pods_us is not None
         ]
         return min(found)[2] if found else None
 
     def finished(self, owner: JobOwner) -> tuple[OwnedJob, ...]:
-        """The finished Jobs that still exist."""
+        """The finished Jobs that nobody has deleted."""
         return tuple(
-            [job for job in self._of(owner) if job.succeeded is not None and not job.is_leaving]
+            [job for job in self.of(owner) if job.succeeded is not None and not job.is_leaving]
         )
-
-    # -- helpers ---------------------------------------------------------------------------------
-
-    def _of(self, owner: JobOwner) -> Iterable[OwnedJob]:
-        return self._by_schedule.get(owner, {}).values()
-
-    def _observe_other(self, job: jobs.Job, named: JobOwner | None, now_us: int) -> Observation:
-        """A Job that is no run of a Schedule, or not of the one that it was a run of."""
-        uid = job.metadata.uid
-        if named is not None and uid in self._without_slot:
-            named = None
-        if named is not None:
-            self._without_slot[uid] = job.metadata.namespace
-        if (known := self._drop(uid)) is None:
-            return Observation(without_slot=named)
-        is_active = known.succeeded is None
-        gone = end_of_gone(job, known.run, RELEASED, now_us) if is_active else None
-        return Observation(owner=known.owner, gone=gone, without_slot=named)
-
-    def _drop(self, job_uid: str) -> OwnedJob | None:
-        """An observed Job does not count any more."""
-        known = self._by_uid.pop(job_uid, None)
-        if known is None:
-            return None
-        place = known.owner, known.name
-        if self._by_name.get(place) is known:
-            del self._by_name[place]
-        owned = self._by_schedule[known.owner]
-        del owned[job_uid]
-        if not owned:
-            del self._by_schedule[known.owner]
-        return known

@@ -28,21 +28,18 @@ A calm cluster sees no request.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint import faults, services, telemetry
+from duepoint import faults, telemetry
 from duepoint.controller import inventory
-from duepoint.controller.jobs import jobstate
-from duepoint.controller.jobs.history import LateRequests, excess, too_many
-from duepoint.controller.jobs.jobstate import OwnedJob, WatchedJobs
+from duepoint.controller.jobs import history, jobstate
+from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
 from duepoint.controller.status import events as changes
-from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.texts import instant
 from duepoint.controller.term import RunningJob, TermContext
 from duepoint.controller.workqueue import WorkQueue
@@ -53,17 +50,16 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, pods
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.rule import Policy
 
 _WORKERS = 4
 #: One watch may be behind the other by this; less than a status waits, or each would cost two.
 GRACE_SECONDS = 1.0
 #: A watch shows a new Job within this, or is broken; a Job controller that works creates its Pods.
 PATIENCE_SECONDS = 30.0
-#: A slot that the queue holds and whose Job has ended is mostly settled within moments.
-_HELD_AGAIN_SECONDS = 30.0
 #: All that a worker had claimed when a Schedule was refused has ended after this.
 _IN_FLIGHT_US = 600_000_000
+#: Between two readings of why a Job has no Pods; the longer it lasts, the less often.
+_LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 60.0, 600.0
 #: Characters of the Job controller's message.
 _MESSAGE_LIMIT = 600
 
@@ -90,53 +86,31 @@ class _Todo:
         ended: names of Jobs that have ended or are gone; an empty name = some Job.
         is_wider: an edit lets more runs in.
         absent: by name.
-        pods_at: when to look at the Pods of Jobs that have none; ``pods_waits`` between looks.
     """
 
     ended: set[str] = field(default_factory=set)
     is_wider: bool = False
     absent: dict[str, _Absent] = field(default_factory=dict)
-    pods_at: float | None = None
-    pods_waits: Iterator[float] = field(
-        default_factory=lambda: services.backoff(first_seconds=60, most_seconds=600)
-    )
 
 
 class JobSync:
     """The service; one for each term of a leader.
 
-    Args:
-        observe: called with a Job that exists although the watch did not show it.
-        catch_up: returns once every outcome up to the call has been reported; raises TryLater.
-        keeps: whether a finished Job (namespace, name) must stay for its ScheduleRun.
-
     Attributes:
         late: the requests that may create a Job once more.
     """
 
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        watched: WatchedJobs,
-        reporter: Reporter,
-        observe: Callable[[jobs.Job], None],
-        catch_up: Callable[[], Awaitable[None]],
-        keeps: Callable[[str, str], bool],
-    ) -> None:
+    def __init__(self, term: TermContext, cache: JobCache) -> None:
         self._term = term
-        self._watched = watched
-        self._reporter = reporter
-        self._states = reporter.states
-        self._observe = observe
-        self._catch_up = catch_up
-        self._keeps = keeps
-        self.late = LateRequests()
+        self._cache = cache
+        self._states = term.services.states
+        self._reporter = term.services.reporter
+        self.late = history.LateRequests()
+        #: Schedules of which a Job without Pods was reported.
+        self._reported: set[str] = set()
         #: When the newest completed reading of outcomes began, monotonic.
         self._caught_up_at = -math.inf
         self._todo: dict[str, _Todo] = {}
-        #: Schedules of which a Job without Pods was reported.
-        self._reported: set[str] = set()
         self._work: WorkQueue[str] = WorkQueue(
             term.clock, "jobs not synced", ends=(queue_errors.Fenced,)
         )
@@ -176,19 +150,14 @@ class JobSync:
         """These are believed to be running; those that the watch does not show are looked for."""
         not_before = self._term.clock.monotonic() + patience_seconds
         for run in runs:
-            if not self._watched.is_active(_owner(run), run.job_name):
+            if not self._cache.is_active(_owner(run), run.job_name):
                 absent = self._todo_of(run.uid).absent
                 if run.job_name not in absent or absent[run.job_name].gone is None:
                     absent[run.job_name] = _Absent(run, not_before)
 
     def look_at_pods(self, schedule_uid: str) -> None:
         """A Job of this Schedule has changed."""
-        has_some = self._without_pods(schedule_uid) is not None
-        known = self._todo.get(schedule_uid)
-        is_followed = known is not None and known.pods_at is not None
-        if has_some and not is_followed:
-            self._todo_of(schedule_uid).pods_at = 0.0
-        elif not has_some and (is_followed or schedule_uid in self._reported):
+        if schedule_uid in self._reported or self._without_pods(schedule_uid) is not None:
             self._work.put(schedule_uid, schedule_uid)
 
     # -- one Schedule ------------------------------------------------------------------------------
@@ -199,10 +168,10 @@ class JobSync:
         await self._tell_queue(schedule_uid, todo)
         waits = [
             await self._end_absent(todo),
-            await self._delete_excess(schedule_uid),
-            await self._ask_about_pods(schedule_uid, todo),
+            await self._clean(schedule_uid),
+            await self._ask_about_pods(schedule_uid),
         ]
-        if not (todo.ended or todo.is_wider or todo.absent or todo.pods_at):
+        if not (todo.ended or todo.is_wider or todo.absent):
             self._todo.pop(schedule_uid, None)
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -236,13 +205,13 @@ class JobSync:
 
     async def _look_for(self, run: RunningJob) -> RunEvent | None:
         """The end of its run, where there is no such Job."""
-        if self._watched.is_active(_owner(run), run.job_name):
+        if self._cache.is_active(_owner(run), run.job_name):
             return None
         if self._states.is_over(run):
             return None
         job = await jobs.find(self._term.api, run.namespace, run.job_name)
         if job is not None and jobs.is_run_of(job, _owner(run)):
-            self._observe(job)
+            self._term.services.jobs.found(job)
             return None
         is_released = job is not None and jobs.is_released(job)
         why = jobstate.RELEASED if is_released else jobstate.LOST
@@ -258,7 +227,7 @@ class JobSync:
         named = gone.uid, gone.job_name
         if self._states.replacement(*named) is None and self._caught_up_at <= seen_at:
             began_at = self._term.clock.monotonic()
-            await self._catch_up()
+            await self._term.services.outcomes.catch_up()
             self._caught_up_at = max(self._caught_up_at, began_at)
         if (message := self._states.replacement(*named)) is not None:
             gone = msgspec.structs.replace(
@@ -270,91 +239,69 @@ class JobSync:
 
     def _finished(self, schedule_uid: str) -> tuple[OwnedJob, ...]:
         owner = self._states.owner(schedule_uid)
-        return () if owner is None else self._watched.finished(owner)
+        return () if owner is None else self._cache.finished(owner)
 
-    async def _delete_excess(self, schedule_uid: str) -> float | None:
-        """Seconds until the next look, where no event may announce a change before."""
-        finished = self._finished(schedule_uid)
-        if not finished:
+    async def _clean(self, schedule_uid: str) -> float | None:
+        """Delete what is beyond the limits; seconds until the next look."""
+        finished, now_us = self._finished(schedule_uid), self._term.clock.now_us()
+        known = await self._states.definition(schedule_uid) if finished else None
+        keeps = self._states.refused_keeps(schedule_uid) if known is None else known.rule.policy
+        if keeps is None or not history.too_many(finished, keeps):
             return None
-        known = await self._states.definition(schedule_uid)
-        if known is None:
-            keeps = self._states.refused_keeps(schedule_uid)
-            return None if keeps is None else await self._delete_of_refused(schedule_uid, keeps)
-        policy = known.rule.policy
-        candidates = too_many(finished, policy)
-        if not candidates:
-            return None
-        held_us = await inventory.held_slots(self._term.queue, known)
-        has_ended = functools.partial(self._states.has_ended, schedule_uid)
-        late = await self._delete(schedule_uid, excess(finished, policy, has_ended, held_us))
-        is_held = any(job.slot_us in held_us for job in candidates)
-        return late if late is not None or not is_held else _HELD_AGAIN_SECONDS
+        held_us: frozenset[int] = frozenset()
+        if known is not None:
+            held_us = await inventory.held_slots(self._term.queue, known)
+        shown = self._states.published_jobs(schedule_uid)
 
-    async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> float | None:
-        """The queue holds nothing of it, so only slots that were claimed before are tried again."""
-        over_us = self._term.clock.now_us() - _IN_FLIGHT_US
-        finished = too_many(self._finished(schedule_uid), keeps)
-        ended = [
-            job
-            for job in finished
-            if job.slot_us <= over_us or self._states.has_ended(schedule_uid, job.slot_us)
-        ]
-        late = await self._delete(schedule_uid, ended)
-        return late if late is not None or len(ended) == len(finished) else _HELD_AGAIN_SECONDS
+        def is_over(job: OwnedJob) -> bool:
+            if self._states.has_ended(schedule_uid, job.slot_us):
+                return job.slot_us not in held_us
+            if known is None:  # the queue holds nothing: what was claimed before is tried again
+                return job.slot_us <= now_us - _IN_FLIGHT_US
+            return job.is_wanted and job.slot_us not in held_us
 
-    async def _delete(self, schedule_uid: str, finished: Iterable[OwnedJob]) -> float | None:
-        """Seconds until the first that has to stay for a late request may go."""
-        shown = self._states.published_jobs(schedule_uid)  # the next status causes another look
-        first_us: int | None = None
-        for job in finished:
-            if job.name in shown or self._keeps(job.namespace, job.name):
-                continue
-            until_us = self.late.stays_until_us(job)
-            if until_us > self._term.clock.now_us():
-                first_us = until_us if first_us is None else min(first_us, until_us)
-                continue
+        def is_shown(job: OwnedJob) -> bool:
+            keeps = self._term.services.runs.keeps
+            return job.name not in shown and not keeps(job.namespace, job.name)
+
+        deleted, again_after = history.sync(
+            finished,
+            keeps,
+            is_over=is_over,
+            is_shown=is_shown,
+            stays_until_us=self.late.stays_until_us,
+            now_us=now_us,
+        )
+        for job in deleted:
             await faults.reach(FaultPoint.BEFORE_JOB_DELETED)
             await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
             await faults.reach(FaultPoint.AFTER_JOB_DELETED)
             self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
-            self._watched.record_deletion(job.uid)
-        if first_us is None:
-            return None
-        return min(max((first_us - self._term.clock.now_us()) / 1e6, 0.1), _HELD_AGAIN_SECONDS)
+            job.is_leaving = True  # until it is gone its end is not new
+        return again_after
 
     # -- Pods --------------------------------------------------------------------------------------
 
     def _without_pods(self, schedule_uid: str) -> OwnedJob | None:
         owner = self._states.owner(schedule_uid)
-        return None if owner is None else self._watched.without_pods(owner)
+        return None if owner is None else self._cache.without_pods(owner)
 
-    async def _ask_about_pods(self, schedule_uid: str, todo: _Todo) -> float | None:
+    async def _ask_about_pods(self, schedule_uid: str) -> float | None:
         job = self._without_pods(schedule_uid)
         if job is None:
-            todo.pods_at = None
             if schedule_uid in self._reported:
                 self._reported.discard(schedule_uid)
                 self._reporter.pods_refused(schedule_uid, None, "")
             return None
-        now = self._term.clock.monotonic()
-        if todo.pods_at:
-            if todo.pods_at > now:
-                return todo.pods_at - now
-        else:
-            age_seconds = (self._term.clock.now_us() - (job.without_pods_us or 0)) / 1e6
-            left = min(PATIENCE_SECONDS, PATIENCE_SECONDS - age_seconds)
-            todo.pods_at = now + left
-            if left > 0:
-                return left
+        age = (self._term.clock.now_us() - (job.without_pods_us or 0)) / 1e6
+        if age < PATIENCE_SECONDS:
+            return min(PATIENCE_SECONDS, PATIENCE_SECONDS - age)
         refusal = await self._refusal(job)
         if refusal is not None and self._without_pods(schedule_uid) is job:
             self._reported.add(schedule_uid)
             about = changes.job(job.namespace, job.name, job.uid)
             self._reporter.pods_refused(schedule_uid, about, _message(job, refusal))
-        wait = next(todo.pods_waits)
-        todo.pods_at = self._term.clock.monotonic() + wait
-        return wait
+        return min(max(age, _LEAST_REFUSED_SECONDS), _MOST_REFUSED_SECONDS)
 
     async def _refusal(self, job: OwnedJob) -> str | None:
         """The newest refusal of its Pods, "" = unknown; None where it cannot be read now."""

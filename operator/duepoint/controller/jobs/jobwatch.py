@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 from duepoint import services, telemetry
 from duepoint.controller.jobs import jobstate
-from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
+from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
 from duepoint.controller.jobs.jobsync import PATIENCE_SECONDS, JobSync
 from duepoint.controller.status import texts
-from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, pods, port
+from duepoint.runs.run import RunState
 
 #: After a list and watch that lived so long, the backoff starts anew.
 _HEALTHY_SECONDS = 60.0
@@ -34,42 +34,25 @@ _LOOK_SECONDS = 2.0
 class JobWatch:
     """The service; one for each term of a leader.
 
-    Args:
-        keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
-            show yet how it ended; ``sync.look`` is called once it may go.
-        catch_up: returns once every outcome up to the call was reported; raises TryLater.
-
     Attributes:
         listed: set once every namespace was listed.
         sync: does what follows.
     """
 
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        reporter: Reporter,
-        keeps: Callable[[str, str], bool],
-        catch_up: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._reporter = reporter
+        self._reporter = term.services.reporter
         #: Namespaces that were not listed yet; None = the cluster.
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
-        self._jobs = WatchedJobs()
+        self._cache = JobCache()
+        #: Uids of Jobs that name a Schedule and no slot, which is reported once.
+        self._without_slot: set[str] = set()
         #: The second in which Pods were looked at last, and how often in it.
         self._looks = (0, 0)
         #: How Pods ended, by uids of Jobs that are bound to fail: evicted Pods are gone at its end.
         self._pod_ends: dict[str, str] = {}
-        self.sync = JobSync(
-            term,
-            watched=self._jobs,
-            reporter=reporter,
-            observe=self._observe_found,
-            catch_up=catch_up,
-            keeps=keeps,
-        )
+        self.sync = JobSync(term, self._cache)
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
@@ -82,7 +65,7 @@ class JobWatch:
 
     def has(self, owner: jobs.JobOwner, job_name: str) -> bool:
         """Whether the Schedule has a Job of that name, ended or not, by the watch."""
-        return self._jobs.has(owner, job_name)
+        return self._cache.has(owner, job_name)
 
     def run_started(self, run: RunningJob) -> None:
         """A worker has created the Job of a run."""
@@ -90,7 +73,7 @@ class JobWatch:
             run.namespace, run.job_name, run.reported_us, may_come=run.may_come_again
         )
         if not self._reporter.states.is_over(run):
-            has_ended = self._jobs.has(
+            has_ended = self._cache.has(
                 jobs.JobOwner(run.namespace, run.schedule_name, run.uid), run.job_name
             )
             self.sync.look_for([run], patience_seconds=0 if has_ended else PATIENCE_SECONDS)
@@ -139,7 +122,7 @@ class JobWatch:
                 uids.add(job.metadata.uid)
                 with _reported(job):
                     self._observe(job, pod_end=await self._pod_end(job))
-        for owner in self._jobs.retain(namespace, uids):
+        for owner in self._cache.retain(namespace, uids):
             if self._is_its_own(owner):
                 self._report_active(owner)
                 self.sync.job_ended(owner.uid, "")
@@ -183,29 +166,75 @@ class JobWatch:
             return ""
 
     def _observe(self, job: jobs.Job, *, pod_end: str = "") -> None:
-        seen = self._jobs.observe(job, self._term.clock.now_us(), pod_end)
-        owner, slot_us, known = seen.owner, jobs.slot_us(job), job.metadata
-        is_its_own = owner is not None and self._is_its_own(owner)
-        is_back = self.sync.late.is_back
-        if owner is not None and is_its_own and is_back(owner.uid, known.name, known.uid):
-            self._reporter.job_made_again(owner.uid, known.name, known.uid)
-        self._report(seen, job, is_gone=known.deletion_timestamp is not None)
-        if owner is None or slot_us is None or not is_its_own:
-            return
-        if self._jobs.is_active(owner, known.name):
+        """The Job exists.
+
+        It counts where a Schedule controls it, by namespace, name and uid, and where it names its
+        slot; neither the label nor the uid proves that alone. One that counted and does so no more
+        was released: it is no run of the Schedule from then on.
+        """
+        name, uid = job.metadata.name, job.metadata.uid
+        owner, slot_us, known = jobs.owner_of(job), jobs.slot_us(job), self._cache.get(uid)
+        if known is not None and (slot_us is None or known.owner != owner):
+            self._leave(job, known, jobstate.RELEASED)
+        elif owner is not None and slot_us is not None and self._is_its_own(owner):
+            if self.sync.late.is_back(owner.uid, name, uid):
+                self._reporter.job_made_again(owner.uid, name, uid)
+            if known is None:
+                known = OwnedJob(owner=owner, name=name, uid=uid, slot_us=slot_us)
+                self._cache.put(known)
+            self._update(job, known, slot_us, pod_end)
+        if owner is not None and slot_us is None and self._is_its_own(owner):
+            if uid not in self._without_slot:
+                self._reporter.job_without_slot(owner.uid, name, uid)
+            self._without_slot.add(uid)
+
+    def _update(self, job: jobs.Job, known: OwnedJob, slot_us: int, pod_end: str) -> None:
+        """Note the state of a Job of a Schedule, and report what is new by it."""
+        owner, was_active = known.owner, known.succeeded is None
+        is_leaving = job.metadata.deletion_timestamp is not None
+        known.slot_us, known.trigger = slot_us, jobstate.trigger(job)
+        known.created_us = jobstate.created_us(job)
+        known.without_pods_us = jobs.without_pods_since_us(job)
+        known.is_leaving = known.is_leaving or is_leaving
+        ended = jobstate.end_of(job, owner, slot_us, self._term.clock.now_us(), pod_end)
+        if ended is not None and was_active:
+            known.succeeded = ended.state is RunState.SUCCEEDED
+        self._report_active(owner)
+        if known.succeeded is None:
             self._reporter.job_runs(jobstate.start_of(job, owner, slot_us, pod_end))
+        elif was_active and ended is not None:
+            self._reporter.event(ended)
+            self.sync.look(owner.uid)
+            self.sync.job_ended(owner.uid, known.name)
+        if is_leaving:
+            self.sync.job_ended(owner.uid, known.name)
 
     def _remove(self, job: jobs.Job) -> None:
-        self._pod_ends.pop(job.metadata.uid, None)
-        now_us = self._term.clock.now_us()
-        seen = self._jobs.remove(job, now_us)
-        owner = seen.owner
-        if owner is not None and self._reporter.states.owner(owner.uid) == owner:
-            name, uid = job.metadata.name, job.metadata.uid
-            self.sync.late.record_gone(owner.uid, name, uid, now_us)
-        self._report(seen, job, is_gone=True)
+        """The Job is gone; how it ended may be news."""
+        uid = job.metadata.uid
+        self._pod_ends.pop(uid, None)
+        self._without_slot.add(uid)  # it is too late to report it
+        self._observe(job)
+        self._without_slot.discard(uid)
+        if (known := self._cache.get(uid)) is not None:
+            now_us = self._term.clock.now_us()
+            self.sync.late.record_gone(known.owner.uid, known.name, uid, now_us)
+            self._leave(job, known, jobstate.DELETED)
 
-    def _observe_found(self, job: jobs.Job) -> None:
+    def _leave(self, job: jobs.Job, known: OwnedJob, why: jobstate.EndReason) -> None:
+        """The Job counts no more.
+
+        Its run ended when that was seen: a deletionTimestamp says when the deletion began, and a
+        Job that was deleted at once has none.
+        """
+        self._cache.drop(known.uid)
+        self._report_active(known.owner)
+        if known.succeeded is None:
+            now_us = self._term.clock.now_us()
+            self.sync.record_gone(jobstate.end_of_gone(job, known.run, why, now_us))
+        self.sync.job_ended(known.owner.uid, known.name)
+
+    def found(self, job: jobs.Job) -> None:
         """The Job was found without the watch; its end counts though it was reported before."""
         self._observe(job)
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
@@ -214,24 +243,8 @@ class JobWatch:
         if (ended := jobstate.end_of(job, owner, slot_us, self._term.clock.now_us())) is not None:
             self._reporter.event(ended)
 
-    def _report(self, seen: Observation, job: jobs.Job, *, is_gone: bool) -> None:
-        named, known = seen.without_slot, job.metadata
-        if named is not None and self._is_its_own(named):
-            self._reporter.job_without_slot(named.uid, known.name, known.uid)
-        owner = seen.owner
-        if owner is None or not self._is_its_own(owner):
-            return
-        self._report_active(owner)
-        if seen.ended is not None:
-            self._reporter.event(seen.ended)
-            self.sync.look(owner.uid)
-        if seen.gone is not None:
-            self.sync.record_gone(seen.gone)
-        if seen.ended is not None or seen.gone is not None or is_gone:
-            self.sync.job_ended(owner.uid, known.name)
-
     def _report_active(self, owner: jobs.JobOwner) -> None:
-        active = self._jobs.active(owner, texts.MOST_LISTED)
+        active = self._cache.active(owner, texts.MOST_LISTED)
         self._reporter.active_jobs(owner.uid, active)
         self.sync.look_at_pods(owner.uid)
 

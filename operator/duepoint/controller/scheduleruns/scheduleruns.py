@@ -21,7 +21,7 @@ Job in the history, until the status shows the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -61,32 +61,21 @@ _INTERVAL_SECONDS = 1.0
 #: Enqueued with one script.
 _TOGETHER = 100
 
-#: Reads the definition in the queue of a Schedule (uid, namespace); raises QueueUnavailable.
-Definitions = Callable[[str, str], Awaitable[Definition | None]]
-
 
 class ScheduleRuns:
     """The service, and the ``StatusSource`` of its writer; one for each term of a leader.
 
     Args:
-        catch_up: returns once every outcome up to the call was passed to ``event``.
         unshown: the outcomes that the ledger held when the term began.
 
     Attributes:
         listed: set once every ScheduleRun was listed; no outcome is passed on before.
     """
 
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        definitions: Definitions,
-        catch_up: Callable[[], Awaitable[None]],
-        unshown: Iterable[RunEvent],
-    ) -> None:
+    def __init__(self, term: TermContext, *, unshown: Iterable[RunEvent]) -> None:
         self._term = term
-        self._definitions = definitions
-        self._catch_up = catch_up
+        self._definitions = term.services.reconciler.stored
+        self._catch_up = term.services.outcomes.catch_up
         self._found = list(unshown)
         self._runs: dict[str, ScheduleRunState] = {}
         self._by_schedule: dict[tuple[str, str], set[str]] = {}
