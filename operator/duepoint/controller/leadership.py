@@ -31,8 +31,7 @@ from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.schedules.store import Store
 from duepoint.controller.schedulesets import schedulesets
 from duepoint.controller.schedulesets.schedulesets import ScheduleSets
-from duepoint.controller.status.outcomes import Outcomes
-from duepoint.controller.status.records import RunRecords, of_runs
+from duepoint.controller.status.outcomes import Outcomes, of_runs
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
@@ -133,14 +132,12 @@ class TermServices:
             {uid: [record for _, record in listed] for uid, listed in records.items()},
         )
         runs = term.queue.ledger()
-        self.records = RunRecords(term, runs, states=self.states, found=records)
         self.reporter = Reporter(
             term,
             states=self.states,
-            records=self.records,
             is_arming=lambda: not self.resync.listed.is_set(),
         )
-        self.outcomes = Outcomes(term, reporter=self.reporter, records=self.records, ledger=runs)
+        self.outcomes = Outcomes(term, reporter=self.reporter, ledger=runs, found=records)
         self.store = Store(term, fingerprint=self.reconciler.fingerprint, reporter=self.reporter)
         self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
 

@@ -15,13 +15,6 @@ import msgspec
 
 from duepoint.kube import port, schedules, times
 
-
-class _Suspension(msgspec.Struct, rename="camel"):
-    suspend: bool | None = None
-    suspend_until: str | None = None
-
-
-_suspension = msgspec.json.Decoder(_Suspension)
 _UNTIL = b'"suspendUntil"'
 #: From here on an object is large.
 LARGE_BYTES = 32 * 1024
@@ -42,12 +35,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     namespace: str
     name: str
     uid: str
-    generation: int
-    version: int
-    created: str
-    deleted: bool
-    spec: bytes
-    status: bytes
+    generation: int = 0
+    version: int = 0
+    created: str = ""
+    deleted: bool = False
+    spec: bytes = UNKNOWN
+    status: bytes = UNKNOWN
 
     @property
     def size(self) -> int:
@@ -69,17 +62,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def created_us(self) -> int:
-        return _instant(self.created)
+        return times.parse_us(self.created) if self.created else 0
 
-    def suspended_until_us(self) -> int | None:
-        """When its suspension ends by itself; None where it has no such end."""
-        if _UNTIL not in self.spec:
-            return None
-        try:
-            read = _suspension.decode(self.spec)
-            return _instant(read.suspend_until) if read.suspend and read.suspend_until else None
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            return None  # the reconcile queue says what is wrong with it
+    @property
+    def may_resume(self) -> bool:
+        """Whether a suspension of it may end by itself."""
+        return _UNTIL in self.spec
 
 
 def of_object(
@@ -113,38 +101,11 @@ def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
 
 def of_metadata(metadata: port.Metadata, *, is_deleted: bool) -> Observed:
     """An object of which only the metadata was read."""
-    return of_name(
-        metadata.namespace,
-        metadata.name,
-        metadata.uid,
+    return Observed(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
         generation=metadata.generation,
         version=port.version_of(metadata),
         deleted=is_deleted or metadata.deletion_timestamp is not None,
     )
-
-
-def of_name(
-    namespace: str,
-    name: str,
-    uid: str,
-    *,
-    generation: int = 0,
-    version: int = 0,
-    deleted: bool = False,
-) -> Observed:
-    """An object without texts."""
-    return Observed(
-        namespace=namespace,
-        name=name,
-        uid=uid,
-        generation=generation,
-        version=version,
-        created="",
-        deleted=deleted,
-        spec=UNKNOWN,
-        status=UNKNOWN,
-    )
-
-
-def _instant(text: str | None) -> int:
-    return times.parse_us(text) if text else 0

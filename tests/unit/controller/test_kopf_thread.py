@@ -13,7 +13,6 @@ from aiohttp import web
 
 from duepoint import services
 from duepoint.clock import SystemClock
-from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.watching import kopfthread
 from duepoint.controller.watching.kopfthread import PLURALS
@@ -29,9 +28,9 @@ VERSION = "41"
 async def test_what_a_life_hands_over_after_its_end_is_dropped():
     taken: list[Observed] = []
     life = kopfthread.KopfLife(asyncio.get_running_loop(), lambda _plural, seen: taken.append(seen))
-    life.deliver(schedules.PLURAL, observed.of_name("team", "s0", "uid-0"))
+    life.deliver(schedules.PLURAL, Observed(namespace="team", name="s0", uid="uid-0"))
     life.is_over = True
-    life.deliver(schedules.PLURAL, observed.of_name("team", "s1", "uid-1"))
+    life.deliver(schedules.PLURAL, Observed(namespace="team", name="s1", uid="uid-1"))
     turn = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon_threadsafe(turn.set_result, None)  # comes behind them
     await turn

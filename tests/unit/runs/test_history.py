@@ -38,8 +38,8 @@ def folded(*events):
     return kept
 
 
-def rows(kept, open_slots=None, last=None):
-    return texts.recent_runs(kept, open_slots or (), last or {}).get("recentRuns", [])
+def rows(kept, open_slots=()):
+    return texts.recent_runs(kept, open_slots).get("recentRuns", [])
 
 
 def test_only_the_newest_ten_slots_are_kept_newest_first():

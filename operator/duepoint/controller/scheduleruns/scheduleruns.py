@@ -31,7 +31,7 @@ from duepoint.controller import inventory, observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
-from duepoint.controller.status.records import is_job_of_a_run, run_key
+from duepoint.controller.status.outcomes import is_job_of_a_run, run_key
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
@@ -224,7 +224,7 @@ class ScheduleRuns:
             self.event(event, by_queue=True)
         for key in {run_key(event) for event in self._found}:
             if not self.unshown(key):
-                self._term.services.records.shown_of_run(key)
+                self._term.services.outcomes.shown_of_run(key)
 
     async def _read(self, seen: Observed) -> None:
         """Follow the object as it is now; raises ApiError."""
@@ -571,7 +571,7 @@ class ScheduleRuns:
         gone = {run_key(event) for event in run.unshown} - {run_key(event) for event in left}
         run.unshown, run.shows, run.writes = list(left), 0, 0
         for key in gone:
-            self._term.services.records.shown_of_run(key)
+            self._term.services.outcomes.shown_of_run(key)
 
     async def refused(self, uid: str) -> None:
         run = self._runs.get(uid)

@@ -129,7 +129,9 @@ class Resync:
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
             absent -= await self._list(held, self._store.deletions, {})
         for known in (held[uid] for uid in absent):
-            gone = observed.of_name(known.namespace, known.name, known.uid, deleted=True)
+            gone = observed.Observed(
+                namespace=known.namespace, name=known.name, uid=known.uid, deleted=True
+            )
             self._store.bury(gone)
         for doubt in doubts:
             if not await self._term.queue.fallbacks.end(doubt, self._term.epoch):

@@ -169,7 +169,7 @@ class Store:
         """What was found of this generation after it was armed may be different now."""
         if uid not in self._deleted and self._applied.get(uid, -1) <= generation:
             self._applied.pop(uid, None)
-            self._put(observed.of_name(namespace, name, uid, generation=generation))
+            self._put(Observed(namespace=namespace, name=name, uid=uid, generation=generation))
 
     def hurry(self, uid: str) -> None:
         """Look now, where a look is waited for."""

@@ -331,7 +331,7 @@ class ScheduleSets:
                 began = times.time_text(self._term.clock.now_us())
                 state.status.deletion = Deletion(start_time=began)
             self._report(state, setstatus.deleting(state.status.deletion.left))
-        self._tasks.put(uid, observed.of_name(record.namespace, record.name, uid))
+        self._tasks.put(uid, Observed(namespace=record.namespace, name=record.name, uid=uid))
 
     async def _remove_some(self, record: SetRecord) -> float | None:
         """Remove some members; of the last ones, let the object go, and a namesake in."""

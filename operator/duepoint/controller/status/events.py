@@ -95,21 +95,9 @@ def _found(check: RunEvent) -> tuple[int, str, str]:
     return check.generation, check.reason, check.message
 
 
-def has_any(report: Report) -> bool:
-    """Whether ``of_report`` has something to say."""
-    known = report.definition
-    is_complete = known is not None and known.is_complete and not known.rule.timing.is_by_hand
-    return report.is_settled and bool(
-        report.missed
-        or report.skipped
-        or is_complete
-        or any(one.type is ConditionType.STALLED for one in report.conditions)
-    )
-
-
 def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
     """What the reconcile queue found in a spec, where that was not published before."""
-    if not has_any(report):
+    if not report.is_settled:
         return
     for condition in report.conditions:
         if condition.type is ConditionType.STALLED:

@@ -8,7 +8,7 @@ true, because it is the line that users see in a list. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.history import PastSlot
 from duepoint.runs.receiver import ReceiverState
-from duepoint.runs.watermark import OpenSlot, OpenSlots
+from duepoint.runs.watermark import OpenSlots
 from duepoint.schedules import conditions, diagnosis
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
@@ -41,7 +41,7 @@ def status_at(state: ScheduleState, now_us: int) -> dict[str, Any]:
         "observedGeneration": state.observed,
         "conditions": _conditions(state, runs, last, now_us),
         **_runs(runs, state.open),
-        **texts.recent_runs(runs.history, state.open, last),
+        **texts.recent_runs(runs.history, state.open),
         **_upcoming(state, runs, last, now_us),
         **_active(state, runs, last),
     }
@@ -152,7 +152,8 @@ def _derived(
             message=result.message,
         )
     if (slot := watermark.overdue(state.open, now_us)) is not None:
-        yield _overdue(slot, previous)
+        message = f"the slot of {instant(slot.slot_us)} has not started: {slot.message}"
+        yield _true(ConditionType.OVERDUE, known_reason(slot.reason, Reason.REJECTED), message)
     if runs.missed is not None and runs.missed.reason == Reason.NAME_CONFLICT:
         yield _true(ConditionType.NAME_CONFLICT, Reason.NAME_CONFLICT, runs.missed.message)
     elif runs.missed is not None:
@@ -161,18 +162,6 @@ def _derived(
     if message := _refused_pods(state, previous):
         yield _true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, message)
     yield from _of_receiver(runs.receiver, state.generation)
-
-
-def _overdue(slot: OpenSlot, previous: Iterable[Mapping[str, Any]]) -> Condition:
-    """A slot is a minute late; the published reason stays where the queue does not keep one."""
-    beginning = f"the slot of {instant(slot.slot_us)} has not started: "
-    message = beginning + slot.message
-    for condition in previous:
-        former = str(condition.get("message") or "")
-        is_same = condition.get("reason") == slot.reason and former.startswith(beginning)
-        if condition.get("type") == ConditionType.OVERDUE and is_same and not slot.message:
-            message = former
-    return _true(ConditionType.OVERDUE, known_reason(slot.reason, Reason.REJECTED), message)
 
 
 def _refused_pods(state: ScheduleState, previous: list[dict[str, Any]]) -> str:

@@ -21,7 +21,6 @@ from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
 from duepoint.controller.status import folding, openslots, published, render, state, writer
-from duepoint.controller.status.records import RunRecords
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
@@ -46,7 +45,6 @@ class Reporter:
 
     Args:
         states: changed by this service alone.
-        records: stores what a status is about to show.
         is_arming: whether a takeover still lists all objects; no status is written until it has.
     """
 
@@ -55,11 +53,9 @@ class Reporter:
         term: TermContext,
         *,
         states: ScheduleStates,
-        records: RunRecords,
         is_arming: Callable[[], bool] = lambda: False,
     ) -> None:
         self.states = states
-        self.records = records
         self._term = term
         self._mark = published.mark(term.installation)
         self._writer = StatusWriter(term, source=self, part="status", is_arming=is_arming)
@@ -96,7 +92,7 @@ class Reporter:
             schedule.version = seen.version
             if self.states.add(schedule):
                 self._changed_soon(seen.uid)
-            due_us = state.first_look_us(schedule, seen.suspended_until_us(), now_us)
+            due_us = state.first_look_us(schedule, now_us, may_resume=seen.may_resume)
             if due_us is not None:
                 self._writer.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
@@ -116,7 +112,7 @@ class Reporter:
         schedule = self.states.get(uid)
         if schedule is None:
             return
-        is_new = changes.has_any(report) and state.has_news(schedule, report)
+        is_new = state.has_news(schedule, report)
         if state.apply_report(schedule, report):
             folding.end_refused(schedule, self._term.clock.now_us())
             self._writer.changed(uid, urgent=True)
@@ -139,7 +135,7 @@ class Reporter:
         """The object is gone."""
         self.states.remove(uid)
         self._rendered.pop(uid, None)
-        self.records.shown(uid)
+        self._term.services.outcomes.shown(uid)
         self._writer.forget(uid)
 
     # -- events of runs --------------------------------------------------------------------------
@@ -348,7 +344,7 @@ class Reporter:
             await self._look(schedule)
         now_us = self._term.clock.now_us()
         state.resume(schedule, now_us)
-        self.records.require(uid)
+        self._term.services.outcomes.require(uid)
         fields = render.status_at(schedule, now_us)
         self._rendered[uid] = schedule.runs()
         if fields == schedule.last() and not schedule.is_overwritten:
@@ -372,7 +368,7 @@ class Reporter:
         is_newest = schedule is not None and self._rendered.pop(uid, None) is schedule.summary
         # No status shows that a Job is being replaced.
         if schedule is not None and is_newest and not schedule.runs().replacing:
-            self.records.shown(uid)
+            self._term.services.outcomes.shown(uid)
 
     async def refused(self, uid: str) -> None:
         schedule = self.states.get(uid)

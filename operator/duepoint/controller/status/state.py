@@ -36,7 +36,6 @@ _USUAL_POLICY = Policy()
 _NEXT_GRACE_US = 5_000_000
 #: Open slots are read again so often, should the report of an end be lost.
 _OPEN_US = 600_000_000
-_OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
 _FAILING_TEXT = f'"{ConditionType.FAILING}"'.encode()
 #: Conditions that follow from runs, slots and Jobs; the others come from reports.
 _DERIVED = frozenset(
@@ -76,7 +75,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         managed_by: our installation, as the status names it.
         was_written: this term has written the status.
         is_overwritten: another client has written a status since.
-        shows_overdue, shows_failing: whether the published status has such a condition.
+        shows_failing: whether the published status has such a condition.
         may_show_running: whether the published status may list an active run.
         next_us: the next slot of the published status; 0 = none.
         version: the newest resourceVersion that was read, or written here; 0 = not known.
@@ -107,7 +106,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     managed_by: str = ""
     was_written: bool = False
     is_overwritten: bool = False
-    shows_overdue: bool = False
     shows_failing: bool = False
     may_show_running: bool = False
     next_us: int = 0
@@ -132,7 +130,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def published(self, status: bytes) -> None:
         self._compressed = zlib.compress(status, 1)
         self._settled_published = None
-        self.shows_overdue = _OVERDUE_TEXT in status
         self.shows_failing = _FAILING_TEXT in status
         self.may_show_running = published.may_show_running(status)
         self.next_us = published.next_us(status)
@@ -482,9 +479,8 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
     return min((at_us for at_us in changes if at_us > now_us), default=None)
 
 
-def first_look_us(state: ScheduleState, suspended_until_us: int | None, now_us: int) -> int | None:
+def first_look_us(state: ScheduleState, now_us: int, *, may_resume: bool) -> int | None:
     """The same for a Schedule whose published status another leader may have written."""
-    listed = [suspended_until_us, next_change_us(state, now_us)]
-    if state.open or 0 < state.next_us < now_us:
-        listed.append(now_us)
-    return min((at_us for at_us in listed if at_us is not None), default=None)
+    if may_resume or state.open or 0 < state.next_us < now_us:
+        return now_us
+    return next_change_us(state, now_us)

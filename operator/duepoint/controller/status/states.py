@@ -99,13 +99,8 @@ class ScheduleStates:
         state = self._states.get(uid)
         return 0 if state is None else state.runs().settled_us
 
-    def is_published_as_ended(self, uid: str, slot_us: int) -> bool:
-        """Whether the published status says that a slot has ended."""
-        state = self._states.get(uid)
-        return state is not None and state.settled_published.has_ended(slot_us)
-
     def has_ended(self, uid: str, slot_us: int) -> bool:
-        """The same, for good.
+        """Whether the published status says that a slot has ended, for good.
 
         Not where an edit of the timing has passed a slot whose Job is still being requested: the
         name of that Job must not become free.

@@ -249,22 +249,15 @@ _RECENT = "recentRuns"
 _USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.RUNNING.value})
 
 
-def recent_runs(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> dict[str, Any]:
-    """The status field; empty where no slot is known.
-
-    Args:
-        last: the published status; a waiting slot keeps its reason until a newer one is known.
-    """
+def recent_runs(history: History, open_slots: OpenSlots) -> dict[str, Any]:
+    """The status field; empty where no slot is known."""
     begun = {entry.slot_us for entry in history if entry.is_regular}
-    not_started = [slot for slot in open_slots if not (slot.started or slot.superseded)]
-    waiting = [slot for slot in not_started[-_MOST_WAITING:] if slot.slot_us not in begun]
-    before = {
-        str(entry.get("scheduledTime")): entry
-        for entry in _listed(last)
-        if entry.get("outcome") == WAITING
-    }
-    rows = [(slot.slot_us, _waiting(slot, before.get(instant(slot.slot_us)))) for slot in waiting]
-    rows = [(slot_us, row) for slot_us, row in rows if "reason" in row]
+    waiting = [slot for slot in open_slots if slot.may_be_late and not slot.superseded]
+    rows = [
+        (slot.slot_us, _waiting(slot))
+        for slot in waiting[-_MOST_WAITING:]
+        if slot.slot_us not in begun
+    ]
     rows += [(max(entry.order), _entry(entry)) for entry in history]
     rows.sort(key=lambda row: row[0], reverse=True)
     return {_RECENT: [row for _, row in rows[: histories.MOST]]} if rows else {}
@@ -331,9 +324,7 @@ def _entry(entry: PastSlot) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not usual.get(name)}
 
 
-def _waiting(slot: OpenSlot, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    if not slot.reason:
-        return dict(before or {})
+def _waiting(slot: OpenSlot) -> dict[str, Any]:
     row = {"scheduledTime": instant(slot.slot_us), "outcome": WAITING, "reason": slot.reason}
     if slot.message:
         row["message"] = cut(slot.message, histories.MESSAGE_LIMIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest import mock
 
 from duepoint.clock import SystemClock
-from duepoint.controller.status.records import RunRecords
+from duepoint.controller.status.outcomes import Outcomes
 from duepoint.delayqueue import messages
 from tests.support.terms import a_term
 
@@ -25,10 +25,9 @@ class Ledger:
 
 
 def records_of(ledger, **found):
-    states = mock.MagicMock()
-    states.__iter__.return_value = ()
     listed = {name: [(shard, b"") for shard in shards] for name, shards in found.items()}
-    return RunRecords(a_term(SystemClock()), ledger, states=states, found=listed)
+    term = a_term(SystemClock(), queue=mock.MagicMock())
+    return Outcomes(term, reporter=mock.MagicMock(), ledger=ledger, found=listed)
 
 
 async def test_a_record_that_a_status_shows_goes_from_every_shard():
