@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from duepoint.schedules import points
-
 FOR_EVER = 600.0  # longer than any history, and no longer than a lease may be
 NOT_AT_ALL = 0.0
 
@@ -126,13 +124,12 @@ class Model:
             self.points.setdefault(chain, due)
 
     def release(self, key: bytes, members: list[bytes], given: bytes) -> None:
-        """The rest waits at its due; chains belong to the claim ``given``, which lost no owner."""
-        chains = [member for member in members if len(member) == points.CHAIN_LENGTH]
-        if chains:
+        """They belong to the claim ``given``, which lost no owner."""
+        if members:
             first_us = self.claims[key].first_us
             self.claims[given] = ModelClaim(given, lasts=False, first_us=first_us, is_given=True)
         for member in members:
-            self.points[member] = given if member in chains else self.dues[member]
+            self.points[member] = given
         self.end_if_empty(key)
 
     def end_if_empty(self, key: bytes) -> None:

@@ -2,7 +2,8 @@
 
 All keys of a shard share the hash tag ``{g<layout>.<shard>}``, so that they live on one node of a
 cluster and one script may touch them together; the global ones share ``{ctl}``. Names are made
-here and handed to scripts as KEYS; no script builds one. The prefix (``dp:`` by
+here and handed to scripts as KEYS; ``claim.lua`` alone makes those of lanes and buckets from its
+shard's tag, because it finds out by itself which it needs. The prefix (``dp:`` by
 default) is what the access rights of the Redis users are written for, and what keeps two
 installations on one server apart; it holds one colon, so that no prefix begins another one.
 

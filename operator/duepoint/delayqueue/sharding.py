@@ -74,13 +74,9 @@ def namespaces_of(shard: messages.ShardId) -> int:
     return shard // keys.SHARDS_OF_A_NAMESPACE
 
 
-def is_power_of_two(shards: int) -> bool:
-    return shards > 0 and shards & (shards - 1) == 0
-
-
 def is_possible(shards: int) -> bool:
-    """Whether an index can have so many shards."""
-    return is_power_of_two(shards) and shards <= MOST_SHARDS
+    """Whether an index can have so many shards: a power of two."""
+    return 0 < shards <= MOST_SHARDS and shards & (shards - 1) == 0
 
 
 def _shard(layout: messages.Layout, index: int) -> messages.ShardId:

@@ -187,8 +187,8 @@ class Claims:
     async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
         """These members (None = all still held) are there for others at once; how many.
 
-        Occurrences are due again at their dues. Chains keep when they were claimed first, and have
-        lost no owner (``Claim.first_us``, ``reclaimed``).
+        They keep when they were claimed first, and have lost no owner (``Claim.first_us``,
+        ``reclaimed``).
         """
         names = self.index.shard(claim.shard)
         call = self.index.call(
