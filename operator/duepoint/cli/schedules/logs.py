@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import subprocess
+import time
 from typing import Any
 
 import click
@@ -64,38 +65,36 @@ def logs(
 async def _job_to_read(
     place: options.Place, name: str, at: str | None, *, follows: bool
 ) -> tuple[str, str]:
-    """The name of the Job that is meant and its namespace, once a Pod of it has a log."""
+    """The name of the Job that is meant and its namespace, once a Pod of it has a log.
+
+    Who does not follow waits some seconds for the Pod; kubectl then says what it waits for.
+    """
     async with cluster.session(place) as server:
         known = facts.of_object(await cluster.schedule(server, name))
         jobs = await facts.job_objects(server, known)
         run = await _triggered(server, known, jobs) if at is None else None
-        job_name = ""
-        patience_seconds = None if follows else _STARTS_WITHIN_SECONDS
-        try:
-            async with asyncio.timeout(patience_seconds) as limit:
-                job = await _job_of(server, *run) if run else _chosen(known, jobs, at)
-                job_name = str(job["metadata"]["name"])
-                has_pod = await _wait_for_pod(server, job_name, is_over=facts.is_over(job))
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            if run and not job_name:
-                message = f"ScheduleRun {run[0]} has no Job yet; write --follow to wait for it"
-                raise errors.InvalidSetting("NAME", message) from None
-            has_pod = True  # kubectl says what it waits for
-        if not has_pod:
+        job = _chosen(known, jobs, at) if run is None else await _job_of(server, *run)
+        if run is not None and job is None:
+            output.complain(f"waiting for the Job of ScheduleRun {run[0]}")
+        ends_at = time.monotonic() + _STARTS_WITHIN_SECONDS
+        while True:
+            if run is not None and job is None:
+                job = await _job_of(server, *run)
+            if job is not None:
+                pods = await facts.pods(server, job["metadata"]["name"])
+                if facts.is_over(job) or (pods and facts.has_log(pods[-1])):
+                    break
+            if not follows and time.monotonic() >= ends_at:
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        if job is None:
+            message = f"ScheduleRun {run and run[0]} has no Job yet; write --follow to wait for it"
+            raise errors.InvalidSetting("NAME", message)
+        job_name = str(job["metadata"]["name"])
+        if facts.is_over(job) and not pods:
             message = f"Job {job_name} has no Pod: duepoint why {name} -n {server.namespace}"
             raise errors.InvalidSetting("NAME", message)
         return job_name, server.namespace
-
-
-async def _wait_for_pod(server: ClusterSession, job_name: str, *, is_over: bool) -> bool:
-    """Wait until the newest Pod has started or cannot start; return whether there is one."""
-    while True:
-        pods = await facts.pods(server, job_name)
-        if is_over or (pods and facts.has_log(pods[-1])):
-            return bool(pods)
-        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _triggered(
@@ -130,23 +129,17 @@ async def _triggered(
 
 
 async def _job_of(server: ClusterSession, run_name: str, job_name: str) -> Any:  # noqa: ANN401 - JSON
-    """The Job of a run, once it exists; raises errors.InvalidSetting where it never will."""
-    run_path = schedules.path(server.namespace, run_name, plural=schedules.RUN_PLURAL)
-    is_said = False
-    while True:
-        try:
-            is_over = facts.is_over(await cluster.get(server, run_path))
-        except kube_errors.NotFound:
-            is_over = True
-        with contextlib.suppress(kube_errors.NotFound):
-            return await cluster.get(server, kube_jobs.path(server.namespace, job_name))
-        if is_over:
-            message = f"ScheduleRun {run_name} ended without a Job: kubectl describe schedulerun"
-            raise errors.InvalidSetting("NAME", f"{message} {run_name} -n {server.namespace}")
-        if not is_said:
-            output.complain(f"waiting for the Job of ScheduleRun {run_name}")
-            is_said = True
-        await asyncio.sleep(_LOOK_SECONDS)
+    """The Job of a run; None before it exists; raises errors.InvalidSetting if it never will."""
+    is_over = True
+    with contextlib.suppress(kube_errors.NotFound):
+        path = schedules.path(server.namespace, run_name, plural=schedules.RUN_PLURAL)
+        is_over = facts.is_over(await cluster.get(server, path))
+    with contextlib.suppress(kube_errors.NotFound):
+        return await cluster.get(server, kube_jobs.path(server.namespace, job_name))
+    if is_over:
+        message = f"ScheduleRun {run_name} ended without a Job: kubectl describe schedulerun"
+        raise errors.InvalidSetting("NAME", f"{message} {run_name} -n {server.namespace}")
+    return None
 
 
 def _created_us(thing: Any) -> int:  # noqa: ANN401 - JSON
