@@ -78,31 +78,32 @@ of_set = click.argument("set_name", metavar="SET", type=options.NAME)
 
 
 def asking(ask: Ask) -> Callable[..., None]:
-    """A command of a coroutine ``ask(asked_set, **options)``, which returns the exit code."""
+    """A command of a coroutine ``ask(asked_set, **options)``, which returns the exit code.
+
+    Raises as ``connected``, and errors.InvalidSetting where there is no such set.
+    """
 
     @of_api
     @functools.wraps(ask)
     def command(*, set_name: str, place: ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
         async def run() -> int:
-            async with options.limited(place.patience_seconds), opened(place, set_name) as asked:
-                return await ask(asked, **given)
+            async with (
+                options.limited(place.patience_seconds),
+                connected(place) as (api, namespace),
+            ):
+                try:
+                    return await ask(api.schedule_set(namespace, set_name), **given)
+                except client.NothingThere as missing:
+                    # The namespace may be that of a context that the person has forgotten.
+                    message = f"{set_name} in namespace {namespace}: {missing}"
+                    raise errors.InvalidSetting(
+                        "SET", f"{message}; -n names another one"
+                    ) from missing
 
         if code := asyncio.run(run()):
             raise click.exceptions.Exit(code)
 
     return command
-
-
-@contextlib.asynccontextmanager
-async def opened(place: ApiPlace, set_name: str) -> AsyncIterator[client.AsyncSetClient]:
-    """The set, ready to be asked; raises as ``connected``, and where there is no such set."""
-    async with connected(place) as (api, namespace):
-        try:
-            yield api.schedule_set(namespace, set_name)
-        except client.NothingThere as missing:
-            # The namespace may be that of a context that the person has forgotten.
-            message = f"{set_name} in namespace {namespace}: {missing}; -n names another one"
-            raise errors.InvalidSetting("SET", message) from missing
 
 
 @contextlib.asynccontextmanager

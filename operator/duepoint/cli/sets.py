@@ -311,30 +311,17 @@ async def delete(
             output.say("nothing was deleted")
             return 0
     counts = {"Removed": 0, "Absent": 0, "Refused": 0}
-    if ids:
-        await _count(asked, counts, ids)
-    else:
-        await _delete_pages(asked, counts, prefix or "")
-    return _say_deleted(counts, form)
-
-
-async def _delete_pages(asked: client.AsyncSetClient, counts: dict[str, int], prefix: str) -> None:
-    """Page by page: a cursor stays good while members go."""
-    cursor = ""
-    while True:
-        page = await asked.page(cursor, prefix=prefix, limit=_PAGE)
-        await _count(asked, counts, [member.id for member in page.items])
-        if not (cursor := page.next):
-            return
-
-
-async def _count(
-    asked: client.AsyncSetClient, counts: dict[str, int], ids: list[str] | tuple[str, ...]
-) -> None:
-    async for answer in asked.delete_many(ids):
-        if answer.error is not None:
-            output.complain(f"{answer.id}: {answer.error.detail} ({answer.error.code})")
-        counts["Refused" if answer.is_refused else answer.outcome] += 1
+    cursor, batch = "", list(ids)
+    while True:  # page by page: a cursor stays good while members go
+        if not ids:
+            page = await asked.page(cursor, prefix=prefix or "", limit=_PAGE)
+            cursor, batch = page.next, [member.id for member in page.items]
+        async for answer in asked.delete_many(batch):
+            if answer.error is not None:
+                output.complain(f"{answer.id}: {answer.error.detail} ({answer.error.code})")
+            counts["Refused" if answer.is_refused else answer.outcome] += 1
+        if not cursor:
+            return _say_deleted(counts, form)
 
 
 def _say_deleted(counts: Mapping[str, int], form: str) -> int:
