@@ -94,11 +94,7 @@ async def load(
             finally:
                 await run.remove_rest()
     report = run.report()
-    if output.is_data(form):
-        output.write([report], form)
-    else:
-        for line in _lines(report):
-            output.say(line)
+    output.show_row(report, form, _cells(report))
     if not report["arrived"] and report["accepted"]:
         output.complain(
             f"no event arrived at {address[0]}:{address[1]}: does the webhook of {report['set']}"
@@ -211,24 +207,26 @@ def percentile(ascending: Sequence[int], share: float) -> int:
     return ascending[max(math.ceil(share * len(ascending)) - 1, 0)]
 
 
-def _lines(report: output.Row) -> list[str]:
+def _cells(report: output.Row) -> output.Cells:
     """The report as text."""
     seconds = report["submittedSeconds"]
     rate = report["accepted"] / seconds if seconds else 0.0
     took = f"{output.span(seconds)} ({rate:,.0f}/s)"
-    lines = [f"submitted  {report['accepted']:,} of {report['count']:,} in {took}"]
-    if report["refused"]:
-        codes = ", ".join(f"{code} {count:,}" for code, count in report["refused"].items())
-        lines.append(f"refused    {codes}")
+    submitted = f"{report['accepted']:,} of {report['count']:,} in {took}"
     if report["acceptedLate"]:
-        lines.append(f"           {report['acceptedLate']:,} of them after their due time")
-    lines.append(
-        f"arrived    {report['arrived']:,}; lost {report['lost']:,}, doubled"
-        f" {report['doubled']:,}, early {report['early']:,}"
+        submitted += f", {report['acceptedLate']:,} of them after their due time"
+    shown = (
+        (f"{name} {value:,.1f} ms" for name, value in report["latenessMs"].items())
+        if report["arrived"]
+        else ()
     )
-    if report["arrived"]:
-        shown = (f"{name} {value:,.1f} ms" for name, value in report["latenessMs"].items())
-        lines.append(f"lateness   {'  '.join(shown)}")
-    if report["foreign"]:
-        lines.append(f"besides    {report['foreign']:,} requests that were no event of this load")
-    return lines
+    foreign = f"{report['foreign']:,} requests that were no event of this load"
+    cells = {
+        "submitted": submitted,
+        "refused": ", ".join(f"{code} {count:,}" for code, count in report["refused"].items()),
+        "arrived": f"{report['arrived']:,}; lost {report['lost']:,}, doubled"
+        f" {report['doubled']:,}, early {report['early']:,}",
+        "lateness": "  ".join(shown),
+        "besides": foreign if report["foreign"] else "",
+    }
+    return {name: cell for name, cell in cells.items() if cell}

@@ -58,6 +58,8 @@ def run(
 
     Example: duepoint run -f examples --receive 8089
     """
+    import uvloop  # noqa: PLC0415 - quick --help
+
     from duepoint.cli.local import presenting, session  # noqa: PLC0415 - quick --help
 
     request = session.RunRequest(
@@ -68,4 +70,4 @@ def run(
         once=once,
         receive_port=receive_port,
     )
-    raise click.exceptions.Exit(presenting.present(request, form))
+    raise click.exceptions.Exit(uvloop.run(presenting.present(request, form)))

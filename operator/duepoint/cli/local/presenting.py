@@ -17,7 +17,6 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 
-import uvloop
 from rich.console import Console
 from rich.live import Live
 
@@ -33,12 +32,8 @@ _MOST_NOTICES = 6
 _LAST_ERRORS = 4_000
 
 
-def present(request: RunRequest, form: str) -> int:
+async def present(request: RunRequest, form: str) -> int:
     """Run it and show it; the exit code."""
-    return uvloop.run(_present(request, form))
-
-
-async def _present(request: RunRequest, form: str) -> int:
     writers = {"json": _write_json, "text": _write_text, "view": lambda _record: None}
     session = RunSession(request, writers[form])
     async with contextlib.AsyncExitStack() as stack:
