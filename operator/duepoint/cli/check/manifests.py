@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import contextlib
 import json
 import math
 import re
@@ -62,10 +63,19 @@ def documents(data: bytes) -> Iterator[Any]:
     """The value of each document, in order; empty ones are left out.
 
     A document that cannot be read stands in its place as an InvalidText, and those after it are
-    read all the same: ``---`` at the start of a line is always a border.
+    read all the same: ``---`` at the start of a line is always a border. What kubectl prints is
+    read by a reader for JSON, which is quicker; how deep that reader follows depends on the version
+    of Python, and what is left for it is enough for a spec to be refused.
     """
     try:
+        if data[:1] == b"{":
+            with contextlib.suppress(ValueError):  # anything else is read as YAML
+                yield from _of_json(jsontext.clipped(data).decode())
+                return
         text = _decoded(data)
+    except InvalidText as error:
+        yield error
+        return
     except UnicodeError:
         yield InvalidText("is no text in UTF-8")
         return
@@ -258,7 +268,8 @@ class _Loader(_Base):  # type: ignore[misc]
             raise self.refused(node, f"{text} is no number in JSON")
         if tag == "int":
             # libyaml's rules know one spelling of each prefix
-            return self.construct_yaml_int(yaml.ScalarNode(node.tag, _with_known_prefix(text)))
+            known = text.lower().replace("0o", "0", 1)
+            return self.construct_yaml_int(yaml.ScalarNode(node.tag, known))
         return whole(self.construct_yaml_float(node), text)
 
     def binary(self, node: Any) -> str:  # noqa: ANN401 - yaml's nodes
@@ -277,11 +288,6 @@ class _Loader(_Base):  # type: ignore[misc]
 
     def refused(self, node: Any, why: str) -> InvalidText:  # noqa: ANN401 - yaml's nodes
         return InvalidText(f"line {self.before + node.start_mark.line + 1}: {why}")
-
-
-def _with_known_prefix(text: str) -> str:
-    lower = text.lower()
-    return lower.replace("0o", "0", 1)
 
 
 def whole(number: float, text: str) -> int | float | str:
@@ -403,27 +409,11 @@ def read(file: str) -> Iterator[Manifest]:
         message = f"is larger than {most} MiB; split it into several files"
         yield Manifest(file=shown, document=0, trouble=message)
         return
-    for number, found in enumerate(_documents(data), start=1):
+    for number, found in enumerate(documents(data), start=1):
         if isinstance(found, InvalidText):
             yield Manifest(file=shown, document=number, trouble=str(found))
         else:
             yield from _objects(shown, number, found)
-
-
-def _documents(data: bytes) -> Iterator[Any]:
-    """What kubectl prints is read by a reader for JSON, which is quicker; anything else as YAML.
-
-    How deep that reader follows depends on the version of Python; what is left for it does not, and
-    is enough for a spec to be refused.
-    """
-    if data[:1] == b"{":
-        try:
-            return iter(_of_json(jsontext.clipped(data).decode()))
-        except InvalidText as error:
-            return iter([error])
-        except ValueError:
-            pass
-    return documents(data)
 
 
 def _of_json(text: str) -> list[Any]:
