@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 
 import pytest
 import structlog
@@ -101,6 +102,20 @@ async def test_what_is_deleted_during_the_list_is_not_brought_back(monkeypatch):
         await world.resync.compare()
         await world.clock.settle()
         assert [one.name for one in world.definitions()] == ["two"]
+
+
+async def test_what_a_list_shows_of_an_older_state_than_was_applied_was_restored():
+    world = World()
+    async with world.leader():
+        uid = (await world.apply())["metadata"]["uid"]
+        before = copy.deepcopy(world.api.objects)
+        await world.apply(schedule="@every 7m")
+        assert world.definition(uid).generation == 2
+        world.api.objects.update(before)
+        await world.lose_redis()
+        await world.resync.compare()
+        await world.clock.settle()
+        assert world.definition(uid).generation == 1
 
 
 async def test_a_schedule_of_a_namespace_that_is_not_watched_any_more_fires_no_more():

@@ -114,7 +114,7 @@ class Resync:
         doubts = await self._doubts()
         held = await self._definitions()
         overdue = await self._overdue(doubts)
-        listed = await self._list(held, self._store.deletions, overdue)
+        listed = await self._list(held, overdue)
         await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
         self.listed.set()
         absent = held.keys() - listed
@@ -127,7 +127,7 @@ class Resync:
                 seconds=SECOND_LOOK_SECONDS,
             )
             await self._term.clock.sleep(SECOND_LOOK_SECONDS)
-            absent -= await self._list(held, self._store.deletions, {})
+            absent -= await self._list(held, {})
         for known in (held[uid] for uid in absent):
             gone = observed.Observed(
                 namespace=known.namespace, name=known.name, uid=known.uid, deleted=True
@@ -213,11 +213,11 @@ class Resync:
     async def _list(
         self,
         held: Mapping[str, codec.StoredIdentity],
-        deletions: int,
         overdue: Mapping[str, Definition],
     ) -> set[str]:
         """Offer every object; the uids of all, complete or an error."""
         listed: set[str] = set()
+        self._store.begin_list()
         for namespace in self._term.namespaces or (None,):
             pages = self._term.api.list_pages(schedules.collection(namespace), schedules.Schedule)
             async for page in pages:
@@ -233,7 +233,7 @@ class Resync:
                 for seen in shown:
                     if seen.uid not in stored:
                         before = None if seen.uid in overdue else held.get(seen.uid)
-                        self._store.offer_known(seen, before, deletions=deletions)
+                        self._store.offer_known(seen, before)
                 await self._term.clock.sleep(0)  # let firing and statuses in between pages
         return listed
 

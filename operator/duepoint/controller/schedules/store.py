@@ -53,7 +53,6 @@ class Store:
 
     Attributes:
         tasks: by uid.
-        deletions: how many were seen so far: a list that begins now shows none of them.
     """
 
     def __init__(
@@ -69,10 +68,9 @@ class Store:
             most_seconds=_MOST_WAIT_SECONDS,
         )
         self._applied: dict[str, int] = {}
-        self._deleted: OrderedDict[str, int] = OrderedDict()
-        self.deletions = 0
-        #: Generations below the applied one, shown by the last complete list.
-        self._behind: dict[str, int] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+        #: Applied or deleted since the newest list began, which may show an older state of these.
+        self._since_list: set[str] = set()
 
     def observe(self, change: Observed) -> None:
         """The watch shows this version of an object, without its texts.
@@ -114,32 +112,36 @@ class Store:
         task = Task(seen=seen, since_us=now_us, went_back=went_back, replaces=replaces)
         self.tasks.put(seen.uid, task, after=after)
 
-    def offer_known(
-        self, seen: Observed, known: codec.StoredIdentity | None, *, deletions: int = 0
-    ) -> None:
-        """As ``offer`` of a complete, consistent list, with what the queue held before it began.
+    def begin_list(self) -> None:
+        """A complete, consistent list of all objects begins: it shows all that is known by now."""
+        self._since_list.clear()
+
+    def offer_known(self, seen: Observed, known: codec.StoredIdentity | None) -> None:
+        """As ``offer`` of such a list, with what the queue held before it began.
 
         What is in order needs no look any more. What the list shows of an older state than the
-        queue held before it began, or of a uid that was deleted before it began, was restored.
+        queue held, or than was applied, or of a uid that was deleted before it began, was restored.
 
         Args:
             seen: the object.
             known: what the queue held of it; None = nothing.
-            deletions: ``self.deletions`` before the list began.
         """
-        came_back = not seen.deleted and self._deleted.get(seen.uid, deletions) < deletions
+        uid, is_news = seen.uid, seen.uid in self._since_list
+        came_back = not seen.deleted and uid in self._deleted and not is_news
         if came_back:
-            del self._deleted[seen.uid]
-        went_back = known is None and self._is_behind_again(seen)
+            del self._deleted[uid]
+        applied = self._applied.get(uid, -1)
+        is_behind = not is_news and applied > seen.generation
+        if known is not None:
+            is_behind = known.generation > seen.generation
+        went_back = is_behind and not seen.deleted and uid not in self._deleted
         if known is None or known.generation < seen.generation:
             # Armed since the definitions were read, or lost by a server that went back: looking
             # again tells. A list that is older than what was applied says nothing.
-            if went_back or self._applied.get(seen.uid) == seen.generation:
-                self._applied.pop(seen.uid, None)
-        elif known.generation > seen.generation:
-            went_back = not seen.deleted and seen.uid not in self._deleted
-            if went_back:
-                self._applied.pop(seen.uid, None)
+            if went_back or applied == seen.generation:
+                self._applied.pop(uid, None)
+        elif went_back:
+            self._applied.pop(uid, None)
         elif known.generation == seen.generation and not seen.deleted:
             self._note_stored(seen, known)
         self.offer(
@@ -154,16 +156,7 @@ class Store:
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
         elif published.has_accepted(seen.status, seen.generation):
-            self.record_applied(seen)
-
-    def _is_behind_again(self, seen: Observed) -> bool:
-        """Whether a second list shows the same generation, below one that was applied."""
-        behind = self._behind.pop(seen.uid, None)
-        if self._applied.get(seen.uid, -1) <= seen.generation:
-            return False
-        if behind != seen.generation:
-            self._behind[seen.uid] = seen.generation
-        return behind == seen.generation
+            self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
 
     def look_again(self, namespace: str, name: str, uid: str, generation: int) -> None:
         """What was found of this generation after it was armed may be different now."""
@@ -181,8 +174,8 @@ class Store:
 
         It may have been removed before, by a deletion that a server which went back has lost.
         """
-        self._deleted[seen.uid] = self.deletions
-        self.deletions += 1
+        self._deleted[seen.uid] = None
+        self._since_list.add(seen.uid)
         if len(self._deleted) > _TOMBSTONES:
             self._deleted.popitem(last=False)
         self._applied.pop(seen.uid, None)
@@ -210,3 +203,4 @@ class Store:
     def record_applied(self, seen: Observed) -> None:
         """This generation was applied: it is accepted or refused."""
         self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
+        self._since_list.add(seen.uid)

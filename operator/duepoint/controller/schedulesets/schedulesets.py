@@ -69,8 +69,6 @@ _REST_FACTOR = 2.0
 _LEAST_REST_SECONDS, _MOST_REST_SECONDS = 0.004, 0.01
 #: Stands among the sets that are not stored while they are still listed.
 _LIST = "list"
-#: What ends a term; a layout that changes is read again.
-_ENDS = (queue_errors.Fenced,)
 
 
 def rest_seconds(took: float) -> float:
@@ -95,7 +93,6 @@ class ScheduleSets:
             term.clock,
             "scheduleset not applied",
             lane=lambda seen: seen.namespace,
-            ends=_ENDS,
             most_seconds=_MOST_WAIT_SECONDS,
         )
         #: Sets whose members are being removed, as they are stored.
@@ -211,7 +208,7 @@ class ScheduleSets:
         with structlog.contextvars.bound_contextvars(set=change.identity):
             try:
                 return await self._look(change)
-            except _ENDS:
+            except queue_errors.Fenced:
                 raise
             except queue_errors.LayoutChanged:  # members are on their way to other shards
                 if (state := self._states.get(change.uid)) is not None:
