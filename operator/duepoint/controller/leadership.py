@@ -149,13 +149,7 @@ class TermServices:
         # What keeps the index in order.
         self.sweeper = Sweeps(term, watermark_us=self.states.watermark_us)
         self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
-        self.index = IndexWatch(
-            term,
-            layout=layout,
-            outages=lambda: (
-                self.reconciler.outages + self.sweeper.outages + term.queue.health.upheavals
-            ),
-        )
+        self.index = IndexWatch(term, layout=layout)
         self.gauges = QueueGauges(term)
 
         self._observers = {
@@ -318,7 +312,6 @@ class Leadership:
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run())
-            group.create_task(self._others.run())
             group.create_task(self._watch(term))
             for run in (*made.from_the_start, *made.maintenance):
                 group.create_task(run())

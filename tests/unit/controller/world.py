@@ -89,7 +89,6 @@ class World:
             asyncio.create_task(work)
             for work in (
                 *(run() for run in self.services.from_the_start),
-                self.others.run(),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
                 self._play_kopf_of_sets(version),

@@ -4,15 +4,14 @@ An emptied Redis has no layout; one that was away may have come back older than 
 one whose replica took over. Looked at every few seconds, which is also the keepalive of our
 connections, and at once where another service has met such a server: until everything is compared
 anew, a Schedule that was edited or deleted in the lost time runs as it was before. A server that
-may forget or evict what it holds is reported here, too. Raises queue_errors.Fenced where a newer
-leader has been here.
+may forget or evict what it holds is reported here, too, and so are other installations. Raises
+queue_errors.Fenced where a newer leader has been here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
@@ -22,7 +21,7 @@ from duepoint.delayqueue import messages, serverhealth
 
 LOOK_SECONDS = 8.0
 #: Between two looks, also while other services, or the looks themselves, fail.
-_LEAST_LOOK_SECONDS = 1.0
+_LEAST_SECONDS = 1.0
 #: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.
 _LOOKS_PER_JUDGEMENT = 8
 #: Looks from one sign of life of this installation to the next.
@@ -30,70 +29,56 @@ _LOOKS_PER_SIGN = 4
 
 
 class IndexWatch:
-    """The service; one for each term of a leader.
+    """The service; one for each term of a leader."""
 
-    Args:
-        outages: how often other services have met an unavailable queue so far, or a server that is
-            not the one it was.
-    """
-
-    def __init__(
-        self,
-        term: TermContext,
-        *,
-        layout: messages.Layout,
-        outages: Callable[[], int],
-        look_seconds: float = LOOK_SECONDS,
-    ) -> None:
+    def __init__(self, term: TermContext, *, layout: messages.Layout) -> None:
         self._term = term
         self._layout = layout
-        self._outages = outages
-        self._look_seconds = look_seconds
         self._is_unfit = True  # until the first judgement
+        self._is_suspect = False
+        self._upheavals = term.queue.health.upheavals
         self._asked = asyncio.Event()
 
     def look(self) -> None:
-        """A server may not be the one it was: look soon, if a service has met such a one."""
+        """Some server may not be the one that it was: look soon."""
+        self._asked.set()
+
+    def suspect(self) -> None:
+        """A server was away, or may have lost something: all is compared anew after a look."""
+        self._is_suspect = True
         self._asked.set()
 
     async def run(self) -> None:
         """Look until cancelled."""
-        known_outages = self._outages()
-        is_suspect = False
-        for look in itertools.count(1):
-            await self._wait(known_outages, is_suspect=is_suspect)
-            try:
-                if await self._is_lost():
-                    is_suspect = True
-                    self._term.services.jobs.sync.late.record_lost_claims(self._term.clock.now_us())
-                is_suspect = is_suspect or self._outages() != known_outages
-                known_outages = self._outages()
-                if is_suspect:
-                    await self._open()
-                await self._judge(look)
-                await self._stay(look)
-            except errors.TryLater as trouble:
-                is_suspect = True
-                self._term.health.unwell("queue", str(trouble))
-                continue
-            if is_suspect:
-                is_suspect = False
-                self._term.health.well("queue")
-                services = self._term.services
-                services.sets.request()
-                services.sweeper.suspect()
-                services.resync.request()
-
-    async def _wait(self, known_outages: int, *, is_suspect: bool) -> None:
-        """Until the next look, which comes early after one that failed and for a new outage."""
-        clock = self._term.clock
-        until = clock.monotonic() + self._look_seconds
-        await clock.sleep(min(_LEAST_LOOK_SECONDS, self._look_seconds))
-        while (seconds := until - clock.monotonic()) > 0:
-            if is_suspect or self._outages() != known_outages:
-                return
+        for number in itertools.count(1):
+            await self._term.clock.sleep(_LEAST_SECONDS)
+            left_seconds = LOOK_SECONDS - _LEAST_SECONDS
+            await clocks.wait_for(self._asked, left_seconds, self._term.clock)
             self._asked.clear()
-            await clocks.wait_for(self._asked, seconds, clock)
+            is_suspect, self._is_suspect = self._is_suspect, False
+            try:
+                await self._look(number, is_suspect=is_suspect)
+            except errors.TryLater as trouble:
+                self.suspect()
+                self._term.health.unwell("queue", str(trouble))
+
+    async def _look(self, number: int, *, is_suspect: bool) -> None:
+        term, others = self._term, self._term.services
+        others.others.forget()
+        if await self._is_lost():
+            is_suspect = True
+            others.jobs.sync.late.record_lost_claims(term.clock.now_us())
+        if (upheavals := term.queue.health.upheavals) != self._upheavals:
+            self._upheavals, is_suspect = upheavals, True
+        if is_suspect:
+            await self._open()
+        await self._judge(number)
+        await self._stay(number)
+        if is_suspect:
+            term.health.well("queue")
+            others.sets.request()
+            others.sweeper.suspect()
+            others.resync.request()
 
     async def _judge(self, look: int) -> None:
         """Whether the server is fit for what it holds; it is used all the same."""
@@ -150,7 +135,7 @@ class IndexWatch:
         )
 
 
-LEAST_SECONDS = 10.0
+GAUGES_SECONDS = 10.0
 _MOST_SECONDS = 3.0
 _GAUGES = (
     telemetry.queue_points,
@@ -187,7 +172,7 @@ class QueueGauges:
     async def refresh(self) -> None:
         """Look again, unless that was done a moment ago."""
         now = self._term.clock.monotonic()
-        if self._asked_at is not None and now - self._asked_at < LEAST_SECONDS:
+        if self._asked_at is not None and now - self._asked_at < GAUGES_SECONDS:
             return
         self._asked_at = now
         try:

@@ -24,7 +24,6 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from duepoint import __version__, errors, services, telemetry
-from duepoint import clock as clocks
 from duepoint.clock import Clock
 from duepoint.controller.observed import Observed
 from duepoint.controller.status import published
@@ -148,7 +147,7 @@ class OtherInstalls:
         self.own = own
         self._clock = clock
         self._health = health
-        self._news = asyncio.Event()
+        self._found_at: float | None = None
 
     def found(self, seen: Observed, record: Callable[[events.Event], None]) -> None:
         """A Schedule has a status that another installation wrote over ours."""
@@ -165,17 +164,15 @@ class OtherInstalls:
     def refused(self) -> None:
         """Our Redis holds an index that another installation looks after."""
         telemetry.other_installs.set(1)
-        self._news.set()
+        self._found_at = self._clock.monotonic()
 
-    async def run(self) -> None:
-        """Forget in time, until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            await clocks.wait_for(self._news, _FORGET_SECONDS, self._clock)
-            if not self._news.is_set():
-                telemetry.other_installs.set(0)
-                self._health.well(PART)
+    def forget(self) -> None:
+        """Report nothing any more once nothing was seen of it for long."""
+        now = self._clock.monotonic()
+        if self._found_at is not None and now - self._found_at >= _FORGET_SECONDS:
+            self._found_at = None
+            telemetry.other_installs.set(0)
+            self._health.well(PART)
 
 
 _REMEDY = "Webhooks and stream entries come twice: remove one, or give each namespaces of its own"

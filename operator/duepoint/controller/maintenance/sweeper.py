@@ -34,10 +34,6 @@ class Sweeps:
 
     Args:
         watermark_us: the newest known watermark of a uid; 0 = unknown.
-
-    Attributes:
-        sweeps: number of complete walks.
-        outages: how often a shard was not to be had; it may be gone, alone among the others.
     """
 
     def __init__(
@@ -52,8 +48,6 @@ class Sweeps:
         self._every_seconds = every_seconds
         self._asked = asyncio.Event()
         self._is_suspect = True
-        self.sweeps = 0
-        self.outages = 0
 
     def suspect(self) -> None:
         """The index may have lost something: a walk follows the next comparison."""
@@ -72,7 +66,6 @@ class Sweeps:
             self._asked.clear()
             for shard in sharding.own_shards(self._term.queue.layouts.known()):
                 await self._sweep(shard)
-            self.sweeps += 1
             await clocks.wait_for(self._asked, self._every_seconds, self._term.clock)
 
     async def _sweep(self, shard: messages.ShardId) -> None:
@@ -83,7 +76,7 @@ class Sweeps:
             except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
             except errors.TryLater:
-                self.outages += 1
+                self._term.services.index.suspect()  # it may be gone, alone among the others
                 await self._term.clock.sleep(next(waits))
                 continue
             return

@@ -61,7 +61,6 @@ class Reconciler:
 
     Attributes:
         collisions: only of the few whose first id belonged to another Schedule.
-        outages: how often the queue was away.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class Reconciler:
         self._has_own_streams = has_own_streams
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
-        self.outages = 0
         self.collisions: dict[str, int] = {}
         #: What the API server or a worker has refused since this term began.
         self._refused: dict[str, Report] = {}
@@ -513,7 +511,7 @@ class Reconciler:
         tasks.pause(trouble.retry_after_seconds or next(self._queue_waits))
         self._report_waiting(task, Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}")
         if self._term.health.unwell("queue", str(trouble)):
-            self.outages += 1
+            self._term.services.index.suspect()
             telemetry.logger.warning(
                 "queue unavailable", error=str(trouble), unapplied=len(tasks) + 1
             )
