@@ -163,7 +163,7 @@ class MemoryApi:
         unknown = set(spec) - KNOWN
         if unknown:
             name = min(unknown)
-            raise Refusal(400, "UnknownField", f"{name} is no field of a member", name)
+            raise Refusal(400, "InvalidField", f"{name} is no field of a member", name)
         if sum(name in spec for name in ("schedule", "at", "delay")) != 1:
             raise Refusal(400, "InvalidMember", "write one of schedule, at and delay", "schedule")
         if spec.get("at") == "1970-01-01T00:00:00Z":

@@ -133,19 +133,9 @@ def _check_fires(text: str, compiled: cron.Cron, from_us: int) -> None:
         if compiled.next_after(expression.FIRST_US - 1) is None:
             raise _never(text, "in any of its years")
         return
-    known = _slot_of(compiled)
-    if from_us < known[0] <= from_us + NEVER_AFTER_US:
-        return
     first_us = compiled.next_after(from_us)
     if first_us is None or first_us > from_us + NEVER_AFTER_US:
         raise _never(text, "in the next 8 years")
-    known[0] = max(known[0], first_us)
-
-
-@functools.lru_cache(maxsize=1024)
-def _slot_of(compiled: cron.Cron) -> list[int]:  # noqa: ARG001 - the key
-    """Some slot of it, once one is known: any in the eight years after shows that it fires."""
-    return [0]
 
 
 def _never(text: str, when: str) -> errors.InvalidExpression:

@@ -266,7 +266,7 @@ def has_type(header: str | None, *types: str) -> bool:
 
 
 def check_id(id_: str) -> None:
-    """Raise Problem InvalidId where no member can have this id."""
+    """Raise Problem InvalidField where no member can have this id."""
     if not memberjson.is_id(id_):
         raise OperationProblem("InvalidField", memberjson.wrong_id(id_), field="id")
 
@@ -318,7 +318,7 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 
 
 def check_strictly(text: bytes) -> None:
-    """Raise Problem InvalidJson where two readers could read two things; it may take long."""
+    """Raise Problem BadRequest where two readers could read two things; it may take long."""
     if (problem := jsontext.problem(text)) is not None:
         raise OperationProblem("BadRequest", f"the JSON {problem}")
 
@@ -326,7 +326,7 @@ def check_strictly(text: bytes) -> None:
 def decoded(
     text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str, *, field: str = ""
 ) -> WantedT:
-    """The value of a text; raises Problem InvalidJson, InvalidField, UnknownField.
+    """The value of a text; raises Problem BadRequest, InvalidField.
 
     Args:
         shape: what to write, such as ``{"ids": ["…"]}``.

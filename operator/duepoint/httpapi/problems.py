@@ -53,11 +53,6 @@ KINDS: Final = {
     "NotDurable": Kind(503, "The change is stored, but not as safely as was asked for"),
     "Unavailable": Kind(503, "Redis or the Kubernetes API server cannot take the request now"),
 }
-#: What the readers of rows and expressions find wrong, by the words of ``schedules``.
-_OF_READERS: Final = {
-    "InvalidJson": "BadRequest",
-}
-
 _BY_STATUS: Final = {
     400: "BadRequest",
     408: "RequestTimeout",
@@ -87,7 +82,6 @@ class OperationProblem(Exception):
         headers: Headers = (),
     ) -> None:
         super().__init__(detail)
-        code = _OF_READERS.get(code, code)
         # Another word of a reader is about a field all the same.
         self.code = code if code in KINDS else "InvalidField"
         self.detail = detail

@@ -113,7 +113,7 @@ def test_refused_rows_are_counted_shown_and_stop_none_of_the_others(duepoint, ap
     assert answer.code == 1
     assert sorted(api.members) == ["a", "d"]
     assert "2 created" in answer.out
-    assert "3 refused (TooLate 1, UnknownField 1, InvalidRow 1)" in answer.out
+    assert "3 refused (TooLate 1, InvalidField 1, InvalidRow 1)" in answer.out
     assert answer.err.splitlines()[0] == (
         "duepoint: line 3 (b): at: 1970-01-01T00:00:00Z is past its deadline (TooLate)"
     )

@@ -76,24 +76,11 @@ _MOST_BYTES = 4_096 * _RULE_BYTES
 _NULL = b"null"
 
 
-class Code:
-    """What can be wrong with a row, as problems of the API name it."""
-
-    INVALID_JSON = "InvalidJson"
-    INVALID_FIELD = "InvalidField"
-    UNKNOWN_FIELD = "UnknownField"
-    MISSING_FIELD = "MissingField"
-    INVALID_ID = "InvalidId"
-    PAYLOAD_TOO_LARGE = "PayloadTooLarge"
-    TOO_LATE = "TooLate"
-    INVALID_SCHEDULE = "InvalidSchedule"
-
-
 class RowError(NamedTuple):
     """Why a row is refused.
 
     Attributes:
-        code: one of ``Code``.
+        code: of a problem of the HTTP API.
         field: the field as it is written, such as ``dst.gap``; empty = the whole row.
     """
 
@@ -134,7 +121,7 @@ def is_tag(text: str) -> bool:
 
 
 class _Refused(Exception):
-    def __init__(self, code: str, field: str, detail: str) -> None:
+    def __init__(self, field: str, detail: str, code: str = "InvalidField") -> None:
         super().__init__(detail)
         self.code, self.field, self.detail = code, field, detail
 
@@ -194,9 +181,9 @@ class RowReader:
         raw = bytes(text)
         if is_row and len(raw) > self.most_row_bytes:
             message = f"has {len(raw)} bytes; a row of this set has at most {self.most_row_bytes}"
-            return RowError(Code.PAYLOAD_TOO_LARGE, "", message)
+            return RowError("PayloadTooLarge", "", message)
         if is_row and (problem := jsontext.problem(raw)) is not None:
-            return RowError(Code.INVALID_JSON, "", f"the JSON {problem}")
+            return RowError("BadRequest", "", f"the JSON {problem}")
         try:
             member = _decoded(raw)
         except _Refused as refused:
@@ -217,14 +204,14 @@ class RowReader:
         named = member.id
         if is_row:
             if named is None:
-                raise _Refused(Code.MISSING_FIELD, "id", "is missing; write the id of the member")
+                raise _Refused("id", "is missing; write the id of the member")
             id_ = named
         elif named is not None and named != id_:
             message = f"{errors.quoted(named)} is not the id of the URL; leave it out"
-            raise _Refused(Code.INVALID_FIELD, "id", message)
+            raise _Refused("id", message)
         assert id_ is not None  # noqa: S101 - for the type checker
         if not is_id(id_):
-            raise _Refused(Code.INVALID_ID, "id", wrong_id(id_))
+            raise _Refused("id", wrong_id(id_))
         if_match, if_absent = _conditions(member, is_row=is_row)
         at_us = self._at_us(member, now_us, is_row=is_row)
         rule = self._rule(member, now_us, once=at_us is not None)
@@ -238,7 +225,7 @@ class RowReader:
             if rule.policy.deadline_us is not None:
                 within = "longer ago than startingDeadlineSeconds allows"
             message = f"has passed {within}; write a later time, or a deadline that covers it"
-            raise _Refused(Code.TOO_LATE, "at" if member.delay is None else "delay", message)
+            raise _Refused("at" if member.delay is None else "delay", message, "TooLate")
         return ReadMember(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
 
     def _payload(self, text: msgspec.Raw) -> bytes:
@@ -249,16 +236,15 @@ class RowReader:
                 f"has {len(payload)} bytes; at most {most} are handed on, so put a reference "
                 "to larger data in it"
             )
-            raise _Refused(Code.PAYLOAD_TOO_LARGE, "payload", message)
+            raise _Refused("payload", message, "PayloadTooLarge")
         return b"" if payload == _NULL else payload
 
     def _at_us(self, member: model.WrittenFields, now_us: int, *, is_row: bool) -> int | None:
         schedule, at, delay = member.schedule, member.at, member.delay
         given = (schedule is not None) + (at is not None) + (delay is not None)
         if given != 1:
-            code = Code.INVALID_FIELD if given else Code.MISSING_FIELD
             names = "schedule and at" if is_row else "schedule, at and delay"
-            raise _Refused(code, "", f"write exactly one of {names}")
+            raise _Refused("", f"write exactly one of {names}")
         if delay is not None:
             return self._delayed_us(delay, now_us, is_row=is_row)
         if at is None:
@@ -266,20 +252,20 @@ class RowReader:
         at_us = _instant_us(at)
         if self.settings.whole_seconds and at_us % SECOND_US:
             message = "a jobTemplate needs a whole second; leave the fraction out"
-            raise _Refused(Code.INVALID_FIELD, "at", message)
+            raise _Refused("at", message)
         return at_us
 
     def _delayed_us(self, text: str, now_us: int, *, is_row: bool) -> int:
         if is_row:
             message = "counts from a request, and a row may be sent twice; write at"
-            raise _Refused(Code.INVALID_FIELD, "delay", message)
+            raise _Refused("delay", message)
         try:
             at_us = now_us + durations.parse_duration_us(text)
         except ValueError as error:
-            raise _Refused(Code.INVALID_FIELD, "delay", str(error)) from None
+            raise _Refused("delay", str(error)) from None
         if at_us > LAST_US:
             message = "ends beyond the year 2112; write a shorter one"
-            raise _Refused(Code.INVALID_FIELD, "delay", message)
+            raise _Refused("delay", message)
         if self.settings.whole_seconds:
             at_us = -(-at_us // SECOND_US) * SECOND_US
         return at_us
@@ -289,7 +275,7 @@ class RowReader:
         dst, jitter = member.dst, member.jitter
         if jitter is not None and len(jitter) > _LONGEST_JITTER:
             message = f"has {len(jitter)} characters; write at most {_LONGEST_JITTER}, such as 30s"
-            raise _Refused(Code.INVALID_FIELD, "jitter", message)
+            raise _Refused("jitter", message)
         key = (
             self._number,
             # no longer than what they mean: they are kept
@@ -329,10 +315,10 @@ def _decoded(raw: bytes) -> model.WrittenFields:
         if unknown is not None:
             name = f"{path}.{unknown[1]}".lstrip(".")
             message = f"{errors.quoted(name)} is no field of a member"
-            raise _Refused(Code.UNKNOWN_FIELD, name[:120], message) from None
-        raise _Refused(Code.INVALID_FIELD, path.lstrip("."), message) from None
+            raise _Refused(name[:120], message) from None
+        raise _Refused(path.lstrip("."), message) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _Refused(Code.INVALID_JSON, "", f"is not JSON: {error}"[:200]) from None
+        raise _Refused("", f"is not JSON: {error}"[:200], "BadRequest") from None
 
 
 def _decoded_together(lines: Sequence[bytes]) -> list[model.WrittenFields] | None:
@@ -352,27 +338,27 @@ def _conditions(member: model.WrittenFields, *, is_row: bool) -> tuple[str, bool
     if not is_row:
         name = "ifMatch" if member.if_match is not None else "ifNoneMatch"
         message = f"{name} is a field of bulk rows; send a header"
-        raise _Refused(Code.UNKNOWN_FIELD, name, message)
+        raise _Refused(name, message)
     if member.if_match is not None and member.if_none_match is not None:
-        raise _Refused(Code.INVALID_FIELD, "ifNoneMatch", "cannot stand beside ifMatch")
+        raise _Refused("ifNoneMatch", "cannot stand beside ifMatch")
     if member.if_match is not None:
         if not is_tag(member.if_match):
             message = "is no tag; write the eight hexadecimal digits of an etag"
-            raise _Refused(Code.INVALID_FIELD, "ifMatch", message)
+            raise _Refused("ifMatch", message)
         return member.if_match, False
     if member.if_none_match != "*":
-        raise _Refused(Code.INVALID_FIELD, "ifNoneMatch", 'write "*"')
+        raise _Refused("ifNoneMatch", 'write "*"')
     return "", True
 
 
 def _instant_us(given: dt.datetime) -> int:
     if given.tzinfo is None:
         message = "has no offset; write one, such as 2026-12-24T18:00:00Z"
-        raise _Refused(Code.INVALID_FIELD, "at", message)
+        raise _Refused("at", message)
     at_us = (given - _EPOCH) // _MICROSECOND
     if not FIRST_US <= at_us <= LAST_US:
         message = "lies outside the years 1970 to 2112; write a time within them"
-        raise _Refused(Code.INVALID_FIELD, "at", message)
+        raise _Refused("at", message)
     return at_us
 
 
@@ -380,7 +366,7 @@ def _rule(
     member: model.WrittenFields, settings: setspec.SetSettings, now_us: int, *, once: bool
 ) -> rules.Rule:
     for path, message in checks.problems(member, "", model.OptionFields):
-        raise _Refused(Code.INVALID_FIELD, path.lstrip("."), message)
+        raise _Refused(path.lstrip("."), message)
     defaults, findings = settings.defaults, specfields.SpecFindings()
     dst = member.dst or model.DstFields()
     zone = defaults.time_zone if member.time_zone is None else member.time_zone
@@ -407,7 +393,7 @@ def _rule(
     )
     if findings.errors:
         first = findings.errors[0]
-        raise _Refused(Code.INVALID_FIELD, first.path, first.message)
+        raise _Refused(first.path, first.message)
     if not once:
         _check_expression(rule, now_us)
     return rule
@@ -417,14 +403,14 @@ def _zone_data(zone: str) -> str:
     try:
         return "" if zone == rules.DEFAULT_ZONE else timezones.data_of(zone)
     except errors.InvalidExpression as error:
-        raise _Refused(Code.INVALID_SCHEDULE, "timeZone", str(error)) from None
+        raise _Refused("timeZone", str(error), "InvalidSchedule") from None
 
 
 def _expression_text(member: model.WrittenFields) -> str:
     text = (member.schedule or "").strip()
     if len(text) > model.LONGEST_EXPRESSION:
         message = f"has {len(text)} characters; write at most {model.LONGEST_EXPRESSION}"
-        raise _Refused(Code.INVALID_SCHEDULE, "schedule", message)
+        raise _Refused("schedule", message, "InvalidSchedule")
     return text
 
 
@@ -433,4 +419,4 @@ def _check_expression(rule: rules.Rule, now_us: int) -> None:
         slots.check(rule.timing.schedules[0], rule, identity="member", created_us=now_us)
     except errors.InvalidExpression as error:
         field = "timeZone" if error.field == "timeZone" else "schedule"
-        raise _Refused(Code.INVALID_SCHEDULE, field, str(error)) from None
+        raise _Refused(field, str(error), "InvalidSchedule") from None
