@@ -11,7 +11,7 @@ from duepoint import __version__
 from duepoint.delayqueue import apirequests
 from duepoint.httpapi import bulk, calls, listing, members, operations, problems
 from duepoint.httpapi.dashboard import forecasts, objects, queueviews, rows
-from duepoint.httpapi.operations import Needs, Operation
+from duepoint.httpapi.operations import Operation
 from duepoint.model import answers, member, schemas
 from duepoint.model.schemas import TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
 from duepoint.model.vocabulary import Fields
@@ -191,13 +191,12 @@ def _operation(operation: Operation) -> Json:
 
 
 def _rights(operation: Operation) -> str:
-    needs = operation.needs
-    if needs is Needs.OWN:
+    if not operation.is_of_set:
         return f"Needs {operation.rights}."
-    if needs is Needs.PUT:
+    if operation.method == "PUT":
         verbs = "`create` with If-None-Match, `update` with If-Match, and both otherwise"
     else:
-        verbs = " and ".join(f"`{verb}`" for verb in needs.value)
+        verbs = " and ".join(f"`{verb}`" for verb in operation.needs)
     return f"Needs {verbs} on `schedulesets/schedules` (group duepoint.dev) of the set."
 
 

@@ -6,7 +6,6 @@ OpenAPI document is made.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib import parse
@@ -17,23 +16,6 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 
 BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
-
-
-class Needs(enum.Enum):
-    """Which verbs on ``schedulesets/schedules`` an operation needs."""
-
-    GET = ("get",)
-    LIST = ("list",)
-    CREATE = ("create",)
-    PATCH = ("patch",)
-    DELETE = ("delete",)
-    TRIGGER = ("trigger",)
-    REPLAY = ("replay",)
-    UPSERT = ("create", "update")
-    #: create with If-None-Match, update with If-Match, both without.
-    PUT = "by its conditions"
-    #: What the API server says to the caller's own token; ``Operation.rights`` has it in words.
-    OWN = "by the API server"
 
 
 #: Headers that decide what a request means; a change that does not take one refuses it.
@@ -48,6 +30,9 @@ class Operation(NamedTuple):
         name: its ``operationId``, and its label in metrics.
         path: below ``base``.
         handle: carries it out; None: it was answered by a stream.
+        needs: verbs on ``schedulesets/schedules``; of a PUT by its conditions: create with
+            If-None-Match, update with If-Match, both without. None of them: what the API server
+            says to the caller's own token decides.
         parameters: of the query.
         limit: of a page, usually and at most, where ``limit`` is one of the parameters.
         body: name of the schema of the request's body, "" where it has none.
@@ -60,7 +45,7 @@ class Operation(NamedTuple):
     method: str
     path: str
     handle: Callable[[calls.Call], Awaitable[HttpResponse | None]]
-    needs: Needs
+    needs: tuple[str, ...]
     summary: str
     parameters: tuple[str, ...] = ()
     body: str = ""
@@ -74,7 +59,7 @@ class Operation(NamedTuple):
     @property
     def is_of_set(self) -> bool:
         """Whether it is about a set, and its rights are verbs on the set's members."""
-        return self.needs is not Needs.OWN
+        return bool(self.needs)
 
     @property
     def is_change(self) -> bool:
@@ -92,12 +77,11 @@ class Operation(NamedTuple):
 
     def verbs(self, headers: Mapping[str, str]) -> tuple[str, ...]:
         """The verbs that a request with these headers needs."""
-        if self.needs is not Needs.PUT:
-            verbs: tuple[str, ...] = self.needs.value
-            return verbs
+        if self.method != "PUT":
+            return self.needs
         if "if-none-match" in headers:
             return ("create",)
-        return ("update",) if "if-match" in headers else ("create", "update")
+        return ("update",) if "if-match" in headers else self.needs
 
     def check_deciding(self, headers: Mapping[str, str]) -> None:
         """Raise Problem InvalidHeader: a condition or promise that is passed over is broken."""
@@ -112,79 +96,79 @@ class Operation(NamedTuple):
 
 OPERATIONS: Final = (
     Operation(
-        "getSet", "GET", "", listing.summary, Needs.GET,
+        "getSet", "GET", "", listing.summary, ("get",),
         "The set: state, limits, and what it holds now", answers={200: "SetSummary"},
     ),
     Operation(
-        "listMembers", "GET", "/schedules", listing.members, Needs.LIST,
+        "listMembers", "GET", "/schedules", listing.members, ("list",),
         "Members, in the order of the hashes of their ids, or by due time",
         ("limit", "cursor", "prefix", "dueFrom", "dueUntil"), answers={200: "MemberPage"},
     ),
     Operation(
-        "createOneOff", "POST", "/schedules", members.create, Needs.CREATE,
+        "createOneOff", "POST", "/schedules", members.create, ("create",),
         "A new member that fires once, under an id that the API chooses (a ULID)",
         body="OneOff", answers={201: "Member"}, headers=(_KEY, _SAFETY),
     ),
     Operation(
-        "getMember", "GET", "/schedules/{id}", members.get, Needs.GET,
+        "getMember", "GET", "/schedules/{id}", members.get, ("get",),
         "One member", answers={200: "Member", 304: ""}, headers=(_NONE_MATCH,),
     ),
     Operation(
-        "putMember", "PUT", "/schedules/{id}", members.put, Needs.PUT,
+        "putMember", "PUT", "/schedules/{id}", members.put, ("create", "update"),
         "Create a member, or replace it whole", body="MemberFields",
         answers={200: "Member", 201: "Member"}, headers=DECIDING,
     ),
     Operation(
-        "patchMember", "PATCH", "/schedules/{id}", members.patch, Needs.PATCH,
+        "patchMember", "PATCH", "/schedules/{id}", members.patch, ("patch",),
         "Change fields of a member by a JSON merge patch (RFC 7396)", body="MemberPatch",
         answers={200: "Member"}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
-        "deleteMember", "DELETE", "/schedules/{id}", members.delete, Needs.DELETE,
+        "deleteMember", "DELETE", "/schedules/{id}", members.delete, ("delete",),
         "Remove a member; what a worker has already claimed of it may still fire",
         answers={204: ""}, headers=(_MATCH, _KEY, _SAFETY),
     ),
     Operation(
-        "nextTimes", "GET", "/schedules/{id}/next", members.next_times, Needs.GET,
+        "nextTimes", "GET", "/schedules/{id}/next", members.next_times, ("get",),
         "The next times of a member", ("count",), answers={200: "Times"},
     ),
     Operation(
-        "triggerMember", "POST", "/schedules/{id}/trigger", members.trigger, Needs.TRIGGER,
+        "triggerMember", "POST", "/schedules/{id}/trigger", members.trigger, ("trigger",),
         "Run a member now, beside its schedule", body="Trigger",
         answers={202: "Triggered"}, headers=(_KEY,),
     ),
     Operation(
-        "bulkUpsert", "POST", "/schedules:bulkUpsert", bulk.upsert, Needs.UPSERT,
+        "bulkUpsert", "POST", "/schedules:bulkUpsert", bulk.upsert, ("create", "update"),
         "Create or replace up to 100,000 members", body="MemberRow",
         answers={200: "RowAnswer"}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(
-        "bulkDelete", "POST", "/schedules:bulkDelete", bulk.delete, Needs.DELETE,
+        "bulkDelete", "POST", "/schedules:bulkDelete", bulk.delete, ("delete",),
         "Remove up to 100,000 members", body="RemovalRow",
         answers={200: "RowAnswer"}, headers=(_SAFETY,), is_bulk=True,
     ),
     Operation(
-        "listDue", "GET", "/due", listing.due, Needs.LIST,
+        "listDue", "GET", "/due", listing.due, ("list",),
         "Members that are due and that no worker has claimed", ("limit", "cursor"),
         answers={200: "MemberPage"},
     ),
     Operation(
-        "listUnacknowledged", "GET", "/unacknowledged", listing.unacknowledged, Needs.LIST,
+        "listUnacknowledged", "GET", "/unacknowledged", listing.unacknowledged, ("list",),
         "Slots that a worker has claimed, or that wait for another attempt", ("limit",),
         answers={200: "OpenSlots"},
     ),
     Operation(
-        "exportMembers", "GET", "/export", listing.export, Needs.LIST,
+        "exportMembers", "GET", "/export", listing.export, ("list",),
         "Members, shard by shard: what does not change meanwhile comes exactly once",
         ("limit", "cursor"), answers={200: "MemberPage"}, limit=(1_000, 5_000),
     ),
     Operation(
-        "listDeadLetters", "GET", "/deadletters", listing.letters, Needs.LIST,
+        "listDeadLetters", "GET", "/deadletters", listing.letters, ("list",),
         "Slots that were given up, newest first", ("limit", "cursor"),
         answers={200: "LetterPage"}, limit=(100, 500),
     ),
     Operation(
-        "replayDeadLetters", "POST", "/deadletters:replay", listing.replay, Needs.REPLAY,
+        "replayDeadLetters", "POST", "/deadletters:replay", listing.replay, ("replay",),
         "Run slots again that were given up", body="Replay",
         answers={200: "Replayed"}, headers=(_KEY,),
     ),
@@ -203,70 +187,70 @@ _RUN = "`run` on the Schedule"
 #: Those that the dashboard's pages call.
 PAGES: Final = (
     Operation(
-        "whoAmI", "GET", "/whoami", objects.whoami, Needs.OWN,
+        "whoAmI", "GET", "/whoami", objects.whoami, (),
         "Whose token it is, and which namespaces they may list", answers={200: "Whoami"},
         rights="a valid token", base=_ROOT,
     ),
     Operation(
-        "listSchedules", "GET", "/schedules", objects.list_schedules, Needs.OWN,
+        "listSchedules", "GET", "/schedules", objects.list_schedules, (),
         "Schedules with their next and last slots, in the order of their names",
         ("namespace", "limit", "cursor"), answers={200: "SchedulePage"}, rights=_LIST, base=_ROOT,
         limit=(500, 500),
     ),
     Operation(
-        "listSets", "GET", "/schedulesets", objects.list_sets, Needs.OWN,
+        "listSets", "GET", "/schedulesets", objects.list_sets, (),
         "ScheduleSets with their members, next slot and lag",
         ("namespace", "limit", "cursor"), answers={200: "SetPage"},
         rights=_ALL.format("schedulesets"), base=_ROOT, limit=(500, 500),
     ),
     Operation(
-        "getSchedule", "GET", "", objects.get_schedule, Needs.OWN,
+        "getSchedule", "GET", "", objects.get_schedule, (),
         "A Schedule: its conditions, last slots and next times", answers={200: "ScheduleDetail"},
         rights=_GET, base=_OF_SCHEDULE,
     ),
     Operation(
-        "triggerSchedule", "POST", "/trigger", objects.trigger, Needs.OWN,
+        "triggerSchedule", "POST", "/trigger", objects.trigger, (),
         "Run a Schedule once, now: creates a ScheduleRun", body="ScheduleTrigger",
         answers={201: "CreatedRun"},
         rights=f"`create` on `scheduleruns` (group duepoint.dev) of the namespace and {_RUN}",
         base=_OF_SCHEDULE,
     ),
     Operation(
-        "suspendSchedule", "POST", "/suspend", objects.suspend, Needs.OWN,
+        "suspendSchedule", "POST", "/suspend", objects.suspend, (),
         "Hold a Schedule: none of its slots runs until it resumes", body="Suspension",
         answers={200: "Suspended"}, rights="`get` and `patch` on the Schedule", base=_OF_SCHEDULE,
     ),
     Operation(
-        "resumeSchedule", "POST", "/resume", objects.resume, Needs.OWN,
+        "resumeSchedule", "POST", "/resume", objects.resume, (),
         "Let a Schedule go on; slots of the suspension do not run",
         answers={200: "Suspended"}, rights="`patch` on the Schedule", base=_OF_SCHEDULE,
     ),
     Operation(
-        "forecastLoad", "GET", "/forecast", forecasts.forecast, Needs.OWN,
+        "forecastLoad", "GET", "/forecast", forecasts.forecast, (),
         "How many slots of Schedules each coming hour, and its worst minute, has",
         ("namespace", "days", "timeZone"), answers={200: "Forecast"}, rights=_LIST, base=_ROOT,
     ),
     Operation(
-        "getQueue", "GET", "/queue", queueviews.queue, Needs.OWN,
+        "getQueue", "GET", "/queue", queueviews.queue, (),
         "How full the queue is, how late, and who works on it",
         ("namespace",), answers={200: "QueueView"}, rights=_LIST, base=_ROOT,
     ),
     Operation(
-        "listAllLetters", "GET", "/deadletters", queueviews.all_letters, Needs.OWN,
+        "listAllLetters", "GET", "/deadletters", queueviews.all_letters, (),
         "The newest slots of Schedules of all namespaces that were given up; `next` is empty",
         ("limit",), answers={200: "LetterPage"},
         rights="`list` on `schedules` (group duepoint.dev) of the cluster", base=_ROOT,
         limit=(200, 200),
     ),
     Operation(
-        "listScheduleLetters", "GET", "/deadletters", queueviews.letters, Needs.OWN,
+        "listScheduleLetters", "GET", "/deadletters", queueviews.letters, (),
         "Slots of Schedules that were given up, newest first", ("limit", "cursor"),
         answers={200: "LetterPage"},
         rights="`list` on `schedules` (group duepoint.dev) of the namespace", base=_OF_NAMESPACE,
         limit=(200, 200),
     ),
     Operation(
-        "replayScheduleLetters", "POST", "/deadletters:replay", queueviews.replay, Needs.OWN,
+        "replayScheduleLetters", "POST", "/deadletters:replay", queueviews.replay, (),
         "Run slots of Schedules again that were given up", body="Replay",
         answers={200: "ReplayedLetters"},
         rights=f"`list` on `schedules` of the namespace, and {_RUN} of each letter",

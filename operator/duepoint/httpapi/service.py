@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import ssl
 from pathlib import Path
@@ -38,7 +37,8 @@ class ApiService:
         self._chosen = chosen
         self._queue = queue
         self._health = health
-        self._tls = _tls(chosen)
+        cert = chosen.tls_cert_file
+        self._tls = None if cert is None else ServerCertificate(cert)
         self._server = httpserver.HttpServer(handler, handler.refusal, requests.ServerLimits())
         health.expect(_QUEUE)
 
@@ -96,14 +96,6 @@ class ApiService:
                 await asyncio.sleep(_CHECK_SECONDS)
 
 
-def _tls(chosen: settings.ApiSettings) -> ServerCertificate | None:
-    if (cert := chosen.tls_cert_file) is None:
-        return None
-    with contextlib.suppress(FileNotFoundError):
-        return ServerCertificate(cert)
-    raise errors.InvalidSetting(settings.variable("tls_cert_file"), f"{cert} or its key is gone")
-
-
 CHECK_SECONDS = 10.0
 
 
@@ -123,8 +115,8 @@ class ServerCertificate:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.options |= ssl.OP_NO_RENEGOTIATION
-        self._known = self._digest()
         try:
+            self._known = self._digest()
             self.context.load_cert_chain(cert_file, self._key_file)
         except (OSError, ssl.SSLError) as error:
             name = settings.variable("tls_cert_file")
