@@ -29,10 +29,9 @@ import msgspec
 
 from duepoint import errors as base
 from duepoint.kube import errors, port, times
-from duepoint.model import checks
 from duepoint.model import schedulerun as model
 from duepoint.model.vocabulary import is_given
-from duepoint.schedules import jsontext, manualruns
+from duepoint.schedules import manualruns, specfields
 from duepoint.schedules import spec as specs
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.spec import ScheduleSpec
@@ -147,18 +146,11 @@ def wanted(spec: bytes, *, created_us: int) -> manualruns.Wanted:
 
     ``created_us`` is metadata.creationTimestamp: the slot of a trigger that names none.
     """
-    if field := jsontext.too_deep(spec):
-        message = f"is nested deeper than {jsontext.DEEPEST} levels; write it flatter"
-        raise _invalid(Reason.INVALID_SPEC, f"spec.{field}", message)
-    try:
-        read = _decoder.decode(spec)
-    except msgspec.ValidationError as error:
-        path, message = checks.of_decoder(error)
-        raise _invalid(Reason.INVALID_SPEC, f"spec{path}", message) from error
-    except msgspec.DecodeError as error:
-        raise _invalid(Reason.INVALID_SPEC, "spec", str(error)) from error
-    if wrong := checks.problems(read, "spec"):
-        raise _invalid(Reason.INVALID_SPEC, *wrong[0])
+    read = specfields.decode(_decoder, spec)
+    findings = specfields.SpecFindings()
+    findings.check(read)
+    if findings.errors:
+        raise base.InvalidSpec(tuple(findings.errors))
     slots = _trigger(read.trigger, created_us) if read.trigger else _backfill(read, created_us)
     return manualruns.Wanted(
         schedule=read.schedule_name, slots=slots, ttl_seconds=read.ttl_seconds_after_finished
@@ -175,7 +167,7 @@ def _trigger(read: model.TriggerFields, created_us: int) -> manualruns.Trigger:
             f"has {len(payload)} bytes of JSON; at most {manualruns.PAYLOAD_LIMIT_BYTES} are "
             "handed on, so put a reference to larger data in it"
         )
-        raise _invalid(Reason.INVALID_SPEC, "spec.trigger.payload", message)
+        raise _invalid("spec.trigger.payload", message)
     return manualruns.Trigger(
         slot_us=slot_us, payload=payload, concurrency=read.concurrency_policy or ""
     )
@@ -200,15 +192,16 @@ def _instant_us(text: str, path: str) -> int:
     try:
         instant_us = times.parse_us(text)
     except ValueError as error:
-        raise _invalid(Reason.INVALID_SPEC, path, f"{text!r} is no RFC 3339 time") from error
+        raise _invalid(path, f"{base.quoted(text)} is no RFC 3339 time") from error
     if not manualruns.is_storable(instant_us):
         message = f"{text} is not between 1970 and 2112; write a time in between"
-        raise _invalid(Reason.INVALID_SPEC, path, message)
+        raise _invalid(path, message)
     return instant_us
 
 
-def _invalid(reason: Reason, path: str, message: str) -> base.InvalidSpec:
-    return base.InvalidSpec((base.FieldError(reason=reason, path=path, message=message),))
+def _invalid(path: str, message: str) -> base.InvalidSpec:
+    field = base.FieldError(reason=Reason.INVALID_SPEC, path=path, message=message)
+    return base.InvalidSpec((field,))
 
 
 # -- status ----------------------------------------------------------------------------------
@@ -402,11 +395,4 @@ def is_suspended(suspend: object, until: str | None, now_us: int) -> bool:
 
 @functools.lru_cache(maxsize=4_096)  # thousands of Schedules were created in the same second
 def _created_us(text: str) -> int:
-    try:
-        return times.parse_us(text)
-    except ValueError as error:
-        message = f"{base.quoted(text)} is no RFC 3339 time"
-        field = base.FieldError(
-            reason=Reason.INVALID_SPEC, path="metadata.creationTimestamp", message=message
-        )
-        raise base.InvalidSpec((field,)) from error
+    return _instant_us(text, "metadata.creationTimestamp")
