@@ -22,7 +22,6 @@ from duepoint.model.vocabulary import is_given
 from duepoint.schedules import actions, slots, specfields
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
-from duepoint.schedules.conditions import Reason
 from duepoint.schedules.specfields import SpecFindings
 
 PAYLOAD_LIMIT_BYTES = targets.PAYLOAD_BYTES
@@ -191,7 +190,7 @@ def _zone_data(zone: str | None) -> str:
 def _reachable(instant_us: int | None, path: str, findings: SpecFindings) -> int | None:
     """The instant, when the queue has slots after it; a far end does no harm."""
     if instant_us is not None and instant_us > LAST_US:
-        findings.add(Reason.INVALID_SPEC, path, "lies beyond the year 2112; write a nearer time")
+        findings.add(path, "lies beyond the year 2112; write a nearer time")
     return instant_us
 
 
@@ -207,7 +206,7 @@ def _check_slots(
         except errors.InvalidExpression as error:
             if error.field == "timeZone":
                 path = "spec.timeZone"
-            findings.add(Reason.INVALID_SPEC, path, str(error))
+            findings.add(path, str(error))
             if path == "spec.timeZone":
                 return
 

@@ -8,9 +8,7 @@ every error. Null means absent everywhere. Pure.
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import ipaddress
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -29,23 +27,20 @@ from duepoint.schedules.conditions import Reason
 TEMPLATE_LIMIT_BYTES = 256 * 1024
 _MOST_HEADER_BYTES = 64 * 1024
 
-#: Called with the field's path and what is wrong with it.
-Report = Callable[[str, str], None]
 
-
-def webhook(fields: modelwebhook.WebhookFields, report: Report) -> actions.WebhookAction:
+def webhook(fields: modelwebhook.WebhookFields, findings: SpecFindings) -> actions.WebhookAction:
     """The action behind the fields; what is wrong is reported, and a harmless value stands in."""
     method, form = fields.method or "POST", fields.format or "Standard"
     if fields.url is not None and (trouble := _host_trouble(fields.url)):
-        report("spec.webhook.url", f"{modelwebhook.shown(fields.url)}: {trouble}")
+        findings.add("spec.webhook.url", f"{modelwebhook.shown(fields.url)}: {trouble}")
     if method == "GET" and form == "CloudEventsStructured":
-        report(
+        findings.add(
             "spec.webhook.format",
             "CloudEventsStructured is a body, and GET has none; write method POST, or format "
             "CloudEventsBinary",
         )
-    _check_tls(fields, report)
-    _check_headers(fields.headers or (), form, report)
+    _check_tls(fields, findings)
+    _check_headers(fields.headers or (), form, findings)
     return actions.WebhookAction(
         url=fields.url,
         url_secret=None if fields.url_from is None else _key(fields.url_from.secret_key_ref),
@@ -55,32 +50,34 @@ def webhook(fields: modelwebhook.WebhookFields, report: Report) -> actions.Webho
         headers=tuple(map(_header, fields.headers or ())),
         timeout_seconds=fields.timeout_seconds or 30,
         success=fields.success or ("2xx",),
-        retry=_retry(fields.retry or modelwebhook.RetryFields(), report),
+        retry=_retry(fields.retry or modelwebhook.RetryFields(), findings),
         signing=() if fields.signing is None else tuple(map(_key, fields.signing.secret_key_refs)),
-        auth=None if fields.auth is None else _auth(fields.auth, report),
+        auth=None if fields.auth is None else _auth(fields.auth, findings),
         tls=None if fields.tls is None else _tls(fields.tls),
     )
 
 
-def _check_tls(fields: modelwebhook.WebhookFields, report: Report) -> None:
+def _check_tls(fields: modelwebhook.WebhookFields, findings: SpecFindings) -> None:
     """Plain http with rules for certificates would look safe and not be."""
     if fields.tls is None:
         return
     if fields.url is not None and fields.url.startswith("http:"):
-        report("spec.webhook.tls", "the URL is plain http; write https://, or remove tls")
+        findings.add("spec.webhook.tls", "the URL is plain http; write https://, or remove tls")
     if fields.service is not None and fields.service.scheme != "https":
-        report("spec.webhook.tls", "needs spec.webhook.service.scheme: https")
+        findings.add("spec.webhook.tls", "needs spec.webhook.service.scheme: https")
 
 
 def _check_headers(
-    fields: tuple[modelwebhook.HeaderFields, ...], form: str, report: Report
+    fields: tuple[modelwebhook.HeaderFields, ...], form: str, findings: SpecFindings
 ) -> None:
     if sum(len(header.name) + len(header.value or "") for header in fields) > _MOST_HEADER_BYTES:
-        report("spec.webhook.headers", f"is larger than {_MOST_HEADER_BYTES} bytes; shorten it")
+        findings.add(
+            "spec.webhook.headers", f"is larger than {_MOST_HEADER_BYTES} bytes; shorten it"
+        )
     for index, header in enumerate(fields if form in modelwebhook.CLOUD_EVENTS else ()):
         name = header.name.lower()
         if name.startswith("ce-") or name == "content-type":
-            report(
+            findings.add(
                 f"spec.webhook.headers[{index}].name",
                 f"{header.name} is set by format {form}; remove it",
             )
@@ -133,7 +130,7 @@ def _header(fields: modelwebhook.HeaderFields) -> actions.Header:
 
 
 def _auth(
-    fields: modelwebhook.AuthFields, report: Report
+    fields: modelwebhook.AuthFields, findings: SpecFindings
 ) -> actions.Bearer | actions.Basic | actions.AccountToken | None:
     """How we say who we are."""
     if fields.bearer is not None:
@@ -145,7 +142,7 @@ def _auth(
         return None
     if not token.audience.strip() or not token.audience.isprintable():
         path = "spec.webhook.auth.serviceAccountToken.audience"
-        report(path, "is empty; write whom the token is for, such as billing.example")
+        findings.add(path, "is empty; write whom the token is for, such as billing.example")
     return actions.AccountToken(account=token.service_account_name, audience=token.audience)
 
 
@@ -166,14 +163,14 @@ def _ca(fields: modelwebhook.CaRefFields) -> actions.CaRef:
     return actions.CaRef(kind="ConfigMap", name=fields.config_map or "", key=fields.key)
 
 
-def _retry(fields: modelwebhook.RetryFields, report: Report) -> actions.RetryRule:
+def _retry(fields: modelwebhook.RetryFields, findings: SpecFindings) -> actions.RetryRule:
     usual = actions.RetryRule()
 
     def duration_us(text: str | None, name: str, unset: int) -> int:
         try:
             return unset if text is None else durations.parse_duration_us(text)
         except ValueError as error:
-            report(f"spec.webhook.retry.{name}", str(error))
+            findings.add(f"spec.webhook.retry.{name}", str(error))
             return unset
 
     return actions.RetryRule(
@@ -190,27 +187,27 @@ def _retry(fields: modelwebhook.RetryFields, report: Report) -> actions.RetryRul
 # -- the other targets ----------------------------------------------------------------------
 
 
-def job(template: msgspec.Raw, report: Report) -> actions.JobAction | None:
+def job(template: msgspec.Raw, findings: SpecFindings) -> actions.JobAction | None:
     if len(template) > TEMPLATE_LIMIT_BYTES:
-        report(
+        findings.add(
             "spec.jobTemplate",
             f"has {len(template)} bytes; at most {TEMPLATE_LIMIT_BYTES} are accepted",
         )
         return None
     decoded = msgspec.json.decode(template)
     if not isinstance(decoded, dict) or not isinstance(decoded.get("spec"), dict):
-        report("spec.jobTemplate", "write a Job's template with a spec")
+        findings.add("spec.jobTemplate", "write a Job's template with a spec")
         return None
-    _check_selector(decoded["spec"], report)
+    _check_selector(decoded["spec"], findings)
     return actions.job_of(decoded)
 
 
-def _check_selector(job: dict[str, object], report: Report) -> None:
+def _check_selector(job: dict[str, object], findings: SpecFindings) -> None:
     """The API server takes a selector that matches, and all Jobs of the Schedule would share it."""
     there = {name: value for name, value in job.items() if value is not None}
     for rule in model.SELECTOR_RULES:
         if not rule.holds(there):
-            report(f"spec.jobTemplate.spec.{rule.path}", rule.message)
+            findings.add(f"spec.jobTemplate.spec.{rule.path}", rule.message)
 
 
 def stream(fields: model.StreamFields) -> actions.StreamAction:
@@ -230,12 +227,6 @@ def kafka(fields: model.KafkaFields) -> actions.KafkaAction:
 
 T = TypeVar("T")
 FieldsT = TypeVar("FieldsT", bound=vocabulary.Fields)
-
-#: Reasons of errors in a part of the spec; any other has ``INVALID_SCHEDULE``.
-_REASONS = {
-    "spec.webhook": Reason.INVALID_SPEC,
-    "spec.jobTemplate": Reason.INVALID_JOB_TEMPLATE,
-}
 
 
 class PolicyFields(Protocol):
@@ -262,28 +253,27 @@ class SpecFindings:
 
     errors: list[errors.FieldError] = field(default_factory=list)
 
-    def add(self, reason: Reason, path: str, message: str) -> None:
+    def add(self, path: str, message: str) -> None:
         """Report what the model does not know of; a field that it refused says enough."""
         if all(each.path != path for each in self.errors):
-            self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
+            self._add(path, message)
 
     def check(self, fields: vocabulary.Fields, path: str = "spec") -> None:
         """Report what the model has against the fields."""
         for where, message in checks.problems(fields, path):
-            part = ".".join(re.split(r"[.\[]", where)[:2])
-            reason = _REASONS.get(part, Reason.INVALID_SPEC)
-            self.errors.append(errors.FieldError(reason=reason, path=where, message=message))
+            self._add(where, message)
 
-    def of(self, reason: Reason) -> Report:
-        """A function that adds errors with this reason."""
-        return functools.partial(self.add, reason)
+    def _add(self, path: str, message: str) -> None:
+        is_of_job = path.startswith("spec.jobTemplate")
+        reason = Reason.INVALID_JOB_TEMPLATE if is_of_job else Reason.INVALID_SPEC
+        self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
 
     def collect(self, path: str, make: Callable[[], T], otherwise: T) -> T:
         """The made value, or ``otherwise`` with its ValueError noted under the path."""
         try:
             return make()
         except ValueError as error:
-            self.add(Reason.INVALID_SPEC, path, str(error))
+            self.add(path, str(error))
             return otherwise
 
 
@@ -341,7 +331,6 @@ def payload(text: msgspec.Raw, limit_bytes: int, findings: SpecFindings) -> msgs
     given = text if vocabulary.is_given(text) else actions.NO_PAYLOAD
     if len(given) > limit_bytes:
         findings.add(
-            Reason.INVALID_SPEC,
             "spec.payload",
             f"has {len(given)} bytes; at most {limit_bytes} are handed on, so put a "
             "reference to larger data in it",
@@ -352,9 +341,9 @@ def payload(text: msgspec.Raw, limit_bytes: int, findings: SpecFindings) -> msgs
 def target(fields: TargetFields, findings: SpecFindings) -> actions.Target | None:
     """The one target; None where there is none, or where a template is no template."""
     if vocabulary.is_given(fields.job_template):
-        return job(fields.job_template, findings.of(Reason.INVALID_JOB_TEMPLATE))
+        return job(fields.job_template, findings)
     if fields.webhook is not None:
-        return webhook(fields.webhook, findings.of(Reason.INVALID_SPEC))
+        return webhook(fields.webhook, findings)
     if fields.kafka is not None:
         return kafka(fields.kafka)
     return None if fields.stream is None else stream(fields.stream)

@@ -19,7 +19,6 @@ from duepoint.model import scheduleset as model
 from duepoint.model import targets
 from duepoint.schedules import actions, specfields
 from duepoint.schedules import rule as rules
-from duepoint.schedules.conditions import Reason
 from duepoint.schedules.specfields import SpecFindings
 
 #: Members of one population of a shard at which its buckets are still small.
@@ -215,7 +214,7 @@ def _zone(name: str | None, findings: SpecFindings) -> str:
     try:
         timezones.data_of(name)
     except errors.InvalidExpression as error:
-        findings.add(Reason.INVALID_SPEC, "spec.defaults.timeZone", str(error))
+        findings.add("spec.defaults.timeZone", str(error))
     return name
 
 
@@ -232,7 +231,7 @@ def _rows(
     rows = fields.inline or ()
     if (count := len(rows)) > (most := min(model.MOST_ROWS, limits.members)):
         message = f"has {count} rows; write at most {most}, or change members through the HTTP API"
-        findings.add(Reason.INVALID_SPEC, "spec.rows.inline", message)
+        findings.add("spec.rows.inline", message)
     return InlineRows(rows=tuple(row.copy() for row in rows))
 
 
@@ -243,4 +242,4 @@ def check_concurrency_of_jobs(policy: str, path: str, findings: SpecFindings) ->
             f"{policy} cannot hold for the Jobs of members, because their ends are not followed: "
             "write Allow, or make a Schedule of what must not overlap"
         )
-        findings.add(Reason.INVALID_SPEC, path, message)
+        findings.add(path, message)
