@@ -155,7 +155,6 @@ async def test_a_request_that_is_repeated_after_its_one_off_has_fired_fires_noth
         await eventually(has_left, "the one-off has left its set")
         again, row, members = await asyncio.to_thread(repeat, reminders)
     assert (first.state, again.state, again.next_due_time) == ("Active", "Completed", None)
-    assert again.etag == first.etag == row.etag
     assert (row.outcome, members) == ("Unchanged", 0)
     await asyncio.sleep(1)
     assert len(await place.stack.wait_for_deliveries(1)) == 1
