@@ -11,7 +11,7 @@ and that an authority is one.
 VERIFY_X509_PARTIAL_CHAIN, of the same version, is set everywhere: a certificate that is listed as
 trusted is trusted, whether it is a root or an intermediate authority. kubectl does the same.
 
-No other module makes the TLS context of a client; docs/design/20261123-tls-flags.md says why.
+No other module makes the TLS context of a client; docs/design/targets.md says why.
 """
 
 from __future__ import annotations

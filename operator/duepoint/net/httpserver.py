@@ -8,7 +8,7 @@ removed from the head must not come in behind the body. One sweep a half second 
 slow: handshakes, heads, bodies, unread answers, idleness. A connection has its place before the
 first byte of TLS, and a full server closes idle ones of the address that has most.
 
-Why not a framework: docs/design/20261126-http-api.md.
+Why not a framework: docs/design/operator.md.
 """
 
 from __future__ import annotations
