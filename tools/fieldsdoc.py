@@ -1,8 +1,8 @@
 """The tables of fields in docs/reference, made from the model of each kind.
 
 A page says where they stand: ``<!-- fields of Schedule: schedule..jitter, webhook. -->`` names the
-kind and fields of its spec, the first one up to the second by two points, and ``<!-- end of fields
--->`` ends the table. Fields below one whose name ends with a full stop are left out.
+kind and fields of its spec, the first one up to the second by two points (or to the last, ``..``),
+and ``<!-- end of fields -->`` ends the table. A full stop at the end leaves out the fields below.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from duepoint.model.kinds import KINDS
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PAGES = [REFERENCE / f"{kind.lower()}.md" for kind in KINDS]
 _TABLE = re.compile(r"(<!-- fields of (\w+): (.*?) -->\n).*?(<!-- end of fields -->)", re.DOTALL)
+_FIELDS = re.compile(r"(?P<first>\w+)(?P<range>\.\.(?P<last>\w*))?(?P<top>\.)?")
 #: A length of which nobody has to be told.
 _USUAL_LENGTH = 253
 #: A template is Kubernetes' own; rows have the fields of members, which the HTTP API's page lists.
@@ -33,11 +34,13 @@ def page(path: Path) -> str:
         spec = schemas.of(KINDS[found[2]])
         fields: list[str] = []
         for name in found[3].split(", "):
-            first, _, last = name.rstrip(".").partition("..")
+            match = _FIELDS.fullmatch(name)
+            assert match is not None, name
             known = list(spec["properties"])
-            some = known[known.index(first) : known.index(last or first) + 1]
+            last = match["last"] or (known[-1] if match["range"] else match["first"])
+            some = known[known.index(match["first"]) : known.index(last) + 1]
             named.update(some)
-            fields += some if last else [name]
+            fields += [f"{one}{match['top'] or ''}" for one in some]
         rows = "\n".join(_rows(spec, fields))
         return f"{found[1]}\n| field | type | meaning |\n|---|---|---|\n{rows}\n\n{found[4]}"
 
