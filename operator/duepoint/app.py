@@ -1,4 +1,4 @@
-"""The one place that constructs things: settings -> clients -> services -> a running process.
+"""Builds the processes: from settings to clients to services to a running process.
 
 Each process is one asyncio program: its services are built here, run together, and drained on
 SIGTERM or SIGINT. Nothing here decides anything about schedules.
@@ -48,46 +48,46 @@ if TYPE_CHECKING:
     from duepoint.tracing import otlp as tracing
 
 _KEY_BYTES = 32
-#: Part of each stream in our Redis: about 25,000 entries without a payload.
+#: Share of each stream in our Redis: about 25,000 entries without a payload.
 STREAM_BYTES = 8 * 1024 * 1024
-#: A worker has so many points in hand for each one it can try at a time: what keeps its targets
-#: busy, and no more, because no other worker can fire what it holds.
+#: Points that a worker leases for each one it can deliver at a time. That keeps its targets busy;
+#: more would only wait, because no other worker can fire points that this one has leased.
 _POINTS_IN_HAND = 4
-#: Most points in one claim: Redis is busy with so many for about 0.5 ms.
+#: Most points in one claim; they keep Redis busy for about 0.5 ms.
 _BATCH = 500
-#: So many Schedules of a namespace fill its tables as intended, 48 to a table. More work as well,
-#: and take more memory each.
+#: With this many Schedules a namespace has tables of the intended size, 48 entries each. More
+#: Schedules work as well, but each takes more memory.
 _NAMESPACE_SCHEDULES = 6_144
 
-#: The part of an operator's health that says whether Redis answers.
+#: The part of an operator's health that reports whether Redis answers.
 _REDIS = "redis"
 
-#: By default the youngest objects are looked at after every 700 new ones, which is ten times
-#: during the slots of one second; nearly all of them are freed by their counts.
+#: Python's default collects the youngest generation after every 700 new objects: ten times for the
+#: slots of one second. Reference counts free nearly all of these objects anyway.
 GC_THRESHOLDS = (20_000, 20, 50)
 
 
 def run_worker(chosen: settings.WorkerSettings) -> None:
-    """``duepoint worker``: returns after a drained shutdown."""
+    """Run ``duepoint worker``; returns after a drained shutdown."""
     _run(chosen, _worker(chosen))
 
 
 def run_operator(chosen: settings.OperatorSettings) -> None:
-    """``duepoint operator``: returns after a clean shutdown, its Lease given back."""
-    # Read before the loop runs: no probe is answered while modules are read.
+    """Run ``duepoint operator``; returns after a clean shutdown, with its Lease released."""
+    # Imported before the loop runs: no probe would be answered during the import.
     importlib.import_module("duepoint.controller.leadership")
     _run(chosen, _operator(chosen))
 
 
 def run_api(chosen: settings.ApiSettings) -> None:
-    """``duepoint api``: returns after a drained shutdown."""
+    """Run ``duepoint api``; returns after a drained shutdown."""
     importlib.import_module("duepoint.httpapi.service")
     _run(chosen, _api(chosen))
 
 
 def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
     telemetry.configure_logging(chosen.log_level, "text" if sys.stderr.isatty() else "json")
-    gc.freeze()  # what was imported stays; the collector need not look at it again
+    gc.freeze()  # imported modules stay alive: exempt them from garbage collection
     gc.set_threshold(*GC_THRESHOLDS)
     uvloop.run(process)
 
@@ -126,12 +126,12 @@ async def working(
     own_hosts: tuple[tuple[str, int], ...],
     audiences: Callable[[], tuple[str, ...]],
 ) -> AsyncIterator[claimer.Claimer]:
-    """The worker over an API server; the loop is to be run inside, and everything closed after.
+    """Build a worker and yield its claim loop, for the caller to run; then close everything.
 
     Args:
         clock: times points, lateness and signatures.
         own_hosts: host and port of our own servers, which no webhook may reach.
-        audiences: those of the worker's own token.
+        audiences: returns the audiences of the worker's own token.
     """
     queue = open_queue(chosen, clock)
     watch = comparedclock.ClockWatch(clock, health, api.time_us)
@@ -193,7 +193,7 @@ def _webhook_target(
     audiences: Callable[[], tuple[str, ...]],
     board: circuits.Circuits,
 ) -> webhooktarget.WebhookTarget:
-    """That of webhooks, with the circuits that all workers share and this worker's limits."""
+    """Return the webhook target, with the circuits of all workers and this worker's limits."""
     source = webhookcredentials.Vault(
         references.objects_of(api, clock),
         references.tokens_of(api, clock),
@@ -216,10 +216,10 @@ _COLLECTOR = "OTEL_EXPORTER_OTLP_ENDPOINT"
 def span_exporter(
     chosen: settings.WorkerSettings, environment: Mapping[str, str] = os.environ
 ) -> tracing.Exporter | None:
-    """Where spans of slots go, by OpenTelemetry's own variables.
+    """Return the exporter for spans of slots, configured by OpenTelemetry's own variables.
 
-    None where they name no collector, and nothing is imported for traces then. Raises
-    InvalidSetting where the packages of the extra are missing.
+    None if they name no collector; then nothing is imported for traces. Raises InvalidSetting if
+    the packages of the extra are missing.
     """
     if not environment.get(_COLLECTOR):
         return None
@@ -240,7 +240,7 @@ def _stream_targets(
     dialler: dialling.Dialler,
     api: kube_port.Api,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
-    """Those whose servers are ours, or stand in a Secret."""
+    """Return the stream targets; their servers are our Redis, or named by a Secret."""
     reader = servers.ConnectionReader(references.objects_of(api, clock), _reader_role(chosen))
     services = endpoints.service_cache(api, clock)
 
@@ -255,7 +255,7 @@ def _stream_targets(
 
 
 def traced_share(environ: Mapping[str, str]) -> float:
-    """The share of the slots that are traced, by the variable that OpenTelemetry has for it."""
+    """Return the share of the slots to trace, from OpenTelemetry's own variable."""
     text = environ.get(name := "OTEL_TRACES_SAMPLER_ARG", "1")
     try:
         share = float(text)
@@ -267,12 +267,12 @@ def traced_share(environ: Mapping[str, str]) -> float:
 
 
 def _reader_role(chosen: settings.WorkerSettings) -> str:
-    """The ClusterRole that lets a worker read a namespace's Secrets, for messages."""
+    """Return the ClusterRole that lets a worker read a namespace's Secrets, for messages."""
     return f"{chosen.installation}-secret-reader"
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
-    """What the operator of this installation allows webhooks to reach."""
+    """Return which addresses this installation allows webhooks to reach."""
     return egressrules.EgressPolicy(
         mode=chosen.egress_mode,
         allowed=chosen.egress_allowed_cidrs,
@@ -283,7 +283,7 @@ def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
 
 
 def secret_rules(chosen: settings.WorkerSettings) -> webhookcredentials.CredentialRules:
-    """What the operator of this installation allows webhooks to do with Secrets and tokens."""
+    """Return what this installation allows webhooks to do with Secrets and tokens."""
     return webhookcredentials.CredentialRules(
         insecure_tls="tls" in chosen.webhook_insecure,
         reader_role=_reader_role(chosen),
@@ -294,7 +294,7 @@ def secret_rules(chosen: settings.WorkerSettings) -> webhookcredentials.Credenti
 
 
 async def _operator(chosen: settings.OperatorSettings) -> None:
-    # kopf costs 30 MB; a worker must not pay for it.
+    # Imported late: kopf takes 30 MB, and a worker must not pay for it.
     from duepoint.controller.watching import kopfthread  # noqa: PLC0415
 
     clock = comparedclock.ComparedClock(clocks.SystemClock())
@@ -326,12 +326,12 @@ async def operating(
     watchdog: terms.Watchdog | None = None,
     on_run: Callable[[run.RunEvent], None] = lambda _event: None,
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """The operator over an API server: a task that leads whenever it can, until it is cancelled.
+    """Build an operator and yield its task, which leads whenever it can until it is cancelled.
 
     Args:
-        watch: that of each term.
-        watchdog: ends the process where the event loop is stuck at the end of a term.
-        on_run: hears every event of a run.
+        watch: the watch that each term runs.
+        watchdog: ends the process if the event loop is stuck at the end of a term.
+        on_run: called with every event of a run.
     """
     from duepoint.controller import leadership  # noqa: PLC0415 - a worker must not pay for it
 
@@ -374,7 +374,7 @@ async def operating(
 
 
 async def _redis_time(queue: delayqueue.DelayQueue, health: services.Health) -> int:
-    """Redis's time; whether it answers is what the operator knows of Redis at all times.
+    """Return Redis's time, and report in health and metrics whether Redis answers.
 
     A standby without Redis is not ready either: it could not lead.
     """
@@ -435,13 +435,13 @@ async def answering(
     health: services.Health,
     users: kubeapi.UserSessions | None = None,
 ) -> AsyncIterator[service.ApiService]:
-    """The HTTP API over an API server: a service to run, and to start where it is to listen.
+    """Build the HTTP API and yield it as a service, for the caller to start and run.
 
     Args:
-        clock: delays, and the first slot of what is written, count from its time.
-        users: of the dashboard; None = there is none.
+        clock: delays, and the first slot of a written schedule, count from its time.
+        users: the sessions of dashboard users; None if there is no dashboard.
     """
-    # the other processes need none of it
+    # Imported late: the other processes do not need these modules.
     from duepoint.httpapi import access, application, calls, service  # noqa: PLC0415
 
     queue = open_queue(chosen, clock)
@@ -462,10 +462,10 @@ async def answering(
 async def serving(
     chosen: settings.Settings, health: services.Health, process: str
 ) -> AsyncIterator[None]:
-    """Probes and metrics, from before the first connection until after the last.
+    """Serve probes and metrics while the body runs; put all connections into the body.
 
     Args:
-        process: the command whose metrics are served.
+        process: the command whose metrics to serve.
     """
     server = probes.Probes(
         health,
@@ -481,13 +481,13 @@ async def serving(
 
 
 def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiSession:
-    """A session to the API server, counted in the metrics."""
+    """Return a session to the API server that counts its requests in the metrics."""
     return kubeapi.ApiSession(access, component=component, observe=_counting())
 
 
 def _counting() -> kubeapi.Observer:
-    """Counts requests to the API server in the metrics."""
-    requests = functools.cache(telemetry.api_requests_total.labels)  # looking one up costs more
+    """Return an observer that counts requests to the API server in the metrics."""
+    requests = functools.cache(telemetry.api_requests_total.labels)  # prometheus looks up slowly
 
     def count(verb: str, resource: str, code: int) -> None:
         requests(verb, resource, str(code)).inc()
@@ -496,7 +496,7 @@ def _counting() -> kubeapi.Observer:
 
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
-    """The delay queue of this installation; does not connect yet."""
+    """Return the delay queue of this installation; does not connect yet."""
     key = chosen.blob_key_file.read_bytes()
     if len(key) < _KEY_BYTES:
         raise errors.InvalidSetting(
@@ -517,13 +517,13 @@ def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.Del
 
 
 def _identity_file(chosen: settings.OperatorSettings) -> Path:
-    """Keeps the name on the Lease, so that a container started again in its Pod leads at once."""
+    """Return the file with our name on the Lease, so that a restarted container leads at once."""
     name = f"duepoint-{chosen.namespace}-{chosen.installation}-{chosen.identity}.lease"
     return Path(tempfile.gettempdir()) / name
 
 
 def has_own_streams(chosen: settings.Settings) -> bool:
-    """What this installation allows of streams in our Redis."""
+    """Whether this installation allows streams in our Redis."""
     return chosen.own_stream_bytes_per_namespace >= STREAM_BYTES
 
 

@@ -1,7 +1,7 @@
-"""What every long-running part of a process shares: health, services beside it, waits to retry.
+"""Helpers of the long-running parts of a process: health, background services, backoff.
 
-``Health`` gathers what each part says of itself, for /readyz: a part that is not ready says why in
-one line, and a part that has not spoken yet is not ready.
+``Health`` collects the reports of all parts for /readyz: a part that is not ready says why in
+one line, and a part that has not reported yet is not ready.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Health:
-    """What each part of the process says of itself: None is well, text is the trouble."""
+    """The reports of all parts of the process: None means well, a text is the trouble."""
 
     _troubles: dict[str, str | None] = field(default_factory=dict)
 
@@ -26,27 +26,27 @@ class Health:
             self._troubles.setdefault(part, "starting")
 
     def well(self, part: str) -> bool:
-        """Record that a part works; True where it did not a moment ago."""
+        """Record that a part works; return whether that is new."""
         changed = self._troubles.get(part, "starting") is not None
         self._troubles[part] = None
         return changed
 
     def unwell(self, part: str, trouble: str) -> bool:
-        """Record a trouble in one line; True where it is news."""
+        """Record a trouble in one line; return whether the part had none before."""
         changed = self._troubles.get(part, "starting") in (None, "starting")
         self._troubles[part] = trouble
         return changed
 
     def troubles(self) -> dict[str, str]:
-        """The parts that are not well, with their troubles."""
+        """Return the parts that are not well, with their troubles."""
         return {part: trouble for part, trouble in self._troubles.items() if trouble is not None}
 
 
 @contextlib.asynccontextmanager
 async def beside(service: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run an endless service until the body is over; its failure ends the body, and is raised.
+    """Run an endless service while the body runs; its failure ends the body, and is raised.
 
-    What depends on the service would otherwise wait for it for ever, and the process look well.
+    Otherwise the body would wait for a dead service for ever, and the process would look well.
     """
     body, failures = asyncio.current_task(), list[BaseException]()
 
@@ -73,9 +73,9 @@ async def beside(service: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def backoff(*, first_seconds: float, most_seconds: float) -> Iterator[float]:
-    """Endless waits: doubling from the first to the most, each with full jitter of its half.
+    """Yield endless waits in seconds: doubling from first to most, with jitter in the upper half.
 
-    The lower half is kept so that a retry is never at once.
+    The lower half has no jitter, so that no retry comes at once.
     """
     ceiling = first_seconds
     while True:

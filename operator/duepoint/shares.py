@@ -1,27 +1,27 @@
-"""Places of which several owners want some: who may have another one.
+"""Shares scarce things fairly among owners: places, turns at a receiver, cache memory, connections.
 
-An owner may have three times what is free: three quarters of the places while it is alone, three
-sevenths of them beside another one that wants as many, and so on. So nothing is reserved by name,
-little lies idle, and a newcomer nearly always finds a place at once, because no owner may ever take
-the last part of what is left. (Dynamic thresholds: Choudhury and Hahne, "Dynamic queue length
-thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6, 1998. What
-owners get that want less is what they want, the others get equal parts: max-min fairness.)
+An owner may take places up to three times the number that is free: three quarters of all places
+while it is alone, three sevenths beside another owner that wants as many, and so on. No place is
+reserved, few are idle, and a newcomer nearly always finds a place at once, because no owner can
+take the last free ones. (Dynamic thresholds: Choudhury and Hahne, "Dynamic queue length
+thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6, 1998. Owners
+that want less than their share get what they want, the others equal parts: max-min fairness.)
 
 ``Shares`` only counts. ``FairPlaces`` lets owners wait: a place that comes free goes to the
-waiting owner with the fewest, and among equals to the owner served longest ago.
+waiting owner with the fewest places, and among equals to the owner served longest ago.
 
-``Pace`` knows how fast turns come free where some wait for them, and when what was put off is to
-come back. What waits in memory holds something that others could use, so a turn is waited for only
-where one is to be had soon. What is put off comes back in order, about twice as fast as turns come
-free, and further apart the longer none has: more of them would find no turn, and each that comes
-back and is put off again costs a claim and a settlement, for which other slots wait. Pure; instants
-are monotonic seconds.
+``Pace`` measures how fast turns come free and says when a delivery that was put off should come
+back. A delivery that waits in memory holds a place that others could use, so it waits only if a
+turn should come free soon. Deliveries that were put off come back in order, about twice as fast as
+turns come free, and further apart the longer no turn has come free. If more came back they would
+find no turn, and each one put off again costs a claim and a settlement, for which other slots
+wait. Pure; instants are monotonic seconds.
 
-``BytesCache`` keeps what may be used again, bounded by bytes, with a share for each namespace:
-entries are as large as their authors make them, so a bound of their number bounds nothing. While
-there is room every namespace keeps what it likes. When there is none, the longest unused entry of
-the namespace that holds the most goes: a flood of one namespace pushes out its own entries, and
-never those of a namespace that holds less. An entry that would fill more than half is not kept.
+``BytesCache`` is a cache bounded by bytes and shared fairly among namespaces. Authors decide how
+large an entry is, so a limit on the number of entries would not bound memory. While there is room,
+every namespace may keep any number. When the cache is full, it evicts the least recently used entry
+of the largest namespace: a flood from one namespace evicts its own entries, and never those of a
+smaller one. An entry that would fill more than half of the cache is not kept.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-#: An owner may have so many times what is free.
+#: An owner may have up to this many times the number of free places.
 GREED = 3
 
 OwnerT = TypeVar("OwnerT", bound=Hashable)
 
 
 class Shares(Generic[OwnerT]):
-    """Counts who has how many places.
+    """Counts how many places each owner has.
 
     Args:
-        places: of all owners together.
-        greed: what is free may be had so many times over by one owner; None = no bound but
-            ``places``, for places that all come free by themselves in a moment.
-        most: an owner has no more than this, however many are free.
+        places: number of places for all owners together.
+        greed: an owner may have up to this many times the free places; None = only ``places``
+            bounds it, for places that soon come free by themselves.
+        most: an owner gets no more than this, however many are free.
     """
 
     def __init__(self, places: int, *, greed: int | None = GREED, most: int | None = None) -> None:
@@ -66,46 +66,46 @@ class Shares(Generic[OwnerT]):
         return held < min(self._greed * free, self._most)
 
     def held(self, owner: OwnerT) -> int:
-        """How many this owner has."""
+        """Return how many places this owner has."""
         return self._held.get(owner, 0)
 
     def take(self, owner: OwnerT) -> None:
-        """One more is this owner's; ``has_room`` said so."""
+        """Give this owner one more place; call it only if ``has_room``."""
         self._held[owner] = self._held.get(owner, 0) + 1
         self.taken += 1
 
     def give_back(self, owner: OwnerT) -> None:
-        """One of this owner's is free again."""
+        """Free one of this owner's places."""
         left = self._held[owner] - 1
         self.taken -= 1
         if left:
             self._held[owner] = left
         else:
-            del self._held[owner]  # nothing is kept of an owner that has nothing
+            del self._held[owner]  # or the table would grow with every owner ever seen
 
 
 class FairPlaces(Generic[OwnerT]):
-    """Places that are waited for; for one event loop."""
+    """Places for which owners can wait; for one event loop."""
 
     def __init__(self, places: int, *, greed: int | None = GREED, most: int | None = None) -> None:
         self._shares: Shares[OwnerT] = Shares(places, greed=greed, most=most)
-        #: In the order in which owners got a place last.
+        #: Ordered by when each owner last got a place, longest ago first.
         self._waiting: dict[OwnerT, collections.deque[asyncio.Future[None]]] = {}
 
     @property
     def taken(self) -> int:
-        """Places that somebody has."""
+        """Return how many places are taken."""
         return self._shares.taken
 
     def take(self, owner: OwnerT) -> bool:
-        """Whether there is a place right now; then it is the owner's, who must ``leave``."""
+        """Take a place if one is free right now, and return whether; its owner must ``leave``."""
         if owner in self._waiting or not self._shares.has_room(owner):
             return False
         self._shares.take(owner)
         return True
 
     async def wait(self, owner: OwnerT, seconds: float | None = None) -> bool:
-        """Whether a place was had within so many seconds; None waits as long as it takes."""
+        """Wait up to ``seconds`` for a place, and return whether it was taken; None = no limit."""
         if self.take(owner):
             return True
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -123,7 +123,7 @@ class FairPlaces(Generic[OwnerT]):
         return turn.done()
 
     def leave(self, owner: OwnerT) -> None:
-        """A place is free again."""
+        """Free a place of this owner, and give it to the next in line."""
         self._shares.give_back(owner)
         while able := [each for each in self._waiting if self._shares.has_room(each)]:
             following = min(able, key=self._shares.held)
@@ -134,11 +134,11 @@ class FairPlaces(Generic[OwnerT]):
             self._shares.take(following)
 
     def held(self, owner: OwnerT) -> int:
-        """Places that this owner has."""
+        """Return how many places this owner has."""
         return self._shares.held(owner)
 
     def waiting(self, owner: OwnerT) -> int:
-        """How many of this owner wait."""
+        """Return how many of this owner's callers wait."""
         return len(self._waiting.get(owner, ()))
 
     def _forget(self, owner: OwnerT, turn: asyncio.Future[None]) -> None:
@@ -148,17 +148,17 @@ class FairPlaces(Generic[OwnerT]):
             del self._waiting[owner]
 
 
-#: A turn is waited for in memory for about so long.
+#: How long a delivery waits in memory for a turn.
 PATIENCE_SECONDS = 0.25
-#: And while turns keep coming free, as long as this is expected to be enough.
+#: While turns keep coming free, a delivery waits if it can expect its turn within this time.
 _MOST_PATIENCE_SECONDS = 1.0
-#: Bounds of what a delivery is put off by.
+#: Bounds of the delay of a delivery that is put off.
 LEAST_SECONDS, MOST_SECONDS = 0.2, 30.0
-#: So far from one another do those come back that were put off, at least.
+#: Least distance between two deliveries that come back.
 _SPACING_SECONDS = 0.001
-#: And as a part of the interval at which turns come free: some come back to a turn that is taken.
+#: The distance as a part of the interval between free turns; below 1, as some find theirs taken.
 _SPACING_OF_INTERVAL = 0.5
-#: The longer no turn has come free, the further apart, up to this.
+#: The distance as a part of the time since a turn last came free, and its upper bound.
 _SPACING_OF_STILLNESS = 0.1
 _MOST_SPACING_SECONDS = 2.0
 #: Weight of the newest interval between two turns that ended.
@@ -167,33 +167,33 @@ _WEIGHT = 0.1
 
 @dataclass(slots=True)
 class Pace:
-    """Of the turns of one receiver, of one namespace, or of all Jobs.
+    """How fast turns come free: those of one receiver, of one namespace, or of all Jobs.
 
     Attributes:
-        moved_at: when a turn came free last, or turns became scarce.
+        moved_at: when a turn last came free, or turns became scarce.
     """
 
     moved_at: float
     _interval: float = 0.0
-    #: By owner of what waits, when the last that was put off comes back.
+    #: When the last delivery that was put off comes back, by its owner.
     _last_back_at: dict[str, float] = field(default_factory=dict)
 
     def note_free(self, now: float, *, is_scarce: bool) -> None:
-        """A turn has come free; where turns are scarce, how fast they do is recorded."""
+        """Note that a turn came free; while turns are scarce, update their interval."""
         if is_scarce:
             self._interval += _WEIGHT * (min(now - self.moved_at, 1.0) - self._interval)
             self.moved_at = now
 
     def seconds_to_wait(self, waiting: int, now: float) -> float:
-        """How long one more would wait behind so many others, as it looks now."""
+        """Return the expected wait of one more delivery behind ``waiting`` others."""
         stood = now - self.moved_at
         return (stood if stood > PATIENCE_SECONDS else self._interval) * (waiting + 1)
 
     def patience(self, waiting: int, now: float) -> float:
-        """Seconds that one more may wait for its turn behind so many others; 0.0 = it is put off.
+        """Return how many seconds one more delivery may wait for its turn; 0.0 = put it off.
 
-        While turns keep coming free it waits for longer: to put off and claim again costs more than
-        a request does, and with them a burst that two cores could carry grows.
+        While turns keep coming free it may wait longer. To put a delivery off and claim it again
+        costs more than a request, and would turn a burst that two cores can carry into a backlog.
         """
         expected = self.seconds_to_wait(waiting, now)
         if now - self.moved_at > PATIENCE_SECONDS or expected > _MOST_PATIENCE_SECONDS:
@@ -201,17 +201,17 @@ class Pace:
         return max(PATIENCE_SECONDS, 2 * expected)
 
     def put_off(self, now: float, owner: str = "") -> float:
-        """Seconds after which the next one that gets no turn is to come back.
+        """Return after how many seconds the next delivery without a turn should come back.
 
         Args:
-            owner: what one owner has put off does not put off another's.
+            owner: each owner has a sequence of its own, so that none delays another.
         """
         stood = now - self.moved_at
         wanted = max(self._interval * _SPACING_OF_INTERVAL, stood * _SPACING_OF_STILLNESS)
         spacing = min(max(wanted, _SPACING_SECONDS), _MOST_SPACING_SECONDS)
         backs = {other: at for other, at in self._last_back_at.items() if at > now}
         seconds = max(backs.get(owner, -math.inf) + spacing - now, LEAST_SECONDS)
-        if seconds > MOST_SECONDS:  # the order begins anew, between those that are expected
+        if seconds > MOST_SECONDS:  # start over from the least delay, in between the others
             seconds = LEAST_SECONDS + (seconds - LEAST_SECONDS) % (MOST_SECONDS - LEAST_SECONDS)
         backs[owner] = now + seconds
         self._last_back_at = backs
@@ -225,7 +225,7 @@ ValueT = TypeVar("ValueT")
 def first_to_go(
     kept: Mapping[KeyT, ValueT], owner: Callable[[ValueT], str], is_idle: Callable[[ValueT], bool]
 ) -> KeyT | None:
-    """Of too many that are kept: the first idle one of the owner that has most; None = none is."""
+    """Return what to evict: the first idle entry of an owner with most; None if none is idle."""
     counts = collections.Counter(map(owner, kept.values()))
     most = max(counts.values())
     return next(
@@ -234,10 +234,10 @@ def first_to_go(
 
 
 class BytesCache(Generic[KeyT, ValueT]):
-    """Values by namespace and key.
+    """A cache of values by namespace and key, bounded by bytes.
 
     Attributes:
-        size: bytes of all that is kept, as those who put it said.
+        size: bytes of all entries, as reported by the callers of ``put``.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -247,7 +247,7 @@ class BytesCache(Generic[KeyT, ValueT]):
         self.size = 0
 
     def get(self, namespace: str, key: KeyT) -> ValueT | None:
-        """What is kept; it counts as used just now."""
+        """Return the cached value, or None; it becomes the most recently used."""
         entries = self._kept.get(namespace)
         found = None if entries is None else entries.get(key)
         if entries is None or found is None:
@@ -256,11 +256,11 @@ class BytesCache(Generic[KeyT, ValueT]):
         return found[0]
 
     def items(self, namespace: str) -> list[tuple[KeyT, ValueT]]:
-        """All that is kept of it."""
+        """Return all entries of a namespace."""
         return [(key, value) for key, (value, _) in self._kept.get(namespace, {}).items()]
 
     def put(self, namespace: str, key: KeyT, value: ValueT, size: int) -> None:
-        """Keep it, so many bytes, in place of what the key had."""
+        """Cache a value of ``size`` bytes, in place of the key's former one."""
         self.drop(namespace, key)
         if size > self._most // 2:
             return
@@ -271,7 +271,7 @@ class BytesCache(Generic[KeyT, ValueT]):
             self.drop(largest, next(iter(self._kept[largest])))
 
     def drop(self, namespace: str, key: KeyT) -> None:
-        """Keep it no longer, if it is."""
+        """Remove an entry, if it is cached."""
         entries = self._kept.get(namespace)
         gone = None if entries is None else entries.pop(key, None)
         if gone is None:
@@ -281,7 +281,7 @@ class BytesCache(Generic[KeyT, ValueT]):
             del self._kept[namespace], self._sizes[namespace]
 
     def drop_all(self, namespace: str) -> None:
-        """Keep nothing of it any longer."""
+        """Remove all entries of a namespace."""
         self._kept.pop(namespace, None)
         self.size -= self._sizes.pop(namespace, 0)
 
@@ -295,20 +295,20 @@ class BytesCache(Generic[KeyT, ValueT]):
 
 # -- places of connections -------------------------------------------------------------------------
 
-#: Whoever has one address of such a network has all of them (RFC 6177).
+#: Whoever has one address of an IPv6 network of this size has all of them (RFC 6177).
 _NETWORK_V6 = 64
 
 
 class PlacedConnection(Protocol):
-    """What holds a place."""
+    """A connection that takes up a place."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be closed for another one."""
+        """Whether the connection may be closed to make room for another one."""
         ...
 
     def give_way(self) -> None:
-        """Close at once, and leave."""
+        """Close at once, and leave the place."""
         ...
 
 
@@ -316,11 +316,11 @@ PlacedT = TypeVar("PlacedT", bound=PlacedConnection)
 
 
 class ConnectionPlaces(Generic[PlacedT]):
-    """Connections by their owners, oldest first: each address has its share of a server's.
+    """The connections of a server, shared fairly among the addresses that they come from.
 
-    A server that is full takes one more of an address that has few by closing an idle one of the
-    address that has most: connections that ask for nothing keep others out only where they come
-    from as many networks as there are places.
+    A full server accepts one more from an address with few connections by closing an idle one of
+    the address with the most. So idle connections can only keep others out if they come from as
+    many networks as there are places. Connections are kept by owner, oldest first.
     """
 
     def __init__(self, places: int) -> None:
@@ -329,7 +329,7 @@ class ConnectionPlaces(Generic[PlacedT]):
         self._owners: dict[PlacedT, str] = {}
 
     def enter(self, owner: str, place: PlacedT) -> bool:
-        """Whether there is a place for one more of this owner; it is to ``leave``."""
+        """Give the connection a place if it can have one, and return whether; it must ``leave``."""
         if not self._shares.has_room(owner) and not self._make_room(owner):
             return False
         self._shares.take(owner)
@@ -338,7 +338,7 @@ class ConnectionPlaces(Generic[PlacedT]):
         return True
 
     def leave(self, place: PlacedT) -> None:
-        """Its place is free again, if it had one."""
+        """Free the place of a connection, if it had one."""
         owner = self._owners.pop(place, None)
         if owner is None:
             return
@@ -349,7 +349,7 @@ class ConnectionPlaces(Generic[PlacedT]):
             del self._held[owner]
 
     def _make_room(self, owner: str) -> bool:
-        """Close the oldest idle connection of the owner who has most, if that is another one."""
+        """Close the oldest idle connection of an owner with more, the one with the most first."""
         held, own = self._held, self._shares.held(owner)
         for other in sorted(held, key=lambda each: len(held[each]), reverse=True):
             if len(held[other]) <= own + 1:
@@ -362,7 +362,7 @@ class ConnectionPlaces(Generic[PlacedT]):
 
 
 def owner_of(address: str) -> str:
-    """Who is behind an address: itself, and of IPv6 the network of its owner."""
+    """Return whom an address counts for: itself, or for IPv6 its owner's network."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""How a Schedule stands, in one word and the condition behind it: the one diagnosis of all places.
+"""The diagnosis of a Schedule: its health in one word, and the condition behind it.
 
-``troubles`` puts what keeps runs from succeeding into order; the operator publishes the worst as
-the condition ``Failing``. ``of`` reads the conditions of a status: the list, ``why``, ``doctor``
-and the dashboard show what it returns. Pure.
+``troubles`` orders the conditions that keep runs from succeeding; the operator publishes the worst
+as the condition ``Failing``. ``of`` diagnoses from the conditions of a status; the list, ``why``,
+``doctor`` and the dashboard all show its result. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from duepoint.schedules.conditions import ConditionType, Reason
 
-#: Causes that are no reason of a status: they follow from several facts.
+#: Causes that no status gives as a reason: they follow from several facts.
 NO_OPERATOR = "NoOperator"
 NO_WORKER = "NoWorker"
 QUEUE_DOWN = "QueueUnavailable"
@@ -34,9 +34,9 @@ WELL = "Well"
 
 
 class ScheduleHealth(enum.StrEnum):
-    """How a Schedule stands."""
+    """The health of a Schedule in one word."""
 
-    #: The spec is refused, or waits for something that does not come by itself.
+    #: The spec is refused, or waits for something that somebody has to provide.
     PROBLEM = "problem"
     #: Its runs fail, are late or do not happen.
     FAILING = "failing"
@@ -47,11 +47,11 @@ class ScheduleHealth(enum.StrEnum):
     OK = "ok"
 
 
-#: In trouble: somebody should look.
+#: Schedules in trouble: somebody should look at them.
 TROUBLED = frozenset({ScheduleHealth.PROBLEM, ScheduleHealth.FAILING, ScheduleHealth.WAITING})
 
-#: Conditions that are a trouble of runs, the worst first: what stops them for good before what may
-#: pass. ``Failing`` stands for the worst of them where there is one, else for runs that fail.
+#: Conditions that say that runs are in trouble, the worst first: lasting causes before passing
+#: ones. ``Failing`` repeats the worst of the others; without another one it says that runs fail.
 _TROUBLES = (
     ConditionType.ENDPOINT_GONE,
     ConditionType.PODS_REFUSED,
@@ -61,7 +61,7 @@ _TROUBLES = (
     ConditionType.MISSED,
     ConditionType.FAILING,
 )
-#: A generation that waits for these is in force soon, without anybody's help.
+#: Reasons to wait that pass without anybody's help; then the generation is in force.
 _PASSING = frozenset({Reason.PENDING, Reason.QUEUE_UNAVAILABLE, Reason.API_UNAVAILABLE})
 
 
@@ -87,10 +87,10 @@ ConditionT = TypeVar("ConditionT", bound=_Condition)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """How a Schedule stands.
+    """The health of a Schedule and its cause.
 
     Attributes:
-        about: the condition that says why; None where nothing has to be said.
+        about: the condition that says why; None if there is nothing to explain.
     """
 
     health: ScheduleHealth
@@ -105,18 +105,18 @@ UNSEEN = Shown(reason=NOT_OBSERVED, message="no operator has looked at it yet")
 
 
 def troubles(conditions: Iterable[ConditionT]) -> list[ConditionT]:
-    """Return the conditions that are a trouble of runs and True, the worst first."""
+    """Return the conditions that are True and say that runs are in trouble, the worst first."""
     by_type = {condition.type: condition for condition in conditions if condition.status == "True"}
     found = [by_type[type_] for type_ in _TROUBLES if type_ in by_type]
     return found[:-1] if found[1:] and found[-1].type == ConditionType.FAILING else found
 
 
 def of(conditions: Iterable[Shown], *, is_current: bool, is_suspended: bool) -> Diagnosis:
-    """The diagnosis of a Schedule.
+    """Return the diagnosis of a Schedule.
 
     Args:
-        conditions: of its status.
-        is_current: an operator has looked at its newest generation.
+        conditions: those of its status.
+        is_current: an operator has processed its newest generation.
         is_suspended: no slot runs until it resumes.
     """
     by_type = {one.type: one for one in conditions}
@@ -269,10 +269,10 @@ ADVICE: Mapping[str, tuple[str, ...]] = MappingProxyType(_ADVICE)
 
 
 def steps_for(cause: str, *, namespace: str, name: str, at: str = "TIME") -> tuple[str, ...]:
-    """The steps for a cause; for one of another version its own word, to search for.
+    """Return the steps for a cause; for one that this version does not know, a word to look up.
 
     Args:
-        at: the slot that is meant, as a command takes it.
+        at: the slot in question, in the form that a command accepts.
     """
     steps = ADVICE.get(cause, (f"search the reference of errors and reasons for {cause}",))
     return tuple(step.format(ns=namespace, name=name, at=at) for step in steps)

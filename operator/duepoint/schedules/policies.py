@@ -1,11 +1,10 @@
-"""What becomes of the slots of a claimed chain: run, missed, and what comes next.
+"""Decides which slots of a claimed chain run, which are missed, and which slot comes next.
 
-Ordered pure checks over (slots, policy, claimed due, now): nothing here reads a clock or touches
-a queue; *now* is when the chain was claimed first. The rules are those of
-``docs/reference/semantics.md``: overdue slots are those whose due has come when the chain is
-claimed; a single one is simply run; of several, ``catchUpPolicy`` chooses;
-``startingDeadlineSeconds`` comes before both. What is not run is missed with its reason and a
-count, found by arithmetic where there may be many.
+The decision is pure: nothing here reads a clock or touches a queue. *Now* is the time when the
+chain was first claimed. The rules are those of ``docs/reference/semantics.md``. A slot is overdue
+if its due has come when the chain is claimed. ``startingDeadlineSeconds`` is applied first. Then a
+single overdue slot simply runs, and of several ``catchUpPolicy`` chooses. The other slots are
+missed; they are reported by reason with a count, which is computed without visiting each slot.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from duepoint.schedules.slots import DueSlot, Slots
 
 #: A slot later than this when claimed counts as caught up, and ``None`` does not run it.
 ON_TIME_US = 10_000_000
-#: An instant that is written without a deadline may have passed by this: clocks differ a little,
-#: and a request takes a while. More is a mistake, such as a wrong year in a thousand rows.
+#: A one-off without a deadline may lie this far in the past when it is written: clocks differ a
+#: little, and a request takes a while. More is a mistake, such as a wrong year in a thousand rows.
 WRITTEN_LATE_US = 60_000_000
-#: ``None`` runs what is on time: 10 s of it at the shortest period, 100 ms.
+#: The most slots that ``None`` runs as on time: 10 s at the shortest period, 100 ms.
 _MOST_ON_TIME = 100
 
 
@@ -38,7 +37,7 @@ class Missed:
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A slot that will run; ``catch_up``: it was late or one of several."""
+    """A slot that will run; ``catch_up`` says that it was late or one of several."""
 
     slot_us: int
     due_us: int
@@ -47,12 +46,12 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a claimed chain leads to.
+    """What to do with the slots of a claimed chain.
 
     Attributes:
         run: slots to run, oldest first.
         missed: slots that end without a run, oldest first.
-        following: the first slot that is not due yet; None where no slot is left.
+        following: the first slot not decided upon; None if no slot is left.
         newest_us: the newest slot decided upon.
     """
 
@@ -65,14 +64,14 @@ class Decision:
 def decide(
     slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int, most: int | None = None
 ) -> Decision:
-    """What to do with every slot from the chain's own up to now.
+    """Return what to do with every slot from the chain's own up to now.
 
-    A chain due at an instant at or before which the schedule has no slot (zone data change the
-    meaning of an expression) runs nothing and goes on.
+    New zone data can move slots. If the schedule then has no slot at or before the chain's due,
+    nothing runs and the chain continues.
 
     Args:
-        most: run no more than the oldest of them; ``following`` is the next one then. Where all
-            overdue slots run the cost grows with this, and not with their number.
+        most: run at most this many, the oldest; ``following`` is then the next one. If all
+            overdue slots run, the cost grows with this limit and not with their number.
     """
     first_us = slots.at_or_before(chain_due_us)
     newest_us = slots.newest_due(now_us)
@@ -94,7 +93,7 @@ def decide(
 
 
 def lone(policy: rules.Policy, due: DueSlot, now_us: int) -> Chosen | None:
-    """Whether the only slot that is overdue runs: simply, unless it is too old."""
+    """Return the only overdue slot as one to run; None if it is too old."""
     late_us = now_us - due.due_us
     is_late = late_us > ON_TIME_US
     if (is_late and policy.catch_up == "None") or (
@@ -105,7 +104,7 @@ def lone(policy: rules.Policy, due: DueSlot, now_us: int) -> Chosen | None:
 
 
 def had_passed(slot_us: int, policy: rules.Policy, written_us: int) -> bool:
-    """Whether a one-off that was written then came too late for its instant, and does not run."""
+    """Whether a one-off was written too late for its instant, so that it does not run."""
     late_us = written_us - slot_us
     if policy.catch_up == "None" and late_us > ON_TIME_US:
         return True
@@ -113,7 +112,7 @@ def had_passed(slot_us: int, policy: rules.Policy, written_us: int) -> bool:
 
 
 def refusal(slots: Slots, policy: rules.Policy, *, slot_us: int, now_us: int) -> Reason | None:
-    """Why ``decide`` would not run this one due slot, were it and all later ones overdue now."""
+    """Return why ``decide`` would not run this slot if it and all later due ones were overdue."""
     due_us = slots.due_slot(slot_us).due_us
     if policy.deadline_us is not None and due_us < now_us - policy.deadline_us:
         return Reason.DEADLINE_EXCEEDED
@@ -140,7 +139,7 @@ class _Overdue:
     now_us: int
 
     def all_run(self) -> bool:
-        """Whether the policy runs each of them, where they are several."""
+        """Whether the policy runs every one of several overdue slots."""
         if self.slots.due_slot(self.first_us).due_us < max(
             self._deadline_edge_us, self._on_time_edge_us
         ):
@@ -148,7 +147,7 @@ class _Overdue:
         return self.slots.count(self.first_us - 1, self.newest_us) <= self._most
 
     def oldest(self, most: int) -> Decision:
-        """The oldest slots, of those that all run."""
+        """Return the decision to run the oldest slots, when the policy runs them all."""
         run: list[Chosen] = []
         following: DueSlot | None = self.slots.due_slot(self.first_us)
         while following is not None and following.slot_us <= self.newest_us and len(run) < most:
@@ -157,7 +156,7 @@ class _Overdue:
         return Decision(run=tuple(run), missed=(), following=following, newest_us=run[-1].slot_us)
 
     def chosen(self) -> tuple[Chosen, ...]:
-        """The newest that the policy runs, oldest first."""
+        """Return the slots that the policy runs, oldest first."""
         if self.newest_us == self.first_us:
             chosen = lone(self.policy, self.slots.due_slot(self.newest_us), self.now_us)
             return () if chosen is None else (chosen,)
@@ -170,7 +169,7 @@ class _Overdue:
         )
 
     def missed(self, chosen: tuple[Chosen, ...]) -> tuple[Missed, ...]:
-        """The others, by reason."""
+        """Return the slots that were not chosen, by reason."""
         if chosen and self.newest_us == self.first_us:
             return ()
         too_old = self._count_too_old()
@@ -203,7 +202,7 @@ class _Overdue:
 
     @property
     def _deadline_edge_us(self) -> int:
-        """Dues before this instant are over their deadline."""
+        """Return the instant before which a due is past its deadline."""
         deadline_us = self.policy.deadline_us
         return 0 if deadline_us is None else self.now_us - deadline_us
 

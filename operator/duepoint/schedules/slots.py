@@ -1,9 +1,9 @@
 """The slots of a schedule and their dues.
 
 A *slot* is an instant at which a schedule is due, identified by its UTC time. Its *due* is the
-slot plus its jitter: never earlier, and before the next slot. Owns the way from a rule to a
-compiled expression (several texts merged, start and end applied) and back from the due of a chain
-point to its slot. Pure; instants in microseconds since the epoch.
+slot plus its jitter: never earlier, and before the next slot. This module compiles a rule into
+one expression (merges its texts, applies start and end), and finds the slot that belongs to the
+due of a chain point. Pure; instants are in microseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from duepoint import expressions, shares
 from duepoint.expressions import fields
 from duepoint.schedules import rule as rules
 
-#: Memory of the expressions that are kept: some 20,000 such as ``30 2 * * 1-5``. A tenant may
-#: write any number of them; the largest have 300 KB.
+#: Memory of the cache of expressions: enough for about 20,000 like ``30 2 * * 1-5``. A tenant may
+#: use any number of them, and the largest take 300 KB.
 _MOST_BYTES = 80 << 20
 _kept: shares.BytesCache[tuple[object, ...], expressions.Expression] = shares.BytesCache(
     _MOST_BYTES
 )
 
-#: An ``H`` that is no letter of a name.
+#: An ``H`` that is not a letter of a name.
 _HASHED = re.compile(r"(?<![A-Z])H(?![A-Z])", re.IGNORECASE)
 
 
@@ -48,7 +48,7 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     jitter_ms: int
 
     def due_slot(self, slot_us: int) -> DueSlot:
-        """The slot with its due."""
+        """Return the slot with its due."""
         if self.jitter_ms == 0:
             return DueSlot(slot_us, slot_us)
         return self._jittered(slot_us, self.expression.next_after(slot_us))
@@ -59,34 +59,34 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return DueSlot(slot_us, slot_us + jitter * 1000)
 
     def next_after(self, instant_us: int) -> DueSlot | None:
-        """The first slot strictly after an instant; None where there is none left."""
+        """Return the first slot strictly after an instant; None if no slot is left."""
         slot_us = self.expression.next_after(instant_us)
         return None if slot_us is None else self.due_slot(slot_us)
 
     def at_or_before(self, instant_us: int) -> int | None:
-        """The newest slot at or before an instant: the slot of a chain point with that due."""
+        """Return the newest slot at or before an instant: that of a chain point with this due."""
         return self.expression.previous_before(instant_us + 1)
 
     def previous_before(self, slot_us: int) -> int | None:
-        """The slot before a slot."""
+        """Return the slot before a slot."""
         return self.expression.previous_before(slot_us)
 
     def newest_due(self, now_us: int) -> int | None:
-        """The newest slot whose due has come."""
+        """Return the newest slot whose due has come."""
         slot_us = self.at_or_before(now_us)
         if slot_us is not None and self.due_slot(slot_us).due_us > now_us:
             return self.expression.previous_before(slot_us)
         return slot_us
 
     def walk(self, after_us: int, through_us: int) -> Iterator[int]:
-        """Slots in (after, through], oldest first."""
+        """Yield the slots in (after, through], oldest first."""
         slot_us = self.expression.next_after(after_us)
         while slot_us is not None and slot_us <= through_us:
             yield slot_us
             slot_us = self.expression.next_after(slot_us)
 
     def dues_back(self, newest_us: int, oldest_us: int) -> Iterator[DueSlot]:
-        """The slots from one slot back to another, newest first, with their dues."""
+        """Yield the slots from one slot back to another, newest first, with their dues."""
         if self.jitter_ms == 0:
             for slot_us in self.walk_back(newest_us, oldest_us - 1):
                 yield DueSlot(slot_us, slot_us)
@@ -97,20 +97,20 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             following_us = slot_us
 
     def walk_back(self, through_us: int, after_us: int) -> Iterator[int]:
-        """Slots in (after, through], newest first."""
+        """Yield the slots in (after, through], newest first."""
         slot_us = self.at_or_before(through_us)
         while slot_us is not None and slot_us > after_us:
             yield slot_us
             slot_us = self.expression.previous_before(slot_us)
 
     def count(self, after_us: int, through_us: int) -> int:
-        """How many slots lie in (after, through]."""
+        """Return how many slots lie in (after, through]."""
         if through_us <= after_us:
             return 0
         return self.expression.count_between(after_us, through_us)
 
     def upcoming(self, after_us: int, count: int) -> list[int]:
-        """The next slots after an instant, at most ``count``."""
+        """Return the next slots after an instant, at most ``count``."""
         found: list[int] = []
         slot_us = self.expression.next_after(after_us)
         while slot_us is not None and len(found) < count:
@@ -120,16 +120,16 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def jitter_ms(identity: str, slot_us: int, most_ms: int, distance_to_next_ms: int | None) -> int:
-    """How many milliseconds after its slot a firing is due: never early, never at the next slot."""
+    """Return by how many milliseconds a slot is delayed: 0 or more, and less than to the next."""
     width_ms = most_ms if distance_to_next_ms is None else min(most_ms, distance_to_next_ms)
     return fields.digest(identity, str(slot_us // 1_000)) % width_ms if width_ms > 0 else 0
 
 
 def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
-    """The slots that a rule names for the schedule ``identity`` created at ``created_us``.
+    """Return the slots of a rule for the schedule ``identity``, created at ``created_us``.
 
     Raises:
-        errors.InvalidExpression: where a text is not an expression.
+        errors.InvalidExpression: if a text is not an expression.
     """
     timing = rule.timing
     uses_hash, uses_anchor = _dependence(timing)
@@ -147,32 +147,32 @@ def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
 
 @functools.lru_cache(maxsize=20_000)
 def _dependence(timing: rules.Timing) -> tuple[bool, bool]:
-    """Whether the slots of a timing depend on the schedule's name, and on an instant."""
+    """Return whether the slots depend on the schedule's name, and whether on an anchor instant."""
     return _uses_hash(timing), _uses_anchor(timing)
 
 
 def is_alike(timing: rules.Timing) -> bool:
-    """Whether schedules of one creation time have the same slots, and those are their dues."""
+    """Whether schedules created at the same time share their slots and dues: no hash, no jitter."""
     return timing.jitter_ms == 0 and not _uses_hash(timing)
 
 
 def are_shared(timing: rules.Timing) -> bool:
-    """Whether all schedules of this timing have the same slots, independent of name and age.
+    """Whether all schedules of this timing have the same slots, whatever their name and age.
 
-    An expression that lists no years has a slot in any eight years or in none.
+    Their age never matters: an expression without years has a slot in any eight years or in none.
     """
     return not _uses_hash(timing) and not is_anchored(timing)
 
 
 def is_anchored(timing: rules.Timing) -> bool:
-    """Whether the time of creation has a say in the slots."""
+    """Whether the slots depend on the time of creation."""
     return timing.start_us is None and _uses_anchor(timing)
 
 
 def check(text: str, rule: rules.Rule, *, identity: str, created_us: int) -> None:
-    """Raise errors.InvalidExpression where a text is wrong or can never fire.
+    """Raise errors.InvalidExpression if a text is wrong or can never fire.
 
-    Whether it can is judged from the creation (or startTime) on: an expression that had slots and
+    The search for a slot begins at the creation (or startTime): an expression that had slots and
     has none left is complete, not wrong.
     """
     timing = rule.timing
@@ -219,14 +219,14 @@ def _compile(
 
 
 def _start_us(timing: rules.Timing) -> int | None:
-    """With suspendUntil the schedule counts as resumed from then on, at no write."""
+    """Return from when slots run; at suspendUntil the schedule resumes without any write."""
     bounds = [timing.start_us, timing.suspend_until_us if timing.suspend else None]
     known = [bound for bound in bounds if bound is not None]
     return max(known, default=None)
 
 
 def _uses_hash(timing: rules.Timing) -> bool:
-    """Whether a text has an ``H`` field; those of ``@hourly``, ``1h`` and ``THU`` are none."""
+    """Whether a text has an ``H`` field; the h of ``@hourly``, ``1h`` or ``THU`` is not one."""
     return any(
         not text.lstrip().startswith("@") and _HASHED.search(text) for text in timing.schedules
     )

@@ -1,9 +1,9 @@
-"""A Schedule object's spec -> a frozen ScheduleSpec, or every field error at once.
+"""Parses the spec of a Schedule object into a ScheduleSpec, or reports all field errors at once.
 
-The CRD refuses most bad specs at apply. What arrives here may still be wrong: an object stored
-under an older schema, an impossible date, a zone that only our data lack, something this version
-does not do yet. Each error names the field as the user wrote it, the value and what to write
-instead. Null means absent everywhere. Pure; the only entry is ``parse``.
+The CRD refuses most bad specs at apply. A spec that arrives here may still be wrong: stored under
+an older schema, with an impossible date, with a zone that only our data lack, or with something
+this version does not do yet. Each error names the field as the user wrote it, the value, and what
+to write instead. Null means absent everywhere. Pure; the only entry is ``parse``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         created_us: metadata.creationTimestamp.
         blob: the action as it is stored.
-        suspend_reason: what the author says about a suspension; empty = nothing.
-        fingerprint: of all that a definition of it is made from.
+        suspend_reason: why the author suspended it; may be empty.
+        fingerprint: a hash of everything that goes into its definition.
     """
 
     namespace: str
@@ -54,7 +54,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class _History(msgspec.Struct, rename="camel"):
-    """What finished Jobs are kept by, of a spec that may be wrong otherwise."""
+    """The limits for finished Jobs, read from a spec that may otherwise be wrong."""
 
     successful_jobs_history_limit: int | None = None
     failed_jobs_history_limit: int | None = None
@@ -62,12 +62,12 @@ class _History(msgspec.Struct, rename="camel"):
 
 _decoder = msgspec.json.Decoder(ScheduleFields)
 _history_decoder = msgspec.json.Decoder(_History)
-#: Longer texts are not kept: some megabytes of memory, at most.
+#: Longer texts are not cached, so that the cache takes a few megabytes at most.
 _SHAPE_LIMIT = 4_096
 
 
 def history_limits(text: bytes) -> rules.Policy | None:
-    """How many finished Jobs a refused spec keeps, by its JSON text; None where it does not say."""
+    """Return how many finished Jobs a refused spec keeps, from its JSON text; None if not JSON."""
     try:
         read = _history_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -90,7 +90,7 @@ def parse(
     created_us: int,
     fingerprint: bytes = definitions.NO_FINGERPRINT,
 ) -> ScheduleSpec:
-    """The spec behind the JSON text of ``.spec``.
+    """Return the spec in the JSON text of ``.spec``.
 
     Raises:
         errors.InvalidSpec: with every error found, in field order.
@@ -114,7 +114,7 @@ def parse(
 
 
 def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
-    """Raise what is wrong with the spec; mark the shape where it is right for every schedule."""
+    """Raise InvalidSpec for a wrong spec; note in the shape if it is right for every schedule."""
     findings = SpecFindings(list(shape.errors))
     if not findings.errors:
         _check_slots(shape.rule, findings, identity=identity, created_us=created_us)
@@ -126,10 +126,10 @@ def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
 
 @dataclass(slots=True)
 class _Shape:
-    """What a text says, for every schedule with this spec; with the errors of a wrong one.
+    """A parsed spec text, for every schedule with that text; with the errors of a wrong one.
 
     Attributes:
-        has_sound_slots: they were found in order for one schedule, and all have the same.
+        has_sound_slots: the slots were checked for one schedule, and all have the same.
     """
 
     rule: rules.Rule
@@ -142,7 +142,7 @@ class _Shape:
 
 @functools.lru_cache(maxsize=2_048)
 def _shape(raw: bytes) -> _Shape:
-    """Kept, because many schedules are made from one template and look the same."""
+    """Parse a spec text; cached, because many schedules are made from one template."""
     fields = specfields.decode(_decoder, raw)
     findings = SpecFindings()
     findings.check(fields)
@@ -163,7 +163,7 @@ def _timing(fields: ScheduleFields, findings: SpecFindings) -> rules.Timing:
     dst = fields.dst or targets.DstFields()
     texts = fields.schedules or () if fields.schedule is None else (fields.schedule,)
     return rules.Timing(
-        # A line end behind the text says nothing of its times: adding one is no edit of them.
+        # Stripped, so that adding a line end to a text does not count as a change of its times.
         schedules=tuple(text.strip(expressions.WHITE) for text in texts),
         time_zone=rules.DEFAULT_ZONE if fields.time_zone is None else fields.time_zone,
         gap=dst.gap or "RunOnce",
@@ -184,11 +184,11 @@ def _zone_data(zone: str | None) -> str:
     try:
         return "" if zone is None else timezones.data_of(zone)
     except errors.InvalidExpression:
-        return ""  # each expression in it is refused for that
+        return ""  # the check of each expression reports the bad zone
 
 
 def _reachable(instant_us: int | None, path: str, findings: SpecFindings) -> int | None:
-    """The instant, when the queue has slots after it; a far end does no harm."""
+    """Return the instant, with a finding if it lies beyond the last slot of the queue."""
     if instant_us is not None and instant_us > LAST_US:
         findings.add(path, "lies beyond the year 2112; write a nearer time")
     return instant_us
