@@ -1,11 +1,11 @@
-"""What a schedule does when it is due: the target and the payload, as one stored blob.
+"""Actions: what a schedule does when it is due, a target and a payload stored as one blob.
 
-An action is the part of a definition that may be large and that schedules made from one template
-share, so it is stored once per namespace under a keyed hash. The blob is canonical JSON; a change
-that does not change the bytes is no change. What differs by kind of target stands with its
-action: its ``kind``, how long one attempt may take (``limit_seconds``), whether it
-``needs_secrets``, and the ``text`` that ``status.target`` shows. Pure. Stored: fields may be added
-with a default, never renamed or given another meaning.
+An action may be large, and schedules made from one template share it. So it is stored apart from
+the definitions, once per namespace, under a keyed hash. The blob is canonical JSON; an edit that
+leaves its bytes the same is not a change. Each class of action also defines its ``kind``, the time
+limit of one attempt (``limit_seconds``), whether it ``needs_secrets``, and the ``text`` that
+``status.target`` shows. Pure. Stored: fields may be added with a default, never renamed or given
+another meaning.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class JobAction(
     """Create a Job from a template.
 
     Attributes:
-        template: ``spec.jobTemplate`` as canonical JSON text: objects made of it take a dozen times
-            as much memory, so they live only as long as a Job is made.
-        is_large: while an attempt waits, an empty template stands in place of a large one.
+        template: ``spec.jobTemplate`` as canonical JSON text. Decoded it takes a dozen times as
+            much memory, so it is decoded only while a Job is made.
+        is_large: the template is so large that a waiting attempt keeps an empty one in its place.
     """
 
     template: msgspec.Raw = msgspec.Raw(b"{}")
@@ -37,13 +37,13 @@ class JobAction(
     needs_secrets: ClassVar[bool] = False
 
     def opened(self) -> dict[str, Any]:
-        """The template as an object, which lives as long as the caller holds it."""
+        """Return the decoded template; the caller should not keep it for long."""
         found: dict[str, Any] = msgspec.json.decode(self.template)
         return found
 
 
 def job_of(template: Mapping[str, Any]) -> JobAction:
-    """The action that makes Jobs of this template."""
+    """Return the action that makes Jobs of this template."""
     return JobAction(template=msgspec.Raw(msgspec.json.encode(template, order="deterministic")))
 
 
@@ -64,7 +64,7 @@ class SecretKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request header: a literal value, or with ``secret`` one that is read at each sending."""
+    """One request header: a literal value, or ``secret``, which is read for each request."""
 
     name: str
     value: str
@@ -72,7 +72,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True, tag="bearer", tag_field="kind"):
-    """``Authorization: Bearer`` with the text of a key."""
+    """``Authorization: Bearer`` with the value of a Secret's key."""
 
     secret: SecretKey
 
@@ -99,7 +99,7 @@ class CaRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How TLS is spoken; ``client_certificate`` is the name of a kubernetes.io/tls Secret."""
+    """The TLS settings; ``client_certificate`` is the name of a kubernetes.io/tls Secret."""
 
     ca: CaRef | None = None
     client_certificate: str | None = None
@@ -108,7 +108,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a delivery is tried again; defaults are those of the reference page."""
+    """How often and when to retry a delivery; the reference page has the same defaults."""
 
     max_attempts: int = 20
     initial_backoff_us: int = 5_000_000
@@ -123,7 +123,7 @@ class WebhookAction(
     """Send an HTTP request to a URL or to a Service of the same namespace.
 
     Attributes:
-        url_secret: where the URL stands, if it is a credential itself.
+        url_secret: the key that contains the URL, if the URL itself is a credential.
     """
 
     url: str | None = None
@@ -171,8 +171,8 @@ class StreamAction(
     """Append to a stream.
 
     Attributes:
-        max_length: None = never trimmed; in Duepoint's own Redis, as its installation says.
-        connection: name of the Secret that leads to another Redis; None = Duepoint's own.
+        max_length: None = never trimmed; in Duepoint's own Redis, the installation's limit.
+        connection: name of the Secret with the connection to another Redis; None = Duepoint's own.
     """
 
     name: str
@@ -191,8 +191,8 @@ class StreamAction(
         return self.connection is not None
 
 
-#: Entries that a stream in Duepoint's own Redis keeps where its Schedule does not say. Bytes bound
-#: a namespace's streams as well, and are what an installation sets.
+#: Entries that a stream in Duepoint's own Redis keeps if its Schedule sets no limit. A namespace's
+#: streams are also bounded by bytes, which the installation sets.
 OWN_STREAM_LENGTH = 10_000
 NO_OWN_STREAMS = (
     "this installation has no streams in Duepoint's own Redis; name another Redis in"
@@ -201,18 +201,18 @@ NO_OWN_STREAMS = (
 
 
 def own_stream(target: Target) -> StreamAction | None:
-    """The target, where it is a stream in Duepoint's own Redis."""
+    """Return the target if it is a stream in Duepoint's own Redis, else None."""
     return target if isinstance(target, StreamAction) and target.connection is None else None
 
 
 class KafkaAction(msgspec.Struct, frozen=True, kw_only=True, tag="kafka", tag_field="kind"):
-    """Produce a record; ``connection`` is the name of the Secret that leads to the brokers."""
+    """Produce a record; ``connection`` is the name of the Secret with the brokers' addresses."""
 
     topic: str
     connection: str
 
     kind: ClassVar[str] = "kafka"
-    #: With the first connection to the brokers.
+    #: Includes the first connection to the brokers.
     limit_seconds: ClassVar[float] = 10.0
     needs_secrets: ClassVar[bool] = True
 
@@ -229,7 +229,7 @@ NO_PAYLOAD = msgspec.Raw()
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A target and the JSON text of the payload handed to it; empty where there is none."""
+    """A target and the JSON text of its payload, which may be empty."""
 
     target: Target
     payload: msgspec.Raw = NO_PAYLOAD
@@ -239,19 +239,19 @@ _decoder = msgspec.json.Decoder(Action)
 
 
 def encode(action: Action) -> bytes:
-    """The blob to store."""
+    """Return the blob to store."""
     if not action.payload and action.payload is not NO_PAYLOAD:
         action = Action(target=action.target)
     return msgspec.json.encode(action, order="deterministic")
 
 
 def decode(blob: bytes) -> Action:
-    """The action behind a blob made by ``encode``; raises msgspec.DecodeError otherwise."""
+    """Return the action of a blob made by ``encode``; raises msgspec.DecodeError for any other."""
     return _decoder.decode(blob)
 
 
 def _scheme_and_host(url: str) -> str:
-    """Paths and query strings carry tokens; a status is read by more people than a spec."""
+    """Return only the safe part of a URL: more people read a status, and paths may hold tokens."""
     scheme, separator, rest = url.partition("://")
     return scheme + separator + re.split(r"[/?]", rest, maxsplit=1)[0]
 
@@ -261,8 +261,8 @@ _ENTRY_BYTES = 1_024
 
 
 def memory_bytes(text_bytes: int) -> int:
-    """How many bytes of memory an action takes at most that was decoded from so long a blob.
+    """Return the most memory, in bytes, of an action that was decoded from a blob of this length.
 
-    Its texts, and the blob that a payload and a template keep alive.
+    It counts the action's texts, and the blob that a payload and a template keep alive.
     """
     return _ENTRY_BYTES + 2 * text_bytes

@@ -1,8 +1,8 @@
-"""Conditions and the one list of reasons.
+"""The condition types of our objects, and the list of all reasons.
 
-A reason is spelled here and nowhere else; the condition, the event, the metric label and the log
-line all use the same word, so that support can search for it. The rules of Ready, Reconciling and
-Stalled are kstatus's (sigs.k8s.io/cli-utils, pkg/kstatus). Pure.
+Each reason is defined only here. The condition, the event, the metric label and the log line use
+the same word, so that support can search for it. Ready, Reconciling and Stalled follow the rules
+of kstatus (sigs.k8s.io/cli-utils, pkg/kstatus). Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Reason(enum.StrEnum):
-    """Every reason that a user may meet: a word for each thing to do."""
+    """Every reason that a user may see; each calls for a different step."""
 
     # the object is in force
     ARMED = "Armed"
@@ -36,18 +36,18 @@ class Reason(enum.StrEnum):
     NAME_CONFLICT = "NameConflict"
     PODS_REFUSED = "PodsRefused"
     OTHER_INSTALL = "OtherInstall"
-    # of a set
+    # sets only
     ROWS_INVALID = "RowsInvalid"
     MEMBERS_LOST = "MembersLost"
     DELETED = "Deleted"
-    # of slots that do not run
+    # slots that do not run
     CONCURRENCY_LIMIT = "ConcurrencyLimit"
     QUEUE_FULL = "QueueFull"
     REPLACED = "Replaced"
     ENDPOINT_GONE = "EndpointGone"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     CATCH_UP_POLICY = "CatchUpPolicy"
-    # of runs
+    # runs
     RUNNING = "Running"
     RETRYING = "Retrying"
     SUCCEEDED = "Succeeded"
@@ -59,7 +59,7 @@ class Reason(enum.StrEnum):
     RECEIVER_BUSY = "ReceiverBusy"
 
 
-#: Of a Schedule that is Ready and has no next slot.
+#: Reasons of a Schedule that is Ready and has no next slot.
 WITHOUT_SLOTS = frozenset({Reason.COMPLETED, Reason.BY_HAND})
 
 
@@ -77,10 +77,10 @@ class ConditionType(enum.StrEnum):
     NAME_CONFLICT = "NameConflict"
     MISSED = "Missed"
     PODS_REFUSED = "PodsRefused"
-    # of a ScheduleRun only
+    # ScheduleRun only
     COMPLETE = "Complete"
     FAILED = "Failed"
-    # of a ScheduleSet only
+    # ScheduleSet only
     SUSPENDED = "Suspended"
     ROWS_INVALID = "RowsInvalid"
     DATA_LOST = "DataLost"
@@ -93,7 +93,7 @@ MESSAGE_LIMIT = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition as a decision names it; times are added when it is written."""
+    """One condition without its times, which are added when it is written."""
 
     type: ConditionType
     status: str
@@ -102,12 +102,12 @@ class Condition:
 
 
 def ready(reason: Reason, message: str) -> tuple[Condition, ...]:
-    """Accepted, and armed or with nothing to arm."""
+    """Return the conditions of an accepted object, armed or with nothing to arm."""
     return (Condition(type=ConditionType.READY, status="True", reason=reason, message=message),)
 
 
 def reconciling(reason: Reason, message: str) -> tuple[Condition, ...]:
-    """This generation is not ready to run yet, and no edit is needed."""
+    """Return the conditions of a generation that is not ready yet and needs no edit."""
     return (
         Condition(type=ConditionType.READY, status="Unknown", reason=reason, message=message),
         Condition(type=ConditionType.RECONCILING, status="True", reason=reason, message=message),
@@ -115,7 +115,7 @@ def reconciling(reason: Reason, message: str) -> tuple[Condition, ...]:
 
 
 def stalled(reason: Reason, message: str) -> tuple[Condition, ...]:
-    """Only an edit can mend this."""
+    """Return the conditions of an object that only an edit can repair."""
     return (
         Condition(type=ConditionType.READY, status="False", reason=reason, message=message),
         Condition(type=ConditionType.STALLED, status="True", reason=reason, message=message),
@@ -123,7 +123,7 @@ def stalled(reason: Reason, message: str) -> tuple[Condition, ...]:
 
 
 def last_run(*, succeeded: bool, reason: Reason, message: str) -> Condition:
-    """The outcome of the newest finished run; it never changes Ready."""
+    """Return the condition for the outcome of the newest finished run; it never changes Ready."""
     return Condition(
         type=ConditionType.LAST_RUN_SUCCEEDED,
         status="True" if succeeded else "False",
@@ -139,10 +139,10 @@ def rendered(
     now: str,
     previous: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """The list for ``status.conditions``, in a stable order.
+    """Return the list for ``status.conditions``, in a stable order.
 
     Args:
-        generation: metadata.generation that was looked at; it goes on every condition.
+        generation: metadata.generation that was observed; every condition carries it.
         now: RFC 3339 time of this write.
         previous: the conditions last written; lastTransitionTime moves only when the value does.
     """

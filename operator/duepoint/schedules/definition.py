@@ -1,7 +1,7 @@
-"""One schedule as the queue knows it: enough to fire it without asking the API server.
+"""The definition of a schedule in the queue: enough to fire it without asking the API server.
 
-The operator makes a definition from an object and stores it; workers read it after a claim. How it
-is stored is ``delayqueue.definitions.codec``'s. Pure.
+The operator makes a definition from an object and stores it; workers read it after a claim.
+``delayqueue.definitions.codec`` encodes it. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from duepoint.schedules import rule as rules
 FINGERPRINT_LENGTH = 4
 #: Bytes that prove who stored a member's payload.
 PAYLOAD_MAC_LENGTH = 8
-#: Of a definition that nothing is known of.
+#: The fingerprint of a definition whose origin is not known.
 NO_FINGERPRINT = bytes(FINGERPRINT_LENGTH)
 
 
@@ -29,26 +29,26 @@ class State(enum.IntEnum):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One schedule as the queue knows it.
+    """One schedule as it is stored in the queue.
 
     Attributes:
         generation: metadata.generation this was made from.
         timing_generation: generation of the last edit of a timing field.
         created_us: metadata.creationTimestamp; anchor of ``@every`` without a startTime.
-        not_before_us: slots at or before it are not this definition's (creation, last timing
-            edit, resume).
+        not_before_us: only slots after it belong to this definition (the creation, the last
+            timing edit, or the last resume).
         rule: when it runs and with which policies.
-        target: digest of the blob that says what to do (``actions.py``), as text.
-        collision: how many other schedules were found under its first ids.
-        started: runs of regular slots so far; kept only where the rule limits them.
-        fingerprint: of all that it was made from; two with the same one are the same. Of a member
-            of a set it is random, and its version tag.
-        owner: the set whose member this is; None of a Schedule.
-        payload: of a member: JSON text in place of the set's payload, or empty.
+        target: digest of the action's blob (``actions.py``), as text.
+        collision: how many of its first ids other schedules had already.
+        started: runs of regular slots so far; counted only if the rule limits them.
+        fingerprint: a hash of everything it was made from; equal fingerprints mean equal
+            definitions. For a member of a set it is random, and is its version tag.
+        owner: the set whose member this is; None for a Schedule.
+        payload: for a member: JSON text in place of the set's payload, or empty.
         payload_mac: proves that a process with our key stored the payload.
-        version: of a member: its timing version, which nothing else tells.
-        is_paused: of a member: nothing of its set fires now.
-        once_us: of a member that fires once: its instant, which the rule has as text.
+        version: for a member: its timing version, which is stored nowhere else.
+        is_paused: for a member: its set is paused, so nothing fires now.
+        once_us: for a member that fires once: its instant, in place of a text in the rule.
     """
 
     namespace: str
@@ -73,13 +73,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def runs_left(self) -> int | None:
-        """How many regular slots may still start; None = any number."""
+        """The number of regular slots that may still start; None = any number."""
         most = self.rule.timing.max_runs
         return None if most is None else max(0, most - self.started)
 
     @property
     def is_complete(self) -> bool:
-        """Whether no slot is left; the chain may be there until it notices."""
+        """Whether no slot is left; its chain point may remain until a worker claims it."""
         return self.state is State.COMPLETED or (self.state is State.ARMED and self.runs_left == 0)
 
     @property
@@ -96,7 +96,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def identity(self) -> str:
-        """``namespace/name``, as hashes of jitter and ``H`` want it; of a member with its set."""
+        """``namespace/name``, which jitter and ``H`` hash; for a member also the set's name."""
         if self.owner is not None:
             return f"{self.namespace}/{self.owner.name}/{self.name}"
         return f"{self.namespace}/{self.name}"

@@ -1,14 +1,14 @@
-"""How deep JSON text is nested, and what is wrong with text that a lenient decoder takes.
+"""Checks JSON text for nesting that is too deep, and for forms that readers interpret differently.
 
-The API server keeps objects of up to 10,000 levels. Decoders give up between one thousand and ten
-thousand, depending on the version of Python, with RecursionError and all else that stands in the
-same text: one such object on a page would hide all the others. So the limit is ours, far below
-theirs. ``clipped`` makes such text readable, ``too_deep`` says which field of a spec is to blame.
+The API server stores objects of up to 10,000 levels. Decoders fail with RecursionError somewhere
+between one and ten thousand levels, depending on the version of Python, and lose everything else
+in the same text: one such object on a page would hide all the others. So our own limit is far
+below theirs. ``clipped`` makes such text readable; ``too_deep`` names the field of a spec.
 
-RFC 8259 leaves to the reader what equal keys, numbers beyond a double, unpaired surrogates and
-endless nesting mean; two readers of one payload must not see two things, so ``problem`` refuses
-all of them. Nearly every text is passed by a few searches in C; where they find something, the
-standard library decodes it. Linear in the bytes. Pure.
+RFC 8259 does not define what equal keys, numbers beyond a double, unpaired surrogates and endless
+nesting mean. Two readers of one payload must not read different things, so ``problem`` refuses
+all of them. A few searches in C clear nearly every text; only the others are decoded, by the
+standard library. Linear in the bytes. Pure.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from typing import Any, NoReturn
 
 import msgspec
 
-#: Levels of a spec; what is nested deeper is refused. The command line has the same limit.
+#: Levels that a spec may have; deeper nesting is refused. The command line has the same limit.
 DEEPEST = 100
-#: Levels that are left of a text that could not be decoded: enough for a spec to be refused.
+#: Levels kept of a text that is too deep to decode: enough for its spec to be refused.
 LEFT = 120
 
-# A string without an end goes to the end of the text: begun again at each quote within it, a text
-# of 64 KB took a minute.
+# A string without an end matches to the end of the text. Without that, the search would start again
+# at each quote in it: a text of 64 KB took a minute.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _COLON = re.compile(rb"\s*:")
 
 
 def clipped(text: bytes, most: int = LEFT) -> bytes:
-    """The same text with null in place of what is nested deeper than ``most`` levels.
+    """Return the text with null in place of values nested deeper than ``most`` levels.
 
-    A text that ends within such a depth ends there.
+    If the text ends inside such a value, the result ends there as well.
     """
     if sum(map(text.count, (b"{", b"["))) <= most:
         return text
@@ -57,9 +57,9 @@ def clipped(text: bytes, most: int = LEFT) -> bytes:
 
 
 def too_deep(text: bytes) -> str:
-    """The first key of the object under which it is nested too deeply; "" where it is not."""
+    """Return the first key of the object whose value is nested too deeply; "" if there is none."""
     if sum(map(text.count, (b"{", b"["))) <= DEEPEST:
-        return ""  # nearly every spec there is
+        return ""  # nearly every spec ends here
     level, key = 0, ""
     for token in _TOKEN.finditer(text):
         mark = token[0]
@@ -74,14 +74,14 @@ def too_deep(text: bytes) -> str:
     return ""
 
 
-# -- what two readers would read differently -------------------------------------------------------
+# -- forms that two readers would interpret differently --------------------------------------------
 
-# Each string, with the colon behind it where it is a key. A string without an end goes to the end
-# of the text: begun again at each quote within it, 64 KB took a minute.
+# Each string, with the colon behind it if it is a key. A string without an end matches to the end
+# of the text, as in _TOKEN.
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)(?:"(\s*+:)?)?', re.DOTALL)
 _NEEDS_DECODING = re.compile(rb"\\u[dD][89a-fA-F]|\d[eE][+-]?\d\d\d|\d{300}")
 _LONG_NUMBER = re.compile(rb"\d{300}")
-#: JSON of so many bytes is neither nested too deeply, nor is a number of it so long.
+#: JSON of at most this many bytes cannot be nested too deeply, nor contain a number that long.
 _HARMLESS_BYTES = 2 * DEEPEST
 
 _decoder = msgspec.json.Decoder()
@@ -89,9 +89,9 @@ _encoder = msgspec.json.Encoder()
 
 
 def problem(text: bytes) -> str | None:
-    """What is wrong with a text, or None; whether it is JSON at all the decoder says.
+    """Return what is wrong with a text, or None; the decoder checks whether it is JSON at all.
 
-    The text is bounded by the caller: some 100 KiB take a few milliseconds.
+    The caller bounds the text: 100 KiB take a few milliseconds.
     """
     where = too_deep(text)
     if not where and not _LONG_NUMBER.search(text) and _is_canonical(text):
@@ -116,10 +116,9 @@ def problem(text: bytes) -> str | None:
 
 
 def plain_lines(lines: Sequence[bytes]) -> bytes | None:
-    """All lines as one text, each with a newline behind it; None where a line may have a problem.
+    """Return all lines as one text, each with a newline behind it; None if one may have a problem.
 
-    Lines of an NDJSON text in which ``problem`` finds nothing to look at closely take a third of
-    the time when they are looked at together.
+    Checking lines of NDJSON together takes a third of the time of ``problem`` for each line.
     """
     for line in lines:
         if len(line) > _HARMLESS_BYTES and (too_deep(line) or _LONG_NUMBER.search(line)):
@@ -132,10 +131,10 @@ def plain_lines(lines: Sequence[bytes]) -> bytes | None:
 
 
 def _is_canonical(text: bytes) -> bool:
-    """Whether a decoder and an encoder give the same text back, which no equal keys survive.
+    """Whether decoding and encoding gives the same text back: then no key comes twice.
 
-    This takes a tenth of the time of a search for keys; compact JSON, which most clients send,
-    goes this way.
+    This takes a tenth of the time of a search for keys. Most clients send compact JSON, which
+    passes this test.
     """
     try:
         return _encoder.encode(_decoder.decode(text)) == text
@@ -162,7 +161,7 @@ def _problem_by_decoding(text: bytes) -> str | None:
     except UnicodeEncodeError:
         return "has half of a surrogate pair; write the whole character"
     except (ValueError, RecursionError):
-        return None  # not JSON: the decoder says where
+        return None  # not JSON: the decoder reports where
     return None
 
 

@@ -1,9 +1,9 @@
-"""How many slots each coming minute has, of many Schedules: counted by group, not one by one.
+"""A forecast of load: how many slots of many Schedules fall into each coming minute.
 
-Schedules with the same expression, zone and jitter have the same minutes, so fifty thousand of them
-are a few hundred groups, each worked out once. ``@every`` is arithmetic. A jitter is a hash, which
-spreads slots evenly: each of its minutes gets its share. What a Schedule does not say is not
-foreseen: retries, catch-ups, runs by hand. Pure; minutes are numbered from the first one.
+Schedules with the same expression, zone and jitter have slots in the same minutes. So fifty
+thousand Schedules are a few hundred groups, and each is computed once. ``@every`` is arithmetic. A
+jitter is a hash, which spreads slots evenly, so each of its minutes gets an equal part. Retries,
+catch-ups and manual runs are not forecast. Pure; minutes are numbered from the first one.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from duepoint.schedules import slots
 from duepoint.schedules.spec import ScheduleSpec
 
 MINUTE_US = 60_000_000
-#: Names of Schedules that a group remembers, to show some.
+#: How many names of its Schedules a group keeps, to show them.
 _NAMES = 5
-#: Names that are shown of the Schedules with one expression.
+#: How many names to show of the Schedules with one expression.
 _SUCH = 3
 
-#: Minutes and how many slots each has, in the order of the minutes.
+#: Pairs of a minute and its number of slots, in the order of the minutes.
 Shape = Sequence[tuple[int, float]]
 _MINUTE_OF = operator.itemgetter(0)
 
 
 @dataclass(slots=True)
 class AlikeSchedules:
-    """Schedules with the same minutes.
+    """Schedules with slots in the same minutes.
 
     Attributes:
         texts: their expressions, as written.
@@ -56,11 +56,11 @@ class AlikeSchedules:
 
 @dataclass(slots=True)
 class ExpressionLoad:
-    """What the Schedules with one expression and one zone bring to a minute, with any jitter.
+    """The slots in one minute of all Schedules with one expression and zone, with any jitter.
 
     Attributes:
         slots: how many in this minute; a jitter makes it a fraction.
-        schedules: how many Schedules these are.
+        schedules: the number of these Schedules.
         such: names of some of them.
     """
 
@@ -72,7 +72,7 @@ class ExpressionLoad:
 
     @property
     def row(self) -> dict[str, Any]:
-        """As the command line and the dashboard write it."""
+        """The same as JSON, for the command line and the dashboard."""
         return {
             "schedule": self.text,
             "timeZone": self.time_zone,
@@ -84,13 +84,13 @@ class ExpressionLoad:
 
 @dataclass(slots=True, kw_only=True)
 class Forecast:
-    """The load of some minutes.
+    """The load of a range of minutes.
 
     Attributes:
         from_us: the beginning of the first minute.
-        minutes: slots in each.
-        schedules: how many were counted; those without a slot here, too.
-        suspended: of these, how many have no slot because they are suspended.
+        minutes: number of slots in each minute.
+        schedules: how many Schedules were counted, including those without a slot here.
+        suspended: how many of these have no slot because they are suspended.
     """
 
     from_us: int
@@ -105,14 +105,14 @@ class Forecast:
 
     @property
     def peak(self) -> int:
-        """The first of the worst minutes."""
+        """The first of the minutes with the most slots."""
         return max(range(len(self.minutes)), key=self.minutes.__getitem__)
 
     def at_us(self, minute: int) -> int:
         return self.from_us + minute * MINUTE_US
 
     def inside(self, minute: int) -> list[tuple[float, AlikeSchedules]]:
-        """Who is in a minute: slots and their group, the greatest first."""
+        """Return the groups with slots in a minute, with their number of slots, largest first."""
         found = []
         for group in self.groups:
             index = bisect.bisect_left(group.shape, minute, key=_MINUTE_OF)
@@ -121,7 +121,7 @@ class Forecast:
         return sorted(found, key=lambda pair: (-pair[0], pair[1].texts))
 
     def expressions(self, minute: int) -> list[ExpressionLoad]:
-        """Who is in a minute, by expression and zone: the greatest first."""
+        """Return the load of a minute by expression and zone, largest first."""
         found: dict[tuple[str, str], ExpressionLoad] = {}
         for slots_there, group in self.inside(minute):
             key = group.text, group.time_zone
@@ -133,7 +133,7 @@ class Forecast:
 
 
 def forecast(specs: Iterable[ScheduleSpec], *, from_us: int, minutes: int) -> Forecast:
-    """The load of so many minutes from the one that holds ``from_us`` on."""
+    """Return the load of ``minutes`` minutes, from the one that contains ``from_us``."""
     first_us = from_us - from_us % MINUTE_US
     builder = ForecastBuilder(first_us, minutes)
     for spec in specs:
@@ -142,14 +142,14 @@ def forecast(specs: Iterable[ScheduleSpec], *, from_us: int, minutes: int) -> Fo
 
 
 class ForecastBuilder:
-    """Counts Schedules one by one."""
+    """Builds a forecast from Schedules added one by one."""
 
     def __init__(self, first_us: int, minutes: int) -> None:
         self._first_us = first_us
         self._minutes = minutes
         self._groups: dict[tuple[object, ...], AlikeSchedules] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
-        #: Expressions are told apart by identity: each must live as long as its shape is used.
+        #: Shapes are cached by ``id`` of the expression: keep it alive, or Python reuses the id.
         self._held: list[object] = []
         self._schedules = 0
         self._suspended = 0
@@ -185,7 +185,7 @@ class ForecastBuilder:
         return max(0, -((self._first_us - at_us) // MINUTE_US))
 
     def _place(self, expression: object) -> tuple[object, ...]:
-        """What tells two expressions apart here: of ``@every`` the period and its first minute."""
+        """Return a cache key for the shape: for ``@every`` its period and first minute."""
         if isinstance(expression, descriptors.Every):
             first_us = expression.next_after(self._first_us - 1)
             first = None if first_us is None else (first_us - self._first_us) // MINUTE_US
@@ -200,7 +200,7 @@ class ForecastBuilder:
         return shape
 
     def _counted(self, line: slots.Slots) -> Iterator[tuple[int, float]]:
-        """Minutes with slots; where most minutes have several, each is counted as a whole."""
+        """Yield minutes and their slots; if there are many, count each minute by arithmetic."""
         end_us = self._first_us + self._minutes * MINUTE_US
         if line.count(self._first_us - 1, end_us - 1) > 2 * self._minutes:
             for minute in range(self._minutes):
@@ -235,17 +235,17 @@ class ForecastBuilder:
 
 
 def add(minutes: list[float], shape: Shape, times: float) -> None:
-    """Add a shape so many times; negative: take it away."""
+    """Add a shape ``times`` times; a negative number subtracts it."""
     for at, count in shape:
         minutes[at] += count * times
 
 
 def spread(shape: Shape, over: int, minutes: int, *, back: int = 0) -> Shape:
-    """Each slot in equal parts over some minutes, which end before the next slot.
+    """Return the shape with each slot spread evenly over minutes that end before the next slot.
 
     Args:
-        over: how many minutes.
-        back: so many of them lie before the slot's own minute.
+        over: the number of minutes.
+        back: how many of them lie before the slot's own minute.
     """
     found: dict[int, float] = {}
     for number, (at, count) in enumerate(shape):
@@ -262,13 +262,13 @@ def spread(shape: Shape, over: int, minutes: int, *, back: int = 0) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """One cell.
+    """The load of one hour.
 
     Attributes:
-        day: such as ``Mon 2026-03-02``, by the clock of the zone.
+        day: such as ``Mon 2026-03-02``, in local time.
         first: number of its first minute.
-        peak: slots of its worst minute.
-        worst: number of that.
+        peak: slots in its busiest minute.
+        worst: number of its busiest minute.
     """
 
     day: str
@@ -280,9 +280,9 @@ class Hour:
 
 
 def hours(known: Forecast, zone: str) -> list[Hour]:
-    """The hours that the forecast touches, by the clock of a zone, oldest first.
+    """Return the hours of the forecast in the local time of a zone, oldest first.
 
-    An hour that comes twice, where clocks are put back, is one cell.
+    An hour that comes twice, when clocks are set back, is one entry.
     """
     clock = timezones.load(zone)
     found: dict[tuple[int, int], list[int]] = {}

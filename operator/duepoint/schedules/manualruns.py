@@ -1,10 +1,10 @@
-"""What a ScheduleRun asks for, and which slots those are.
+"""The slots that a ScheduleRun asks for: a trigger or a backfill.
 
-A trigger is one slot; a backfill is the Schedule's slots of a range, oldest or newest first. The
-range is walked with a cursor (the slot handed over last), never kept as a list: what comes next is
-asked of the newest definition, so an edit of the timing counts from the next slot on. Slots that
-lie after the ScheduleRun's own creation are not part of a backfill: they would run early, and the
-Schedule runs them itself. Pure; instants in microseconds since the epoch.
+A trigger is one slot. A backfill is the Schedule's slots in a range, oldest or newest first. The
+range is walked with a cursor (the last slot put into the queue) and never stored as a list. The
+next slot comes from the newest definition, so an edit of the timing counts from there on. Slots
+after the ScheduleRun's creation are not part of a backfill: they would run early, and the Schedule
+runs them itself. Pure; instants in microseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRIGGER_BACKFILL = "Backfill"
 #: Defaults of the API.
 MAX_PARALLEL = 5
 LIMIT = 1000
-#: As long as the Schedule's own payload may be.
+#: The same limit as for the Schedule's own payload.
 PAYLOAD_LIMIT_BYTES = 64 * 1024
 
 _SECOND_US = 1_000_000
@@ -41,7 +41,7 @@ class Trigger:
         slot_us: the slot that it carries.
         payload: JSON text in place of the Schedule's; empty = the Schedule's own.
         concurrency: a policy in place of the Schedule's; empty = the Schedule's own.
-        is_payload_apart: it has a payload that is not kept here; the object has it.
+        is_payload_apart: its payload is not in this struct but only in the object.
     """
 
     slot_us: int
@@ -55,7 +55,7 @@ class Backfill:
     """The slots in [``from_us``, ``to_us``).
 
     Attributes:
-        asked_us: when it was asked for; later slots are left to the Schedule.
+        asked_us: when it was created; the Schedule itself runs later slots.
         max_parallel: runs that may be active at once.
         limit: a range with more slots is refused as a whole.
     """
@@ -69,13 +69,13 @@ class Backfill:
 
     @property
     def through_us(self) -> int:
-        """The last instant that belongs to it."""
+        """The last instant of the range."""
         return min(self.to_us - 1, self.asked_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The spec of a ScheduleRun, read."""
+    """The parsed spec of a ScheduleRun."""
 
     schedule: str
     slots: Trigger | Backfill
@@ -83,22 +83,22 @@ class Wanted:
 
     @property
     def kind(self) -> PointKind:
-        """Of its points."""
+        """The kind of its points."""
         return PointKind.MANUAL if isinstance(self.slots, Trigger) else PointKind.BACKFILL
 
     @property
     def trigger(self) -> str:
-        """The word that Jobs, receivers and statuses carry."""
+        """The word for its kind in Jobs, deliveries and statuses."""
         return TRIGGER_MANUAL if isinstance(self.slots, Trigger) else TRIGGER_BACKFILL
 
 
 def timeline(known: Definition) -> Slots:
-    """All slots of a Schedule; whether it is suspended says nothing of them."""
+    """Return all slots of a Schedule, whether or not it is suspended."""
     return timeline_of(known.rule, identity=known.identity, created_us=known.created_us)
 
 
 def timeline_of(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
-    """The same, of a rule that no queue holds."""
+    """Return the same for a rule that need not be in the queue."""
     timing = msgspec.structs.replace(rule.timing, suspend=False, suspend_until_us=None)
     free = msgspec.structs.replace(rule, timing=timing)
     return slots.for_rule(free, identity=identity, created_us=created_us)
@@ -110,12 +110,12 @@ def is_storable(slot_us: int) -> bool:
 
 
 def fitted(slot_us: int, *, whole_seconds: bool) -> int:
-    """The slot of a trigger as its target can name it: a Job's in seconds, others' in ms."""
+    """Return a trigger's slot, rounded down to seconds for a Job, to milliseconds for others."""
     return slot_us - slot_us % (_SECOND_US if whole_seconds else _MILLISECOND_US)
 
 
 def left(wanted: Wanted, line: Slots, cursor_us: int | None = None) -> int:
-    """How many of the slots asked for come after the cursor; None = nothing was handed over yet."""
+    """Return how many requested slots come after the cursor; None = none is in the queue yet."""
     match wanted.slots:
         case Trigger():
             return int(cursor_us is None)
@@ -127,7 +127,7 @@ def left(wanted: Wanted, line: Slots, cursor_us: int | None = None) -> int:
 def following(
     wanted: Wanted, line: Slots, cursor_us: int | None, *, whole_seconds: bool
 ) -> Iterator[int]:
-    """The slots after the cursor, in the order in which they are handed over."""
+    """Yield the slots after the cursor, in the order in which they enter the queue."""
     match wanted.slots:
         case Trigger(slot_us=slot_us):
             if cursor_us is None:
@@ -141,7 +141,7 @@ def following(
 
 
 def is_after(wanted: Wanted, slot_us: int, cursor_us: int | None) -> bool:
-    """Whether the slot comes after the cursor in the order in which slots are handed over."""
+    """Whether the slot comes after the cursor in the order in which slots enter the queue."""
     if cursor_us is None:
         return True
     if isinstance(wanted.slots, Backfill) and wanted.slots.newest_first:
@@ -150,7 +150,7 @@ def is_after(wanted: Wanted, slot_us: int, cursor_us: int | None) -> bool:
 
 
 def _open_part(range_: Backfill, cursor_us: int | None) -> tuple[int, int]:
-    """What is left of it, as (after, through]."""
+    """Return the part of the range that is left, as (after, through]."""
     if cursor_us is None:
         return range_.from_us - 1, range_.through_us
     if range_.newest_first:

@@ -1,14 +1,14 @@
-"""Due points: what the delay queue holds, and how each is spelled in bytes.
+"""Due points: the entries of the delay queue, their identities and their encoding in bytes.
 
-Owns the identity of a schedule in the queue and the member formats. A *chain* point (12 bytes:
+Defines the id of a schedule in the queue and the member formats. A *chain* point (12 bytes:
 id, timing version) stands for "the first slot not yet handed over" of an armed schedule; an
 *occurrence* (21 bytes, or 25 with a run tag: id, timing version, kind, slot in microseconds
-[, run tag]) is one slot with a life of its own: a retry, a planned catch-up slot, a queued one,
-a manual or backfilled run, a check, the *expiry* of a member that has ended. Integers are
-big-endian, so that a range by id finds all occurrences of a schedule in byte order.
+[, run tag]) is one slot on its own: a retry, a planned catch-up slot, a queued one, a manual or
+backfilled run, a check, the *expiry* of a member that has ended. Integers are big-endian, so that
+a range by id finds all occurrences of a schedule in byte order.
 
-Pure; members made here are read by no one else but ``parse_member``. These formats are stored:
-a change needs a new record format number and a reader for the old one.
+Pure. Only ``parse_member`` reads the members made here. These formats are stored: a change needs
+a new record format number and a reader for the old one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 
 
 class SetIdentity(msgspec.Struct, frozen=True, order=True):
-    """A ScheduleSet: its object, and how many bits of its members' ids spread them in a shard."""
+    """The identity of a ScheduleSet; ``spread`` bits of its members' ids spread them in a shard."""
 
     uid: str
     namespace: str
@@ -32,13 +32,13 @@ class SetIdentity(msgspec.Struct, frozen=True, order=True):
 
     @property
     def text(self) -> bytes:
-        """The set in the names of lanes; ``parse_set`` reads it."""
+        """The identity in the names of lanes; ``parse_set`` reads it."""
         return f"{self.uid}/{self.namespace}/{self.name}/{self.spread}".encode()
 
 
 @functools.lru_cache(maxsize=16_384)
 def parse_set(text: bytes) -> SetIdentity:
-    """The identity behind a text of ``SetIdentity.text``; raises ValueError otherwise."""
+    """Return the identity in a text of ``SetIdentity.text``; raises ValueError for any other."""
     uid, namespace, name, spread = text.decode().split("/")
     return SetIdentity(uid, namespace, name, int(spread))
 
@@ -55,14 +55,14 @@ RunTag = NewType("RunTag", bytes)
 """First 4 bytes of SHA-256 of a ScheduleRun's uid; empty for regular slots."""
 
 NO_RUN = RunTag(b"")
-#: In place of a timing version where none counts.
+#: The timing version of points that no edit supersedes.
 NO_VERSION = TimingVersion(bytes(4))
 
 CHAIN_LENGTH = 12
 OCCURRENCE_LENGTH = 21
 TAGGED_OCCURRENCE_LENGTH = 25
 
-#: Dues live in [0, DUE_LIMIT_US); scores from there on are claims (lease expiry + DUE_LIMIT_US).
+#: Dues lie in [0, DUE_LIMIT_US); higher scores are claims (lease expiry + DUE_LIMIT_US).
 DUE_LIMIT_US = 2**52
 
 # Bits 2-15 of an id come from the namespace: with 64 shards (bits 0-5) a namespace uses four.
@@ -82,11 +82,11 @@ class PointKind(enum.IntEnum):
     EXPIRY = 7
 
 
-#: Kinds of slots that a ScheduleRun wants run.
+#: Kinds of points that come from a ScheduleRun.
 RUN_KINDS = frozenset({PointKind.MANUAL, PointKind.BACKFILL})
-#: Kinds of the occurrences by which a slot is tried, or waits to be.
+#: Kinds of occurrences that attempt a slot, or wait to attempt it.
 TRIED_KINDS = RUN_KINDS | {PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED}
-#: Kinds that an edit of the timing supersedes; the others go on with the newest definition.
+#: Kinds that an edit of the timing supersedes; the others continue with the newest definition.
 TIMED_KINDS = frozenset({PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED, PointKind.EXPIRY})
 
 
@@ -96,7 +96,7 @@ class DuePoint:
 
     Attributes:
         slot_us: the slot's UTC time; for a chain point the newest slot at or before its due.
-        due_us: when it may be claimed (slot + jitter, or a retry's time).
+        due_us: when it may be claimed (slot + jitter, or the time of a retry).
     """
 
     schedule_id: ScheduleId
@@ -108,7 +108,7 @@ class DuePoint:
 
     @property
     def member(self) -> bytes:
-        """The bytes that stand for this point in a sorted set."""
+        """The bytes of this point in a sorted set."""
         head = self.schedule_id + self.timing_version
         if self.kind is PointKind.CHAIN:
             return head
@@ -116,7 +116,7 @@ class DuePoint:
 
 
 def chain(schedule_id: ScheduleId, version: TimingVersion, due_us: int) -> DuePoint:
-    """The one chain point of a schedule; its slot is derived from the due when it is claimed."""
+    """Return the chain point of a schedule; after a claim its slot is derived from the due."""
     return DuePoint(
         schedule_id=schedule_id,
         timing_version=version,
@@ -127,9 +127,9 @@ def chain(schedule_id: ScheduleId, version: TimingVersion, due_us: int) -> DuePo
 
 
 def check(schedule_id: ScheduleId, version: TimingVersion, generation: int) -> DuePoint:
-    """The check of what one generation refers to; in place of a slot stands the generation.
+    """Return the check of what a generation refers to; it has the generation in place of a slot.
 
-    So a generation has one check, and that of an older one, still under way, does not stand for it.
+    So each generation has a check of its own, even if an older one's is still in flight.
     """
     return DuePoint(
         schedule_id=schedule_id,
@@ -141,10 +141,10 @@ def check(schedule_id: ScheduleId, version: TimingVersion, generation: int) -> D
 
 
 def manual(schedule_id: ScheduleId, slot_us: int, run_uid: str, kind: PointKind) -> DuePoint:
-    """A slot that a ScheduleRun wants run; ``kind`` is MANUAL or BACKFILL.
+    """Return the point for a slot of a ScheduleRun; ``kind`` is MANUAL or BACKFILL.
 
-    No edit supersedes it, so it carries no timing version: asked for again after one, it is the
-    same point.
+    No edit supersedes it, so it has no timing version: added again after an edit, it is the same
+    point.
     """
     return DuePoint(
         schedule_id=schedule_id,
@@ -157,7 +157,7 @@ def manual(schedule_id: ScheduleId, slot_us: int, run_uid: str, kind: PointKind)
 
 
 def parse_member(member: bytes, due_us: int) -> DuePoint | None:
-    """The point behind a stored member, or None where the bytes are not one of ours."""
+    """Return the point of a stored member, or None if the bytes are not one of ours."""
     if len(member) == CHAIN_LENGTH:
         return chain(ScheduleId(member[:8]), TimingVersion(member[8:12]), due_us)
     if len(member) not in (OCCURRENCE_LENGTH, TAGGED_OCCURRENCE_LENGTH):
@@ -176,15 +176,15 @@ def parse_member(member: bytes, due_us: int) -> DuePoint | None:
 
 
 def slot_of(member: bytes) -> int:
-    """The slot of an occurrence; 0 of an unknown member, which is due at once and buried."""
+    """Return the slot of an occurrence; 0 for an unknown member, which becomes a dead letter."""
     point = parse_member(member, 0)
     return 0 if point is None else point.slot_us
 
 
 def schedule_id(uid: str, namespace: str, *, collision: int = 0) -> ScheduleId:
-    """The id of a Schedule: 64 bits of its uid's hash, 14 of them replaced by its namespace's.
+    """Return the id of a Schedule: 64 bits of its uid's hash, with 14 replaced by its namespace's.
 
-    ``collision`` counts how often two schedules were found under one id; it is part of the
+    ``collision`` counts how often its id was taken by another schedule; it is part of the
     identity from then on.
     """
     text = uid if collision == 0 else f"{uid}#{collision}"
@@ -194,7 +194,7 @@ def schedule_id(uid: str, namespace: str, *, collision: int = 0) -> ScheduleId:
 
 @functools.lru_cache(maxsize=10_000)
 def _last_bytes(namespace: str) -> tuple[bytes, ...]:
-    """The last two bytes of an id, for each value of the two bits that are its own."""
+    """Return the last two bytes of an id, for each value of the two bits that are its own."""
     digest = hashlib.sha256(namespace.encode()).digest()
     bits = int.from_bytes(digest[6:8], "big") & _NAMESPACE_BITS
     return tuple((bits | own).to_bytes(2, "big") for own in range(4))
@@ -205,11 +205,11 @@ _MEMBERS_OWN_BITS = 6
 
 
 def member_id(owner: SetIdentity, name: str) -> ScheduleId:
-    """The id of a member: 64 bits of a hash of set and member, some of them the set's.
+    """Return the id of a member: 64 bits of a hash of set and member, some of them the set's.
 
-    Bits 0-5 and 16-63 are the member's own, so are as many bits from 6 on as the set spreads over;
-    the others up to bit 15 are the set's. So the members of a set lie in few populations of a
-    shard, and all of them can be listed.
+    Bits 0-5 and 16-63 are the member's own, and so are ``spread`` bits from bit 6 on. The others
+    up to bit 15 are the set's. So the members of a set lie in few populations of a shard, and all
+    of them can be listed.
     """
     own = hashlib.sha256(f"{owner.uid}/{name}".encode()).digest()
     kept, of_set = member_bits(owner.uid, owner.spread)
@@ -219,18 +219,18 @@ def member_id(owner: SetIdentity, name: str) -> ScheduleId:
 
 @functools.lru_cache(maxsize=10_000)
 def member_bits(set_uid: str, spread: int) -> tuple[int, int]:
-    """Of the last two bytes of a member's id: a mask of its own bits, and the set's bits."""
+    """Return, for the last two bytes of a member's id, a mask of its own bits, and the set's bits."""
     own = (1 << _MEMBERS_OWN_BITS + spread) - 1
     digest = hashlib.sha256(set_uid.encode()).digest()
     return own, int.from_bytes(digest[6:8], "big") & ~own & 0xFFFF
 
 
 def timing_version(uid: str, timing_generation: int) -> TimingVersion:
-    """The tag of everything armed since the last edit of a timing field."""
+    """Return the tag of all points armed since the last edit of a timing field."""
     digest = hashlib.sha256(f"{uid}/{timing_generation}".encode()).digest()
     return TimingVersion(digest[:4])
 
 
 def run_tag(run_uid: str) -> RunTag:
-    """Distinguishes two manual runs of one slot."""
+    """Return a tag that distinguishes two manual runs of one slot."""
     return RunTag(hashlib.sha256(run_uid.encode()).digest()[:4])

@@ -1,10 +1,10 @@
 """The rule of a schedule: when it runs, and what happens when it is late, missed or busy.
 
-A rule is what many schedules share, so its canonical text is stored once in Redis and compared as
-text. *Timing* fields decide which slots exist: a change of one starts the schedule anew from the
-moment it is seen. *Policy* fields decide what becomes of a slot: a change is used by the next
-attempt and moves nothing. Pure. The texts are stored: fields may be added with a default, never
-renamed or given another meaning.
+Many schedules share a rule, so its canonical text is stored once in Redis and compared as text.
+*Timing* fields decide which slots exist: when the operator sees a change of one, the schedule
+starts anew from that moment. *Policy* fields decide how a slot is treated: the next attempt uses
+the change, and no slot moves. Pure. The texts are stored: fields may be added with a default,
+never renamed or given another meaning.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, cach
     """Which slots exist. Instants in microseconds since the epoch, UTC.
 
     Attributes:
-        max_runs: no slot is left once so many have started; which ones those are is no arithmetic,
-            so ``Slots`` knows nothing of it, and the definition keeps the count.
-        zone_data: what the operator that stored the rule knew of the zone; all workers go by that.
+        max_runs: no slot is left after this many have started. Which slots start cannot be
+            computed, so ``Slots`` ignores this, and the definition keeps the count.
+        zone_data: the zone's data when the operator stored the rule; all workers use that.
     """
 
     schedules: tuple[str, ...]
@@ -49,13 +49,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, cach
         return all(text.strip(WHITE) == descriptors.NEVER for text in self.schedules)
 
 
-#: From the first slot that there may be to the last. CronJob takes up to 2**63 - 1; a sum of this
-#: and any slot is still a whole number in Lua.
+#: The distance from the first possible slot to the last. CronJob accepts up to 2**63 - 1; the sum
+#: of this limit and any slot is still an exact integer in Lua.
 _LONGEST_DEADLINE_SECONDS = LAST_US // 1_000_000
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What becomes of a slot that is late, missed or busy, and of finished Jobs."""
+    """How to treat slots that are late, missed or busy, and how many finished Jobs to keep."""
 
     deadline_seconds: int | None = None
     catch_up: str = "Latest"
@@ -68,17 +68,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def deadline_us(self) -> int | None:
-        """How late a slot may start; None = however late. A deadline of 0 means "only on time"."""
+        """How late a slot may start; None = no limit. A deadline of 0 means "only on time"."""
         if self.deadline_seconds is None:
             return None
         return min(max(self.deadline_seconds, 1), _LONGEST_DEADLINE_SECONDS) * 1_000_000
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Timing and policy together, with what the timing needs to know of the target.
+    """Timing and policy, and whether the target allows only slots in whole seconds.
 
     Attributes:
-        whole_seconds: the target is a jobTemplate, whose names carry slots in whole seconds.
+        whole_seconds: the target is a jobTemplate; Job names contain slots in whole seconds.
     """
 
     timing: Timing
@@ -87,19 +87,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_private(self) -> bool:
-        """Whether the text holds instants, so that hardly another schedule shares it."""
+        """Whether the rule contains instants, so that few other schedules can share it."""
         timing = self.timing
         instants = (timing.start_us, timing.end_us, timing.suspend_until_us)
         return any(instants) or any("@at" in text for text in timing.schedules)
 
 
-#: What stands in place of the expressions in the rule of a member that fires once: members that
-#: differ in nothing but their instant share that rule.
+#: Replaces the expressions in the rule of a member that fires once: members that differ only in
+#: their instant then share one rule.
 ONCE = ("@at",)
 
 
 def at_text(instant_us: int) -> str:
-    """The expression of one instant, in its canonical form."""
+    """Return the expression of one instant, in its canonical form."""
     seconds, rest = divmod(instant_us, 1_000_000)
     fraction = f".{rest:06}".rstrip("0") if rest else ""
     return f"{_at_second(seconds)}{fraction}Z"
@@ -111,7 +111,7 @@ def _at_second(seconds: int) -> str:
 
 
 def at_instant(rule: Rule, instant_us: int) -> Rule:
-    """The rule of one member, where ``rule`` has ``ONCE`` in place of its instant."""
+    """Return the rule of one member: ``rule`` with its instant in place of ``ONCE``."""
     timing = msgspec.structs.replace(rule.timing, schedules=(at_text(instant_us),))
     return msgspec.structs.replace(rule, timing=timing)
 
@@ -120,15 +120,15 @@ _decoder = msgspec.json.Decoder(Rule)
 
 
 def text(rule: Rule) -> bytes:
-    """The canonical text of a rule: equal rules have equal texts."""
+    """Return the canonical text of a rule: equal rules have equal texts."""
     return msgspec.json.encode(rule, order="deterministic")
 
 
 @functools.lru_cache(maxsize=10_000)
 def timing_hash(rule: Rule) -> str:
-    """Eight hexadecimal digits that stand for the timing of a rule, as a status shows them.
+    """Return eight hexadecimal digits that identify the timing of a rule in a status.
 
-    Other zone data are no other timing: what has ended stays ended.
+    New zone data do not count as a new timing: a completed schedule stays completed.
     """
     timing = msgspec.structs.replace(rule.timing, zone_data="")
     content = msgspec.json.encode((timing, rule.whole_seconds), order="deterministic")
@@ -136,5 +136,5 @@ def timing_hash(rule: Rule) -> str:
 
 
 def parse(data: bytes) -> Rule:
-    """The rule behind a text made by ``text``; raises msgspec.DecodeError on anything else."""
+    """Return the rule of a text made by ``text``; raises msgspec.DecodeError for any other."""
     return _decoder.decode(data)

@@ -1,8 +1,8 @@
-"""How the specs of a Schedule and of a ScheduleSet are read, as far as they are alike.
+"""Readers of the fields that the specs of a Schedule and a ScheduleSet have in common.
 
-The fields, their limits and the rules between them stand in ``duepoint.model``. What is wrong is
-reported to ``SpecFindings``, and each reader answers with a harmless value, so that one look finds
-every error. Null means absent everywhere. Pure.
+``duepoint.model`` defines the fields, their limits and the rules between them. A reader reports
+each error to ``SpecFindings`` and returns a harmless value, so that one pass finds every error.
+Null means absent everywhere. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_HEADER_BYTES = 64 * 1024
 
 
 def webhook(fields: modelwebhook.WebhookFields, findings: SpecFindings) -> actions.WebhookAction:
-    """The action behind the fields; what is wrong is reported, and a harmless value stands in."""
+    """Return the action of the fields; reports errors, and puts harmless values in their place."""
     method, form = fields.method or "POST", fields.format or "Standard"
     if fields.url is not None and (trouble := _host_trouble(fields.url)):
         findings.add("spec.webhook.url", f"{modelwebhook.shown(fields.url)}: {trouble}")
@@ -58,7 +58,7 @@ def webhook(fields: modelwebhook.WebhookFields, findings: SpecFindings) -> actio
 
 
 def _check_tls(fields: modelwebhook.WebhookFields, findings: SpecFindings) -> None:
-    """Plain http with rules for certificates would look safe and not be."""
+    """Report TLS settings on a plain http target: they would look safe and have no effect."""
     if fields.tls is None:
         return
     if fields.url is not None and fields.url.startswith("http:"):
@@ -84,7 +84,7 @@ def _check_headers(
 
 
 def url_trouble(url: str) -> str:
-    """What is wrong with a URL, without repeating it; empty where it can be called."""
+    """Return what is wrong with a URL, without repeating it; empty if it can be called."""
     for rule in _URL[schemas.RULES]:
         if not rule.holds(url):
             return str(rule.message)
@@ -92,7 +92,7 @@ def url_trouble(url: str) -> str:
 
 
 def _host_trouble(url: str) -> str:
-    """What stands in brackets is an address (RFC 3986, 3.2.2); any other name may be one."""
+    """Return what is wrong with the host; brackets must contain an address (RFC 3986, 3.2.2)."""
     host = url.partition("://")[2]
     try:
         if host.startswith("["):
@@ -132,7 +132,7 @@ def _header(fields: modelwebhook.HeaderFields) -> actions.Header:
 def _auth(
     fields: modelwebhook.AuthFields, findings: SpecFindings
 ) -> actions.Bearer | actions.Basic | actions.AccountToken | None:
-    """How we say who we are."""
+    """Return how to authenticate at the receiver."""
     if fields.bearer is not None:
         return actions.Bearer(secret=_key(fields.bearer.secret_key_ref))
     if fields.basic is not None:
@@ -147,7 +147,7 @@ def _auth(
 
 
 def _tls(fields: modelwebhook.TlsFields) -> actions.Tls:
-    """How the receiver's certificate is checked, and ours shown."""
+    """Return how to verify the receiver's certificate, and which certificate to present."""
     ca, certificate = fields.ca_ref, fields.client_certificate_secret_ref
     return actions.Tls(
         ca=None if ca is None else _ca(ca),
@@ -203,7 +203,7 @@ def job(template: msgspec.Raw, findings: SpecFindings) -> actions.JobAction | No
 
 
 def _check_selector(job: dict[str, object], findings: SpecFindings) -> None:
-    """The API server takes a selector that matches, and all Jobs of the Schedule would share it."""
+    """Report a selector, which the API server may accept and all the Schedule's Jobs would share."""
     there = {name: value for name, value in job.items() if value is not None}
     for rule in model.SELECTOR_RULES:
         if not rule.holds(there):
@@ -230,7 +230,7 @@ FieldsT = TypeVar("FieldsT", bound=vocabulary.Fields)
 
 
 class PolicyFields(Protocol):
-    """What a Schedule, the defaults of a set and a member say in the same words."""
+    """The policy fields that a Schedule, the defaults of a set and a member have in common."""
 
     starting_deadline_seconds: int | None
     catch_up_policy: str | None
@@ -239,7 +239,7 @@ class PolicyFields(Protocol):
 
 
 class TargetFields(Protocol):
-    """The targets of a spec, of which one is there."""
+    """The target fields of a spec; exactly one is set."""
 
     job_template: msgspec.Raw
     webhook: modelwebhook.WebhookFields | None
@@ -249,17 +249,17 @@ class TargetFields(Protocol):
 
 @dataclass(slots=True)
 class SpecFindings:
-    """Errors gathered while the rest of the spec is still looked at."""
+    """The errors found so far, collected while the rest of the spec is read."""
 
     errors: list[errors.FieldError] = field(default_factory=list)
 
     def add(self, path: str, message: str) -> None:
-        """Report what the model does not know of; a field that it refused says enough."""
+        """Report an error that the model cannot find, unless it has refused the field already."""
         if all(each.path != path for each in self.errors):
             self._add(path, message)
 
     def check(self, fields: vocabulary.Fields, path: str = "spec") -> None:
-        """Report what the model has against the fields."""
+        """Report the errors that the model finds in the fields."""
         for where, message in checks.problems(fields, path):
             self._add(where, message)
 
@@ -269,7 +269,7 @@ class SpecFindings:
         self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
 
     def collect(self, path: str, make: Callable[[], T], otherwise: T) -> T:
-        """The made value, or ``otherwise`` with its ValueError noted under the path."""
+        """Return the made value; on a ValueError report it under the path, return ``otherwise``."""
         try:
             return make()
         except ValueError as error:
@@ -278,10 +278,10 @@ class SpecFindings:
 
 
 def decode(decoder: msgspec.json.Decoder[FieldsT], raw: bytes) -> FieldsT:
-    """The fields of a spec by its JSON text.
+    """Return the fields in the JSON text of a spec.
 
     Raises:
-        errors.InvalidSpec: where a field has another type than the kind's, or is nested too deeply.
+        errors.InvalidSpec: if a field has the wrong type or is nested too deeply.
     """
     if too_deep := jsontext.too_deep(raw):
         message = f"is nested deeper than {jsontext.DEEPEST} levels; write it flatter"
@@ -300,12 +300,12 @@ def _wrong(path: str, message: str) -> errors.InvalidSpec:
 
 
 def policy(fields: PolicyFields, usual: rules.Policy) -> rules.Policy:
-    """What becomes of a slot that is late, missed or busy; what is not said is as usual."""
+    """Return the policy for late, missed and busy slots; ``usual`` fills in what is not set."""
     said = {
         "deadline_seconds": fields.starting_deadline_seconds,
         "catch_up": fields.catch_up_policy,
         "catch_up_limit": fields.catch_up_limit,
-        "concurrency": fields.concurrency_policy or None,  # an empty text, as in CronJob
+        "concurrency": fields.concurrency_policy or None,  # CronJob accepts an empty text, too
     }
     given = {name: value for name, value in said.items() if value is not None}
     return msgspec.structs.replace(usual, **given)
@@ -318,7 +318,7 @@ def jitter_ms(text: str | None, path: str, findings: SpecFindings) -> int:
 
 
 def instant(time: dt.datetime | None) -> int | None:
-    """Microseconds since the epoch; a time without a zone is UTC."""
+    """Return a time in microseconds since the epoch; a time without a zone is UTC."""
     if time is None:
         return None
     aware = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
@@ -327,7 +327,7 @@ def instant(time: dt.datetime | None) -> int | None:
 
 
 def payload(text: msgspec.Raw, limit_bytes: int, findings: SpecFindings) -> msgspec.Raw:
-    """The payload of every run, as JSON text; ``NO_PAYLOAD`` where there is none."""
+    """Return the payload of every run, as JSON text; ``NO_PAYLOAD`` if there is none."""
     given = text if vocabulary.is_given(text) else actions.NO_PAYLOAD
     if len(given) > limit_bytes:
         findings.add(
@@ -339,7 +339,7 @@ def payload(text: msgspec.Raw, limit_bytes: int, findings: SpecFindings) -> msgs
 
 
 def target(fields: TargetFields, findings: SpecFindings) -> actions.Target | None:
-    """The one target; None where there is none, or where a template is no template."""
+    """Return the one target; None if there is none, or if the job template is not valid."""
     if vocabulary.is_given(fields.job_template):
         return job(fields.job_template, findings)
     if fields.webhook is not None:
