@@ -219,7 +219,7 @@ def member_id(owner: SetIdentity, name: str) -> ScheduleId:
 
 @functools.lru_cache(maxsize=10_000)
 def member_bits(set_uid: str, spread: int) -> tuple[int, int]:
-    """Return, for the last two bytes of a member's id, a mask of its own bits, and the set's bits."""
+    """Return a mask of a member's own bits in the last two bytes of its id, and its set's bits."""
     own = (1 << _MEMBERS_OWN_BITS + spread) - 1
     digest = hashlib.sha256(set_uid.encode()).digest()
     return own, int.from_bytes(digest[6:8], "big") & ~own & 0xFFFF

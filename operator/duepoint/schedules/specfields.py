@@ -203,7 +203,7 @@ def job(template: msgspec.Raw, findings: SpecFindings) -> actions.JobAction | No
 
 
 def _check_selector(job: dict[str, object], findings: SpecFindings) -> None:
-    """Report a selector, which the API server may accept and all the Schedule's Jobs would share."""
+    """Report a selector, which the API server may accept but all Jobs would share."""
     there = {name: value for name, value in job.items() if value is not None}
     for rule in model.SELECTOR_RULES:
         if not rule.holds(there):
