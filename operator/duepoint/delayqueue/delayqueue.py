@@ -1,14 +1,14 @@
-"""The delay queue over Redis or Valkey, put together from its services.
+"""The delay queue over Redis or Valkey, assembled from its services.
 
 One service per question, each in its own module: who may use the index and how it is sharded
 (layouts, membership), what has to run (definitions, occurrences), what is due (claims), how it
 ended (settlements, concurrency), whether it is still consistent (sweeper, fallbacks). They
 share an ``index.Index`` (servers, scripts, names of keys) and get each other in their constructors;
-a user takes the services that it needs.
+a caller takes the services that it needs.
 
 All methods raise ``errors.QueueUnavailable`` when no server can answer now (its subclass
 ``Uninitialised``: the index is empty and waits for the operator), and ``errors.WorldChanged`` when
-what the caller knew is out of date (``LayoutChanged``; ``Fenced``: a newer leader has been here).
+the caller's view is out of date (``LayoutChanged``; ``Fenced``: a newer leader has written since).
 A lost claim is a return value, not an error. Instants are microseconds since the epoch.
 """
 
@@ -62,17 +62,17 @@ class DelayQueue:
         buckets: int = keys.BUCKETS,
         quotas: quotas_.Quotas = quotas_.USUAL,
     ) -> None:
-        """``buckets``: of a new index; an existing one says its own number."""
+        """``buckets``: their number in a new index; an existing index brings its own."""
         names = keys.IndexKeys(prefix)
         shared = index.Index(opened, names, clock or clocks.SystemClock(), buckets=buckets)
         self.index = shared
         self.health = serverhealth.ServerHealth(shared)
         self.circuits = circuits.Circuits(shared)
         self.streams = streams.Streams(shared, quotas)
-        # Which layout the index has, and whose it is; who is alive.
+        # The layout of the index and its owner; the living workers.
         self.layouts = known = layouts.Layouts(shared)
         self.membership = layouts.Membership(shared, known)
-        # What has to run.
+        # Definitions and occurrences: what has to run.
         self.signed_blobs = signedblobs.SignedBlobs(blob_key)
         known_kinds = kinds.Kinds(shared)
         self.definitions = reader = reading.DefinitionReader(
@@ -82,7 +82,7 @@ class DelayQueue:
         rows = putting.RowWriter(shared, known)
         self.writer = upsert.DefinitionWriter(shared, rows, self.signed_blobs)
         self.occurrences = occurrences.Occurrences(shared, known)
-        # A worker's turn.
+        # What a worker uses to claim and settle.
         self.server_clocks = wakeups.ServerClocks(shared)
         self.claims = claiming.Claims(shared, known, self.server_clocks)
         self.dead_letters = deadletters.DeadLetters(shared, reader, self.occurrences, quotas)
@@ -104,12 +104,12 @@ class DelayQueue:
         )
         self.set_removals = sets.SetRemovals(shared, known, self.sets, counted)
         self.api_requests = apirequests.ApiRequests(shared)
-        # Another number of shards; repair.
+        # Resharding and repair.
         self.mover = moving.Mover(shared, reader, self.dead_letters)
         self.resharding = resharding.Resharding(shared, self.membership, known, self.mover)
         self.sweeper = sweeper.Sweeper(shared, reader)
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)
-        # Inspection; nothing is changed.
+        # Inspection, which changes nothing.
         self.counts = counts.Counts(shared, reader)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
         self.durability = serverhealth.DurabilityProbe(shared)
@@ -122,13 +122,13 @@ class DelayQueue:
         await self.index.servers.close()
 
     def wakeups(self, before_due: wakeups.BeforeDue | None = None) -> wakeups.Wakeups:
-        """A new alarm clock over all shards; the layout must have been read."""
+        """Return new wake-ups over all shards; the layout must have been read."""
         return wakeups.Wakeups(
             index=self.index, server_clocks=self.server_clocks, before_due=before_due
         )
 
     def ledger(self) -> ledger.Ledger:
-        """A new reader of outcomes; the layout must have been read."""
+        """Return a new reader of outcomes; the layout must have been read."""
         return ledger.Ledger(self.index)
 
 
@@ -140,7 +140,7 @@ def open_queue(
     buckets: int = keys.BUCKETS,
     quotas: quotas_.Quotas = quotas_.USUAL,
 ) -> DelayQueue:
-    """The delay queue of an installation, by the ``redis_*`` settings alone. Does not connect."""
+    """Return the delay queue of an installation by its ``redis_*`` settings; does not connect."""
     server = connecting.Server(
         url=chosen.redis_url,
         username=chosen.redis_username,
@@ -170,6 +170,6 @@ def connect(
     opened: servers.Servers | None = None,
     **options: Any,  # noqa: ANN401 - of DelayQueue
 ) -> DelayQueue:
-    """The queue behind a URL, a server or the connections to it; does not connect."""
+    """Return the queue behind a URL, a server or open connections to it; does not connect."""
     opened = opened or servers.open_servers(server or connecting.Server(url=url))
     return DelayQueue(opened, blob_key=blob_key, **options)

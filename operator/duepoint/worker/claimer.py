@@ -1,11 +1,11 @@
-"""Waits until something is due, claims it, hands it over, repeats.
+"""The loop of a worker: wait until points are due, claim them, hand them over, repeat.
 
-Owns the loop of a worker and its end. Sleeping is local (``Wakeups``): subscribe, read, sleep
-exactly as long as the reply said, so an idle worker sends nothing but a keepalive. Every worker
-looks at every shard; for each there is a preferred one, and the others come 200-500 ms later, so
-that a dead worker costs half a second and no configuration. Redis away: bounded, jittered
-retries, reported in readiness; nothing claimed is lost, because claims run out by themselves. A
-part of it away (one node of a cluster): its shards are waited for, the others fire on
+The worker sleeps locally (``Wakeups``): it subscribes, reads, and sleeps exactly as long as the
+reply said, so an idle worker sends nothing but a keepalive. Every worker claims from every shard.
+Each shard has a preferred worker, and the others come 200-500 ms later, so a dead worker costs half
+a second and no configuration. If Redis is away, the worker retries with bounded, jittered backoff
+and reports it in readiness; no claimed point is lost, because leases expire by themselves. If only
+part of Redis is away (one node of a cluster), the worker retries its shards and the others fire on
 (``keepalive``).
 """
 
@@ -30,26 +30,26 @@ from duepoint.faults import FaultPoint
 from duepoint.worker import keepalive, room, suspects
 from duepoint.worker.firing import Firer
 
-#: While there is no room for a claim it is looked for this often.
+#: How often the worker checks for room while it has none for a claim.
 _LOOK_FOR_ROOM_SECONDS = 0.05
-#: A queue that is back is met within this: what is due between its answer and the first claim may
-#: have to wait for the leader.
+#: The longest wait before the next try to reach a queue that is away. Points that fall due between
+#: its first answer and the first claim may have to wait for the leader.
 _MOST_AWAY_SECONDS = 0.5
-#: The longest sleep of one turn. Nothing is claimed after it: a subscriber has missed no wake-up,
-#: and a worker without a subscription looks at everything once it has one.
+#: The longest sleep of one turn. The worker claims nothing after it: a subscriber has missed no
+#: wake-up, and a worker without a subscription claims from all shards once it has one.
 LONGEST_SLEEP_SECONDS = 60.0
 
-#: A change of the layout so long after the last one is a new one, and waited for anew.
+#: A layout change this long after the last one starts a new backoff.
 _CALM_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes of claims and of what is under way.
+    """How much a worker claims, and for how long.
 
     Attributes:
         batch: most points in one claim.
-        under_way: most points claimed and not settled.
+        under_way: most points that are claimed and not yet settled.
     """
 
     batch: int
@@ -66,7 +66,7 @@ class Claimer:
     """The loop of a worker.
 
     Args:
-        before_claims: returns when this worker may claim; TryLater where it may not yet.
+        before_claims: returns when this worker may claim; raises TryLater if it may not yet.
     """
 
     def __init__(
@@ -92,21 +92,21 @@ class Claimer:
         self._keepalive = keepalive.Keepalive(queue, clock, health, worker=worker)
         self._isolation = suspects.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
         self._asked = 0
-        #: Of the newest connection; there is one before anything is claimed.
+        #: The wake-ups of the newest connection; set before the first claim.
         self._wakeups: Wakeups
         self._shards: frozenset[messages.ShardId] = frozenset()
-        #: Shards that are due, for which there was no room.
+        #: Shards with due points for which there was no room.
         self._waiting: set[messages.ShardId] = set()
         self._running: set[asyncio.Task[bool]] = set()
 
     def drain(self) -> None:
-        """Claim nothing more; what runs may end within the grace period."""
+        """Claim nothing more; claims in flight may end within the grace period."""
         self._draining.set()
         self._firer.drain()
         self._isolation.close()
 
     async def run(self) -> None:
-        """Claim and dispatch until drained; cancelled, give back what has not ended."""
+        """Claim and dispatch until drained; if cancelled, give back points that have not ended."""
         keeping = asyncio.create_task(self._firer.leases.run())
         try:
             await self._claim_until_drained()
@@ -125,7 +125,7 @@ class Claimer:
             try:
                 await self._claim_while_connected()
             except queue_errors.LayoutChanged as change:
-                # The index is cut anew under us: nothing is wrong, its layout is read again.
+                # The leader reshards the index. This is no fault: the next turn reads the layout.
                 telemetry.logger.info("the index has changed", change=str(change))
                 if self._clock.monotonic() - changed_at > _CALM_SECONDS:
                     changes = services.backoff(first_seconds=0.01, most_seconds=1.0)
@@ -140,7 +140,7 @@ class Claimer:
     # -- one connection's worth of turns -------------------------------------------------------
 
     async def _claim_while_connected(self) -> None:
-        """Turns until drained; raises TryLater or WorldChanged when the queue is not there."""
+        """Take turns until drained; raises TryLater or WorldChanged when the queue is away."""
         await self._queue.start()
         await self._keepalive.judge_server()
         await self._before_claims()
@@ -161,7 +161,7 @@ class Claimer:
                 await self._turn(beating, draining)
         finally:
             await _end({beating, draining})
-            await asyncio.gather(*looks, return_exceptions=True)  # they may bring claims
+            await asyncio.gather(*looks, return_exceptions=True)  # a look ahead may still claim
             await wakeups.close()
 
     async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
@@ -171,7 +171,7 @@ class Claimer:
         for shards, batch in asks:
             await self._claim(shards, batch)
         if later:
-            # What is under way may also stand still, which nothing announces.
+            # Attempts may free room without an event, or hang: check again after a moment.
             after_seconds = 0.0 if self._room.has_enough() else _LOOK_FOR_ROOM_SECONDS
             self._wakeups.look_again(later, after_seconds=after_seconds)
             self._waiting.update(later)
@@ -179,11 +179,11 @@ class Claimer:
     def _look_ahead(
         self, looks: set[asyncio.Task[Any]], shards: tuple[messages.ShardId, ...]
     ) -> None:
-        """Claim a moment too early, while the rest of the sleep is spent awake.
+        """Claim a moment too early, to warm the path to the server before the due.
 
-        After a rest a round trip to the server takes three times as long as the next one: caches
-        are cold, here and there. So one is made before it matters. A point that it finds due is
-        claimed by it; trouble shows again in the claim that follows.
+        After an idle period the first round trip takes three times as long as the next one, because
+        caches are cold on both sides. If this early claim finds a point due, it takes it. Its
+        errors are ignored: the claim that follows meets them again.
         """
         asks, _ = self._room.asks(shards)
         for some, batch in asks:
@@ -194,7 +194,7 @@ class Claimer:
     async def _claim(
         self, shards: Sequence[messages.ShardId], batch: int, *, of_suspects: bool = False
     ) -> list[messages.Claimed]:
-        """Ask, and hand over what is answered; what is suspect is asked for afterwards."""
+        """Claim from these shards and hand the claims over; claim suspects afterwards."""
         if self._isolation.claim is not None:
             await self._isolation.wait_to_ask()
         self._asked += 1
@@ -225,9 +225,9 @@ class Claimer:
     async def _answers(
         self, shards: Sequence[messages.ShardId], batch: int, *, of_suspects: bool
     ) -> list[messages.Claimed]:
-        """One answer for each shard, and more where none of them answers: are the others there?
+        """Return one answer for each shard; if none of them answers, also ask the other shards.
 
-        Raises the trouble of a queue that is away as a whole.
+        Raises TryLater if the queue is away as a whole.
         """
         await faults.reach(FaultPoint.BEFORE_CLAIM)
         claim = functools.partial(
@@ -250,7 +250,7 @@ class Claimer:
             ]
             if self._keepalive.outages.has(shards):
                 return answers
-            # A shard may be gone alone; a server that does not answer has others, too.
+            # One shard may be gone alone; a server that does not answer takes all its shards along.
             is_gone = isinstance(trouble, queue_errors.Uninitialised)
             here = self._shards.difference(shards)
             others = tuple(here) if is_gone else self._queue.claims.elsewhere(shards)
@@ -261,7 +261,7 @@ class Claimer:
         return answers
 
     async def _claim_suspects(self, shard: messages.ShardId) -> None:
-        """One claim of points that have lost two owners, if none is in hand."""
+        """Claim points that have lost two owners, unless this worker holds such a claim already."""
         now = self._clock.monotonic()
         if not self._suspects.begin(now):
             self._wakeups.look_again([shard], after_seconds=self._suspects.wait(shard, now))
@@ -270,7 +270,7 @@ class Claimer:
         try:
             answers = await self._claim([shard], self._limits.batch, of_suspects=True)
         except errors.TryLater:
-            # The next claim shows what is away.
+            # The next ordinary claim reports the outage.
             self._wakeups.look_again([shard], after_seconds=claiming.AWAY_SECONDS)
         finally:
             if not any(one.claim is not None and one.claim.is_suspect for one in answers):
@@ -283,7 +283,7 @@ class Claimer:
     async def _wait_until_due(
         self, beating: asyncio.Task[None], draining: asyncio.Task[Any]
     ) -> tuple[messages.ShardId, ...]:
-        """The shards to look at; none when draining. A keepalive that failed is raised here."""
+        """Return the shards to claim from, none when draining; raises what ended the keepalive."""
         waiting = asyncio.create_task(self._wakeups.wait_until_due(LONGEST_SLEEP_SECONDS))
         try:
             ends: set[asyncio.Future[Any]] = {waiting, draining, beating}
@@ -292,7 +292,7 @@ class Claimer:
                 beating.result()
             return waiting.result() if waiting.done() else ()
         finally:
-            if not waiting.done():  # something is due: no turn of the loop is given away
+            if not waiting.done():  # if it is done, a point is due: do not spend a turn of the loop
                 await _end({waiting})
 
     # -- what is under way ---------------------------------------------------------------------
@@ -307,7 +307,7 @@ class Claimer:
     def _isolate(
         self, claim: messages.Claim, size: int, *, is_only: bool
     ) -> Callable[[], Awaitable[None]] | None:
-        """What a claim of points that have lost an owner waits for; None where it may begin."""
+        """Return what a claim whose points have lost an owner must await; None = it may begin."""
         if not claim.reclaimed:
             return None
         telemetry.reclaimed_total.inc(size)
@@ -319,7 +319,7 @@ class Claimer:
         )
 
     def _give_room(self) -> None:
-        """Fewer points are in hand, or fewer of these are Jobs."""
+        """Claim for the waiting shards: fewer points are in hand, or fewer of them are Jobs."""
         if self._waiting and self._room.has_enough():
             self._wakeups.look_again(self._waiting)
             self._waiting.clear()
@@ -335,11 +335,11 @@ class Claimer:
             self._end_suspects()
         self._running.discard(ended)
         if not ended.cancelled() and (bug := ended.exception()) is not None:
-            # The claim runs out and its points are claimed again, in smaller and smaller parts.
+            # Its lease expires, and workers claim its points again in smaller and smaller parts.
             telemetry.logger.error("batch failed", error=repr(bug))
 
     async def _wait_for_running(self) -> None:
-        """What runs may end within the grace period."""
+        """Wait for the running claims, at most for the grace period."""
         ending = asyncio.gather(*self._running, return_exceptions=True)
         waiting = asyncio.create_task(self._clock.sleep(self._limits.grace_seconds))
         ends: set[asyncio.Future[Any]] = {ending, waiting}
@@ -352,11 +352,11 @@ class Claimer:
 def _forget_look(looks: set[asyncio.Task[Any]], ended: asyncio.Task[None]) -> None:
     looks.discard(ended)
     if not ended.cancelled():
-        ended.exception()  # is met again by the claim that follows
+        ended.exception()  # retrieved and ignored: the claim that follows meets it again
 
 
 async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel and await."""
+    """Cancel these tasks and await them."""
     ended = list(tasks)
     for task in ended:
         task.cancel()

@@ -1,8 +1,8 @@
-"""What the ends of points mean for their settlement: news, dead letters, retries. Pure.
+"""Turns the endings of points into settlements: events, dead letters, retries. Pure.
 
 An attempt and its outcome (``Tried``) become a finished point or a chain that moves on, a retry or
-a dead letter, and events. Beside that: checks, slots that wait for other runs, and what was taken
-out of the queue. ``planning`` ends the slots that no attempt is made for.
+a dead letter, and events. The module also ends checks, slots that wait for other runs, and points
+whose definition is gone. ``planning`` ends the slots for which no attempt is made.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from duepoint.targets import target as targets
 from duepoint.worker import runlimits
 from duepoint.worker.plan import TRIGGER_SCHEDULE, Attempt
 
-#: A check that found something missing is repeated after this; the first one sooner, because what
-#: answer may have been remembered from right before it was mended.
+#: A check that found something missing is repeated after this; the first one sooner, because its
+#: answer may have come from a cache that was filled right before the fix.
 CHECK_AGAIN_US = 30_000_000
 _CHECK_SOON_US = 3_000_000
 
@@ -43,7 +43,7 @@ def slot_event(
     trigger: str = TRIGGER_SCHEDULE,
     **more: Any,  # noqa: ANN401 - fields of RunEvent
 ) -> RunEvent:
-    """News of a slot: what all news of a Schedule have, and more fields of ``RunEvent``."""
+    """Return an event of a slot: the fields that all events of a Schedule have, and ``more``."""
     return RunEvent(
         uid=known.uid,
         namespace=known.namespace,
@@ -60,7 +60,7 @@ def slot_event(
 
 
 def origin(known: definitions.Definition) -> dict[str, str]:
-    """What a dead letter says of its schedule; of a member's, its set too."""
+    """Return the fields of a dead letter that name its schedule and, for a member, its set."""
     fields = {
         "namespace": known.namespace,
         "name": known.name,
@@ -121,14 +121,14 @@ def dead(
 
 
 def withdrawn(point: DuePoint, record: messages.OccurrenceRecord, now_us: int) -> RunEvent | None:
-    """News of a claimed slot whose schedule is gone; None where no ScheduleRun waits for it.
+    """Return the event of a claimed slot whose schedule is gone; None if no ScheduleRun awaits it.
 
-    The ScheduleRun saw it in a worker's hand, and would wait for the longest attempt.
+    Without it the ScheduleRun, whose slot a worker had claimed, would wait for the longest attempt.
     """
     if not record.run_uid:
         return None
     return RunEvent(
-        uid="",  # stood in the definition
+        uid="",  # was in the definition, which is gone
         namespace="",
         name="",
         generation=0,
@@ -154,7 +154,7 @@ def attempt_event(
     now_us: int,
     **more: Any,  # noqa: ANN401 - fields of RunEvent
 ) -> RunEvent:
-    """News of the slot of an attempt."""
+    """Return an event of the slot of an attempt."""
     return slot_event(
         attempt.definition,
         attempt.slot_us,
@@ -169,7 +169,7 @@ def attempt_event(
 
 
 def checked(attempt: Attempt, found: targets.Trouble | None, now_us: int) -> Settlement:
-    """How a check ends: it is made again for as long as what it found may be mended."""
+    """Return how a check ends; it is repeated while what it found may still be fixed."""
     event = slot_event(
         attempt.definition,
         0,
@@ -196,7 +196,7 @@ def checked(attempt: Attempt, found: targets.Trouble | None, now_us: int) -> Set
 
 
 def running(attempt: Attempt, started_us: int, now_us: int) -> Settlement:
-    """The attempt goes on; its slot has started, and has not ended."""
+    """Return the event that an attempt is in flight: its slot has started and has not ended."""
     event = attempt_event(
         attempt,
         RunState.RUNNING,
@@ -212,7 +212,7 @@ def running(attempt: Attempt, started_us: int, now_us: int) -> Settlement:
 def still_open(
     attempt: Attempt, reason: Reason, message: str, *, attempts: int, now_us: int
 ) -> Settlement | None:
-    """News of a slot that has not ended; None where no ScheduleRun reports it."""
+    """Return the event of a slot that has not ended; None if no ScheduleRun reports it."""
     if not attempt.run_uid:
         return None
     event = attempt_event(attempt, RunState.PENDING, reason, message, now_us, attempts=attempts)
@@ -224,12 +224,12 @@ def still_open(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """An attempt with what came of it.
+    """An attempt with its outcome.
 
     Attributes:
         kind: the target's type, because a Job counts as started only once it exists.
-        had_owner: another worker held this point before, and may have asked the target.
-        fraction: uniform in [0, 1), the dice of the backoff.
+        had_owner: another worker held this point before, and may have sent its request.
+        fraction: uniform in [0, 1), the jitter of the backoff.
     """
 
     attempt: Attempt
@@ -243,7 +243,7 @@ class Tried:
 
 
 def settlement(tried: Tried) -> Settlement:
-    """Return what an attempt leaves behind."""
+    """Return the settlement of an attempt."""
     match tried.outcome:
         case outcomes.Delivered() as delivered:
             return _delivered(tried, delivered)
@@ -271,7 +271,7 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Settlement:
         delivered.may_come_again
         or tried.had_owner
         or outcomes.may_still_come(tried.attempt.record.unanswered_us, tried.now_us)
-    ):  # a request for this Job may be carried out once more
+    ):  # the API server may carry out a request for this Job once more
         event = msgspec.structs.replace(event, may_come_again=True)
     return _end(tried, event)
 
@@ -279,13 +279,13 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Settlement:
 def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
     made = tried.attempt.number if wanted.counted else tried.attempt.number - 1
     limits = tried.limits
-    if not wanted.counted:  # what never began uses up no attempt, not even the only one
+    if not wanted.counted:  # what never began is no attempt, even if only one is allowed
         limits = dataclasses.replace(limits, max_attempts=limits.max_attempts + 1)
     due_us = outcomes.next_try(
         limits,
         attempts_made=max(made, 1),
         now_us=tried.now_us,
-        # What waits for its turn has had its backoff, or never needed one.
+        # A retry that waits for its turn has had its backoff, or never needed one: no jitter.
         fraction=tried.fraction if wanted.counted or wanted.after_us is None else 0.0,
         tried_for_us=_tried_for_us(tried),
         after_us=wanted.after_us,
@@ -298,16 +298,16 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Settlement:
 
 
 def _tried_for_us(tried: Tried) -> int | None:
-    """None of a webhook: its ``retry`` says how its waits grow."""
+    """Return the time since the first try; None for a webhook, whose ``retry`` sets its waits."""
     if tried.kind is actions.WebhookAction:
         return None
     return tried.now_us - (tried.attempt.first_try_us or tried.started_us)
 
 
 def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tuple[RunEvent, ...]:
-    """A slot that was tried has started; one that was put off before it started is open.
+    """Return the events of a retry: a slot that was tried is running, one put off is pending.
 
-    A Job starts with its Job, so its slot is open for as long as it is tried.
+    The slot of a Job starts when the Job exists, so until then it stays pending.
     """
     attempt = tried.attempt
     status = wanted.http_status
@@ -328,10 +328,10 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tupl
 
 
 def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Settlement:
-    """No further attempt: what never started is a missed slot, the rest a failed run.
+    """Give the slot up: it is missed if it never started, else its run has failed.
 
-    A Job starts with its Job, a delivery with the first request: one that waited for a circuit
-    until its time was over has not.
+    The slot of a Job starts when the Job exists, a delivery with its first request. A delivery that
+    waited for a circuit until its time was over has not started.
     """
     waited = not last.started and not tried.attempt.first_try_us
     missed = tried.kind is actions.JobAction or waited
@@ -344,7 +344,7 @@ def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Settlem
         finished_us=0 if missed else tried.now_us,
         http_status=last.http_status,
     )
-    # A chain goes on when its slot is given up on: the letter must not take the chain with it.
+    # The chain goes on when a slot is given up: burying the letter must not remove the chain.
     member = b"" if tried.attempt.is_chain else tried.attempt.point.member
     letter = messages.DeadLetter(member=member, entry=_letter(tried, last))
     return _end(tried, event, letter=letter)
@@ -355,7 +355,7 @@ def _retry(
 ) -> messages.Occurrence:
     attempt = tried.attempt
     kind = attempt.point.kind
-    # A delivery without its Secret was never begun, so it has not started.
+    # A delivery whose Secret was missing sent no request, so it has not started.
     was_tried = wanted.counted and (wanted.started or tried.kind is actions.JobAction)
     again = kind if kind in points.RUN_KINDS else PointKind.RETRY
     point = DuePoint(
@@ -394,7 +394,7 @@ def _end(
     retry: messages.Occurrence | None = None,
     letter: messages.DeadLetter | None = None,
 ) -> Settlement:
-    """The attempt's own point ends: a chain moves on, an occurrence goes unless tried again."""
+    """End the attempt's own point: a chain moves on, an occurrence goes unless it is retried."""
     attempt, member = tried.attempt, tried.attempt.point.member
     made = Settlement(events=list(events))
     if retry is not None:
@@ -416,14 +416,14 @@ def _end(
 
 
 def _may_leave(attempt: Attempt) -> bool:
-    """Whether a member may have come to its end with this slot; the queue knows if it has."""
+    """Whether this slot may be the last of a member of a set; the queue decides whether it is."""
     if attempt.definition.owner is None:
         return False
     return not attempt.is_chain or attempt.following is None
 
 
 def _is_counted(tried: Tried) -> bool:
-    """Whether the slot has started by this attempt and its schedule counts that."""
+    """Whether this attempt has started the slot and its schedule counts started runs."""
     attempt = tried.attempt
     return (
         runlimits.is_limited(attempt.definition)
@@ -433,7 +433,7 @@ def _is_counted(tried: Tried) -> bool:
 
 
 def _has_last_run(attempt: Attempt) -> bool:
-    """Whether a slot that starts takes the last run that ``maxRuns`` allows."""
+    """Whether the slot, if it starts, takes the last run that ``maxRuns`` allows."""
     return attempt.definition.runs_left == 1
 
 
@@ -467,7 +467,7 @@ def _event(
 
 
 def _has_started(tried: Tried) -> bool:
-    """Whether an attempt before has started the slot: a Job starts with its Job, at the end."""
+    """Whether an earlier attempt has started the slot; one for a Job cannot have."""
     return tried.kind is not actions.JobAction and tried.attempt.first_try_us > 0
 
 

@@ -1,15 +1,15 @@
 """Carries out claims, each from its first point to its last settlement: plan, fire, settle.
 
-``claimer`` hands over a claim; ``planner`` says what to do with its points, and ``settler`` writes
-what came of it. Ordinary points whose entries go into our own Redis are appended together
-(``handover``); all else is a request of its own, made once its namespace has a slot for it
-(``room``). Chains that must not wait for their attempts move on before (``split``). A failure of
-one point, a bug of ours included, is an outcome of that point; its neighbours go on.
+``claimer`` hands over a claim, ``planner`` decides what to do with its points, and ``settler``
+writes the outcomes. Ordinary points whose entries go into our own Redis are appended together
+(``handover``); every other point is a request of its own, made once its namespace has a place for
+it (``room``). Chains that must not wait for their attempts move on first (``split``). A failure of
+one point, even by a bug of ours, is an outcome of that point; its neighbours go on.
 
-When the worker is to end, attempts that have not begun are due again at once, for other workers;
-what has begun may end. The slots of one catch-up are tried one after the other: behind one that is
-being tried the others wait for it, and are given back when it has ended. A claim that is cancelled
-gives back the points that have not ended.
+When the worker drains, attempts that have not begun are due again at once for other workers;
+attempts in flight may end. The slots of one catch-up are tried one after the other: while one is in
+flight the others wait, and a draining worker gives them back when it has ended. A claim that is
+cancelled gives back the points that have not ended.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from duepoint.worker.actioncache import ActionCache
 from duepoint.worker.plan import ActionUnreadable, Attempt, Batch, Plan
 from duepoint.worker.settler import Leases, Settler
 
-#: Bounds of the wait for an action that cannot be read; between them, half of the slot's age.
+#: Bounds of the wait before an unreadable action is read again; between them, half the slot's age.
 _UNREADABLE_WAIT_US = (500_000, 60_000_000)
 #: Turns of the loop after which an attempt with an open connection has sent its request.
 _TURNS_TO_REQUEST = 4
 #: How long a check may take: several objects, each with a limit of its own.
 _CHECK_SECONDS = 30.0
 
-#: Stands in for an action that cannot be read: its retries are those of a Job.
+#: Stands in for an action that cannot be read; it is retried like a Job.
 _STAND_IN = actions.Action(target=actions.JobAction())
 
 
@@ -63,8 +63,8 @@ class _Work:
 
     Attributes:
         begun: points whose attempts no longer wait.
-        split: set when the queue holds every point that is tried.
-        is_over: nothing begins from now on.
+        split: set when the queue has stored every point that is tried.
+        is_over: whether no further attempt may begin.
     """
 
     plan: Plan
@@ -76,7 +76,7 @@ class _Work:
     giving_back: list[asyncio.Task[None]] = field(default_factory=list)
 
     def begins(self, attempts: Iterable[Attempt]) -> bool:
-        """Whether the first of these may be tried now; the others wait for it then."""
+        """Mark these as begun and return True, unless the work is over; all but the first wait."""
         if not self.is_over:
             self.begun.update([attempt.point.member for attempt in attempts])
         return not self.is_over
@@ -86,9 +86,9 @@ class Firer:
     """Carries out claims, side by side.
 
     Args:
-        places: attempts at receivers at a time.
-        lease_seconds: for how long a claim is held at a time.
-        traces: None where traces are off.
+        places: most attempts at receivers at a time.
+        lease_seconds: length of a lease, also when it is extended.
+        traces: None if traces are off.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Firer:
         self._works: set[_Work] = set()
 
     def drain(self) -> None:
-        """No attempt begins from now on; those that have not are due for other workers at once."""
+        """Begin no further attempt; give waiting ones back, due at once for other workers."""
         self._is_draining = True
         for work in self._works:
             self._end(work)
@@ -134,12 +134,12 @@ class Firer:
     ) -> bool:
         """Carry out one claim; returns when all of it is settled or lost.
 
-        False: it was lost because the queue was away.
+        Returns False if it was lost because the queue was away.
 
         Args:
-            holding: hears which points have ended: one slow delivery may outlast the rest of its
+            holding: told about each point that ends: one slow delivery may outlast the rest of its
                 claim by minutes.
-            wait_to_begin: the claim is kept while it lasts, and nothing of it is tried.
+            wait_to_begin: awaited before any attempt; the lease is extended meanwhile.
         """
         settler = Settler(self._queue, self._clock, claim)
         self.leases.keep(settler)
@@ -148,7 +148,7 @@ class Firer:
         try:
             if wait_to_begin is not None:
                 await wait_to_begin()
-                # What was read with the claim, and the time, may be old by now.
+                # The records that came with the claim, and its time, may be stale by now.
                 now_us = settler.now_us()
                 claim = dataclasses.replace(settler.claim, stored={}, now_us=now_us)
             plan = await self._planner.plan(settler, claim)
@@ -167,7 +167,7 @@ class Firer:
         return not (settler.lost and settler.cut_off)
 
     async def _fire(self, plan: Plan, settler: Settler, holding: room.Holding) -> None:
-        """Carry out a plan; all that has ended is with the settler then, unless it is lost."""
+        """Carry out a plan; on return the settler has every ending, unless the claim is lost."""
         work = _Work(plan=plan, settler=settler, holding=holding)
         self._works.add(work)
         if self._is_draining:
@@ -181,8 +181,8 @@ class Firer:
                 if plan.splits:
                     first = [one for one in plan.attempts if one[0].begins_first]
                     tries = await self._begin(group, work, first)
-                    # The attempts first: they are due, the split is not. A turn of the loop is one
-                    # step of each.
+                    # The attempts go first, because they are due and the split is not. In one turn
+                    # of the loop each attempt makes one step.
                     for _ in range(_TURNS_TO_REQUEST):
                         await asyncio.sleep(0)
                     lost = await self._split(work)
@@ -199,7 +199,7 @@ class Firer:
                 if not plan.settlement.is_empty:
                     settler.add(plan.settlement)
                 loop = asyncio.get_running_loop()
-                if count == 1 and not plan.entries:  # a lone point is fired without a task more
+                if count == 1 and not plan.entries:  # a lone point needs no task of its own
                     loop.call_soon(holding.kinds_known)
                     for one in others:
                         await self._fire_in_turn(work, one)
@@ -222,10 +222,10 @@ class Firer:
         sequences: list[tuple[Attempt, ...]],
         checks: Sequence[Attempt] = (),
     ) -> list[asyncio.Task[None]]:
-        """Begin what waits for nothing, one attempt in each turn of the loop.
+        """Begin these attempts and checks, one in each turn of the event loop.
 
-        Between two turns the loop looks for answers and for due points, so that the slots of
-        others need not wait until a large claim has begun. Namespaces with few attempts go first.
+        Between two turns the loop reads answers and claims due points, so that other claims need
+        not wait until a large one has begun. Namespaces with few attempts go first.
         """
         count = collections.Counter(one[0].definition.namespace for one in sequences)
         sequences = sorted(sequences, key=lambda one: count[one[0].definition.namespace])
@@ -241,7 +241,7 @@ class Firer:
     # -- the end of the worker -------------------------------------------------------------------
 
     def _end(self, work: _Work) -> None:
-        """Nothing begins from now on; what waits is given back."""
+        """Begin no further attempt of this claim; give the waiting ones back."""
         work.is_over = True
         work.giving_back.append(asyncio.create_task(self._give_back(work)))
 
@@ -256,7 +256,7 @@ class Firer:
             telemetry.logger.warning("points not given back", error=str(trouble))
 
     async def _give_up(self, settler: Settler) -> None:
-        """What has ended is settled; the rest is due again at once, for another worker."""
+        """Settle what has ended; release the rest, due at once for another worker."""
         try:
             await settler.finish()
             await faults.reach(FaultPoint.BEFORE_RELEASE)
@@ -267,7 +267,7 @@ class Firer:
     # -- entries of streams ----------------------------------------------------------------------
 
     async def _append_batches(self, work: _Work) -> None:
-        """Entries of ordinary points; the claim has nothing else of them afterwards."""
+        """Append the entries of ordinary points; these points have ended afterwards."""
         batches = [] if work.is_over else work.plan.batches
         for batch in batches:
             work.begun.update(batch.members)
@@ -275,7 +275,7 @@ class Firer:
         work.holding.ended(sum(len(batch.members) for batch in work.plan.batches))
 
     async def _append_entries(self, work: _Work, lost: set[bytes]) -> None:
-        """Entries of single attempts, in their order."""
+        """Append the entries of single attempts, in their order."""
         batches: list[Batch] = []
         for attempt in work.plan.entries:
             if attempt.point.member not in lost and work.begins([attempt]):
@@ -289,12 +289,12 @@ class Firer:
     # -- chains that move on first ---------------------------------------------------------------
 
     async def _split(self, work: _Work) -> set[bytes]:
-        """Move the split chains on; returns the points that are not ours afterwards."""
+        """Move the split chains on; return the points that this claim no longer holds."""
         lost: set[bytes] = set()
         settler = work.settler
         for splits in work.plan.split_parts():
-            # A repeated call has the same answer. Without one the claim is lost: nothing of a chain
-            # may be fired that may have moved on, and the next owner finds what there is.
+            # Repeating the call is safe: the answer is the same. Without an answer the claim is
+            # lost. A chain may have moved on: firing its slots here could double the next owner's.
             await faults.reach(FaultPoint.BEFORE_SPLIT)
             held = await settler.while_held(
                 functools.partial(self._queue.settlements.split, settler.claim, splits),
@@ -309,7 +309,7 @@ class Firer:
     # -- requests --------------------------------------------------------------------------------
 
     async def _fire_in_turn(self, work: _Work, attempts: tuple[Attempt, ...]) -> None:
-        """Make the attempts of a sequence; each is with the settler once its point exists.
+        """Make the attempts of a sequence; settle each one only after the split.
 
         Until the chain has moved on, the claim holds the chain and not yet its planned slot.
         """
@@ -326,19 +326,19 @@ class Firer:
                     ending = await self._fire_one(settler, attempt)
             await work.split.wait()
             settler.add(ending)
-            if later := attempts[number + 1 :]:  # they wait for their own places now
+            if later := attempts[number + 1 :]:  # each now waits for a place of its own
                 work.begun.difference_update([one.point.member for one in later])
                 if work.is_over:
                     self._end(work)
         work.holding.ended(1)
 
     async def _fire_one(self, settler: Settler, attempt: Attempt) -> Settlement:
-        """How one attempt ends; a delivery that takes long is reported meanwhile."""
+        """Make an attempt and return how it ends; a slow delivery is reported meanwhile."""
         firing = await self._prepared(settler, attempt)
         if isinstance(firing, Settlement):
             return firing
         is_stream = isinstance(firing.action.target, actions.StreamAction)
-        if is_stream and self._target.appends(firing.action):  # it was unreadable when planned
+        if is_stream and self._target.appends(firing.action):  # unreadable when planned
             trouble, now_us = ActionUnreadable("the target was read too late"), settler.now_us()
             late = _unreadable(trouble, attempt, now_us)
             return self._results.record(settler, attempt, firing, late, now_us)
@@ -383,7 +383,7 @@ class Firer:
         return ending
 
     async def _prepared(self, settler: Settler, attempt: Attempt) -> targets.Firing | Settlement:
-        """What to fire; or how the attempt ends without a request."""
+        """Return what to fire, or how the attempt ends without a request."""
         action = await self._action(settler.claim.shard, attempt)
         if isinstance(action, ActionUnreadable):
             firing, now_us = self._firing(settler, attempt, _STAND_IN), settler.now_us()
@@ -399,7 +399,7 @@ class Firer:
     async def _action(
         self, shard: messages.ShardId, attempt: Attempt
     ) -> actions.Action | ActionUnreadable:
-        """What the definition points to, with what a ScheduleRun wants otherwise."""
+        """Return the definition's action, with a payload of the ScheduleRun or member if any."""
         known = attempt.definition
         action = await self._actions.get(shard, known.namespace, known.target)
         if isinstance(action, ActionUnreadable):
@@ -418,7 +418,7 @@ class Firer:
     def _put_off(
         self, settler: Settler, attempt: Attempt, outline: actions.Action, seconds: float
     ) -> Settlement:
-        """No attempt: the namespace has as many under way as it may have."""
+        """Return how an attempt is put off whose namespace has as many in flight as it may."""
         now_us = settler.now_us()
         firing = self._firing(settler, attempt, outline)
         answer: outcomes.Outcome | None = None
@@ -439,7 +439,7 @@ class Firer:
     # -- checks ----------------------------------------------------------------------------------
 
     async def _check(self, work: _Work, attempt: Attempt) -> None:
-        """Check what the definition refers to, and report it; nothing is fired."""
+        """Check the objects that the definition refers to, and report; fire nothing."""
         settler = work.settler
         async with self._places.of_check(attempt.definition.namespace):
             action = await self._action(settler.claim.shard, attempt)
@@ -465,12 +465,12 @@ class Firer:
 
 
 def _unchecked(message: str) -> targets.Trouble:
-    """A check that came to no end; it is made again."""
+    """Return the finding of a check that did not complete; it is repeated."""
     return targets.Trouble(reason=Reason.INTERNAL_ERROR, message=message)
 
 
 def _unreadable(trouble: ActionUnreadable, attempt: Attempt, now_us: int) -> outcomes.Retry:
-    """No attempt at all; asked for again soon, and ever less often while it goes on."""
+    """Return a retry that counts as no attempt: soon at first, later less and less often."""
     least_us, most_us = _UNREADABLE_WAIT_US
     return outcomes.Retry(
         reason=Reason.INTERNAL_ERROR,
@@ -482,9 +482,9 @@ def _unreadable(trouble: ActionUnreadable, attempt: Attempt, now_us: int) -> out
 
 
 def _too_late(attempt: Attempt, firing: targets.Firing, now_us: int) -> outcomes.Rejected | None:
-    """A retry that no worker claimed in time: it was put off to before its end, and comes after.
+    """Reject a retry that no worker claimed before its time was over; None = it is in time.
 
-    First tries are judged when their chain is claimed, and never again.
+    First tries are judged once, when their chain is claimed.
     """
     limits = targets.retry_limits(firing, results.deadline_us(attempt))
     if now_us < limits.give_up_us:

@@ -1,17 +1,16 @@
-"""Plans a claim: what is read for it, and what is decided about each of its points.
+"""Plans a claim: reads its definitions and decides what to do with each of its points.
 
-The chains of a fresh claim are read by column and become batches of what is fired alike. What is
-not ordinary is planned point by point from whole definitions (``planning``), and so is a small
-claim that brings them. Which actions the targets are to carry out is known afterwards, in outline
-at least, so that nothing is read between the plan and its attempts unless an action is too large to
-be kept.
+The chains of a fresh claim are read by column and become batches of points that fire alike. All
+other points are planned one by one from whole definitions (``planning``), and so is a small claim
+that brings its definitions. The plan includes the actions, at least in outline, so that nothing is
+read between the plan and its attempts unless an action is too large for the cache.
 
-Most points ask for the same: an armed chain of the right version, one slot due, the next one far
-enough away, nothing that depends on the schedule's name. So do, behind an outage, chains of which
-several slots are overdue and all run, where the queue appends their entries: the oldest of them is
-appended, and the chain is due again at once. Their decision is that of every chain (``policies``),
-made once for each kind and due instead of once for each point. Columns of a claim's chains come in;
-a ``Batch`` by column goes out for each namespace, target and trigger.
+Most points are ordinary: an armed chain of the right version, one slot due, the next one far enough
+away, nothing that depends on the schedule's name. After an outage, chains with several overdue
+slots that all run are ordinary too, if the queue appends their entries: it appends the oldest slot,
+and the chain is due again at once. Ordinary chains get the same decision as every chain
+(``policies``), made once for each kind and due instead of once for each point. The input is the
+columns of a claim's chains; the output is one ``Batch`` for each namespace, target and trigger.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from duepoint.worker.actioncache import ActionCache
 from duepoint.worker.plan import Batch, Plan, picked
 from duepoint.worker.settler import Settler
 
-#: Kinds, and dues of theirs, of which it is kept what they mean; they come back with each claim.
+#: Most entries in each cache of decisions by kind and due; the same ones return with each claim.
 _MOST_KEPT = 16_384
 
 
@@ -53,7 +52,7 @@ class Planner:
         self._actions = actions
 
     async def plan(self, settler: Settler, claim: messages.Claim) -> Plan | None:
-        """What to do with each point; None where the claim ran out before the queue answered."""
+        """Return what to do with each point; None if the lease ended before the queue answered."""
         together = await self._batches(settler, claim)
         if together is None:
             return None
@@ -102,9 +101,9 @@ class Planner:
     def _with_proven_payloads(
         self, found: columns.Columns, outlines: plans.Outlines
     ) -> columns.Columns:
-        """Without the rows whose payload is not ours: planned alone, they are reported.
+        """Drop the rows whose payload has no valid signature: planned alone, they are reported.
 
-        Only of those that the queue appends: before a request each is proven by itself.
+        Checks only entries that the queue appends; other payloads are verified before each request.
         """
         if not found.payloads:
             return found
@@ -174,14 +173,14 @@ class Planner:
 
 
 def limit_us(outline: actions.Action, appends: Callable[[actions.Action], bool]) -> int:
-    """How long an attempt may take; no time where the chain moves on with its entry."""
+    """Return how long an attempt may take; 0 if the chain moves on together with its entry."""
     return 0 if appends(outline) else int(outline.target.limit_seconds * 1_000_000)
 
 
 def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
-    """The claim by column, where its points may be ordinary.
+    """Return the claim by column; None if its points cannot be ordinary.
 
-    What another worker held may have been fired.
+    Points that another worker held before are not: that worker may have fired them.
     """
     if claim.reclaimed or claim.unknown_members or claim.judged_us != claim.now_us:
         return None
@@ -192,11 +191,11 @@ def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
 
 
 class KindRule(NamedTuple):
-    """What decides about points of one kind.
+    """What the decision about points of one kind depends on.
 
     Attributes:
-        action: as much of it as is at hand.
-        limit_us: how long an attempt may take; 0 of an entry that the queue appends.
+        action: its outline, or the whole action if that is cached.
+        limit_us: how long an attempt may take; 0 for an entry that the queue appends.
         is_anchored: its slots depend on when a schedule was created.
         is_once: it has no slots of its own: each member has one instant.
     """
@@ -211,7 +210,7 @@ class KindRule(NamedTuple):
 class _Row(NamedTuple):
     """A slot, the due of the next one, and the slot before.
 
-    No slot follows that of a member that fires once.
+    A member that fires once has no next slot.
     """
 
     slot_us: int
@@ -220,21 +219,21 @@ class _Row(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """The slot of a chain that runs now, and the rows of the claim alike."""
+    """The slot of a chain that runs now, and the rows of the claim that share it."""
 
     slot: _Row
     rule: rules.Rule
     rows: list[int]
 
 
-#: Kind, due, time of creation (0 where it has no say), instant of a member that fires once.
+#: Kind, due, time of creation (0 if it does not matter), instant of a member that fires once.
 _StepKey = tuple[Hashable, int, int, "int | None"]
 #: Namespace, target, set and trigger.
 _BatchKey = tuple[str, str, "points.SetIdentity | None", str]
 
 
 class _Steps(dict[_StepKey, "_Step | None"]):
-    """The steps of one moment, each decided when it is first asked for."""
+    """The steps at one instant, each decided on first access."""
 
     def __init__(self, kinds: Mapping[Hashable, KindRule], now_us: int) -> None:
         super().__init__()
@@ -255,7 +254,7 @@ class _Steps(dict[_StepKey, "_Step | None"]):
         return found
 
     def _decide(self, known: KindRule, due_us: int, created_us: int) -> _Step | None:
-        """The step of a chain with this due; None where it is not an ordinary one."""
+        """Return the step of a chain with this due; None if the chain is not ordinary."""
         kind, now_us = known.kind, self._now_us
         around = (_row if kind.is_large else _kept_row)(kind, due_us, created_us)
         if around is None or around.following_us is None:
@@ -274,7 +273,7 @@ class _Steps(dict[_StepKey, "_Step | None"]):
         return None if chosen is None else self._step(kind, around, chosen)
 
     def _decide_once(self, known: KindRule, due_us: int, once_us: int | None) -> _Step | None:
-        """The same of a member that fires once, at this instant."""
+        """Return the step of a member that fires once, at this instant; None if not ordinary."""
         if due_us != once_us:
             return None
         chosen = policies.lone(known.kind.rule.policy, slots.DueSlot(due_us, due_us), self._now_us)
@@ -289,10 +288,10 @@ class _Steps(dict[_StepKey, "_Step | None"]):
 
 
 def _row(kind: kinds.Kind, due_us: int, created_us: int) -> _Row | None:
-    """The slot of a due with its neighbours; None where it has no slot or none follows."""
+    """Return the slot of a due with its neighbours; None if it has no slot or none follows."""
     try:
         timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
-    except errors.DuepointError:  # reported where the point is planned alone
+    except errors.DuepointError:  # reported when the point is planned alone
         return None
     slot_us = timeline.at_or_before(due_us)
     following = None if slot_us is None else timeline.next_after(slot_us)
@@ -313,10 +312,10 @@ def batches(
     kinds: Mapping[Hashable, KindRule],
     now_us: int,
 ) -> list[Batch]:
-    """The ordinary points among the chains of a fresh claim.
+    """Return the ordinary points among the chains of a fresh claim.
 
     Args:
-        members, dues: of all chains of the claim, also of those without a row.
+        members, dues: of all chains of the claim, including those without a row.
         kinds: the kinds whose points may be ordinary.
     """
     known = _Steps(kinds, now_us)
@@ -375,7 +374,7 @@ def _batch(
 
 
 def is_ordinary(rule: rules.Rule) -> bool:
-    """Whether nothing about its slots depends on a schedule's own name or count of runs."""
+    """Whether the rule's slots depend neither on a schedule's own name nor on its count of runs."""
     timing = rule.timing
     is_counted = timing.max_runs is not None or rule.policy.concurrency != "Allow"
     return slots.is_alike(timing) and not is_counted
@@ -386,7 +385,7 @@ def kind_rules(
     outlines: plans.Outlines,
     appends: Callable[[actions.Action], bool],
 ) -> dict[Hashable, KindRule]:
-    """The kinds whose points may be ordinary."""
+    """Return the kinds whose points may be ordinary."""
     chosen: dict[Hashable, KindRule] = {}
     for key, kind in found.items():
         nature = (_nature if kind.is_large else _kept_nature)(kind)
@@ -397,7 +396,7 @@ def kind_rules(
 
 
 def _nature(kind: kinds.Kind) -> tuple[bool, bool] | None:
-    """Whether it is anchored, and whether members of it fire once; None = it is not ordinary."""
+    """Return whether the kind is anchored, and whether it fires once; None = not ordinary."""
     timing = kind.rule.timing
     if not is_ordinary(kind.rule):
         return None
@@ -411,6 +410,6 @@ _kept_nature = functools.lru_cache(maxsize=_MOST_KEPT)(_nature)
 
 
 def left(count: int, found: Iterable[Batch]) -> list[int]:
-    """The rows of a claim of so many points that are in no batch, ascending."""
+    """Return the rows, of a claim with ``count`` points, that are in no batch; ascending."""
     taken = set(itertools.chain.from_iterable(one.indexes for one in found))
     return [] if len(taken) == count else [row for row in range(count) if row not in taken]

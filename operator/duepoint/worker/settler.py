@@ -1,10 +1,10 @@
-"""Writes what has become of one claim to the queue, and extends its lease until then (``Leases``).
+"""Settles claims: writes their outcomes to the queue, and extends their leases (``Leases``).
 
-The settler gathers what has ended of a claim for a few milliseconds and settles them together, as
-often as needed, so that a slow delivery holds up no other chain's next slot. What could not be
-settled while the claim was held is left to its next owner: the slot is fired again under the same
-name and id. Also owned here, for all who act under the claim: its time, whether it is lost, and how
-long a queue that is away is asked again.
+The settler gathers the points of a claim that end within a few milliseconds and settles them
+together, as often as needed, so that a slow delivery does not delay the next slot of another chain.
+If a point cannot be settled while the claim is held, its next owner fires the slot again under the
+same name and id. The settler also keeps, for all code that acts under the claim, its time, whether
+it is lost, and how long calls to a queue that is away are retried.
 """
 
 from __future__ import annotations
@@ -29,63 +29,63 @@ from duepoint.worker.plan import Attempt
 
 _AnswerT = TypeVar("_AnswerT")
 
-#: What became of entries, or why no stream took one.
+#: The result of appending entries, or why a stream refused them.
 Handed = messages.DeliveryResult | queue_errors.WriteRefused | queue_errors.WrongType
 
 #: Attempts that end within this are settled together. Nothing waits for a settlement (a chain whose
-#: next slot is near has moved on already), and one script less leaves the loop to attempts that are
-#: due now. A claim whose attempts have all ended is settled at once.
+#: next slot is near has moved on already), and each script saved leaves the event loop to attempts
+#: that are due now. A claim whose attempts have all ended is settled at once.
 GATHER_SECONDS = 0.025
-#: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
-#: long for its outcomes' sake.
+#: While Redis fails, a settlement is retried until the lease ends, and at least this long, so that
+#: its outcomes are not lost.
 _LAST_TRY_SECONDS = 1.0
-#: A request that has been open for so long is reported as a run that goes on; that often it is
-#: looked for them.
+#: A request that has been open this long is reported as a running run; ``_LOOK_SECONDS`` is the
+#: interval of that check.
 OPEN_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
-#: Attempts in one settlement: one script stays short, and below what Lua can unpack.
+#: Most attempts in one settlement: its script stays short, and below what Lua can unpack.
 MOST_TOGETHER = 500
 
 
 class Settler:
-    """Settles what has become of one claim, in as few scripts as its attempts allow."""
+    """Settles the points of one claim, in as few scripts as its attempts allow."""
 
     def __init__(self, queue: DelayQueue, clock: Clock, claim: messages.Claim) -> None:
         self._queue = queue
         self._clock = clock
         self.claim = claim
         self.lost = False
-        #: The queue could not be reached at some time while the claim was held.
+        #: Whether the queue was ever out of reach while the claim was held.
         self.cut_off = False
         self._begun = clock.monotonic()
         self._gathered: list[Settlement] = []
-        #: First attempts that are under way and that have not been reported, by member, with the
-        #: time of their beginning and its instant of the monotonic clock.
+        #: First attempts in flight that have not been reported yet, by member, with the time at
+        #: which they began, in microseconds and on the monotonic clock.
         self._open: dict[bytes, tuple[Attempt, int, float]] = {}
-        #: Runs that have ended and still count in the queue.
+        #: Runs that have ended and that the queue still counts as active.
         self._left: list[activeruns.EndedRun] = []
         self._number = 0
         self._current: Settlement | None = None
-        #: Waits for more that ends, to settle it together; then settles, and another one may wait.
+        #: The task that waits for more endings and then settles them; None once it has begun to.
         self._gathering: asyncio.Task[None] | None = None
         self._settling: set[asyncio.Task[None]] = set()
-        #: Numbers rise in the order in which settlements reach the queue.
+        #: Serialises settlements, so that their numbers rise in the order they reach the queue.
         self._turn = asyncio.Lock()
 
     def now_us(self) -> int:
-        """The claim's time and what has passed since.
+        """Return the time of the claim plus the time that has passed since.
 
-        Not this machine's UTC: were that an hour ahead, retries would come an hour late or, by
-        ``maxAge``, never.
+        Not this machine's UTC: if that were an hour ahead, retries would come an hour late or, with
+        a ``maxAge``, never.
         """
         return self.at_us(self._clock.monotonic())
 
     def at_us(self, monotonic: float) -> int:
-        """The same for an instant of the monotonic clock."""
+        """Return the time, by the clock of the claim, at this monotonic instant."""
         return self.claim.now_us + int((monotonic - self._begun) * 1_000_000)
 
     def add(self, ending: Settlement) -> None:
-        """Settle this soon: one more point has ended."""
+        """Settle this ending soon, together with others."""
         self._gathered.append(ending)
         self._left += ending.left
         if self._gathering is None:
@@ -94,29 +94,29 @@ class Settler:
             self._gathering.add_done_callback(self._settling.discard)
 
     def begin(self, attempt: Attempt, action: actions.Action) -> int:
-        """An attempt is under way; of one whose target may take long it is reported if it does.
+        """Note that an attempt is in flight, to report it if it takes long.
 
         Returns the time.
         """
         since = self._clock.monotonic()
         started_us = self.at_us(since)
-        # The first attempt has reported it; a Job's creation is short.
+        # A later attempt has been reported by the first one; creating a Job is short.
         if not attempt.first_try_us and not isinstance(action.target, actions.JobAction):
             self._open[attempt.point.member] = attempt, started_us, since
         return started_us
 
     def end(self, attempt: Attempt) -> None:
-        """It has ended."""
+        """Note that an attempt has ended."""
         self._open.pop(attempt.point.member, None)
 
     async def report(self, ending: Settlement) -> bool:
-        """Settle this now, with all that was gathered; False where the claim is lost."""
+        """Settle this now, with all gathered endings; return False if the claim is lost."""
         self.add(ending)
         await self.flush()
         return not self.lost
 
     def report_open(self) -> None:
-        """Report attempts that have been under way for long, each once."""
+        """Report attempts that have been in flight for long, each once."""
         began_before = self._clock.monotonic() - OPEN_SECONDS
         for member, (attempt, started_us, since) in list(self._open.items()):
             if since <= began_before:
@@ -124,13 +124,13 @@ class Settler:
                 self.add(endings.running(attempt, started_us, self.now_us()))
 
     def put_off(self, what: str, trouble: errors.TryLater) -> None:
-        """The queue could not be reached for this claim; the log says so once."""
+        """Note that the queue could not be reached for this claim; log it once."""
         if not self.cut_off:
             telemetry.logger.warning(what, shard=self.claim.shard, error=str(trouble))
         self.cut_off = True
 
     def over(self, schedule_id: points.ScheduleId) -> tuple[activeruns.ActiveRun, ...]:
-        """Runs of a schedule that have ended and still count in the queue."""
+        """Return the runs of a schedule that have ended while the queue counts them as active."""
         return tuple(left.run for left in self._left if left.definition.id == schedule_id)
 
     async def _settle_soon(self) -> None:
@@ -139,14 +139,14 @@ class Settler:
         await self.flush()
 
     async def finish(self) -> None:
-        """Nothing more will come: settle what is left."""
+        """Settle what is left; no more endings may be added."""
         if self._gathering is not None:
             self._gathering.cancel()
-        await asyncio.gather(*self._settling, return_exceptions=True)  # what failed is sent again
+        await asyncio.gather(*self._settling, return_exceptions=True)  # ``flush`` resends
         await self.flush()
 
     async def flush(self) -> None:
-        """Settle what has been gathered; one that was cut short is sent again, as the same."""
+        """Settle the gathered endings; first resend an interrupted settlement under its number."""
         async with self._turn:
             if self._current is not None:
                 await self._settle(self._current)
@@ -160,7 +160,7 @@ class Settler:
                 await self._leave()
 
     async def _leave(self) -> None:
-        """What waits for the ended runs has its turn; untold, it looks again by itself."""
+        """Let slots that wait for the ended runs start; if the call fails, they check later."""
         pending = [left for ending in self._gathered for left in ending.left]
         ended = [left for left in self._left if left not in pending]
         runs: dict[points.ScheduleId, tuple[definitions.Definition, list[activeruns.Run]]] = {}
@@ -177,10 +177,10 @@ class Settler:
     async def while_held(
         self, call: Callable[[], Awaitable[_AnswerT]], trouble_text: str
     ) -> _AnswerT | None:
-        """The queue's answer, asked for as long as the claim is held; None = it is lost.
+        """Call the queue, with retries while the claim is held; None = the claim is lost.
 
-        A lost answer may hide that the call was carried out. Then the queue knows, and the next
-        owner of the points finds out.
+        If an answer is lost, the call may still have been carried out. The queue has its result
+        then, and the next owner of the points finds it there.
         """
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
         while not self.lost and self._clock.monotonic() < self.claim.held_until:
@@ -198,9 +198,9 @@ class Settler:
     async def hand_over(
         self, entries: Sequence[messages.StreamEntries], ended: Sequence[Settlement]
     ) -> Handed | None:
-        """Settle these and append their entries, both or neither; None = it is lost.
+        """Settle these and append their entries, both or neither; None = the claim is lost.
 
-        What ``Settlements.deliver`` raises because a stream refused is returned: nothing was done.
+        If a stream refuses, returns the error of ``Settlements.deliver``: nothing was done.
         """
         async with self._turn:
             self._number += 1
@@ -232,26 +232,26 @@ class Settler:
                 self.put_off("settlement put off", trouble)
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged as change:
-                # The index was made anew under us: the claim is gone, the rebuild arms again.
+                # The index was rebuilt: the claim is gone, and the rebuild arms its points again.
                 telemetry.logger.warning("settlement refused", error=str(change))
                 self.lost = True
                 break
         else:
-            # Its points are still the claim's: kept alive, no other worker could fire them.
+            # The claim still holds its points: extending it would keep other workers from them.
             telemetry.logger.warning("settlement given up; others will fire its slots again")
             self.lost = True
         self._current = None
 
 
 class Leases:
-    """Extends the claims of one worker while their points are carried out.
+    """Extends the leases of one worker's claims while their points are carried out.
 
-    A claim lasts ``lease_seconds``; an attempt may take longer. Every claim with unfinished points
-    is extended when a third of its lease is left to spare, and never one whose points are all
-    settled. Attempts that have been under way for long are reported on the same round, so that a
-    status shows them. A claim that Redis says is lost stays lost: its attempts may end, their
-    settlements write nothing but outcomes, and nothing new is sent under it. A worker without
-    claims does not wake for this.
+    A lease lasts ``lease_seconds``; an attempt may take longer. A claim with unfinished points is
+    extended when less than two thirds of its lease are left; one whose points are all settled
+    never is. Attempts that have been in flight for long are reported beside that, so that a status
+    shows them. A claim that Redis reports as lost stays lost: its attempts may end, their
+    settlements write only outcomes, and no new request is sent under it. A worker without claims
+    does not wake for this.
     """
 
     def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
@@ -262,18 +262,18 @@ class Leases:
         self._is_busy = asyncio.Event()
 
     def keep(self, settler: Settler) -> None:
-        """This claim is carried out from now on."""
+        """Extend this claim from now on."""
         self._kept.add(settler)
         self._is_busy.set()
 
     def end(self, settler: Settler) -> None:
-        """This claim has ended."""
+        """Stop extending this claim."""
         self._kept.discard(settler)
         if not self._kept:
             self._is_busy.clear()
 
     async def run(self) -> None:
-        """Extend, and report what takes long, until cancelled."""
+        """Extend leases, and report attempts that take long, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._extend_in_time())
             group.create_task(self._report_open())
@@ -291,7 +291,7 @@ class Leases:
             await self._clock.sleep(self._lease_seconds / 6)
             soon = self._clock.monotonic() + self._lease_seconds * 2 / 3
             ageing = [each for each in self._kept if not each.lost and each.claim.held_until < soon]
-            # Together: one command without an answer must not cost the other claims their lease.
+            # Concurrently: one call without an answer must not cost the other claims their leases.
             troubles = list(filter(None, await asyncio.gather(*map(self._extend, ageing))))
             if troubles:
                 telemetry.logger.warning(
@@ -299,7 +299,7 @@ class Leases:
                 )
 
     async def _extend(self, settler: Settler) -> str | None:
-        """The trouble, where there was any."""
+        """Extend this claim; return the error, if there was one."""
         try:
             await faults.reach(FaultPoint.BEFORE_EXTENSION)
             extended = await self._queue.claims.extend(settler.claim, self._lease_seconds)
@@ -318,7 +318,7 @@ class Leases:
 
 
 def _together(ended: Iterable[Settlement], *, number: int) -> Settlement:
-    """One settlement of them all."""
+    """Return one settlement of all these endings."""
     settlement = Settlement(number=number)
     for ending in ended:
         settlement.add(ending)

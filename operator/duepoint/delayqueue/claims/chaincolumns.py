@@ -1,9 +1,9 @@
-"""The points of a claim that brought nothing but chains, kept as columns.
+"""The points of a claim that holds nothing but chains, kept as columns.
 
 A worker that empties a burst claims hundreds of points at a time, and a value object for each
-would cost more than everything else that happens to it. So the members and dues stay as they came,
-oldest due first; who wants points indexes or iterates and gets the same ones as from a tuple.
-Pure, and immutable by custom: no caller writes to the columns.
+would cost more than all other work on it. So the members and dues stay as they came, oldest due
+first. A caller that wants points indexes or iterates, and gets the same ones as from a tuple.
+Pure, and immutable by convention: no caller writes to the columns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ClaimedChains(Sequence[points.DuePoint]):
 
     @property
     def dues(self) -> list[int]:
-        """Converted when first asked for: a claim that is finished whole never asks."""
+        """The dues, converted on first use: a claim that is finished whole never needs them."""
         if self._dues is None:
             self._dues = list(map(int, self._scores))
         return self._dues
@@ -61,7 +61,7 @@ class ClaimedChains(Sequence[points.DuePoint]):
         return repr(self._points())
 
     def ids(self) -> list[points.ScheduleId]:
-        """The schedules, in the order of the points."""
+        """Return the ids of the schedules, in the order of the points."""
         return [points.ScheduleId(member[:_ID_LENGTH]) for member in self.members]
 
     def _points(self) -> tuple[points.DuePoint, ...]:
@@ -71,14 +71,14 @@ class ClaimedChains(Sequence[points.DuePoint]):
 
 
 def chain_of(member: bytes, due_us: int) -> points.DuePoint:
-    """The point of one row."""
+    """Return the point of one row."""
     return points.chain(
         points.ScheduleId(member[:_ID_LENGTH]), points.TimingVersion(member[_ID_LENGTH:]), due_us
     )
 
 
 def of(claimed: Sequence[points.DuePoint]) -> ClaimedChains | None:
-    """The points by column; None where not all are chains."""
+    """Return the points by column; None unless all are chains."""
     if isinstance(claimed, ClaimedChains):
         return claimed
     if any(point.kind is not points.PointKind.CHAIN for point in claimed):
@@ -89,7 +89,7 @@ def of(claimed: Sequence[points.DuePoint]) -> ClaimedChains | None:
 
 
 def from_lanes(found: Mapping[str, Sequence[bytes]]) -> ClaimedChains | None:
-    """The claim's points out of {lane: [member, due, ...]}; None where not all are chains."""
+    """Return the claim's points out of {lane: [member, due, ...]}; None unless all are chains."""
     members: list[bytes] = []
     scores: list[bytes] = []  # as texts
     for listed in found.values():
@@ -103,7 +103,7 @@ def from_lanes(found: Mapping[str, Sequence[bytes]]) -> ClaimedChains | None:
         return None
     if not 0 <= min(dues) <= max(dues) < points.DUE_LIMIT_US:
         return None
-    if len(found) > 1 and min(dues) < max(dues):  # a lane's own order is that of its dues
+    if len(found) > 1 and min(dues) < max(dues):  # each lane is sorted by due already
         order = sorted(range(len(dues)), key=dues.__getitem__)
         members, dues = [members[n] for n in order], [dues[n] for n in order]
     return ClaimedChains(members, dues)

@@ -1,7 +1,7 @@
 """Taking due points under a lease: claim, extend, release, count crashes.
 
-A claim is one round trip and brings the records of its schedules. Validity is counted on the
-monotonic clock from before the request, so that a slow reply never lengthens a lease.
+A claim is one round trip and brings the records of its schedules. A lease is measured on the
+monotonic clock from before the request, so that a slow reply never lengthens it.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import nodes, scripting
 from duepoint.schedules import points
 
-#: Lease of a claim by default, and how many points one claim takes at most.
+#: Defaults of a claim: the length of its lease, and its most points.
 LEASE_SECONDS = 10.0
 BATCH = 500
-#: A shard that is away while others answer is looked at again after so long.
+#: Wait before claiming again from a shard that is away while others answer.
 AWAY_SECONDS = 1.0
-#: No lease ends later than so long after the server's now.
+#: No lease ends later than this after the server's now.
 _LATEST_US = 2 * settings.LONGEST_LEASE_SECONDS * 1_000_000
-#: How far this machine's clock may be ahead of the server's before it delays a due.
+#: How far this machine's clock may be behind the server's before it delays a due.
 CLOCK_TOLERANCE_US = 5_000
-#: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
+#: How long a standby worker leaves dues, and expired claims, to the preferred one; microseconds.
 STANDBY_DUE_DELAY_US = (200_000, 500_000)
 STANDBY_EXPIRY_DELAY_US = (0, 100_000)
-#: A shard that was on another server is asked again once it is known what became of that one.
+#: Calls to a shard in one claim: one that was on another server is called again with its state.
 _ROUNDS = 2
 _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
-#: A shard that is only on its way to another node is looked at again after so long.
+#: Wait before claiming again from a shard that is migrating to another node.
 _MOVING_WAIT_SECONDS = 0.1
-#: A look that came too early by less than this would come too early again.
+#: The shortest wait. After a shorter one the next claim would come too early again.
 _LEAST_WAIT_SECONDS = 0.0002
-#: Shorter members than a schedule id are unknown; they are their own key among the lanes.
+#: Members shorter than this are of unknown format; ``Claim.lanes`` has them under their own bytes.
 _ID_LENGTH = 8
 
 
 log = structlog.get_logger(__name__)
 
-#: The highest mark of a shard, and when a reply said so last.
+#: The highest mark of a shard, and the monotonic instant of the last reply that had it.
 _Mark = tuple[int, float]
 _NO_MARK: _Mark = (0, -math.inf)
 
@@ -65,7 +65,7 @@ class Claims:
     def __post_init__(self) -> None:
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
-        #: The highest mark of each shard; a shard whose mark is lower later went back.
+        #: The highest mark of each shard; a lower one later shows that the shard lost writes.
         self._marks: dict[messages.ShardId, _Mark] = {}
 
     async def claim(
@@ -78,12 +78,12 @@ class Claims:
         standby: Collection[messages.ShardId] = (),
         skip_suspects: bool = False,
     ) -> list[messages.Claimed]:
-        """Look at these shards in one round trip; one answer per shard, in their order.
+        """Claim from these shards in one round trip; one answer per shard, in their order.
 
-        Shards in ``standby`` have another preferred worker: their dues are taken only when 200-500
-        ms late, their expired claims 0-100 ms late. ``skip_suspects``: points that have lost two
-        owners are skipped, and the answer says so. A shard that cannot be looked at says why in its
-        answer, and is raised only where none of them can be.
+        Shards in ``standby`` have another preferred worker: this one takes their dues only when
+        200-500 ms late, their expired claims 0-100 ms late. With ``skip_suspects`` it skips points
+        that have lost two owners, and the answer says so. If a shard fails, its answer says why;
+        the error is raised only if all shards fail.
         """
         if self._is_outdated:
             self._is_outdated = False
@@ -124,7 +124,7 @@ class Claims:
             whereabouts = await self.index.whereabouts(others)
         if failed and not answers:
             raise next(iter(failed.values()))
-        # Claims that were made are handed out first; the next look tells that a shard is no more.
+        # The claims that were made are returned first; the next call raises LayoutChanged.
         troubles = failed.values()
         self._is_outdated = any(
             isinstance(trouble, queue_errors.LayoutChanged) for trouble in troubles
@@ -132,7 +132,7 @@ class Claims:
         return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
-        """The shards of servers that hold none of these; none where there is one server."""
+        """Return the shards of servers that hold none of these; empty if there is one server."""
         by_meta = {
             self.index.shard(shard).meta: shard
             for shard in sharding.all_shards(self.index.known_layout())
@@ -150,12 +150,12 @@ class Claims:
         answers: dict[messages.ShardId, messages.Claimed],
         failed: dict[messages.ShardId, errors.DuepointError],
     ) -> None:
-        """What is the matter with this shard alone holds up no other one."""
+        """Record the trouble of this one shard, so that it does not hold up the others."""
         if isinstance(trouble, queue_errors.ShardMoving):
             answers[shard] = _look_again(shard, trouble, after_seconds=_MOVING_WAIT_SECONDS)
         elif not isinstance(trouble, (errors.Bug, queue_errors.Damaged)):
             failed[shard] = trouble
-        else:  # something is in it that no script of ours expects
+        else:  # the shard contains data that our scripts do not expect
             answers[shard] = _look_again(shard)
             telemetry.unreadable_total.labels("shard").inc()
             if shard not in self._puzzling:
@@ -163,7 +163,7 @@ class Claims:
                 log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
-        """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
+        """Return the claim with a later ``held_until``; None = lost. Never shortens a lease."""
         call = self._extend_call(claim, lease_seconds)
         started = self.index.clock.monotonic()
         reply = await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call))
@@ -185,10 +185,10 @@ class Claims:
         )
 
     async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
-        """These members (None = all still held) are there for others at once; how many.
+        """Give these members back (None = all still held), due at once; return how many.
 
-        They keep when they were claimed first, and have lost no owner (``Claim.first_us``,
-        ``reclaimed``).
+        They keep the time of their first claim (``Claim.first_us``), and this does not count as a
+        lost owner (``reclaimed``).
         """
         names = self.index.shard(claim.shard)
         call = self.index.call(
@@ -207,8 +207,8 @@ class Claims:
     async def count_crash(self, claim: messages.Claim) -> bool:
         """Count this worker, which has nothing else in hand, as lost to the claim's one point.
 
-        False = the claim is lost. Enough such owners make a point poison (``Claim.alone``);
-        whatever is settled of it begins anew.
+        Returns False if the claim is lost. Enough lost owners make a point poison
+        (``Claim.alone``); a settlement of the point resets the count.
         """
         call = self._extend_call(claim, 0)
         call.put(point=_only_point(claim))
@@ -216,7 +216,7 @@ class Claims:
         return reply is not None and reply[0] != b"lost"
 
     async def survive(self, claim: messages.Claim) -> None:
-        """This worker lives: what was counted of the claim's one point does not hold."""
+        """Take back the crash counted against the claim's one point: this worker is alive."""
         crashes = self.index.shard(claim.shard).crashes
         await self.index.read("take back a crash", ("HDEL", crashes, _only_point(claim)))
 
@@ -265,7 +265,7 @@ class Claims:
         server_us = int(said[b"time"])
         server_clock = self.server_clocks.of(shard)
         server_clock.note_answer(server_us, asked=started)
-        # An answer is read when the loop gets to it: of a busy loop's time none is to wait for.
+        # A busy event loop reads the answer late: subtract the time since from the wait.
         round_trip = self.index.clock.monotonic() - started
         passed = min(server_clock.age_seconds(server_us), round_trip)
         claim = None
@@ -295,14 +295,14 @@ class Claims:
 
 
 def _only_point(claim: messages.Claim) -> bytes:
-    """As the shard counts owners of it: member and due."""
+    """Return the key under which the shard counts owners lost to the claim's point: member, due."""
     known = [(point.member, point.due_us) for point in claim.points]
     ((member, due),) = known or claim.unknown_members
     return member + str(int(due)).encode()
 
 
 def _points(listed: list[Any]) -> dict[str, Any]:
-    """What a claim has of a list {lane, entry, {member, due, ...}, {record, ...}, ...}."""
+    """Return fields of ``Claim`` out of {lane, entry, {member, due, ...}, {record, ...}, ...}."""
     found = dict(zip(map(bytes.decode, listed[::4]), listed[2::4], strict=True))
     by_lane = {lane: each[::2] for lane, each in found.items()}
     lanes: dict[bytes, str] = {}
@@ -336,7 +336,7 @@ def _points(listed: list[Any]) -> dict[str, Any]:
 
 
 def _records(occurrences: list[bytes]) -> dict[str, Any]:
-    """Records, and members of those that cannot be read, of a reply {member, record, ...}."""
+    """Return the records of a reply {member, record, ...}, and the members whose are unreadable."""
     found: dict[bytes, messages.OccurrenceRecord] = {}
     unreadable: set[bytes] = set()
     for member, record in zip(occurrences[::2], occurrences[1::2], strict=True):
@@ -364,7 +364,7 @@ def _look_again(
 
 
 def _seconds(wait_us: bytes | int, passed_seconds: float) -> float | None:
-    """What is left of a wait, never nothing; None where there is nothing to wait for."""
+    """Return what is left of a wait, above 0; None if there is nothing to wait for."""
     wait = int(wait_us)
     return None if wait < 0 else max(wait / 1_000_000 - passed_seconds, _LEAST_WAIT_SECONDS)
 

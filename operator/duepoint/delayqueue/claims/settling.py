@@ -1,8 +1,8 @@
-"""Ending claims: settle, deliver together with entries of users' streams, split.
+"""Ends claims: settles them, delivers them with entries of users' streams, splits chains.
 
-One settlement becomes one script. Values that scripts pass on to native commands stand side by
-side in ARGV (due, member, due, member), so that no loop touches them in the usual case:
-everything that was claimed is named and still held.
+One settlement is one script call. Values that a script passes on to native commands are adjacent
+in ARGV (due, member, due, member), so that no loop touches them in the usual case, in which the
+settlement names every point of the claim and the claim still holds them all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
-#: Bytes kept of all `runs` together, about, with bounds for one of them; and for how long.
-#: They are emptied by their reader; this bounds them while there is none.
+#: About the most bytes of all `runs` together, with bounds for each of them, and the longest age of
+#: an outcome. Their reader empties them; these limits matter while there is none.
 RUNS_BYTES = 2 * 1024**3
 LEAST_RUNS_BYTES = 1024**2
 MOST_RUNS_BYTES = 64 * 1024**2
@@ -28,18 +28,18 @@ _ID_LENGTH = 8
 
 
 def runs_bytes(shards: int) -> int:
-    """Bytes that one shard keeps of unread outcomes."""
+    """Return how many bytes of unread outcomes one shard keeps."""
     return max(LEAST_RUNS_BYTES, min(MOST_RUNS_BYTES, RUNS_BYTES // shards))
 
 
 def outcome_bounds(shards: int) -> dict[str, int]:
-    """The arguments of a script that writes outcomes to one shard of so many."""
+    """Return the arguments that bound the outcomes of one shard, in an index of this many."""
     return {"runs_bytes": runs_bytes(shards), "runs_age": RUNS_AGE_SECONDS * 1000}
 
 
 @dataclass(slots=True)
 class _LanePart:
-    """What one lane's share of a settlement says, as values for ARGV."""
+    """One lane's part of a settlement, as values for ARGV."""
 
     moved: collections.defaultdict[int, list[bytes]] = field(
         default_factory=lambda: collections.defaultdict(list)
@@ -61,7 +61,7 @@ class Settlements:
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
-        """Apply how points of the claim ended; repeated under its number it changes nothing."""
+        """Apply how points of the claim ended; a repeat under the same number changes nothing."""
         ended = self.index.pipelined.run(self._settle_call(claim, settlement))
         reply = await self.layouts.unless_gone(claim.shard, ended)
         if reply is None or reply[0] == b"lost":
@@ -83,8 +83,8 @@ class Settlements:
     ) -> tuple[bool, ...]:
         """Move chain points on and store their chosen slots as occurrences of this claim.
 
-        One script for all; False where the chain was not held. A chain point that moved on is not
-        the claim's any more: settle the slots, not the chain.
+        One script for all; returns False for each chain that the claim did not hold. A chain that
+        moved on has left the claim: settle the slots, not the chain.
         """
         call = self._plan_call(claim, splits)
         reply = await self.layouts.unless_gone(claim.shard, self.index.pipelined.run(call))
@@ -94,7 +94,7 @@ class Settlements:
 
     @property
     def settles_entries(self) -> bool:
-        """Whether ``deliver`` is available: not on a cluster, where streams lie on other nodes."""
+        """Whether ``deliver`` is available: not on a cluster, whose streams are on other nodes."""
         return not self.index.servers.is_cluster
 
     async def deliver(
@@ -103,11 +103,11 @@ class Settlements:
         settlement: messages.Settlement,
         *entries: messages.StreamEntries,
     ) -> messages.DeliveryResult:
-        """Entries and settlement in one step, exactly once; repeated under its number it is safe.
+        """Append entries and settle in one step, exactly once; a repeat under its number is safe.
 
         The settlement names the members of the entries, and its outcomes are theirs: they are
-        written only with the entries. Raises ``errors.WrongType`` and ``errors.WriteRefused`` where
-        one of the streams refused and nothing was done; after any other TryLater it may have been.
+        written only with the entries. Raises ``errors.WrongType`` or ``errors.WriteRefused`` if a
+        stream refused; nothing was done then. After any other TryLater it may have been done.
         """
         count = sum(len(group.members) for group in entries)
         lost = messages.DeliveryResult(done=False, held=(False,) * count, lost=True)
@@ -157,7 +157,7 @@ class Settlements:
             call.put(logs=call.key(names.logs))
 
         def place(member: bytes) -> tuple[int, int, int]:
-            """Where the bucket, the id and the member stand."""
+            """Return the positions of the bucket, the id and the member."""
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
             bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
             return bucket, call.position(schedule_id), call.position(member)
@@ -192,7 +192,7 @@ class Settlements:
         settlement: messages.Settlement,
         key_of: Mapping[str, int],
     ) -> list[tuple[object, ...]]:
-        """Schedules that have more open retries after this settlement than before."""
+        """Return the schedules that have more open retries after this settlement than before."""
         tried_again = {
             occurrence.point.schedule_id: occurrence
             for occurrence in settlement.occurrences
@@ -215,7 +215,7 @@ class Settlements:
     def _log_of(
         self, call: scripting.ScriptCall, shard: messages.ShardId, entry: Mapping[str, str]
     ) -> dict[str, object]:
-        """The log to which a letter with this entry goes."""
+        """Return the log to which a letter with this entry goes."""
         return self.dead_letters.put_log(call, shard, deadletters.lane_of(entry))
 
     def _leaving(
@@ -225,7 +225,7 @@ class Settlements:
         settlement: messages.Settlement,
         key_of: Mapping[str, int],
     ) -> tuple[set[bytes], list[tuple[int, int, bool, str, int, int]]]:
-        """Members that may leave: the chains of those that end with it, and all by bucket."""
+        """Return the chains that end with a member, and all members that may leave, by bucket."""
         names = self.index.shard(claim.shard)
         chains = {chain[:_ID_LENGTH]: chain for chain in settlement.ended}
         over: set[bytes] = set()
@@ -302,7 +302,7 @@ def _report_dropped(dropped: Sequence[bytes]) -> None:
 def _rearm(
     claim: messages.Claim, chains: Sequence[tuple[bytes, int]], parts: dict[str, _LanePart]
 ) -> None:
-    """Chains at their next dues, of which few differ."""
+    """Add the chains to their lanes' parts, grouped by next due: few dues differ."""
     if len(parts) == 1:
         (part,) = parts.values()
         moved = part.moved
@@ -316,9 +316,9 @@ def _rearm(
 def _whole_lanes(
     claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]
 ) -> dict[str, int]:
-    """The lanes of which everything is named, with the number of their points.
+    """Return the lanes whose points are all named, with the number of their points.
 
-    None at all where anything else is named, or followed by an occurrence.
+    Empty if the settlement names any other member, or an occurrence follows one.
     """
     whole = {
         lane: len(members) for lane, members in claim.by_lane.items() if named.issuperset(members)
@@ -330,7 +330,7 @@ def _whole_lanes(
 def _parts(
     claim: messages.Claim, settlement: messages.Settlement
 ) -> tuple[dict[str, _LanePart], set[bytes]]:
-    """The settlement by lane (every lane of the claim), and the members it names."""
+    """Return the settlement by lane (every lane of the claim), and the members it names."""
     parts = {lane: _LanePart() for lane in claim.by_lane}
     began_with: set[bytes] = set()
     if settlement.occurrences:

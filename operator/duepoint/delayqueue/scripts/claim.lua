@@ -1,28 +1,28 @@
 #!lua flags=allow-oom
 --[[
-  Due points belong to the claim id alone until its lease ends, and come with the records of their schedules. A point is due
-  when both the server's clock and the caller's say so; leases know the server's clock alone. An expired claim comes first: of
-  its points ceil(batch / 8^attempts) change owner, so that a poisonous one is soon alone; when they were claimed first
-  goes with them. A claim that was given back has lost no owner. Each lane with something due gets its share of
-  the batch. A caller that skips suspects gets nothing that has lost two owners already, and learns that there
-  is some. Where the server went back, nothing is handed out of a Schedule that was due until then before the
-  leader has put that again.
+  Claim due points. They belong to the claim id alone until its lease ends, and come with the records of their schedules. A
+  point is due when both the server's clock and the caller's say so; leases use the server's clock alone. An expired claim
+  comes first: ceil(batch / 8^attempts) of its points change owner, so that a poisonous one is soon alone, and they keep the
+  time of their first claim. A claim that was given back has lost no owner. Each lane with due points gets its share of the
+  batch. A caller that skips suspects gets no points that have lost two owners already, and learns that there are some.
+  After the server has rolled back, the script hands out no point of a Schedule that was due until then before the
+  leader has put that Schedule again.
 
-  A batch is shared out by namespace, and a namespace's part by its lanes. Of more than 64 lanes that are due the
-  namespaces take turns, each with its oldest lanes first; 1,024 are looked at, of more due ones others in each second.
+  Namespaces share the batch, and the lanes of a namespace share its part. If more than 64 lanes are due, namespaces
+  take turns, each with its oldest lanes first. One call reads 1,024 due lanes; if there are more, others in each second.
 
   ARGV  layout, worker, lease (us), latest (us after now that no lease can end), cap (us, caller's UTC + 5 ms), batch (points), buckets (of each population),
         due_delay, expiry_delay (us, of a worker that is not preferred),
         skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us),
-        former and moved (what was found out after the reply 'other'), ran (channel; no
-        key, since a script that names a key that is not there has to wait while its slot moves to another node),
+        former and moved (what the caller found out after the reply 'other'), ran (channel; not a
+        key, because a script that names a missing key must wait while its slot migrates to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
-        since when that is known: see doubt.lua
+        how long the caller has known it: see doubt.lua
   Reply {name, value, ...}: time (us, of the server), wait (us; -1: nothing to wait for), left_alone (0 or 1);
-        and of a claim cap, token, first (claimed first) in us, attempts, alone, mark, more (points that are
-          due besides, 1 at least; 0: none), lanes {lane, what the shard knows of its set or false, {member, due, ...},
+        and for a claim cap, token, first (its first claim) in us, attempts, alone, mark, more (further due points,
+          at least 1; 0: none), lanes {lane, the shard's entry of its set or false, {member, due, ...},
           {record or false, of the schedule of each member}, ...}, occurrences {member, record, ...}
-        | {'other', run id}: call again and say whether that server, which the shard was on, is a primary still; nothing was
+        | {'other', run id}: call again and say whether that server, which the shard was on, is still a primary; nothing
           changed
 ]]
 -- keys meta heads claims leases occrec runs crashes
@@ -38,7 +38,7 @@ local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
 local MOST_HOLD = 60000000 -- microseconds
 local TOLERANCE = 1000000 -- microseconds that a clock may be slewed by
-local LEAST_WAIT = 200 -- microseconds; a caller that comes a little early does not come a millisecond late
+local LEAST_WAIT = 200 -- microseconds; a caller that comes slightly early still does not come a millisecond late
 
 local id, now = ARGV[args.id], server_time()
 local cap = math.min(now, args.cap)
@@ -49,10 +49,10 @@ if other then
 end
 local back = tonumber(meta[6])
 
--- -- claims that have ended --------------------------------------------------------------------
+-- -- expired claims ----------------------------------------------------------------------------
 
--- Claims that have ended, oldest first, and how many besides are of suspects that the caller skips. A lease that ends
--- later than any can was made while the server's clock was wrong, and has ended, too.
+-- Returns expired claims, oldest first, and how many more hold suspects that the caller skips. A lease that ends
+-- later than any valid one was made while the server's clock was wrong, and counts as expired.
 local function ended_claims()
   local most = args.skip_suspects and MOST_LEFT_ALONE or MOST_EMPTY_CLAIMS
   local ended = redis.call('ZRANGE', CLAIMS, '-inf', expired_until, 'BYSCORE', 'LIMIT', 0, most)
@@ -76,8 +76,8 @@ local function ended_claims()
   return given, left_alone
 end
 
--- What a claim holds that was made before the server went back may have been settled since: what it holds of Schedules is
--- due as it was, for the leader to look at. Members of sets fire again: nothing but the queue knows of them.
+-- Points of a claim from before the server rolled back may have been settled since. Those of Schedules get their old dues
+-- again, for the leader to check. Members of sets fire again: only the queue knows them.
 local function put_back(lanes, dues, band)
   for _, lane in ipairs(lanes) do
     local change = {}
@@ -94,7 +94,7 @@ local function put_back(lanes, dues, band)
   end
 end
 
--- What an ended claim gives, as `own` takes it; nil where that is nothing.
+-- Takes points of an expired claim over, as the arguments of `own`; nil if it has none.
 local function taken_over(expired)
   local counted = redis.call('HMGET', LEASES, expired .. ':a', expired .. ':g')
   local attempts = tonumber(counted[1] or 0)
@@ -139,7 +139,7 @@ end
 
 -- -- due points --------------------------------------------------------------------------------
 
--- These lanes by namespace, in their order.
+-- Returns these lanes in groups by namespace, in their order.
 local function by_namespace(lanes)
   local group_of, groups = {}, {}
   for _, lane in ipairs(lanes) do
@@ -155,7 +155,7 @@ local function by_namespace(lanes)
   return groups
 end
 
--- As many of these lanes as a claim has, oldest first; each namespace has one before another has two.
+-- Chooses as many lanes as a claim may have, oldest first; each namespace gets one before any gets two.
 local function in_turn(lanes)
   local groups, chosen = by_namespace(lanes), {}
   for turn = 1, #lanes do
@@ -169,12 +169,12 @@ local function in_turn(lanes)
   return chosen
 end
 
--- The lanes to claim from.
+-- Returns the lanes to claim from.
 local function due_lanes()
   local heads = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)
   local is_cut, lanes = #heads == MOST_LANES, {}
   if is_cut then
-    -- Other parts of them in each second: a namespace with thousands of lanes does not hide a neighbour's for ever.
+    -- Another part of them in each second: a namespace with thousands of lanes must not hide a neighbour's for ever.
     local parts = math.ceil(redis.call('ZCOUNT', HEADS, '-inf', limit) / MOST_LOOKED_AT)
     local from = math.floor(now / 1000000) % parts * MOST_LOOKED_AT
     heads = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', from, MOST_LOOKED_AT)
@@ -183,14 +183,14 @@ local function due_lanes()
     if is_lane(head) then
       lanes[#lanes + 1] = head
     else
-      redis.call('ZREM', HEADS, head) -- not written by us; it would be due for ever
+      redis.call('ZREM', HEADS, head) -- foreign data, which would be due for ever
     end
   end
   return is_cut and in_turn(lanes) or lanes
 end
 
--- A slot that waits for others may have been called up before its due, which therefore does not say whether it has run:
--- in a shard in doubt it is due by `back`. The rest of a flat {member, due, ...} list.
+-- Returns a flat {member, due, ...} list without slots that waited for other runs. Such a slot may have been called up before
+-- its due, so in a shard in doubt its due does not say whether it has run: it is put in doubt as due by `back`.
 local function without_called_up(lane, found)
   if not is_in_doubt(lane) then
     return found
@@ -208,7 +208,7 @@ local function without_called_up(lane, found)
   return rest
 end
 
--- What each lane of these groups gives of the batch, which the groups share evenly, and the lanes of each its part.
+-- Collects due points: the groups share the batch evenly, and the lanes of each group its part.
 local function shared_by(groups)
   local found_by_lane, left = {}, args.batch
   for i, lanes in ipairs(groups) do
@@ -230,8 +230,8 @@ local function shared_by(groups)
   return found_by_lane
 end
 
--- {lane, {member, due, ...}, ...} of what is due. Namespaces with few lanes come first: what they leave of their parts
--- goes to those with many.
+-- Returns due points as {lane, {member, due, ...}, ...}. Namespaces with few lanes come first: what they leave of their
+-- parts goes to those with many.
 local function due_points()
   local groups, place = by_namespace(due_lanes()), {}
   for i, group in ipairs(groups) do
@@ -246,12 +246,12 @@ end
 -- -- the reply ---------------------------------------------------------------------------------
 
 local function wait(left_alone)
-  -- Those left alone wait for another worker, and no worker for them.
+  -- Skipped suspects wait for another worker, and this caller need not wake for them.
   local passed = left_alone > 0 and '(' .. digits(expired_until) or '-inf'
   local expiry = redis.call('ZRANGE', CLAIMS, passed, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   local expires_in = math.huge
   if expiry[1] and expiry[1] ~= '' then
-    -- Asked for again when a lease of this length is over: the clock may be ahead now, and right then.
+    -- At most one lease from now: a clock that is ahead now may be right by then.
     expires_in = math.min(tonumber(expiry[2]) - now, args.lease + TOLERANCE) + args.expiry_delay
   end
   local least = math.min(shard_head() - limit, expires_in)
@@ -262,7 +262,7 @@ local function reply(left_alone, waited, ...)
   return { 'time', digits(now), 'wait', waited, 'left_alone', math.min(left_alone, 1), ... }
 end
 
--- The lanes as the reply has them, and the occurrences among their members.
+-- Returns the lanes in the form of the reply, and the occurrences among their members.
 local function described(found_by_lane)
   local lanes, occurrences, buckets = {}, {}, args.buckets
   for i = 1, #found_by_lane, 2 do
@@ -290,7 +290,7 @@ local function records_of(occurrences)
   return listed
 end
 
--- How many points are due besides: 1 at least where there are any.
+-- Counts further due points; at least 1 if there are any.
 local function count_more(found_by_lane, left_alone)
   local more = redis.call('ZCOUNT', CLAIMS, '-inf', expired_until) > left_alone and 1 or 0
   if shard_head() > limit then
@@ -305,7 +305,7 @@ end
 local function own(found_by_lane, attempts, alone, first, left_alone)
   local lanes, occurrences = described(found_by_lane)
   local token = free_token(now + args.lease)
-  -- The claim before its points: cut short (for want of a right), it leaves them due.
+  -- The claim before its points: if a missing right ends the script here, the points stay due.
   redis.call('ZADD', CLAIMS, token, id)
   redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane, first))
   for i = 1, #found_by_lane, 2 do

@@ -1,30 +1,30 @@
 #!lua
 --[[
-  Rows of lanes in shards of one server: Schedules of a namespace, or members of a set. A row says what it
-  expects under its id: nothing, or the record with a fingerprint. As expected, it is stored whole; otherwise nothing changes,
-  and what stands there is the answer, so that the caller decides anew. A row without a record only asks. No id twice. The
-  count of started runs never falls, and a chain that is left alone keeps the state that it has reached. A one-off of the
-  past that has ended and left a short while ago (ended.lua) is not stored again: the request was repeated. Each part is
-  of one lane: what is wrong with its shard is its own answer, and the others are written. Called as `drop` it removes rows,
-  also on a full server.
+  Store rows in lanes of shards on one server: Schedules of a namespace, or members of a set. A row names what it
+  expects under its id: nothing, or the record with a fingerprint. If it meets that, it is stored whole; otherwise nothing
+  changes, and the answer is the stored record, so that the caller decides anew. A row without a record only reads. No id
+  comes twice. The count of started runs never falls, and a chain that is left alone keeps its state. A one-off of the
+  past that has ended and left a short while ago (ended.lua) is not stored again: its request was repeated. Each part is
+  of one lane: trouble with its shard is the answer of that part alone, and the others are written. Called as `drop` it
+  removes rows, also on a full server.
 
   KEYS  for each part meta, heads, wake, leases, texts, blobs, occ, occrec, ended, lane; buckets
   ARGV  parts {{keys (position of the first in KEYS), layout, lane, epoch (of a namespace's lane: the
         leader's term) or by_rows (of a set's: for the rows of the set), kinds and blobs {from, to} (absent:
-        none): digest, text and digest, blob pairs of what the records name, groups {bucket (position in KEYS),
-        from, to, ...}, drops (the rows are removed), options {position of an id: {...}} of the rows that have any}}; a row is id, record, due of its chain (us; '' for
-        none, '=': the chain is left alone), the fingerprint that is expected ('': nothing stands there; '*': anything). A row
-        that is removed has in place of the record whose it is (a Schedule's uid as packed, a member's name), expects
-        perhaps a fingerprint, and goes with its chain, and occurrences. A point that a worker holds
-        disappears under it; its settlement meets nothing.
-        Options: after (us): the chain is left alone, unless it is due neither yet nor by then: it gets the due;
-          open {from, to}: due, member, record of each occurrence that is stored with it; one that is there stays
-  Reply for each part {answer of each row}: '+' (stored, new) | '=' (in place of another, or removed) | '-' (nothing here, in
-        a draining shard: see the new one) | '' (nothing stands there, or in a removal nothing of that uid or name) | the record that stands there
-        | HELD (the chain was to get another due, and a claim holds it or that due has come: it may have moved on past it)
+        none): digest, text and digest, blob pairs that the records name, groups {bucket (position in KEYS),
+        from, to, ...}, drops (remove the rows), options {position of an id: {...}} of the rows that have any}}; a row is id,
+        record, due of its chain (us; '': none, '=': leave the chain alone), the expected fingerprint ('': no record;
+        '*': any). A row to remove has, in place of the record, its owner (a Schedule's uid as packed, a member's name),
+        may expect a fingerprint, and goes with its chain and occurrences. If a worker holds a point of it, the point
+        goes all the same, and its settlement changes nothing.
+        Options: after (us): leave the chain alone, unless its due is later than both now and this: then it gets the due;
+          open {from, to}: due, member, record of each occurrence that is stored with it; an existing one stays
+  Reply for each part {answer of each row}: '+' (stored, new) | '=' (replaced, or removed) | '-' (no record here, in a
+        draining shard: see the new one) | '' (no record; in a removal none of that uid or name) | the stored record
+        | HELD (the chain was to get another due, but a claim holds it or that due has come: it may have moved on past it)
         | ENDED (it is a one-off that has ended and left a short while ago);
-        or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
-        | {DELETING}: its members are being removed | {MANAGED}: they follow rows, and by_rows is not set, or the other
+        or {BUSY}: a row is moving to another shard | {GONE}: the shard does not know the set
+        | {DELETING}: its members are being removed | {MANAGED}: they follow rows and by_rows is not set, or the other
         way round; nothing was written; or the text of an error: UNINIT, FOREIGN, FENCED,
         WRONGLAYOUT; nothing was written
   Error OOM
@@ -46,10 +46,10 @@ local args = cmsgpack.unpack(ARGV[1])
 local GROUP_LENGTH, ROW_LENGTH = 3, 4
 local MOST_DROPPED = 2000 -- unpack() carries some 7,900; a catch-up may have 10,000
 local now, is_draining = server_time(), false
--- Of the part that is written: what its rows have changed so far.
+-- State of the part that is being written: what its rows have changed so far.
 local part, options_of, answers, rows, gone, added, points, count, first_due, optional
 
--- The answer where nothing is written, or nil.
+-- Returns the answer of a row that must not be written, or nil.
 local function refused(record, expected, stored)
   if not stored then
     if is_draining then
@@ -63,14 +63,14 @@ local function refused(record, expected, stored)
   return nil
 end
 
--- The answer where this one-off has ended; one of the future cannot have.
+-- Returns 'ENDED' if this is a one-off that has ended, or nil; one of the future cannot have ended.
 local function ended_answer(id, record, due)
   local due_us = tonumber(due)
   local known = due_us and due_us <= now and one_off(id, record)
   return known and redis.call('ZSCORE', ENDED, known) and 'ENDED' or nil
 end
 
--- The due that a chain gets after which new slots count; '=' where it keeps its own.
+-- Returns the due for a chain whose new slots count after `after`: '=' to keep its own, 'HELD' if it may have moved on.
 local function kept_due(chain, due, after)
   local standing = tonumber(redis.call('ZSCORE', LANE, chain) or '-1')
   if standing <= math.max(now, after) then
@@ -79,7 +79,7 @@ local function kept_due(chain, due, after)
   return (standing >= CLAIMED or tonumber(due) <= now) and 'HELD' or due
 end
 
--- Record and due to be written in place of what stands there; or nil and the answer that says why none is.
+-- Returns the record and due to write in place of the stored record; or nil and the answer that says why not.
 local function in_place(i, stored)
   local record, due, options = ARGV[i + 1], ARGV[i + 2], options_of and options_of[i]
   if due == '=' or (options and options.after) then
@@ -111,7 +111,7 @@ local function is_any_moving(groups)
   return false
 end
 
--- The row that begins there has been stored, as a new one or in place of another.
+-- Notes that the row at this position has been stored, as a new one or in place of another.
 local function note_stored(i, stored, due)
   local id, record = ARGV[i], ARGV[i + 1]
   if not stored then
@@ -128,7 +128,7 @@ local function note_stored(i, stored, due)
   end
 end
 
--- Whether a row wants nothing to stand there, and cannot be of a one-off that has ended.
+-- Whether a row expects no record, and cannot be of a one-off that has ended.
 local function is_plainly_new(i)
   if is_draining or ARGV[i + 1] == '' or ARGV[i + 3] ~= '' then
     return false
@@ -137,7 +137,7 @@ local function is_plainly_new(i)
   return not due_us or due_us > now
 end
 
--- Rows of one bucket: what stands there is read first, then all are written together.
+-- Stores the rows of one bucket: reads what is stored, then writes all rows together.
 local function put_together(bucket, first, last)
   local ids, n = {}, 0
   for i = first, last, ROW_LENGTH do
@@ -171,7 +171,7 @@ local function drop_all(members)
   end
 end
 
--- Whether the record can be read, and is of another uid, or of another name.
+-- Whether the record is readable and belongs to another uid or name.
 local function is_of_another(record, whose)
   if part.epoch then
     return is_readable(record) and identity(record) ~= whose
@@ -180,7 +180,7 @@ local function is_of_another(record, whose)
   return is_read and string.sub(record, at, at + length - 1) ~= whose
 end
 
--- The answer where the row that begins there is not removed, or nil.
+-- Returns the answer of a row at this position that must not be removed, or nil.
 local function kept(i, stored)
   if not stored then
     return is_draining and '-' or ''
@@ -210,7 +210,7 @@ end
 local function put_rows(groups)
   for g = 1, #groups, GROUP_LENGTH do
     local bucket, first, last = KEYS[groups[g]], groups[g + 1], groups[g + 2]
-    if last - first < ROW_LENGTH and is_plainly_new(first) then -- one command instead of two, of which a bulk write consists
+    if last - first < ROW_LENGTH and is_plainly_new(first) then -- one command, not two: bulk writes consist of such rows
       rows = rows + 1
       if redis.call('HSETNX', bucket, ARGV[first], ARGV[first + 1]) == 1 then
         answers[rows] = '+'
@@ -234,7 +234,7 @@ local function put_occurrences()
   end
 end
 
--- Counts and points of what was stored.
+-- Writes the counts and points of the stored rows.
 local function put_points(lane)
   if added == 0 and count == 2 and #gone == 0 and #optional == 0 then
     return -- no row was stored, or no chain has changed
@@ -244,7 +244,7 @@ local function put_points(lane)
   elseif added > 0 then
     redis.call('HSETNX', META, lane, '')
   end
-  -- A point that comes no earlier than those that are there leaves the head of its lane as it is.
+  -- A point that is due no earlier than the head of its lane leaves the head as it is.
   local head = #gone == 0 and #optional == 0 and tonumber(redis.call('ZSCORE', HEADS, lane) or nil)
   if #gone > 0 then
     redis.call('ZREM', LANE, unpack(gone))
@@ -260,7 +260,7 @@ local function put_points(lane)
   end
 end
 
--- The answer of a part of whose rows none may be written, or nil.
+-- Returns the answer of a part that must not be written at all, or nil.
 local function part_trouble()
   local trouble = shard_trouble(META, part.layout, args.owner) or (part.epoch and fence_trouble(META, part.epoch))
   if trouble then

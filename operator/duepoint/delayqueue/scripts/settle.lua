@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
 --[[
-  Settle what the claim still holds of the named members. Retries are stored first,
-  then chains move on, then what is finished goes: a replica that is cut off between two writes loses nothing. A
-  lost claim changes nothing but adds its outcomes, marked as such. A number at or below the last one seen
-  changes nothing. Of more retries than a schedule may have open, the oldest that wait go to the dead letters,
-  and the news of it to `runs`.
-  Called as `deliver` it adds entries to users' streams in the same step: both or neither, so that a lost reply or a
-  death right after doubles no entry; a full server refuses it, and the points stay the claim's. For a server that is no
-  cluster: streams and shard lie apart there.
+  Settle those of the named members that the claim still holds. The script stores retries first,
+  then moves chains on, then removes finished points: a replica that is cut off between two writes loses nothing. A
+  lost claim changes nothing but adds its outcomes, marked as lost. A number at or below the last one seen
+  changes nothing. If a schedule has more open retries than it may, the oldest waiting ones go to the dead letters,
+  and an event of each to `runs`.
+  Called as `deliver` it also adds entries to users' streams: both or neither, so that a lost reply or a worker that dies
+  right after doubles no entry. A full server refuses it, and the claim keeps its points. Not on a cluster, where streams
+  and shard are on different nodes.
 
-  KEYS  then the lanes of the claim and buckets, and streams, each with its state
+  KEYS  then the lanes of the claim, buckets, and streams, each followed by its state
   ARGV  layout, id (position), number, runs_bytes, runs_age (ms), outcomes {from, to},
         lanes {{lane, key, whole, moved, finished, occurrences, sources}}: key a position in KEYS; whole: how many points of
           the lane the claim began with, if all of them are named, and no others anywhere, otherwise 0; occurrences
@@ -18,9 +18,9 @@
           {from, to} of one member (or '') for each occurrence. An occurrence is stored if the claim
           holds it or its source; without a source, any named member of its schedule
         records {from, to} of member, record pairs of the occurrences
-        logs (absent: no letter may come): position in KEYS of the lanes that have a log
-        dead {{member, from, to, log {key, lane, bytes}}}: position of the member (0: of none), fields of its entry, and the log
-          that it goes to (log.lua): position in KEYS, name of its lane, bytes that it may take
+        logs (absent: there can be no letter): position in KEYS of the lanes that have a log
+        dead {{member, from, to, log {key, lane, bytes}}}: position of the member (0: none), fields of its entry, and the log
+          that it goes to (log.lua): position in KEYS, name of its lane, its most bytes
         ended {{bucket, id, chain}}: definitions that are completed with their chain
         leaving {{bucket, members, chains (bool), lane, key, why}}: members of sets that may have come to their end
           (absent: none): position of their ids, one behind the other in one value, or of their chains, which end
@@ -29,14 +29,14 @@
           buried ones, how many may be open, the bucket of the definition, the log
         entries {{key, state, max_length, bytes, most_bytes, members {from, to}, joined, names {from, to},
           common {from, to}, own {column ...}, values {from, to}, outcome}} (absent: none): for each stream its position in
-          KEYS and that of what is counted of it; the bytes that come, and those that it keeps; the member that each entry is
-          because of (joined: position of chain members in one value, or 0); names of the fields, and the value that
-          each has in every entry; own: the fields, from 1, that have another in each; their values, entry by entry;
+          KEYS and that of its counters; the bytes that are added, and those that it keeps; the member that causes each
+          entry (joined: position of chain members in one value, or 0); names of the fields, and the value that
+          each has in every entry; own: the fields, from 1, whose value differs by entry; their values, entry by entry;
           position of an outcome that is written with them, or 0
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
-          {lane of each dead letter that had to go, ...}}
+          {lane of each dead letter that was dropped, ...}}
         | {'partial', {1 or 0 for each member of the entries: whether it is held}} | {'refused', the server's error}: a
-          stream takes no entry. With these nothing was written
+          stream refused an entry. After these two nothing was written
   Error OOM (of `deliver`)
 ]]
 -- keys meta heads claims leases occ occrec runs ran wake ended
@@ -53,7 +53,7 @@ local LOGS = KEYS[args.logs]
 -- include leaving
 
 local MOST_ORIGIN = 1000 -- bytes
-local MOST_LOOKED_AT = 2000 -- occurrences in one script: a millisecond
+local MOST_LOOKED_AT = 2000 -- occurrences read by one script, which takes a millisecond
 
 if not token then
   if not args.entries then -- entries that were not appended have no outcomes
@@ -78,7 +78,7 @@ local function is_named(lane)
   return #lane.moved > 0 or lane.finished[2] >= lane.finished[1] or lane.occurrences[2] >= lane.occurrences[1]
 end
 
--- How many points are named, if each lane with any of them holds what it did at first; otherwise 0.
+-- Counts the named points, if each lane with any of them still holds all that it began with; otherwise 0.
 local function count_whole_lanes()
   local count = 0
   for _, lane in ipairs(args.lanes) do
@@ -92,11 +92,11 @@ local function count_whole_lanes()
   return count
 end
 
--- Everything named is held: no member needs to be looked up. Otherwise each one's own score decides, and an
--- occurrence is stored only beside the held member that it follows.
+-- Whether the claim holds every named member: then none needs to be looked up. Otherwise each one's own score decides, and
+-- an occurrence is stored only if the member that it follows is held.
 local named_held = false
 
--- Chain members out of one value that has them one behind the other.
+-- Splits one value of concatenated chain members.
 local function joined_chains(value)
   local members, count, sub = {}, 0, string.sub
   for first = 1, #value, CHAIN_LENGTH do
@@ -125,7 +125,7 @@ local function look_at(lane_key, from, to, step)
   look_at_members(lane_key, members)
 end
 
--- An edit of the timing takes a chain away while its slot is tried: what has started is tried again.
+-- Whether an edit of the timing removed this chain while its slot was in flight: a started slot is retried all the same.
 local function was_edited_away(chain, follower)
   local had_it = #chain == CHAIN_LENGTH and string.byte(follower, KIND_POSITION) == RETRY
     and string.find(redis.call('HGET', LEASES, id) or '', chain, 1, true)
@@ -137,7 +137,7 @@ local function was_edited_away(chain, follower)
   return false
 end
 
--- Members that new occurrences follow; they need not be named, only held.
+-- Looks up the members that new occurrences follow; they must be held, but need not be named.
 local function look_at_sources(lane_key, lane)
   local sources, followers = {}, {}
   for i = 0, lane.sources[2] - lane.sources[1] do
@@ -173,7 +173,7 @@ local function is_held(member)
   return named_held or held[member]
 end
 
--- The member that each entry of a group is because of.
+-- Returns the member that causes each entry of a group.
 local function members_of(group)
   if group.joined > 0 then
     return joined_chains(ARGV[group.joined])
@@ -191,8 +191,8 @@ if not named_held then
   look_at_all()
 end
 
--- A member that is not held has no entry, and its outcome is not true: the caller calls again without
--- it. The reply that says so; nil where all are held.
+-- Returns the reply that not all members are held; nil if they are. A member that is not held must get no entry, and its
+-- outcome would be wrong: the caller calls again without it.
 local function partial_reply()
   local flags, is_missing = {}, false
   for _, group in ipairs(args.entries) do
@@ -204,7 +204,7 @@ local function partial_reply()
   return is_missing and { 'partial', flags } or nil
 end
 
--- The entries of every stream, or of none where one refuses: then the server's error.
+-- Adds the entries of every stream, or of none if one refuses: returns the server's error then.
 local function refused_entries()
   local added = {}
   for i, group in ipairs(args.entries) do
@@ -239,7 +239,7 @@ if args.entries then
   end
 end
 
--- The due, member pairs of a range of ARGV, of members that are held.
+-- Writes the due, member pairs of a range of ARGV whose members are held.
 local function write_pairs(lane_key, range)
   if range[2] < range[1] then
     return
@@ -257,7 +257,7 @@ local function write_pairs(lane_key, range)
   change_scores(lane_key, chosen)
 end
 
--- The same of chains that come by their dues.
+-- Writes the new dues of held chains, which come grouped by due.
 local function write_moved(lane_key, moved)
   local pairs, count, sub = {}, 0, string.sub
   for _, move in ipairs(moved) do
@@ -273,7 +273,7 @@ local function write_moved(lane_key, moved)
   change_scores(lane_key, pairs)
 end
 
--- One by one: what stands there already belongs to another attempt, its record too.
+-- Adds followers one by one with NX: a point that exists already belongs to another attempt, as does its record.
 local added = {}
 local function add_followers(lane)
   for i = lane.occurrences[1], lane.occurrences[2], 2 do
@@ -347,7 +347,7 @@ for _, lane in ipairs(args.lanes) do
   end
 end
 
--- The retries of a schedule that no worker holds, oldest slot first, and how many are open in all.
+-- Returns the retries of a schedule that no worker holds, oldest slot first, and how many are open in all.
 local looked_at = 0
 
 local function waiting_retries(schedule, lane_key)
@@ -374,7 +374,7 @@ end
 
 local buried, now = {}, server_time()
 
--- A schedule that is not looked at for want of time is looked at with its next retry.
+-- Buries the oldest retries beyond the limit. A schedule that is skipped to keep the script short is checked with its next retry.
 local function bury_oldest_retries(lane, lane_key, schedule, from, to, most, log)
   if looked_at >= MOST_LOOKED_AT or redis.call('ZLEXCOUNT', OCC, range_of(schedule)) <= most then
     return
@@ -397,7 +397,7 @@ for _, schedule in ipairs(args.retried) do
   bury_oldest_retries(schedule[1], KEYS[schedule[2]], ARGV[schedule[3]], schedule[4], schedule[5], schedule[6], schedule[8])
 end
 
--- What is held of these chains, or all of these ids.
+-- Returns those of these chains that are held, or all of these ids.
 local function leaving_of(value, are_chains)
   local ids, chains, length = {}, {}, are_chains and CHAIN_LENGTH or ID_LENGTH
   for first = 1, #value, length do
