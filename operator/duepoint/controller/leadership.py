@@ -1,11 +1,11 @@
-"""What a leader does in its term, from the first look to the last.
+"""The work of a leader: creates and runs the services of each term.
 
 A term opens the index with its epoch and then runs its services side by side: the watch, the
-reconcile queues, the reporter and the resync; and once a resync was complete, the outcomes, the
-Jobs, the ScheduleRuns and the sweep. All of it is made anew for each term and awaited when it ends,
-so nothing of a term outlives it. A standby holds none of this and does nothing. Firing needs none
-of it: without a leader statuses are late and nothing is repaired, and every slot still runs on
-time.
+reconcile queues, the reporter and the resync; and, after the first complete resync, the outcomes,
+the Jobs, the ScheduleRuns and the sweep. Each term creates its own services and awaits them when it
+ends, so nothing outlives the term. A standby has no services and does nothing. Firing does not
+depend on a leader: without one, statuses are late and nothing is repaired, but every slot still
+runs on time.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from duepoint.kube import events, installation, port
 from duepoint.kube import schedules as kube_schedules
 from duepoint.runs.run import RunEvent
 
-#: Of all kinds; a status write costs the API server about as much as a create.
+#: For all kinds together; a status write costs the API server about as much as a create.
 STATUS_WRITES_PER_SECOND = 50
 
-#: The life of a service; ends by cancellation or by an error.
+#: Runs a service until it is cancelled or fails.
 Run = Callable[[], Coroutine[Any, Any, None]]
 
 
-#: Parts of a leader's health; a standby has none of these troubles.
+#: The parts of a leader's health; they count as well when the term ends.
 PARTS = (
     "queue",
     serverhealth.PART,
@@ -67,16 +67,16 @@ PARTS = (
 )
 
 
-#: Watches for a term, and shows every change to ``TermServices.observe``.
+#: Watches the objects during a term, and passes every change to ``TermServices.observe``.
 Watch = Callable[[TermContext], Coroutine[Any, Any, None]]
 
 
 class TermApi:
-    """The API server as one term has it: it writes only while the Lease is trusted.
+    """An API client for one term: refuses to write once the Lease is no longer trusted.
 
-    A process that stood still wakes up as the former leader, and its event loop runs what was due
-    before it hears that the term is over. What it would write then may replace what its successor
-    has written, and nothing would correct it.
+    When a paused process wakes up, its event loop runs the tasks that were due before it learns
+    that the term is over. Such a write could overwrite what the new leader has written, and nothing
+    would correct it.
 
     Args:
         is_held: whether the process may act as the leader, by the clock and not by what the event
@@ -90,7 +90,7 @@ class TermApi:
         self.watch = api.watch
 
     async def request(self, verb: str, path: str, *args: Any, **named: Any) -> bytes:  # noqa: ANN401
-        """Unavailable, and nothing is sent: a write after the term."""
+        """Send the request; a write after the term raises Unavailable and is not sent."""
         if verb != "GET" and not self._is_held():
             raise kube_errors.Unavailable(
                 f"{verb} {path}: this process is no longer the leader", sent=False
@@ -99,17 +99,17 @@ class TermApi:
 
 
 class TermServices:
-    """All services of a term but the watch, made in the order of who needs whom.
+    """All services of a term except the watch, created in the order of their dependencies.
 
     Args:
-        layout: how the index is cut.
+        layout: how the index is divided into shards.
         dry_runs, others: kept from term to term.
         has_own_streams: whether the installation has streams in our Redis.
-        records: what the ledger holds.
+        records: the records in the ledger.
 
     Attributes:
-        from_the_start: what runs as soon as the term begins, beside ``maintenance``.
-        once_resynced: what runs once every object was compared: a status needs its object.
+        from_the_start: services that run as soon as the term begins, beside ``maintenance``.
+        once_resynced: services that run after the first resync: a status needs its object.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class TermServices:
         self.jobs = JobWatch(term)
         self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
 
-        # What keeps the index in order.
+        # Maintenance of the index.
         self.sweeper = Sweeps(term, watermark_us=self.states.watermark_us)
         self.partitioner = Partitioner(term, count_sets=self.sets.count_all)
         self.index = IndexWatch(term, layout=layout)
@@ -172,7 +172,7 @@ class TermServices:
         self.once_resynced: tuple[Run, ...] = (self._follow_outcomes, self.jobs.run)
 
     def observe(self, plural: str, seen: Observed) -> None:
-        """The watch shows a change of an object of this kind."""
+        """Pass a change that the watch shows to the service of its kind."""
         self._observers[plural](seen)
 
     async def _follow_outcomes(self) -> None:
@@ -181,21 +181,21 @@ class TermServices:
 
 
 def lease_name(chosen: settings.OperatorSettings) -> str:
-    """The name of the Lease that elects a leader."""
+    """Return the name of the Lease that elects a leader."""
     return f"{chosen.installation}-operator"
 
 
 class Leadership:
-    """Makes and runs the services of each term.
+    """Creates and runs the services of each term.
 
     Args:
-        settings: of the operator.
+        settings: the operator's settings.
         api: the API server.
         queue: the delay queue, started.
-        watch: that of each term: kopf's, or that of an API server in memory.
-        health: takes the state of each part while a term lasts.
+        watch: runs in each term: kopf's watch, or that of an in-memory API server.
+        health: receives the state of each part during a term.
         has_own_streams: whether the installation has streams in our Redis.
-        on_run: hears every event of a run.
+        on_run: called with every run event.
     """
 
     def __init__(
@@ -225,12 +225,12 @@ class Leadership:
         )
 
     async def work(self, term: Term) -> None:
-        """The work of one term; ends by cancellation, or by an error that a new term mends."""
+        """Do the work of one term until cancelled, or until an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
         report = InstallationReport(
             queue=self._queue, clock=self._clock, health=self._health, annotate=term.annotate
         )
-        reporting = asyncio.create_task(report.run())  # nothing of the term waits for it
+        reporting = asyncio.create_task(report.run())  # no service waits for it
         try:
             layout, records = await self._open(epoch, partitioner.layout_of(term.inherited))
             await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
@@ -246,9 +246,9 @@ class Leadership:
     async def _open(
         self, epoch: messages.Epoch, noted: messages.Layout | None
     ) -> tuple[messages.Layout, ledger.Records]:
-        """The index that exists; an empty Redis is cut as it was before, not as is set now."""
+        """Open the existing index; an empty Redis gets its former layout, not the one now set."""
         shards = self._settings.shards
-        # Not a work queue: nothing of the term runs before this has an answer, which is returned.
+        # A plain retry loop, not a work queue: no service can start before the index is open.
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             try:
@@ -266,7 +266,7 @@ class Leadership:
                     await self._queue.resharding.open_own(layout, epoch)
                 records = await self._queue.ledger().records()
             except (errors.TryLater, kube_errors.ApiError) as trouble:
-                part = "queue" if self._is_identified else "resync"  # of the API server
+                part = "queue" if self._is_identified else "resync"  # the API server's part
                 if self._health.unwell(part, str(trouble)):
                     telemetry.logger.warning("index cannot be opened", error=str(trouble))
                 if isinstance(trouble, queue_errors.Foreign):
@@ -286,7 +286,7 @@ class Leadership:
         epoch: messages.Epoch,
         lease: Term,
     ) -> None:
-        """Everything that a term does, until one of its services fails."""
+        """Run all services of the term until one of them fails."""
         api = TermApi(self._api, lease.is_held)
         recorder = events.Recorder(api, self._clock, "operator")
         term = TermContext(

@@ -1,14 +1,13 @@
-"""Keys of changed objects, worked off by a few workers, in turns of their lanes.
+"""A work queue of changed objects, by key: deduplicated, fair between lanes, with retries.
 
-``put`` notes the newest item of a key. A key is never worked on twice at once; what arrives while
-it is being worked on is done right afterwards. Keys wait in lanes, mostly one for each namespace,
-and lanes take turns: many keys of one namespace do not hold up those of another. A handler answers
-with the seconds after which to work on its key again, ``AGAIN`` for a wait that grows from try to
-try, or None; one that raises is tried again with such a wait, whether that is an expected trouble
-or a bug, so that one object does not stop the others. Only what ends the term (a newer leader,
-another layout) ends the workers. A newer item cuts each wait short. ``pause`` holds all workers
-back, for trouble that concerns every key alike. A key that is not dirty costs nothing, so 100,000
-objects that were seen and found in order leave nothing behind.
+``put`` stores the newest item of a key. No two workers handle one key at once; an item that arrives
+meanwhile is handled right afterwards. Keys wait in lanes, usually one for each namespace, and lanes
+take turns: many keys of one namespace do not delay those of another. A handler returns the seconds
+after which to handle its key again, ``AGAIN`` to retry with backoff, or None. A handler that raises
+is retried with backoff, whether the error was expected or a bug, so that one object does not stop
+the others. Only an error that ends the term (a newer leader, another layout) stops the workers. A
+newer item cuts any wait short. ``pause`` stops all workers for a while, for errors that concern
+every key. The queue stores only keys that have work, so 100,000 objects in order cost nothing.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from duepoint.kube import errors as kube_errors
 
 ItemT = TypeVar("ItemT")
 
-#: The answer of a handler: work on the key again, after a wait that grows from try to try.
+#: Returned by a handler: retry the key with backoff.
 AGAIN = -1.0
-#: Does the work; answers with the seconds after which to try again, or None when it is done.
+#: Handles an item; returns the seconds after which to try again, or None when it is done.
 Handler = Callable[[ItemT], Awaitable[float | None]]
 
 
 class WorkQueue(Generic[ItemT]):
-    """Items by key, waiting or being worked on.
+    """A queue of items by key; each is waiting or in flight.
 
     Args:
-        trouble: what the log says of a key whose handler has raised.
-        lane: the lane of an item.
-        ends: what ends ``run`` when a handler raises it; all else is repeated.
+        trouble: the log message for a key whose handler has raised.
+        lane: returns the lane of an item.
+        ends: errors of a handler that end ``run``; all others are retried.
         most_seconds: the longest wait between two tries.
     """
 
@@ -60,7 +59,7 @@ class WorkQueue(Generic[ItemT]):
         self._waits: dict[str, Iterator[float]] = {}
         self._dirty: dict[str, ItemT] = {}
         self._busy: set[str] = set()
-        #: Keys that can be worked on. The first lane has its turn.
+        #: Keys that are ready, by lane. The first lane is next.
         self._lanes: dict[str, collections.deque[str]] = {}
         self._ready = asyncio.Semaphore(0)
         self._retry_at: dict[str, float] = {}
@@ -69,13 +68,13 @@ class WorkQueue(Generic[ItemT]):
         self._paused_until = 0.0
 
     def __len__(self) -> int:
-        """Keys that are not done."""
+        """Return the number of keys that are waiting or in flight."""
         return len(self._dirty) + len(self._busy - self._dirty.keys())
 
     def put(self, key: str, item: ItemT, *, after: float = 0.0) -> None:
-        """Have the newest item of its key worked on, after so many seconds.
+        """Queue the newest item of its key, ``after`` seconds from now.
 
-        A key that waits already keeps its turn; one that is worked on is done right afterwards.
+        A queued key keeps its place; a key in flight is handled again right afterwards.
         """
         is_queued = key in self._dirty and key not in self._retry_at
         self._dirty[key] = item
@@ -88,11 +87,11 @@ class WorkQueue(Generic[ItemT]):
             self._enqueue(key)
 
     def newest(self, key: str) -> ItemT | None:
-        """The item of a key that waits to be worked on."""
+        """Return the waiting item of a key, if any."""
         return self._dirty.get(key)
 
     def pause(self, seconds: float) -> None:
-        """No worker takes a new key for so long; the longest pause counts."""
+        """Let no worker take a new key for this long; the longest pause counts."""
         self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
     async def run(self, handler: Handler[ItemT], workers: int) -> None:
@@ -116,7 +115,7 @@ class WorkQueue(Generic[ItemT]):
                 again = await handler(item)
             except self._ends:
                 raise
-            except Exception as trouble:  # noqa: BLE001 - of one key
+            except Exception as trouble:  # noqa: BLE001 - one key must not stop the others
                 self._log(key, trouble)
                 wanted = getattr(trouble, "retry_after_seconds", None) or 0.0
             finally:
@@ -154,7 +153,7 @@ class WorkQueue(Generic[ItemT]):
             now = self._clock.monotonic()
             while self._retries and self._retries[0][0] <= now:
                 at, key = heapq.heappop(self._retries)
-                if self._retry_at.get(key) == at:  # else a newer item was put meanwhile
+                if self._retry_at.get(key) == at:  # else a newer item has replaced this retry
                     del self._retry_at[key]
                     self._enqueue(key)
             wait = self._retries[0][0] - now if self._retries else None
@@ -165,7 +164,7 @@ class WorkQueue(Generic[ItemT]):
         self._ready.release()
 
     def _next_key(self) -> str:
-        """The first key of the lane whose turn it is; that lane is the last one then."""
+        """Take the first key of the next lane, and move that lane to the end."""
         lane = next(iter(self._lanes))
         waiting = self._lanes.pop(lane)
         key = waiting.popleft()

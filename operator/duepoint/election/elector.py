@@ -1,38 +1,38 @@
-"""One leader at a time, by a Lease; a term of work while we are it.
+"""Leader election with a Lease: at most one leader at a time, which runs a term of work.
 
-What the protocol promises, and how. Times are those of ``term.LeaseTiming``; all are measured on
-this process's own monotonic clock, never by comparing a time that another machine wrote.
+The rules of the protocol follow. Times are those of ``term.LeaseTiming``; all are measured on this
+process's own monotonic clock, never by comparing a time that another machine wrote.
 
 - *Trust window.* A leader trusts itself until ``renew_deadline`` (10 s) after the **start** of its
   last successful renewal, because the write may have reached the server that early. Afterwards
   ``Term.is_held`` is False, whether or not our loop has found the time to notice.
 - *Patience.* A candidate takes a foreign Lease only after it has seen it unchanged for a whole
   ``lease`` (15 s), counted from the end of the read that first showed it to the start of the read
-  that shows it again. It saw that version later than the leader began to write it, so the leader's
-  trust ended at least 5 s before.
-- *Stopping.* Those 5 s are what work has to stop in: flag down, cancel, wait ``stop`` (4 s) at
-  most, and if it still runs, leave the process. Nothing of a lost term outlives it. A watchdog
-  does the same when the loop itself is stuck.
-- *Compare and swap.* Each write carries the version it was made from. A refused one is no verdict:
-  our own earlier write may have been accepted with its answer lost. So we read again, and only a
+  that shows it again. The leader had begun to write that version before the candidate saw it, so
+  the leader's trust ended at least 5 s earlier.
+- *Stopping.* The work has those 5 s to stop: the elector ends the term, cancels the work, waits at
+  most ``stop`` (4 s), and exits the process if the work still runs. Nothing of a lost term
+  outlives it. A watchdog does the same when the loop itself is stuck.
+- *Compare and swap.* Each write carries the version it was made from. A conflict proves nothing:
+  our own earlier write may have been accepted and its answer lost. So we read again, and only a
   foreign holder means that the Lease is lost.
-- *Everything is a failed renewal*: a refusal, an exception of any class, a call that hangs and
-  ignores its cancellation. Failures are repeated every ``retry`` until the trust window closes.
-- *Release.* When a term ends while we hold the Lease, its holder is emptied, with a mark that this
-  was meant, and a standby takes it at its next look. A Lease that is gone or has no holder
-  without that mark was edited while another replica may still trust in it: a candidate that has
+- *Every error is a failed renewal*: a refusal, an exception of any class, a call that hangs and
+  ignores its cancellation. The elector retries every ``retry`` until the trust window closes.
+- *Release.* When a term ends while we hold the Lease, we empty its holder and annotate that this
+  was intended; a standby takes it at its next read. A Lease that is gone, or has no holder and
+  no such annotation, was edited while another replica may still trust in it: a candidate that has
   seen it held before waits a whole ``lease``; only one that never has takes it at once.
-- *Epoch.* Each term has a number above that of every earlier one, also where the Lease was deleted:
+- *Epoch.* Each term has a higher number than every earlier one, even if the Lease was deleted:
   above its annotation, above the highest that Redis has seen, and above those that this process
-  has seen. Where no Lease counts, Redis may have forgotten as well, so the count goes on from the
-  milliseconds since 1970: terms come slower than those.
+  has seen. Without an epoch on a Lease, Redis may have lost it as well, so the epoch is at least
+  the milliseconds since 1970: terms come slower than those.
 
-A Lease does not fence: a paused process may believe for an instant that it leads. The epoch goes
-with every maintenance script, which refuses an older one. What a term does is not known here.
+A Lease does not fence: a paused process may believe for an instant that it leads. So the epoch is
+the fencing token of every maintenance script, which refuses an older one.
 
-A leader that is killed leaves its name on the Lease. A container that is started again in the same
-Pod need not wait for its end: the name stands in a file that its process keeps locked (``kept``),
-and the kernel takes a lock away only when the process has ended.
+A leader that is killed leaves its name on the Lease. A container that restarts in the same Pod need
+not wait for that Lease to expire: the name is in a file that its process keeps locked (``kept``),
+and the kernel releases the lock only when the process has ended.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _log = structlog.get_logger(__name__)
 
 #: The epoch of the newest term.
 EPOCH_ANNOTATION = "duepoint.dev/epoch"
-#: The epoch of the term that ended by giving the Lease back.
+#: The epoch of the term that released the Lease.
 RELEASED_ANNOTATION = "duepoint.dev/released"
 
-#: A Lease written by another version may ask for more patience than ours, but not for ever.
+#: A Lease written by another version may have a longer duration than ours, up to this.
 _MOST_PATIENCE_SECONDS = 60
 #: Longest number read from an annotation, in digits: Redis scripts count exactly up to 2**53.
 _MOST_DIGITS = 15
-#: Waits between terms whose work fails at once.
+#: The longest wait between terms whose work fails at once.
 _MOST_PAUSE_SECONDS = 30.0
 
 ResultT = TypeVar("ResultT")
@@ -97,10 +97,10 @@ class _Holding:
 
 @dataclass(slots=True)
 class _Observation:
-    """What a candidate has seen: which version, since when, and whether ever in other hands.
+    """What a candidate has seen of the Lease.
 
     Attributes:
-        newest_epoch: the highest of all Leases that it has seen; its own terms included.
+        newest_epoch: the highest epoch that it has seen, those of its own terms included.
     """
 
     version: str | None = None
@@ -111,23 +111,23 @@ class _Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[ResultT]):
-    """What a call returned."""
+    """The value that a call returned; it may be None."""
 
     value: ResultT
 
 
 class Elector:
-    """Campaigns, and runs the work of a term while it leads.
+    """Campaigns for the Lease, and runs the work of a term while it leads.
 
     Args:
-        lease: where the Lease is kept.
+        lease: reads and writes the Lease.
         clock: this process's clocks.
         identity: the name on the Lease. No other living process may have it: a Lease that carries
             it is taken at once.
         known_epoch: the highest epoch that Redis has seen; a failure counts as 0.
         timing: durations.
-        leave: ends the process, where the work of a lost term does not stop.
-        watchdog: does so where the loop is stuck; None for none.
+        leave: ends the process if the work of a lost term does not stop.
+        watchdog: ends the process if the loop is stuck; None for none.
         on_change: called with (leading, epoch) at both ends of a term.
         rng: for jitter.
     """
@@ -158,10 +158,10 @@ class Elector:
         self._abandoned: set[asyncio.Future[Any]] = set()
 
     async def run(self, work: Work) -> None:
-        """Lead whenever possible, until cancelled; then stop the work and give the Lease back.
+        """Lead whenever possible, until cancelled; then stop the work and release the Lease.
 
-        ``work`` is called once for each term and should last as long as it. When it returns or
-        raises, the Lease is given back, and after a wait we are a candidate again. It must stop
+        ``work`` is called once for each term and should run until the term ends. When it returns
+        or raises, the elector releases the Lease and, after a wait, campaigns again. It must stop
         within ``timing.stop`` of being cancelled.
         """
         pauses = self._pauses()
@@ -172,8 +172,8 @@ class Elector:
             _log.info("term over", epoch=holding.term.epoch, reason=ending.value)
             if self._clock.monotonic() - began > _MOST_PAUSE_SECONDS:
                 pauses = self._pauses()
-            # Never at once, or terms could follow without end. After a failure another replica,
-            # for which the work may succeed, gets a chance.
+            # Always wait, or failing terms would follow each other in a tight loop. After a
+            # failure, the wait gives another replica a chance, where the work may succeed.
             pause = self._look_pause() if ending is Ending.LOST else next(pauses)
             await self._clock.sleep(pause)
 
@@ -189,7 +189,7 @@ class Elector:
         return self._timing.look * self._random.uniform(0.75, 1.0)
 
     async def _attempt(self) -> _Holding | None:
-        """One look at the Lease, and the attempt to take it where it is free."""
+        """Read the Lease once, and try to take it if it is free."""
         started = self._clock.monotonic()
         look = await self._call(self._port.get, self._timing.call)
         if look is None:
@@ -209,9 +209,9 @@ class Elector:
         return holding if taken else None
 
     def _is_free(self, current: leases.Lease | None, started: float) -> bool:
-        """Whether no replica can trust in this Lease any more; remembers what was seen.
+        """Whether no replica can trust in this Lease any more; also updates the observation.
 
-        ``started`` is when the read of ``current`` began: it was like this at some instant since.
+        ``started`` is when the read of ``current`` began; the Lease had this state at or after it.
         """
         seen = self._seen
         version = current.version if current else ""
@@ -259,14 +259,14 @@ class Elector:
             ending = await self._keep(holding, work)
             return ending
         finally:
-            term.end()  # before anything else: ``is_held`` is False from now on
+            term.end()  # first of all, so that ``is_held`` is False from now on
             self._on_change(False, term.epoch)  # noqa: FBT003
             await self._stop(work)
             if ending is not Ending.LOST:
                 await self._release(holding)
 
     async def _keep(self, holding: _Holding, work: asyncio.Task[None]) -> Ending:
-        """Renew until the term ends; the work's end is noticed at once, or after a renewal."""
+        """Renew until the term ends; notices at once, or after a renewal, that the work ended."""
         term = holding.term
         while True:
             pause = self._timing.retry * self._random.uniform(1.0, 1.2)
@@ -277,11 +277,11 @@ class Elector:
                 return Ending.LOST
 
     async def _renew(self, holding: _Holding) -> bool:
-        """Try to renew. False: another replica has the Lease."""
+        """Try to renew; False = another replica has the Lease."""
         lease, term = holding.lease, holding.term
         notes = {**lease.annotations, **term.notes}
-        # A write that changes nothing succeeds without a new version, and a candidate would see
-        # an abandoned Lease: so the time rises even where a wall clock stands or goes back.
+        # The API server gives an unchanged object no new version, so a candidate would take the
+        # Lease for abandoned. So the time rises even if the wall clock stands still or goes back.
         renewed_us = max(self._clock.now_us(), lease.renewed_us + 1)
         wanted = replace(lease, renewed_us=renewed_us, annotations=notes)
         written = await self._write(holding, wanted, term.seconds_left())
@@ -290,11 +290,11 @@ class Elector:
         current = await self._call(self._port.get, term.seconds_left())
         if current is None:
             return True
-        if (found := current.value) is None:  # deleted; ours to make again while we are trusted
+        if (found := current.value) is None:  # deleted; we may create it while our trust lasts
             again = replace(wanted, version="", metadata={})
         elif found.holder != self.identity:
             return False
-        else:  # our own write that seemed to fail has arrived, or a part of the Lease was edited
+        else:  # a write of ours that seemed to fail has arrived, or someone edited the Lease
             again = replace(
                 wanted,
                 version=found.version,
@@ -305,7 +305,7 @@ class Elector:
         return True
 
     async def _write(self, holding: _Holding, wanted: leases.Lease, seconds: float) -> bool | None:
-        """Whether the write was accepted; None where it is not known."""
+        """Write the Lease; return whether the write was accepted, or None if that is unknown."""
         began = self._clock.monotonic()
         put = self._port.update if wanted.version else self._port.create
         await faults.reach(FaultPoint.BEFORE_LEASE_WRITE)
@@ -333,7 +333,7 @@ class Elector:
             _log.error("the work of the term failed", exc_info=error)
 
     async def _release(self, holding: _Holding) -> None:
-        """Give the Lease back, so that no standby has to wait for its end; best effort."""
+        """Release the Lease, so that no standby has to wait until it expires; best effort."""
         mark = {RELEASED_ANNOTATION: str(holding.term.epoch)}
         lease = replace(holding.lease, holder="", annotations={**holding.lease.annotations, **mark})
         await self._call(lambda: self._port.update(lease), self._timing.release)
@@ -343,9 +343,9 @@ class Elector:
     async def _call(
         self, ask: Callable[[], Awaitable[ResultT]], seconds: float
     ) -> _Answer[ResultT] | None:
-        """What the call returned, or None: it raised, or did not end in time.
+        """Return the answer of a call; None if it raised or did not end in time.
 
-        Not ``asyncio.timeout``: that waits for a call which ignores its cancellation.
+        Not ``asyncio.timeout``: that would wait for a call that ignores its cancellation.
         """
         limit = min(self._timing.call, seconds)
         call = asyncio.ensure_future(_asked(ask))
@@ -369,7 +369,7 @@ class Elector:
     def _forget(self, call: asyncio.Future[Any]) -> None:
         self._abandoned.discard(call)
         if not call.cancelled():
-            call.exception()  # seen, or the loop complains about it
+            call.exception()  # retrieved, or asyncio logs that it never was
 
     async def _ends_within(self, task: asyncio.Future[Any], seconds: float) -> bool:
         timer = asyncio.ensure_future(self._clock.sleep(max(0.0, seconds)))
@@ -394,7 +394,7 @@ def _epoch_of(lease: leases.Lease | None) -> int:
 
 
 def _is_released(lease: leases.Lease) -> bool:
-    """Emptied on purpose by the leader of its newest term."""
+    """Whether the leader of the newest term has released the Lease on purpose."""
     released = lease.annotations.get(RELEASED_ANNOTATION)
     return (
         not lease.holder and bool(released) and released == lease.annotations.get(EPOCH_ANNOTATION)
@@ -408,20 +408,20 @@ _MOST_BYTES = 512
 
 
 def unique(name: str) -> str:
-    """An identity that no other process has, from the name of a replica."""
+    """Return an identity that no other process has, made from the name of a replica."""
     return f"{name}_{secrets.token_hex(5)}"
 
 
 def kept(name: str, file: Path) -> str:
-    """The identity in this file, where its former process has ended; else a new one.
+    """Return the identity in this file if its former process has ended, else a new one.
 
-    The lock is held until this process ends. A file that cannot be used costs the quick takeover.
+    Keeps the file locked until this process ends. Without a usable file there is no quick takeover.
     """
     fresh = unique(name)
-    import fcntl  # noqa: PLC0415 - there is none outside Unix
+    import fcntl  # noqa: PLC0415 - it exists on Unix only
 
     try:
-        opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)  # and never closed
+        opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)  # never closed
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         found = os.pread(opened, _MOST_BYTES, 0).decode(errors="replace")
         if found.startswith(f"{name}_") and found.isprintable():

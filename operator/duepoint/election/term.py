@@ -1,11 +1,11 @@
-"""A term of leadership: its number, whether it lasts, and what ends a process that is stuck in it.
+"""A term of leadership: its epoch, whether it still lasts, and a watchdog for a stuck process.
 
-A ``Term`` is what the work asks before it writes. It answers by the clock, not by what the loop
-has noticed, and in any thread. The elector moves its end on and takes its flag down.
+The work asks ``Term.is_held`` before it writes. A ``Term`` answers by the clock, not by what the
+loop has noticed, and in any thread. The elector extends it at each renewal, and ends it.
 
-A leader whose loop is blocked cannot take its flag down, while threads of the same process go on
-working in its name. So a ``Watchdog`` keeps the deadline: the loop moves it on at each renewal and
-lifts it when the term is over.
+A leader whose loop is blocked cannot end its term, while threads of the same process go on working
+in its name. So a ``Watchdog`` has a deadline: the loop extends it at each renewal and cancels it
+when the term is over.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class LeaseTiming:
     """Durations in seconds; lease, deadline and retry are those of kube-controller-manager.
 
     Attributes:
-        lease: how long a candidate watches a foreign Lease before it takes it.
+        lease: how long a candidate watches an unchanged foreign Lease before it takes it.
         renew_deadline: how long a leader trusts in its last renewal.
-        retry: between renewals; up to a fifth more, by chance.
-        look: between a candidate's looks, at most, so that a handover takes less than 2 s.
-        call: one call to the API server.
+        retry: the wait between renewals; jitter adds up to a fifth.
+        look: the longest wait between a candidate's reads, so that a handover takes less than 2 s.
+        call: the timeout of one call to the API server.
         stop: how long the work of a term may take to stop.
-        release: how long giving the Lease back may take.
+        release: how long releasing the Lease may take.
     """
 
     lease: float = 15.0
@@ -51,10 +51,10 @@ class LeaseTiming:
 
 
 class Term:
-    """One spell of leadership; handed to the work, which asks ``is_held`` before it writes.
+    """One term of leadership; the work asks ``is_held`` before it writes.
 
     Attributes:
-        epoch: goes with every maintenance script.
+        epoch: the fencing token of every maintenance script.
         inherited: annotations of the Lease as it was taken over, such as the layout of the queue.
     """
 
@@ -69,27 +69,27 @@ class Term:
         self._over = False
 
     def is_held(self) -> bool:
-        """Whether this process may act as the leader at this instant. For any thread."""
+        """Whether this process may act as the leader at this instant. Thread-safe."""
         return not self._over and self.seconds_left() > 0
 
     def seconds_left(self) -> float:
-        """How long it may still act if no further renewal succeeds; negative afterwards."""
+        """Return how long it may still act if no further renewal succeeds; negative afterwards."""
         return self._trusted_until - self._monotonic()
 
     def annotate(self, notes: Mapping[str, str]) -> None:
-        """Keep these annotations on the Lease, from the next renewal on."""
+        """Write these annotations to the Lease, from the next renewal on."""
         self.notes |= notes
 
     def trust_until(self, monotonic: float) -> None:
-        """For the elector: a renewal succeeded."""
+        """Extend the term after a renewal. For the elector."""
         self._trusted_until = monotonic
 
     def end(self) -> None:
-        """For the elector: flag down, for good."""
+        """End the term for good. For the elector."""
         self._over = True
 
 
-# -- where the loop is stuck -----------------------------------------------------------------------
+# -- when the loop is stuck ------------------------------------------------------------------------
 
 _log = structlog.get_logger(__name__)
 
@@ -98,7 +98,7 @@ EXIT_CODE = 70
 
 
 def exit_process(why: str) -> None:
-    """Say why on standard error and end at once, without unwinding what may be stuck."""
+    """Log the reason and exit at once, without unwinding what may be stuck."""
     _log.critical("leaving the process", reason=why)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -106,17 +106,17 @@ def exit_process(why: str) -> None:
 
 
 class Watchdog:
-    """Ends the process where a deadline passes, and shows where its threads stand; one a process.
+    """Dumps all threads and ends the process when a deadline passes; one for each process.
 
-    The exit code is 1, as of a bug.
+    The exit code is 1, as for a bug.
     """
 
     @staticmethod
     def guard(seconds: float) -> None:
-        """From now on this is the deadline."""
+        """Set the deadline, in seconds from now."""
         faulthandler.dump_traceback_later(max(seconds, 0.001), exit=True)
 
     @staticmethod
     def rest() -> None:
-        """No deadline any more."""
+        """Cancel the deadline."""
         faulthandler.cancel_dump_traceback_later()

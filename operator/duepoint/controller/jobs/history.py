@@ -1,16 +1,15 @@
-"""Which finished Jobs are deleted: those beyond the history limits, once nothing asks for them.
+"""The history limits: chooses the finished Jobs to delete, once nothing needs them any more.
 
-Successful and failed Jobs have limits of their own, regular, manual and backfilled ones together;
-the oldest go first. A Job is the proof that its slot ran, so it may go only once nothing will ask
-for that slot again: when the queue holds that slot no more, and a regular one has ended *by the
-published status*, too, at or below the watermark and not open. Each alone is not enough: a Redis
-that was lost or went back may hold what has ended, or not hold what is open. So where an older slot
-waits for a quota that finished Jobs of later slots use up, those Jobs go, and the older slot gets
-its Job.
+Successful and failed Jobs have separate limits, which count regular, manual and backfilled ones
+together; the oldest are deleted first. A Job is the proof that its slot ran, so it may be deleted
+only once nothing will ask for that slot again: the queue no longer has the slot, and a regular slot
+has also ended *by the published status*, at or below the watermark and not open. Neither is enough
+alone: a Redis that lost data or went back may have slots that ended, or lack open ones. So finished
+Jobs of later slots that fill the quota of an older one are deleted, and it gets its Job.
 
-Nor does a Job go before the status shows how it ended: a leader that takes over would find it shown
-as running, and gone. Nor while a request that may create it once more is under way
-(``LateRequests``). Suspended and refused Schedules are cleaned too.
+A Job also stays until the status shows how it ended, or a new leader would find it shown as running
+but gone; and while a request that may create it again is in flight (``LateRequests``). The limits
+hold for suspended and refused Schedules, too.
 """
 
 from __future__ import annotations
@@ -23,40 +22,40 @@ from duepoint.controller.jobs.jobstate import OwnedJob
 from duepoint.runs import outcome
 from duepoint.schedules.rule import Policy
 
-#: A worker goes on for so long with a claim that was lost.
+#: A worker may go on this long with a claim that was lost.
 _CLAIM_US = 60_000_000
-#: A Job that went is remembered for so long: twice as long as a request may be late.
+#: A deleted Job is remembered this long: twice as long as a request may be late.
 _REMEMBERED_US = 2 * outcome.LATE_US
 
-#: A slot that the queue holds and whose Job has ended is mostly settled within moments.
+#: The wait for a slot to be settled after its Job has ended; it mostly takes moments.
 _AGAIN_SECONDS = 30.0
 
 _Name = tuple[str, str]
 
 
 class LateRequests:
-    """Which finished Jobs a late request could create again, and until when they stay for it.
+    """Tracks which finished Jobs a late request could create again, and how long they must stay.
 
-    A Job whose creation was requested once, and answered, goes as soon as history wants. Where a
-    request got no answer, or the slot had another claim before, the worker says so, and the Job
-    stays until the API server cannot carry that request out any more. The same holds for Jobs of
-    which no worker reported to this leader, counted from their creation, and for slots up to a loss
-    of claims, because a worker that lost its claim may have sent a request too.
+    If the creation was requested once, and answered, the Job may be deleted at once. If a request
+    got no answer, or the slot was claimed before, the worker says so, and the Job stays until the
+    API server can no longer carry out that request. The same holds for Jobs that no worker has
+    reported to this leader, counted from their creation, and for slots up to a loss of claims,
+    because a worker that lost its claim may have sent a request, too.
 
-    It also recognises a Job that came back: another one by the name of one that went. No I/O;
-    instants in microseconds, of the operator's clock.
+    It also recognises a Job that came back: a new Job with the name of a deleted one. No I/O;
+    instants are in microseconds of the operator's clock.
     """
 
     def __init__(self) -> None:
-        #: By namespace and name: when it was reported, and until when another request may come.
+        #: By namespace and name: when a Job was reported, and until when another request may come.
         self._reported: OrderedDict[_Name, tuple[int, int]] = OrderedDict()
-        #: By the Schedule's uid and the Job's name, because another Schedule of that name has its
-        #: own Jobs: when it went, and its uid.
+        #: When a Job was deleted, and its uid. The key is the Schedule's uid and the Job's name,
+        #: because another Schedule of the same name has its own Jobs.
         self._gone: OrderedDict[_Name, tuple[int, str]] = OrderedDict()
         self._lost_us = 0
 
     def record(self, namespace: str, job_name: str, at_us: int, *, may_come: bool) -> None:
-        """The Job of a slot exists; another request for it may come, or not. Idempotent."""
+        """Record that a Job exists, and whether another request for it may come. Idempotent."""
         _, until_us = self._reported.pop((namespace, job_name), (0, 0))
         if may_come or until_us:
             until_us = at_us + outcome.LATE_US
@@ -64,11 +63,11 @@ class LateRequests:
         _forget(self._reported, at_us)
 
     def record_lost_claims(self, at_us: int) -> None:
-        """Claims of slots up to here may be lost, and made again."""
+        """Record that claims of slots up to here may be lost, and made again."""
         self._lost_us = max(self._lost_us, at_us)
 
     def stays_until_us(self, job: OwnedJob) -> int:
-        """Until when the Job must not be deleted; an instant of the past where it may."""
+        """Return until when the Job must stay; an instant in the past if it may be deleted."""
         unreported = 0, job.created_us + outcome.LATE_US
         _, until_us = self._reported.get((job.namespace, job.name), unreported)
         if 0 < job.slot_us <= self._lost_us:
@@ -76,13 +75,13 @@ class LateRequests:
         return until_us
 
     def record_gone(self, schedule_uid: str, job_name: str, uid: str, now_us: int) -> None:
-        """The Job was deleted."""
+        """Record that the Job was deleted."""
         self._gone.pop((schedule_uid, job_name), None)
         self._gone[schedule_uid, job_name] = now_us, uid
         _forget(self._gone, now_us)
 
     def is_back(self, schedule_uid: str, job_name: str, uid: str) -> bool:
-        """Whether this is another Job by the name of one that went; True once."""
+        """Whether this is a new Job with the name of a deleted one; True only once."""
         _, gone = self._gone.get((schedule_uid, job_name), (0, uid))
         if gone == uid:
             return False
@@ -91,13 +90,13 @@ class LateRequests:
 
 
 def _forget(noted: OrderedDict[_Name, tuple[int, Any]], now_us: int) -> None:
-    """Drop what is old; the order of the notes is nearly that of their instants."""
+    """Drop old entries; they are nearly in the order of their instants."""
     while noted and next(iter(noted.values()))[0] < now_us - _REMEMBERED_US:
         noted.popitem(last=False)
 
 
 def too_many(finished: Iterable[OwnedJob], policy: Policy) -> tuple[OwnedJob, ...]:
-    """The Jobs beyond the limits, oldest first."""
+    """Return the Jobs beyond the limits, oldest first."""
     listed = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
     groups = (
         ([job for job in listed if job.succeeded], policy.successful_limit),
@@ -115,15 +114,15 @@ def sync(
     stays_until_us: Callable[[OwnedJob], int],
     now_us: int,
 ) -> tuple[list[OwnedJob], float | None]:
-    """The finished Jobs of a Schedule that go now, oldest first; seconds until the next look.
+    """Return the finished Jobs to delete now, oldest first, and seconds until the next check.
 
-    None = some event announces each change before.
+    None = no timed check: an event announces each change.
 
     Args:
-        policy: its limits.
+        policy: the limits.
         is_over: whether nothing will ask for the slot again.
-        is_shown: whether the published status shows how the run ended; the next one causes another
-            look.
+        is_shown: whether the published status shows how the run ended; the next status causes
+            another check.
         stays_until_us: until when a late request may come for the Job.
     """
     delete: list[OwnedJob] = []

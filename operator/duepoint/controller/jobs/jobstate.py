@@ -1,7 +1,7 @@
-"""The Jobs of every Schedule that exist, and what a Job says of its run.
+"""A cache of the existing Jobs of every Schedule, and the run events that follow from a Job.
 
-A Job that went away before its end was seen is a failed run, because as far as is known the work
-was not completed; the one exception is a Job that Duepoint deleted itself in favour of a newer
+A Job that disappeared before we saw its end counts as a failed run, because nothing shows that the
+work was completed. The one exception is a Job that Duepoint deleted itself in favour of a newer
 slot. No I/O.
 """
 
@@ -24,17 +24,17 @@ from duepoint.schedules.conditions import Reason
 
 @dataclass(frozen=True, slots=True)
 class EndReason:
-    """Why a run ended without an end of its Job."""
+    """Why a run ended although nobody saw its Job end."""
 
     reason: Reason
     message: str
 
 
-#: The watch saw the Job go.
+#: The watch showed that the Job was deleted.
 DELETED = EndReason(Reason.DELETED, "the Job was deleted before it ended")
 #: The Job does not exist; it may have ended before it was deleted.
 LOST = EndReason(Reason.DELETED, "the Job is gone, and its end was not seen")
-#: The Job exists and is no run of the Schedule any more.
+#: The Job exists, but is no longer a run of the Schedule.
 RELEASED = EndReason(
     Reason.DELETED,
     "the Job was released: its owner reference or slot was removed, and its end is not seen",
@@ -42,10 +42,10 @@ RELEASED = EndReason(
 
 
 def start_of(job: jobs.Job, owner: JobOwner, slot_us: int, pod_end: str = "") -> RunEvent:
-    """The run of a Job that exists; of one that is bound to fail, with the cause.
+    """Return the start event of an existing Job; if it is bound to fail, with the cause.
 
     Args:
-        pod_end: how its Pod ended, where that says more than the Job does; empty = unknown.
+        pod_end: how its Pod ended, if that says more than the Job does; empty = unknown.
     """
     at_us = created_us(job)
     failing = jobs.failing(job)
@@ -71,7 +71,7 @@ def start_of(job: jobs.Job, owner: JobOwner, slot_us: int, pod_end: str = "") ->
 def end_of(
     job: jobs.Job, owner: JobOwner, slot_us: int, now_us: int, pod_end: str = ""
 ) -> RunEvent | None:
-    """The end of a Job's run; None where it has not ended. ``pod_end`` as for ``start_of``."""
+    """Return the end event of a Job; None = it has not ended. ``pod_end`` as for ``start_of``."""
     end = jobs.finished(job)
     if end is None:
         return None
@@ -95,14 +95,14 @@ def _why(result: jobs.JobResult) -> str:
 
 
 def end_of_gone(job: jobs.Job, run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
-    """The end of a run whose Job was seen to go; no other event of it will come."""
+    """Return the end event of a Job that the watch saw disappear; it sends no other event."""
     return msgspec.structs.replace(
         end_of_missing(run, why, now_us), started_us=created_us(job), job_uid=job.metadata.uid
     )
 
 
 def end_of_missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
-    """The end of a run whose Job was not found, or is none of its Schedule's any more."""
+    """Return the end event of a run whose Job was not found or was released."""
     return RunEvent(
         uid=run.uid,
         namespace=run.namespace,
@@ -121,7 +121,7 @@ def end_of_missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
 
 
 def trigger(job: jobs.Job) -> str:
-    """``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``; any other word counts as none."""
+    """Return ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``; ``Schedule`` if unknown."""
     word = (job.metadata.annotations or {}).get(jobbuilder.TRIGGER)
     return word if word is not None and word in _TRIGGERS else "Schedule"
 
@@ -130,7 +130,7 @@ _TRIGGERS = REGULAR | {manualruns.TRIGGER_MANUAL, manualruns.TRIGGER_BACKFILL}
 
 
 def created_us(job: jobs.Job) -> int:
-    """When the API server created the Job; 0 where it does not say."""
+    """Return when the API server created the Job; 0 = unknown."""
     text = job.metadata.creation_timestamp
     try:
         return times.parse_us(text) if text else 0
@@ -140,11 +140,11 @@ def created_us(job: jobs.Job) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class OwnedJob:
-    """A Job of a Schedule that exists.
+    """An existing Job of a Schedule.
 
     Attributes:
-        succeeded: how it has ended; None = it is active.
-        is_leaving: it is being deleted; history leaves it out.
+        succeeded: whether it succeeded or failed; None = it is active.
+        is_leaving: whether it is being deleted; history ignores it then.
         without_pods_us: since when it could have had Pods; None = it has some, or cannot.
     """
 
@@ -164,7 +164,7 @@ class OwnedJob:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a ScheduleRun wanted it; the slot is not one of the regular sequence."""
+        """Whether a ScheduleRun created it, so that its slot is not a regular one."""
         return self.trigger not in REGULAR
 
     @property
@@ -180,27 +180,27 @@ class OwnedJob:
 
 
 class JobCache:
-    """The Jobs of Schedules that exist, by uid and by Schedule."""
+    """A cache of existing Jobs of Schedules, by uid and by Schedule."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, OwnedJob] = {}
         self._by_owner: dict[JobOwner, dict[str, OwnedJob]] = {}
 
     def get(self, job_uid: str) -> OwnedJob | None:
-        """The Job of this uid; None = it counts for no Schedule."""
+        """Return the Job of this uid; None = it belongs to no Schedule."""
         return self._by_uid.get(job_uid)
 
     def of(self, owner: JobOwner) -> Collection[OwnedJob]:
-        """The Jobs of a Schedule."""
+        """Return the Jobs of a Schedule."""
         return self._by_owner.get(owner, {}).values()
 
     def put(self, job: OwnedJob) -> None:
-        """The Job exists."""
+        """Add a Job."""
         self._by_uid[job.uid] = job
         self._by_owner.setdefault(job.owner, {})[job.uid] = job
 
     def drop(self, job_uid: str) -> OwnedJob | None:
-        """The Job does not count any more."""
+        """Remove a Job, and return it if it was in the cache."""
         known = self._by_uid.pop(job_uid, None)
         if known is not None:
             owned = self._by_owner[known.owner]
@@ -210,7 +210,7 @@ class JobCache:
         return known
 
     def retain(self, namespace: str | None, job_uids: set[str]) -> set[JobOwner]:
-        """These are all Jobs of a namespace (None = all); the Schedules that lost Jobs by it."""
+        """Drop a namespace's other Jobs (None = all namespaces); return the Schedules affected."""
         lost = [
             job
             for uid, job in self._by_uid.items()
@@ -229,7 +229,7 @@ class JobCache:
         return any(job.name == job_name and job.succeeded is None for job in self.of(owner))
 
     def active(self, owner: JobOwner, most: int) -> tuple[dict[str, Any], ...]:
-        """References to the active Jobs, by name, at most so many."""
+        """Return references to the active Jobs, the first ``most`` by name."""
         active = [(job.name, job.uid) for job in self.of(owner) if job.succeeded is None]
         return tuple(
             {
@@ -243,7 +243,7 @@ class JobCache:
         )
 
     def without_pods(self, owner: JobOwner) -> OwnedJob | None:
-        """The Job that has been without Pods for longest, of those that could have some."""
+        """Return the Job that has lacked Pods for longest, if any."""
         found = [
             (job.without_pods_us, job.name, job)
             for job in self.of(owner)
@@ -252,7 +252,7 @@ class JobCache:
         return min(found)[2] if found else None
 
     def finished(self, owner: JobOwner) -> tuple[OwnedJob, ...]:
-        """The finished Jobs that nobody has deleted."""
+        """Return the finished Jobs that are not being deleted."""
         return tuple(
             [job for job in self.of(owner) if job.succeeded is not None and not job.is_leaving]
         )

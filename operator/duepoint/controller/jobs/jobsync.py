@@ -1,29 +1,27 @@
-"""What follows from the Jobs of a Schedule: ``sync`` is the whole of it, for one Schedule.
+"""The reconciler of Jobs: ``sync`` acts on the Jobs of one Schedule.
 
-It tells the queue which Jobs have ended, ends runs whose Jobs went away, deletes finished Jobs
-beyond the history limits, and says why Jobs get no Pods.
+It tells the queue which Jobs have ended, ends runs whose Jobs disappeared, deletes finished Jobs
+beyond the history limits, and reports why Jobs get no Pods. In a calm cluster it sends no request.
 
-*Ended.* A slot that waits for runs to end has its turn at once. A schedule that allows concurrent
-runs needs none of it, unless a ScheduleRun waits all the same; an edit that lets more runs start
-calls up every slot that waits. Correctness does not depend on this: a worker looks at the Jobs
-itself before it refuses a slot, and a waiting slot looks again by itself.
+*Ended.* When a Job ends, a slot that waits for it becomes due at once. A Schedule that allows
+concurrent runs skips this, unless a ScheduleRun waits all the same. An edit that allows more runs
+makes every waiting slot due. Correctness does not depend on this: a worker checks the Jobs itself
+before it refuses a slot, and a waiting slot is retried anyway.
 
-*Went away.* The watch shows that a Job was deleted or released while it ran: its end is reported a
-second later, because Kubernetes deletes the Jobs of a Schedule right after it, and the watch of
-Jobs may be ahead of the watch of Schedules. Or a Job should be there, by a status or by a worker,
-and the watch does not show it: it is looked for once, after the watch had time to catch up, and a
-Job that does not exist has failed as far as is known. A worker reports a replacement before it
-deletes the Job, among the outcomes. So before a run counts as failed because its Job is gone, every
-outcome up to then is read: a Job that Duepoint replaced is never taken for one that a user deleted,
-whichever is seen first. One reading serves all Jobs that were gone when it began.
+*Disappeared.* If the watch shows that a Job was deleted or released while it ran, its end is
+reported a second later: Kubernetes deletes the Jobs of a deleted Schedule, and the watch of Jobs
+may be ahead of the watch of Schedules. If a status or a worker names a Job that the watch does not
+show, the operator reads it once, after the watch had time to catch up; a Job that does not exist
+counts as failed. A worker that replaces a Job reports that among the outcomes before it deletes the
+Job. So before a run counts as failed because its Job is gone, every outcome up to then is read:
+otherwise a Job that Duepoint replaced could be taken for one that a user deleted. One reading of
+the outcomes serves all Jobs that were gone when it began.
 
 *Beyond the limits.* See ``history``: a Job is the proof that its slot ran.
 
-*Without Pods.* The Job controller tries for ever to create Pods that are refused, and neither the
-Job nor its owner shows that. After a while the Job controller's Events about the oldest such Job
-say why; they are read again, ever less often, until it has Pods, has ended or is gone.
-
-A calm cluster sees no request.
+*Without Pods.* The Job controller retries for ever when its Pods are refused, and neither the Job
+nor its owner shows that. After a while we read the reason from the Job controller's Events about
+the oldest such Job, and again, ever less often, until it has Pods, has ended or is gone.
 """
 
 from __future__ import annotations
@@ -52,13 +50,13 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 
 _WORKERS = 4
-#: One watch may be behind the other by this; less than a status waits, or each would cost two.
+#: One watch may lag the other by this. Shorter than a status waits, or each would cost two writes.
 GRACE_SECONDS = 1.0
-#: A watch shows a new Job within this, or is broken; a Job controller that works creates its Pods.
+#: Within this time a working watch shows a new Job, and a working Job controller creates its Pods.
 PATIENCE_SECONDS = 30.0
-#: All that a worker had claimed when a Schedule was refused has ended after this.
+#: Within this time all slots end that workers had claimed when their Schedule was refused.
 _IN_FLIGHT_US = 600_000_000
-#: Between two readings of why a Job has no Pods; the longer it lasts, the less often.
+#: The wait between two readings of why a Job has no Pods; it grows with the Job's age.
 _LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 60.0, 600.0
 #: Characters of the Job controller's message.
 _MESSAGE_LIMIT = 600
@@ -66,11 +64,11 @@ _MESSAGE_LIMIT = 600
 
 @dataclass(frozen=True, slots=True)
 class _Absent:
-    """A Job that was seen to go, or that the watch does not show.
+    """A Job that the watch saw disappear, or that it does not show.
 
     Attributes:
-        not_before: when to say so, or to look for it, monotonic.
-        gone: how its run has ended, where it was seen to go, unless the Job was replaced.
+        not_before: when to report its end, or to read it, monotonic.
+        gone: the end of its run, if the watch saw it disappear; unless the Job was replaced.
     """
 
     run: RunningJob
@@ -80,12 +78,12 @@ class _Absent:
 
 @dataclass(slots=True)
 class _Todo:
-    """What is to be done for the Jobs of one Schedule.
+    """The pending work for the Jobs of one Schedule.
 
     Attributes:
         ended: names of Jobs that have ended or are gone; an empty name = some Job.
-        is_wider: an edit lets more runs in.
-        absent: by name.
+        is_wider: whether an edit allows more runs.
+        absent: absent Jobs by name.
     """
 
     ended: set[str] = field(default_factory=set)
@@ -97,7 +95,7 @@ class JobSync:
     """The service; one for each term of a leader.
 
     Attributes:
-        late: the requests that may create a Job once more.
+        late: the late requests that may still create a Job again.
     """
 
     def __init__(self, term: TermContext, cache: JobCache) -> None:
@@ -106,7 +104,7 @@ class JobSync:
         self._states = term.services.states
         self._reporter = term.services.reporter
         self.late = history.LateRequests()
-        #: Schedules of which a Job without Pods was reported.
+        #: Uids of Schedules with a reported Job without Pods.
         self._reported: set[str] = set()
         #: When the newest completed reading of outcomes began, monotonic.
         self._caught_up_at = -math.inf
@@ -119,27 +117,27 @@ class JobSync:
         """Work until cancelled."""
         await self._work.run(self.sync, _WORKERS)
 
-    # -- what is to be done ------------------------------------------------------------------------
+    # -- requesting work ---------------------------------------------------------------------------
 
     def _todo_of(self, schedule_uid: str) -> _Todo:
         self._work.put(schedule_uid, schedule_uid)
         return self._todo.setdefault(schedule_uid, _Todo())
 
     def look(self, schedule_uid: str) -> None:
-        """There may be Jobs of this Schedule to delete."""
+        """Request a check for Jobs of this Schedule to delete."""
         if self._finished(schedule_uid):
             self._work.put(schedule_uid, schedule_uid)
 
     def job_ended(self, schedule_uid: str, job_name: str) -> None:
-        """The Job has ended or is gone; an empty name: some Job of this Schedule."""
+        """Record that a Job has ended or is gone; an empty name = some Job of this Schedule."""
         self._todo_of(schedule_uid).ended.add(job_name)
 
     def widen(self, schedule_uid: str) -> None:
-        """An edit lets more runs of this Schedule in."""
+        """Record that an edit allows more runs of this Schedule."""
         self._todo_of(schedule_uid).is_wider = True
 
     def record_gone(self, event: RunEvent) -> None:
-        """The Job of this run was deleted or released before it had ended."""
+        """Record that the Job of this run was deleted or released before it had ended."""
         not_before = self._term.clock.monotonic() + GRACE_SECONDS
         gone = _Absent(RunningJob.of_event(event), not_before, event)
         self._todo_of(event.uid).absent[event.job_name] = gone
@@ -147,7 +145,7 @@ class JobSync:
     def look_for(
         self, runs: Iterable[RunningJob], *, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
-        """These are believed to be running; those that the watch does not show are looked for."""
+        """Request a read of those running Jobs among these that the watch does not show."""
         not_before = self._term.clock.monotonic() + patience_seconds
         for run in runs:
             if not self._cache.is_active(_owner(run), run.job_name):
@@ -156,14 +154,14 @@ class JobSync:
                     absent[run.job_name] = _Absent(run, not_before)
 
     def look_at_pods(self, schedule_uid: str) -> None:
-        """A Job of this Schedule has changed."""
+        """Request a check for missing Pods, because a Job of this Schedule has changed."""
         if schedule_uid in self._reported or self._without_pods(schedule_uid) is not None:
             self._work.put(schedule_uid, schedule_uid)
 
     # -- one Schedule ------------------------------------------------------------------------------
 
     async def sync(self, schedule_uid: str) -> float | None:
-        """Do what is to be done for the Jobs of this Schedule; seconds until the next look."""
+        """Do the pending work for this Schedule's Jobs; return seconds until the next sync."""
         todo = self._todo.setdefault(schedule_uid, _Todo())
         await self._tell_queue(schedule_uid, todo)
         waits = [
@@ -204,7 +202,7 @@ class JobSync:
         return wait
 
     async def _look_for(self, run: RunningJob) -> RunEvent | None:
-        """The end of its run, where there is no such Job."""
+        """Read the Job; return the end of its run if there is no such Job."""
         if self._cache.is_active(_owner(run), run.job_name):
             return None
         if self._states.is_over(run):
@@ -218,10 +216,10 @@ class JobSync:
         return jobstate.end_of_missing(run, why, self._term.clock.now_us())
 
     async def _end(self, gone: RunEvent, seen_at: float) -> None:
-        """Report the end of a run whose Job went away before its end was seen; raises TryLater.
+        """Report the end of a run whose Job disappeared before its end was seen; raises TryLater.
 
         Args:
-            gone: how the run has ended, unless the Job was replaced.
+            gone: the end of the run, unless the Job was replaced.
             seen_at: when the Job was known to be gone, monotonic.
         """
         named = gone.uid, gone.job_name
@@ -242,7 +240,7 @@ class JobSync:
         return () if owner is None else self._cache.finished(owner)
 
     async def _clean(self, schedule_uid: str) -> float | None:
-        """Delete what is beyond the limits; seconds until the next look."""
+        """Delete Jobs beyond the history limits; return seconds until the next check."""
         finished, now_us = self._finished(schedule_uid), self._term.clock.now_us()
         known = await self._states.definition(schedule_uid) if finished else None
         keeps = self._states.refused_keeps(schedule_uid) if known is None else known.rule.policy
@@ -256,7 +254,7 @@ class JobSync:
         def is_over(job: OwnedJob) -> bool:
             if self._states.has_ended(schedule_uid, job.slot_us):
                 return job.slot_us not in held_us
-            if known is None:  # the queue holds nothing: what was claimed before is tried again
+            if known is None:  # not in the queue, but a worker may still retry an earlier claim
                 return job.slot_us <= now_us - _IN_FLIGHT_US
             return job.is_wanted and job.slot_us not in held_us
 
@@ -277,7 +275,7 @@ class JobSync:
             await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
             await faults.reach(FaultPoint.AFTER_JOB_DELETED)
             self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
-            job.is_leaving = True  # until it is gone its end is not new
+            job.is_leaving = True  # or the next sync would delete it again
         return again_after
 
     # -- Pods --------------------------------------------------------------------------------------
@@ -304,11 +302,11 @@ class JobSync:
         return min(max(age, _LEAST_REFUSED_SECONDS), _MOST_REFUSED_SECONDS)
 
     async def _refusal(self, job: OwnedJob) -> str | None:
-        """The newest refusal of its Pods, "" = unknown; None where it cannot be read now."""
+        """Read the newest refusal of its Pods; "" = unknown, None = cannot be read now."""
         try:
             return await pods.newest_pod_refusal(self._term.api, job.namespace, job.uid)
         except kube_errors.Forbidden:
-            return ""  # the rights of an older release; the report goes without the reason
+            return ""  # an older release's role lacks this right; report without the reason
         except kube_errors.ApiError as trouble:
             telemetry.logger.debug("refusals of pods not read", job=job.name, error=str(trouble))
             return None
@@ -323,7 +321,7 @@ def _message(job: OwnedJob, refusal: str) -> str:
     if not refusal:
         look = f"kubectl describe job -n {job.namespace} {job.name}"
         return f"{beginning}; `{look}` may say why"
-    # Each attempt names another Pod; a message that changes with it would be new for ever.
+    # Leave the Pod's name out: it differs in each attempt, so every message would count as new.
     text = re.sub(rf' "{re.escape(job.name)}-[^"]*"', "", refusal.strip())[:_MESSAGE_LIMIT]
     advice = pods.pod_advice(refusal)
     return f"{beginning}: {text}; {advice}; it goes on by itself then, or delete the Job"

@@ -1,9 +1,9 @@
-"""The watch of the Jobs of Schedules: how they end, which are active, which came back.
+"""The watch of the Jobs of Schedules: reports which are active, how they end, which came back.
 
 A raw list-and-watch of every Job with our label, for each watched namespace or for the cluster. A
-Job's owner counts only where the Schedule of that uid has that name and is in the Job's namespace.
-The ends of Jobs become run events for the reporter; they are reported again after every list,
-because the fold recognises what it has counted. What follows from it all does ``jobsync``.
+Job's owner counts only if the Schedule of that uid has that name and is in the Job's namespace. The
+ends of Jobs become run events for the reporter; every list reports them again, because the fold
+recognises what it has counted. ``jobsync`` acts on the changes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, pods, port
 from duepoint.runs.run import RunState
 
-#: After a list and watch that lived so long, the backoff starts anew.
+#: A list and watch that lasted this long resets the backoff.
 _HEALTHY_SECONDS = 60.0
-#: The reason of a Job that leaves it to its Pods to say why.
+#: The failure reason of a Job for which only its Pods know the cause.
 _OF_PODS = "BackoffLimitExceeded"
-#: How often Pods are looked at, and how long an answer is waited for.
+#: The most reads of Pods in a second, and the timeout of one.
 _LOOKS_PER_SECOND = 20
 _LOOK_SECONDS = 2.0
 
@@ -36,7 +36,7 @@ class JobWatch:
 
     Attributes:
         listed: set once every namespace was listed.
-        sync: does what follows.
+        sync: acts on the changes.
     """
 
     def __init__(self, term: TermContext) -> None:
@@ -46,11 +46,11 @@ class JobWatch:
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
         self._cache = JobCache()
-        #: Uids of Jobs that name a Schedule and no slot, which is reported once.
+        #: Uids of Jobs that name a Schedule but no slot; each is reported once.
         self._without_slot: set[str] = set()
-        #: The second in which Pods were looked at last, and how often in it.
+        #: The second in which Pods were last read, and the number of reads in it.
         self._looks = (0, 0)
-        #: How Pods ended, by uids of Jobs that are bound to fail: evicted Pods are gone at its end.
+        #: How Pods ended, by uids of failing Jobs: an evicted Pod is gone when its Job ends.
         self._pod_ends: dict[str, str] = {}
         self.sync = JobSync(term, self._cache)
 
@@ -61,14 +61,14 @@ class JobWatch:
             for namespace in self._term.namespaces or (None,):
                 group.create_task(self._follow(namespace))
 
-    # -- what other services say and ask ---------------------------------------------------------
+    # -- the interface for other services --------------------------------------------------------
 
     def has(self, owner: jobs.JobOwner, job_name: str) -> bool:
-        """Whether the Schedule has a Job of that name, ended or not, by the watch."""
+        """Whether the watch shows a Job of that name for the Schedule, ended or not."""
         return self._cache.has(owner, job_name)
 
     def run_started(self, run: RunningJob) -> None:
-        """A worker has created the Job of a run."""
+        """Record that a worker has created the Job of a run."""
         self.sync.late.record(
             run.namespace, run.job_name, run.reported_us, may_come=run.may_come_again
         )
@@ -135,10 +135,10 @@ class JobWatch:
     # -- one Job ---------------------------------------------------------------------------------
 
     async def _pod_end(self, job: jobs.Job) -> str:
-        """How the Pod of a failing or failed Job ended; empty = the Job says it, or nothing does.
+        """Return how a failing or failed Job's Pod ended; "" = the Job says it, or nothing does.
 
-        Further changes of Jobs wait for the answer, so of many that fail at once only some are
-        looked at.
+        Further changes of Jobs wait for the answer, so if many Jobs fail at once, only the Pods of
+        some are read.
         """
         end, owner, slot_us = jobs.finished(job), jobs.owner_of(job), jobs.slot_us(job)
         known = self._pod_ends.pop(job.metadata.uid, "")
@@ -166,11 +166,11 @@ class JobWatch:
             return ""
 
     def _observe(self, job: jobs.Job, *, pod_end: str = "") -> None:
-        """The Job exists.
+        """Handle an existing Job.
 
-        It counts where a Schedule controls it, by namespace, name and uid, and where it names its
-        slot; neither the label nor the uid proves that alone. One that counted and does so no more
-        was released: it is no run of the Schedule from then on.
+        A Job is a run only if a Schedule controls it, by namespace, name and uid, and it names its
+        slot; neither the label nor the uid alone proves that. A Job that was a run and no longer
+        qualifies was released: from then on it is not a run of the Schedule.
         """
         name, uid = job.metadata.name, job.metadata.uid
         owner, slot_us, known = jobs.owner_of(job), jobs.slot_us(job), self._cache.get(uid)
@@ -189,7 +189,7 @@ class JobWatch:
             self._without_slot.add(uid)
 
     def _update(self, job: jobs.Job, known: OwnedJob, slot_us: int, pod_end: str) -> None:
-        """Note the state of a Job of a Schedule, and report what is new by it."""
+        """Update the cached state of a Job, and report what has changed."""
         owner, was_active = known.owner, known.succeeded is None
         is_leaving = job.metadata.deletion_timestamp is not None
         known.slot_us, known.trigger = slot_us, jobstate.trigger(job)
@@ -210,10 +210,10 @@ class JobWatch:
             self.sync.job_ended(owner.uid, known.name)
 
     def _remove(self, job: jobs.Job) -> None:
-        """The Job is gone; how it ended may be news."""
+        """Handle a Job that is gone; its last state may show an end that is new."""
         uid = job.metadata.uid
         self._pod_ends.pop(uid, None)
-        self._without_slot.add(uid)  # it is too late to report it
+        self._without_slot.add(uid)  # too late to report that it names no slot
         self._observe(job)
         self._without_slot.discard(uid)
         if (known := self._cache.get(uid)) is not None:
@@ -222,10 +222,10 @@ class JobWatch:
             self._leave(job, known, jobstate.DELETED)
 
     def _leave(self, job: jobs.Job, known: OwnedJob, why: jobstate.EndReason) -> None:
-        """The Job counts no more.
+        """Drop a Job that was deleted or released, and end its run if it was active.
 
-        Its run ended when that was seen: a deletionTimestamp says when the deletion began, and a
-        Job that was deleted at once has none.
+        The run ends now: a deletionTimestamp says when the deletion began, and a Job that was
+        deleted at once has none.
         """
         self._cache.drop(known.uid)
         self._report_active(known.owner)
@@ -235,7 +235,7 @@ class JobWatch:
         self.sync.job_ended(known.owner.uid, known.name)
 
     def found(self, job: jobs.Job) -> None:
-        """The Job was found without the watch; its end counts though it was reported before."""
+        """Handle a Job read without the watch; report its end even if it was reported before."""
         self._observe(job)
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
         if owner is None or slot_us is None:
@@ -249,13 +249,13 @@ class JobWatch:
         self.sync.look_at_pods(owner.uid)
 
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
-        """Whether no other Schedule has this uid; a Schedule that is gone is not known."""
+        """Whether no other Schedule has this uid; True if the Schedule is unknown or gone."""
         return self._reporter.states.owner(owner.uid) in (None, owner)
 
 
 @contextlib.contextmanager
 def _reported(job: jobs.Job) -> Iterator[None]:
-    """A bug in the handling of one Job is logged, and does not stop the others."""
+    """Log a bug in the handling of one Job, so that it does not stop the others."""
     try:
         yield
     except Exception as bug:  # noqa: BLE001 - any user may create a Job

@@ -1,8 +1,8 @@
-"""The state of one ScheduleRun: what it asks for, how far it has come, what is published of it.
+"""The state of one ScheduleRun: its spec, its progress and its published status.
 
-Owns the steps that need no I/O: which slots to open next, and what an event, the queue or a Job
-says of open slots. ``scheduleruns`` performs what follows. A slot is *open* from the moment it is
-to be enqueued until its run has ended; ``runs.progress`` counts them.
+Holds the steps that need no I/O: choosing the slots to open next, and applying events, queue
+contents and Jobs to open slots. ``scheduleruns`` does the I/O. A slot is *open* from the moment it
+is chosen to be enqueued until its run has ended; ``runs.progress`` counts the slots.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from duepoint.schedules.slots import Slots
 
 @dataclass(slots=True, kw_only=True)
 class Orphaned:
-    """What is known of a ScheduleRun whose Schedule was deleted.
+    """The further state of a ScheduleRun whose Schedule was deleted.
 
     Attributes:
-        since: when that was seen, monotonic.
-        after_us: the cursor then.
-        in_hand: slots that a worker may have held when the Schedule left the queue, and the
+        since: when we noticed the deletion, monotonic.
+        after_us: the cursor at that time.
+        in_hand: slots that a worker may have claimed when the Schedule left the queue, with the
             attempts made before.
-        is_withdrawn: all others were withdrawn. False where this term did not take the Schedule out
-            of the queue: then a worker may hold any of them.
+        is_withdrawn: whether all other slots were withdrawn. False if another term removed the
+            Schedule from the queue: then a worker may have claimed any slot.
         opened: slots after the cursor that turned out to have been enqueued.
-        missing: since when the Job of a slot is not there, monotonic.
+        missing: since when the Job of a slot has been missing, monotonic.
     """
 
     since: float
@@ -59,22 +59,22 @@ class ScheduleRunState:
 
     Attributes:
         seen: without its texts.
-        wanted: without its payload; None where it cannot be carried out, because of ``refusal``.
-        published: the status as the API server has it, as far as is known; ``shown`` is it, read.
+        wanted: the parsed spec without its payload; None if invalid, because of ``refusal``.
+        published: the API server's status, as far as we know; ``shown`` is its parsed form.
         desired: the newest status to publish.
-        published_at: when it was written last, monotonic.
+        published_at: when the status was last written, monotonic.
         schedule_uid: the Schedule that it belongs to, once found. The status names it before any
             slot is enqueued.
-        known: its definition in the queue, read again at each look.
-        enqueuing: held while slots are enqueued.
-        orphaned: once its Schedule was found to be deleted.
-        doubts: how often it became unknown which slots are in the queue. With a new leader, an
-            enqueue without an answer, or a loss of Redis; ``cleared`` of them are.
-        early: events that wait for the slots to be known.
+        known: its Schedule's definition, read from the queue in each reconcile.
+        enqueuing: the lock taken while slots are enqueued.
+        orphaned: set once its Schedule was found to be deleted.
+        doubts: how often it became unknown which slots are in the queue: after a new leader, an
+            enqueue without an answer, or a loss of Redis; ``cleared`` counts those resolved.
+        early: events that wait until the slots are known.
         unshown: outcomes that no published status shows.
         shows, writes: how many of those ``desired`` shows, and the status that is being written.
-        ended_us: when the ScheduleRun had ended, once that is published; None = not yet.
-        is_outdated: a newer writer has published a status that is not known here yet.
+        ended_us: when the ScheduleRun ended, once that is published; None = not yet.
+        is_outdated: whether another writer has published a status that we have not read yet.
     """
 
     seen: Observed
@@ -111,7 +111,7 @@ class ScheduleRunState:
 
     @property
     def schedule_key(self) -> tuple[str, str]:
-        """Namespace and name of its Schedule."""
+        """The namespace and name of its Schedule."""
         return self.seen.namespace, "" if self.wanted is None else self.wanted.schedule
 
     def job_name(self, slot_us: int) -> str:
@@ -119,20 +119,20 @@ class ScheduleRunState:
         return jobbuilder.name_of(self.schedule_key[1], slot_us, self.seen.uid)
 
     def owner(self) -> jobs.JobOwner:
-        """Its Schedule as the controller of its Jobs."""
+        """Return its Schedule as the controller of its Jobs."""
         return jobs.JobOwner(*self.schedule_key, self.schedule_uid)
 
     def orphan(self, now: float) -> None:
-        """Its Schedule was deleted, or is about to leave the queue."""
+        """Record that its Schedule was deleted, or is about to leave the queue."""
         if self.orphaned is None:
             self.orphaned = Orphaned(since=now, after_us=self.course.cursor_us)
 
 
 def run_of(seen: Observed) -> ScheduleRunState:
-    """A ScheduleRun as a former leader left it, or a new one.
+    """Return the state of a ScheduleRun, as a former leader left it or new.
 
-    A payload has up to 64 KiB, and thousands of ScheduleRuns may wait: it is judged and dropped,
-    and read again when the run is enqueued.
+    A payload has up to 64 KiB, and thousands of ScheduleRuns may wait. So it is validated and
+    dropped, and read again when the run is enqueued.
     """
     run = ScheduleRunState(seen=seen, wanted=None)
     try:
@@ -156,7 +156,7 @@ def shows_end(run: ScheduleRunState, slot_us: int) -> bool:
 
 
 def decoded(status: bytes) -> dict[str, Any]:
-    """The fields of a status; none where it is not ours."""
+    """Return the fields of a status; none if it is not ours."""
     try:
         fields = msgspec.json.decode(status)
     except msgspec.DecodeError:
@@ -165,7 +165,7 @@ def decoded(status: bytes) -> dict[str, Any]:
 
 
 def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
-    """The state continues from the status that the API server has."""
+    """Continue from the status that the API server has."""
     run.seen = seen.without_texts()
     run.published = decoded(seen.status)
     status = run.shown = runstatus.read(run.published)
@@ -175,14 +175,14 @@ def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
     run.planned = status.planned
     run.is_outdated = False
     run.doubts += run.has_begun  # before it begins, no slot can be in the queue
-    run.early = list(run.unshown)  # what the status may not show counts once more
+    run.early = list(run.unshown)  # apply the outcomes that this status may not show again
 
 
-# -- which slots there are -----------------------------------------------------------------------
+# -- choosing slots ------------------------------------------------------------------------------
 
 
 def _following(run: ScheduleRunState) -> Iterator[int]:
-    """The slots that were not opened yet, in their order."""
+    """Return the slots that were not opened yet, in their order."""
     assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
     whole_seconds = run.known.rule.whole_seconds
     line = _timeline(run)
@@ -190,19 +190,19 @@ def _following(run: ScheduleRunState) -> Iterator[int]:
 
 
 def _timeline(run: ScheduleRunState) -> Slots:
-    """All slots of its Schedule."""
-    assert run.known is not None  # noqa: S101 - asked for once it is found
+    """Return all slots of its Schedule."""
+    assert run.known is not None  # noqa: S101 - called only once it is found
     return manualruns.timeline(run.known)
 
 
 def count(run: ScheduleRunState) -> int:
-    """How many slots it has in all; those opened so far count as they were."""
+    """Return how many slots it has in all: those opened so far, and those left."""
     assert run.wanted is not None  # noqa: S101
     return run.course.opened + manualruns.left(run.wanted, _timeline(run), run.course.cursor_us)
 
 
 def too_many(run: ScheduleRunState) -> runstatus.RunVerdict | None:
-    """The refusal of a range with too many slots; nothing of it is started."""
+    """Return the refusal of a range with too many slots, before any of them starts."""
     wanted, planned = run.wanted, run.planned
     if wanted is None or planned is None or not isinstance(wanted.slots, Backfill):
         return None
@@ -217,10 +217,10 @@ def too_many(run: ScheduleRunState) -> runstatus.RunVerdict | None:
 
 
 def _parallel(run: ScheduleRunState) -> int:
-    """How many slots may be open at once.
+    """Return how many slots may be open at once.
 
-    Where the Schedule's policy lets no runs overlap, the runs of a backfill go one after the other:
-    enqueued together, all but one would be skipped, or replace each other.
+    If the Schedule's policy lets no runs overlap, the runs of a backfill go one after the other:
+    enqueued together, all but one would be skipped, or they would replace each other.
     """
     assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
     if not isinstance(run.wanted.slots, Backfill):
@@ -232,7 +232,7 @@ def _parallel(run: ScheduleRunState) -> int:
 
 
 def may_wait(run: ScheduleRunState) -> bool:
-    """Whether its slot waits for other runs of the Schedule, by its own policy."""
+    """Whether, by its own policy, its slot may wait for other runs of the Schedule."""
     if run.wanted is None or run.ended_us is not None or not run.course.open:
         return False
     slots = run.wanted.slots
@@ -240,7 +240,7 @@ def may_wait(run: ScheduleRunState) -> bool:
 
 
 def open_next(run: ScheduleRunState) -> list[int]:
-    """The slots to enqueue now, opened; those that are open and not enqueued come first."""
+    """Open the next slots; return those to enqueue, with earlier ones not enqueued yet first."""
     course = run.course
     for slot_us in itertools.islice(_following(run), max(0, _parallel(run) - len(course.open))):
         courses.opened(course, slot_us)
@@ -248,25 +248,25 @@ def open_next(run: ScheduleRunState) -> list[int]:
 
 
 def _open_through(run: ScheduleRunState, slot_us: int) -> None:
-    """A former leader enqueued the slot: it is open, and so are those before it."""
+    """Open a slot that a former leader enqueued, and those before it."""
     assert run.wanted is not None  # noqa: S101
     course = run.course
     if slot_us in course.open or not manualruns.is_after(run.wanted, slot_us, course.cursor_us):
         return
     for next_us in _following(run):
         if next_us != slot_us and manualruns.is_after(run.wanted, next_us, slot_us):
-            break  # not a slot of the newest timing
+            break  # the newest timing does not have this slot
         courses.opened(course, next_us, is_handed=True)
         if next_us == slot_us:
             return
     courses.opened(course, slot_us, is_handed=True)
 
 
-# -- what is said of slots -------------------------------------------------------------------------
+# -- applying events -------------------------------------------------------------------------------
 
 
 def apply(run: ScheduleRunState, event: RunEvent) -> bool:
-    """The event counts from now on; False where it changes nothing that is to be published."""
+    """Apply an event; return False if nothing that is published changes."""
     if run.known is None or run.is_doubtful:
         run.early.append(event)
         return run.orphaned is not None
@@ -274,7 +274,7 @@ def apply(run: ScheduleRunState, event: RunEvent) -> bool:
 
 
 def apply_early(run: ScheduleRunState) -> None:
-    """The slots are known, so the events that waited for them count."""
+    """Apply the events that waited until the slots were known."""
     early, run.early = run.early, []
     for event in early:
         if run.known is not None:
@@ -283,10 +283,10 @@ def apply_early(run: ScheduleRunState) -> None:
 
 
 def recover(run: ScheduleRunState, held: Collection[int], found: Mapping[str, jobs.Job]) -> None:
-    """It is known again where each slot is; one that is nowhere was lost, and is enqueued again.
+    """Locate each open slot again; one that is nowhere was lost, and will be enqueued again.
 
     Args:
-        held: the slots in the queue. Every outcome was read after them.
+        held: the slots in the queue, read before the outcomes.
         found: Jobs of the Schedule by name, read after the outcomes.
     """
     for slot_us in sorted({*held, *_slots_of(run, found.values())}):
@@ -304,7 +304,7 @@ def recover(run: ScheduleRunState, held: Collection[int], found: Mapping[str, jo
 
 
 def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
-    """A Job exists: its run has started, and perhaps ended."""
+    """Apply an existing Job: its run has started, and may have ended."""
     owner = run.owner()
     courses.applied(run.course, jobstate.start_of(job, owner, slot_us))
     ended = jobstate.end_of(job, owner, slot_us, jobstate.created_us(job))
@@ -315,7 +315,7 @@ def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
 def _end(
     run: ScheduleRunState, slot_us: int, state: RunState, why: jobstate.EndReason, now_us: int = 0
 ) -> None:
-    """The slot has ended without an event."""
+    """End a slot that no event has ended."""
     event = RunEvent(
         uid=run.schedule_uid,
         namespace=run.seen.namespace,
@@ -334,7 +334,7 @@ def _end(
 
 
 def _slots_of(run: ScheduleRunState, found: Iterable[jobs.Job]) -> set[int]:
-    """The slots whose Jobs are among these."""
+    """Return the slots of this run that have Jobs among these."""
     return {
         slot_us
         for job in found
@@ -344,15 +344,15 @@ def _slots_of(run: ScheduleRunState, found: Iterable[jobs.Job]) -> set[int]:
 
 # -- a Schedule that was deleted -------------------------------------------------------------------
 #
-# A ScheduleRun ends with the Schedule that it began with: nothing more starts, and what had started
-# ends. A slot that no worker held never runs; one that a worker held is attempted once more at
-# most, and its outcome comes; one with a Job lasts until that Job ends, or until Kubernetes deletes
-# it with its Schedule. Only a worker that crashes reports nothing: such a slot counts as failed
-# once the longest attempt is over.
+# A ScheduleRun ends with the Schedule that it began with: no more slots start, and started ones
+# come to their end. A slot that no worker had claimed never runs. A claimed one is attempted at
+# most once more, and its outcome arrives. One with a Job lasts until that Job ends, or until
+# Kubernetes deletes it with its Schedule. Only a worker that crashes reports nothing: its slot
+# counts as failed once the longest attempt must be over.
 
-#: The longest attempt takes 300 s; it may have waited in its worker, and its outcome travels.
+#: The longest attempt takes 300 s; the rest is for waiting in the worker and reporting the outcome.
 PATIENCE_SECONDS = 360.0
-#: The watch may show how a Job ended a moment after a list shows that it is gone.
+#: A list may show that a Job is gone a moment before the watch shows how it ended.
 _MISSING_SECONDS = 3.0
 
 _WITH_ITS_JOB = "its Job was deleted with its Schedule before it had ended"
@@ -363,7 +363,7 @@ _UNREPORTED = "its Schedule was deleted, and no worker reported how it ended"
 def account(
     run: ScheduleRunState, found: Collection[jobs.Job], *, now: float, now_us: int
 ) -> runstatus.RunVerdict:
-    """Every open slot is where it is known to be; those that never run are not open any more.
+    """Update every open slot of an orphaned ScheduleRun, and drop those that will never run.
 
     Args:
         found: the Jobs that exist.
@@ -395,7 +395,7 @@ def account(
 
 
 def _open_further(run: ScheduleRunState, state: Orphaned, wanted: Wanted, made: set[int]) -> None:
-    """Slots that were enqueued after the status was written, by events, queue and Jobs."""
+    """Open the slots enqueued after the status write, found in events, the queue and Jobs."""
     slots_us = made | {event.slot_us for event in run.early} | state.in_hand.keys()
     is_newest_first = isinstance(wanted.slots, Backfill) and wanted.slots.newest_first
     for slot_us in sorted(slots_us - state.opened, reverse=is_newest_first):

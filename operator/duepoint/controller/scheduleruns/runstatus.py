@@ -1,8 +1,8 @@
-"""The status of a ScheduleRun: rendered from its course, and read back by the next leader.
+"""The status of a ScheduleRun: rendered from its progress, and read back by the next leader.
 
-``rendered`` is the whole status as it should be; ``read`` takes what a former leader published.
-Counters, the cursor and the open slots survive that unchanged. Between the two stand the verdicts:
-how a ScheduleRun stands, as conditions and as a sentence. Pure.
+``rendered`` returns the whole status; ``read`` parses what a former leader published. Counters, the
+cursor and the open slots survive that unchanged. The functions between the two return verdicts: the
+standing of a ScheduleRun as conditions and as a sentence. Pure.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _NEWEST_FAILURE = "; newest failure: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdict:
-    """How a ScheduleRun stands.
+    """The standing of a ScheduleRun.
 
     Attributes:
-        conditions: of the ScheduleRun.
+        conditions: the status conditions.
         message: the same in a sentence.
-        has_ended: no run of it will start or end any more.
-        is_cut_off: it ended because its Schedule was deleted, perhaps long after its last run.
+        has_ended: whether no run of it will start or end any more.
+        is_cut_off: whether its Schedule's deletion ended it, perhaps long after its last run.
     """
 
     conditions: tuple[Condition, ...]
@@ -67,7 +67,7 @@ _ENDS = frozenset({ConditionType.COMPLETE.value, ConditionType.FAILED.value})
 
 
 class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A published status; read by ``read``."""
+    """A published status, as ``read`` returns it."""
 
     conditions: tuple[_Condition, ...] | None = None
     schedule_uid: str = ""
@@ -80,7 +80,7 @@ class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def ended_us(self) -> int | None:
-        """When it ended; None where it has not."""
+        """When it ended; None = not yet."""
         for condition in self.conditions or ():
             if condition.type in _ENDS and condition.status == "True":
                 return texts.instant_us(self.completion_time)
@@ -98,11 +98,11 @@ class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def planned(self) -> int | None:
-        """How many slots it had in all when they were counted last."""
+        """How many slots it had in all when they were last counted."""
         return None if self.runs is None else self.runs.planned
 
     def course(self) -> Progress:
-        """The course as it was published; its open slots may have been lost."""
+        """Return the published progress; its open slots may have been lost."""
         counts = self.runs or _Counts()
         _, _, trouble = self.message.partition(_NEWEST_FAILURE)
         slots = {texts.instant_us(slot.scheduled_time): slot for slot in self.active or ()}
@@ -132,7 +132,7 @@ NOTHING = PublishedRunStatus()
 
 
 def read(status: Mapping[str, Any]) -> PublishedRunStatus:
-    """The published status; an empty one where it is not ours."""
+    """Parse a published status; an empty one if it is not ours."""
     try:
         return msgspec.convert(status, PublishedRunStatus)
     except msgspec.ValidationError:
@@ -143,12 +143,12 @@ def read(status: Mapping[str, Any]) -> PublishedRunStatus:
 
 
 def waiting(reason: Reason, message: str) -> RunVerdict:
-    """Something is missing that may come."""
+    """Return the verdict on a ScheduleRun that waits for something missing."""
     return RunVerdict(conditions=conditions.reconciling(reason, message), message=message)
 
 
 def ending(schedule: str, course: Progress, planned: int) -> RunVerdict:
-    """Its Schedule was deleted, and runs that had started have not ended."""
+    """Return the verdict when its Schedule was deleted and started runs have not ended."""
     said = (
         f"Schedule {schedule} was deleted: nothing more is started; {course.ended} of {planned} "
         f"slots ended, {len(course.open)} may still be running{_newest_failure(course)}"
@@ -159,7 +159,7 @@ def ending(schedule: str, course: Progress, planned: int) -> RunVerdict:
 
 
 def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int) -> RunVerdict:
-    """Its Schedule was deleted, and no run of it is active."""
+    """Return the verdict when its Schedule was deleted and no run is active."""
     if course.ended >= planned and not course.failed:
         return _ended(wanted, course, planned)
     said = (
@@ -173,7 +173,7 @@ def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int) -> Ru
 
 
 def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
-    """How far it is."""
+    """Return the verdict on a ScheduleRun with a Schedule, from its progress."""
     if course.ended >= planned and not course.open:
         return _ended(wanted, course, planned)
     started = [one for one in course.open.values() if one.started_us]
@@ -211,7 +211,7 @@ def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
 
 
 def failed(reason: Reason, said: str) -> RunVerdict:
-    """A run of it has failed, or it cannot be carried out at all."""
+    """Return the verdict on a ScheduleRun with a failed run, or one that cannot run at all."""
     listed = (
         *conditions.stalled(reason, said),
         _condition(ConditionType.FAILED, reason, said),
@@ -224,7 +224,7 @@ def _condition(kind: ConditionType, reason: Reason, said: str) -> Condition:
 
 
 def _without_an_end(course: Progress) -> str:
-    """Slots that neither succeeded nor failed."""
+    """Return the text that counts slots that neither succeeded nor failed."""
     said = f", {course.replaced} replaced" if course.replaced else ""
     return said + (f", {course.skipped} skipped ({course.skip_reason})" if course.skipped else "")
 
@@ -244,11 +244,11 @@ def rendered(
     verdict: RunVerdict, course: Progress, *, planned: int | None, schedule_uid: str,
     generation: int, now_us: int, previous: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """The whole status.
+    """Return the whole status.
 
     Args:
-        planned: slots in all; None where they cannot be counted.
-        schedule_uid: of the Schedule that it begins or began with; empty = none yet.
+        planned: the number of slots in all; None if they cannot be counted.
+        schedule_uid: the Schedule that it begins or began with; empty = none yet.
         previous: the published status; a condition that stays true keeps its time.
     """
     listed = previous.get("conditions")
@@ -274,7 +274,7 @@ def rendered(
     if course.first_us:
         status["startTime"] = texts.instant(course.first_us)
     if verdict.has_ended:
-        # The end of the last run; now where none ran, or its Schedule was deleted.
+        # The end of the last run; now if none ran, or its Schedule was deleted.
         last_us = 0 if verdict.is_cut_off else course.last_us
         status["completionTime"] = texts.instant(last_us or now_us - now_us % 1_000_000)
     return status

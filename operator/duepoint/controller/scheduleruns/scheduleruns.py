@@ -1,21 +1,21 @@
-"""Every ScheduleRun: its slots enqueued, a few at a time, and its status kept.
+"""The reconciler of ScheduleRuns: enqueues their slots, a few at a time, and keeps their statuses.
 
-``reconcile`` is the whole of it, for one ScheduleRun: it reads the Schedule as the queue holds it,
-does what is to be done now, and returns how the ScheduleRun stands. It runs again whenever
-something may have changed.
+``reconcile`` handles one ScheduleRun: it reads the Schedule's definition from the queue, takes the
+next steps, and returns the verdict for the status. It runs again whenever something may have
+changed.
 
 An enqueued slot is an occurrence that is due at once and carries the ScheduleRun's uid and
-overrides; enqueued again while it waits, it is the same occurrence. After a change of leader, an
-enqueue without an answer, and each comparison of all objects it is *in doubt* which slots are in
-the queue. ``_recover`` then looks in this order: the occurrences in the queue, every outcome
-reported so far, the Jobs. A slot that is in none of them was never enqueued, or was lost with the
-index, and is enqueued (again). In any other order a slot that ends meanwhile is seen in neither
-place, and would run twice. The published status was read before, and lacks nothing that is gone
-from the ledger: a record leaves it only once a status shows it.
+overrides; enqueueing it again while it waits has no effect. After a change of leader, an enqueue
+without an answer, or a list of all objects, it is *in doubt* which slots are in the queue.
+``_recover`` then reads, in this order: the occurrences in the queue, every outcome reported so far,
+the Jobs. A slot that is in none of them was never enqueued, or was lost with the index, and is
+enqueued (again). In any other order, a slot that ends meanwhile would be missed in both places, and
+would run twice. The published status, read before, shows everything that is gone from the ledger:
+a record leaves the ledger only once a status shows it.
 
-Before the first slot is enqueued the status names the uid of the Schedule, to which the ScheduleRun
-belongs from then on. Otherwise slots never wait for statuses. An outcome stays in the ledger, and a
-Job in the history, until the status shows the end.
+Before the first slot is enqueued, the status names the uid of the Schedule, to which the
+ScheduleRun belongs from then on. After that, no slot waits for a status. An outcome stays in the
+ledger, and a Job in the history, until the status shows the end.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from duepoint.schedules.manualruns import Trigger
 PART = "scheduleruns"
 
 _WORKERS = 8
-#: A ScheduleRun whose Schedule is missing looks for it this often; events cause earlier looks.
+#: The wait between two reads of a missing Schedule; an event causes an earlier one.
 _ABSENT_SECONDS = 60.0
 _NOT_READY_SECONDS = 15.0
-#: The time between two looks at the Jobs of a Schedule that is gone, in the first minute and after
-#: it: the watch does not report those that lost their owner.
+#: The wait between two lists of the Jobs of a deleted Schedule, in the first minute and after it:
+#: the watch does not report Jobs that lost their owner.
 _ORPHANED_SECONDS = 2.0
 _LATER_SECONDS = 15.0
-#: Between two writes of the status of a ScheduleRun that goes on.
+#: The least time between two status writes of a ScheduleRun in progress.
 _INTERVAL_SECONDS = 1.0
-#: Enqueued with one script.
+#: Slots enqueued with one script call.
 _TOGETHER = 100
 
 
@@ -66,10 +66,10 @@ class ScheduleRuns:
     """The service, and the ``StatusSource`` of its writer; one for each term of a leader.
 
     Args:
-        unshown: the outcomes that the ledger held when the term began.
+        unshown: the outcomes in the ledger when the term began.
 
     Attributes:
-        listed: set once every ScheduleRun was listed; no outcome is passed on before.
+        listed: set once every ScheduleRun was listed; no outcome is read before.
     """
 
     def __init__(self, term: TermContext, *, unshown: Iterable[RunEvent]) -> None:
@@ -79,13 +79,13 @@ class ScheduleRuns:
         self._found = list(unshown)
         self._runs: dict[str, ScheduleRunState] = {}
         self._by_schedule: dict[tuple[str, str], set[str]] = {}
-        #: By namespace and the end of the names of its Jobs.
+        #: By namespace and the digest at the end of its Jobs' names.
         self._by_digest: dict[tuple[str, str], ScheduleRunState] = {}
-        #: Shown by the watch, and not read yet.
+        #: Versions that the watch has shown and that were not read yet.
         self._unread: dict[str, Observed] = {}
-        #: Deleted, and the queue may hold slots of them: uid and namespace of their Schedules.
+        #: Deleted runs whose slots may still be in the queue: uid and namespace of their Schedule.
         self._deleted: dict[str, tuple[str, str]] = {}
-        #: Seen to go since the last list began, which may still show them.
+        #: Deleted since the last list began: that list may still contain them.
         self._gone: set[str] = set()
         self._writer = StatusWriter(term, source=self, part=PART)
         self._tasks: WorkQueue[str] = WorkQueue(term.clock, "schedulerun not looked at")
@@ -94,7 +94,7 @@ class ScheduleRuns:
         self.listed = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
+        """Work until cancelled; raises queue_errors.Fenced if there is a newer leader."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._work())
             group.create_task(self._writer.run())
@@ -106,13 +106,13 @@ class ScheduleRuns:
         await self.listed.wait()
         await self._tasks.run(self._handle, _WORKERS)
 
-    # -- what other services say and ask ---------------------------------------------------------
+    # -- the interface for other services --------------------------------------------------------
 
     def observe(self, seen: Observed) -> None:
-        """The watch shows this version of a ScheduleRun, without its texts.
+        """Handle a version of a ScheduleRun that the watch shows, without its texts.
 
-        A deletion needs no more; a run that is followed already changes by our own status writes
-        and is not read again. Every other one is read when it is its turn.
+        A deletion takes effect at once. A change of a known run is ignored: it is our own status
+        write. Any other object is queued to be read.
         """
         if seen.deleted:
             self._remove(seen.uid)
@@ -121,45 +121,45 @@ class ScheduleRuns:
             self._look_soon(seen.uid)
 
     def event(self, event: RunEvent, *, by_queue: bool) -> None:
-        """Something happened to a slot; ``by_queue``: a worker says so, and says it once."""
+        """Handle an event of a slot; ``by_queue``: a worker reports it, and only once."""
         if not (key := run_key(event)):
             return
         run, slot_us = self._of_key(key)
         if run is None or run.ended_us is not None:
             return
-        if event.job_uid:  # of the watch; a Job belongs to its own Schedule's runs only
+        if event.job_uid:  # from the watch; a Job belongs to runs of its own Schedule only
             owner = jobs.JobOwner(event.namespace, event.name, event.uid)
             if owner != run.owner():
                 return
-        if by_queue:  # what a Job shows is looked up again
+        if by_queue:  # an event from a Job can be read again from that Job
             run.unshown.append(event)
-        if slot_us:  # a Job's annotation may say another
+        if slot_us:  # the Job's annotation may name another slot
             event = msgspec.structs.replace(event, slot_us=slot_us)
         if runstate.apply(run, event):
             self._look_soon(run.seen.uid)
 
     def unshown(self, key: str) -> list[RunEvent]:
-        """The outcomes by this ``run_key`` that no status shows."""
+        """Return the outcomes with this ``run_key`` that no status shows."""
         run, _ = self._of_key(key)
         return [] if run is None else [event for event in run.unshown if run_key(event) == key]
 
     def schedule_changed(self, seen: Observed) -> None:
-        """The queue holds this state of a Schedule now, or nothing of it any more."""
+        """Reconcile the runs of a Schedule that was stored in the queue or removed from it."""
         for uid in self._by_schedule.get((seen.namespace, seen.name), ()):
             self._look_soon(uid)
 
     async def schedule_leaves(self, seen: Observed) -> None:
-        """Withdraw what the queue holds of a deleted Schedule's ScheduleRuns, before it leaves.
+        """Withdraw the queued slots of a deleted Schedule's ScheduleRuns, before its definition.
 
-        Each slot is withdrawn by itself, because the queue then says whether a worker held it.
-        Raises QueueUnavailable; a repeat continues.
+        Withdraws each slot by itself, because the queue then says whether a worker had claimed it.
+        Raises QueueUnavailable; calling it again continues.
         """
         await self.listed.wait()
         begun: dict[str, Orphaned] = {}
         for run in self._of_schedule(seen.namespace, seen.name):
             if run.schedule_uid == seen.uid:
                 run.orphan(self._term.clock.monotonic())
-                async with run.enqueuing:  # what is being enqueued now is in the queue, or not
+                async with run.enqueuing:  # wait until no enqueue is in flight
                     assert run.orphaned is not None  # noqa: S101
                     begun[run.seen.uid] = run.orphaned
         known = await self._definitions(seen.uid, seen.namespace) if begun else None
@@ -167,7 +167,7 @@ class ScheduleRuns:
             return
         for occurrence in await self._occurrences(known):
             if (state := begun.get(occurrence.record.run_uid)) is not None:
-                # Where the answer is lost, or it has just ended, a worker may have held it.
+                # If the answer is lost, or the slot has just ended, a worker may have claimed it.
                 state.in_hand[occurrence.slot_us] = occurrence.record.attempt
                 if await self._withdraw(known, occurrence):
                     del state.in_hand[occurrence.slot_us]
@@ -175,7 +175,7 @@ class ScheduleRuns:
             state.is_withdrawn = True
 
     def has_waiting(self, known: Definition) -> bool:
-        """Whether a ScheduleRun may wait for runs of this Schedule, independent of its policy."""
+        """Whether a ScheduleRun may wait for runs of this Schedule, whatever its policy says."""
         return any(map(runstate.may_wait, self._of_schedule(known.namespace, known.name)))
 
     def keeps(self, namespace: str, job_name: str) -> bool:
@@ -184,16 +184,16 @@ class ScheduleRuns:
         return run is not None and not runstate.shows_end(run, slot_us)
 
     def request(self) -> None:
-        """Slots may have been lost, or ScheduleRuns missed: list all, and look at each anew."""
+        """List and reconcile all ScheduleRuns again: slots or objects may have been lost."""
         self._requested.set()
 
-    # -- which there are -------------------------------------------------------------------------
+    # -- listing and following -------------------------------------------------------------------
 
     async def _list(self) -> None:
         self._requested.clear()
         self._gone.clear()
         before, listed = set(self._runs), dict[str, schedules.ScheduleRun]()
-        if not self.listed.is_set():  # deleted while no leader watched, unless the list has it
+        if not self.listed.is_set():  # find runs that were deleted while no leader was watching
             found = inventory.occurrences(self._term.queue, points.RUN_KINDS)
             async for _, one, known in found:
                 self._deleted[one.record.run_uid] = known.uid, known.namespace
@@ -219,7 +219,7 @@ class ScheduleRuns:
             self._count_found()
 
     def _count_found(self) -> None:
-        """What the ledger holds counts, and goes from it where a status shows it already."""
+        """Count the outcomes in the ledger; release those that a status shows already."""
         for event in self._found:
             self.event(event, by_queue=True)
         for key in {run_key(event) for event in self._found}:
@@ -231,13 +231,13 @@ class ScheduleRuns:
         item = await schedules.read_run(
             self._term.api, seen.namespace, seen.name, not_before=seen.version
         )
-        if self._unread.get(seen.uid) is seen:  # else it was deleted meanwhile, or is read again
+        if self._unread.get(seen.uid) is seen:  # else it was deleted, or will be read again
             del self._unread[seen.uid]
             if item is not None and item.metadata.uid == seen.uid:
                 self._take(item)
 
     def _take(self, item: schedules.ScheduleRun) -> None:
-        """This is the object; what is followed already is as well known."""
+        """Follow this object; a run that is followed already changes only if it is outdated."""
         seen = observed.of_object(item)
         run = self._runs.get(seen.uid)
         if seen.deleted:
@@ -275,7 +275,7 @@ class ScheduleRuns:
             self._look_soon(uid)
 
     def _is_news(self, uid: str) -> bool:
-        """Whether a ScheduleRun is unknown, or was changed by others."""
+        """Whether a ScheduleRun is new, or another writer has changed its status."""
         run = self._runs.get(uid)
         return run is None or run.is_outdated
 
@@ -283,7 +283,7 @@ class ScheduleRuns:
         return [self._runs[uid] for uid in self._by_schedule.get((namespace, name), ())]
 
     def _of_key(self, key: str) -> tuple[ScheduleRunState | None, int]:
-        """The ScheduleRun of a ``run_key``; and the slot, where that names a Job."""
+        """Return the ScheduleRun of a ``run_key``, and the slot if that key names a Job."""
         namespace, _, job_name = key.rpartition("/")
         if not namespace:
             return self._runs.get(key), 0
@@ -314,12 +314,12 @@ class ScheduleRuns:
         return again_after
 
     async def reconcile(self, run: ScheduleRunState) -> tuple[runstatus.RunVerdict, float | None]:
-        """Do what is to be done now: how the ScheduleRun stands, and seconds until the next look.
+        """Take the next steps; return the verdict, and seconds until the next reconcile.
 
-        None = at the next event.
+        None = not before the next event.
         """
         if run.wanted is None:
-            assert run.refusal is not None  # noqa: S101 - one of the two is there
+            assert run.refusal is not None  # noqa: S101 - one of the two is always set
             return run.refusal, None
         missing = await self._find(run)
         if run.orphaned is not None:
@@ -333,14 +333,14 @@ class ScheduleRuns:
         run.planned = runstate.count(run)
         if (refusal := runstate.too_many(run)) is not None:
             return refusal, None
-        if run.has_begun:  # else it is looked at again as soon as that is published
+        if run.has_begun:  # else the status write that records it triggers the next reconcile
             await self._enqueue(run)
         return runstatus.standing(run.wanted, run.course, run.planned), None
 
     async def _find(self, run: ScheduleRunState) -> runstatus.RunVerdict | None:
-        """Its Schedule as the queue holds it now; else the verdict that says why there is none.
+        """Read its Schedule's definition from the queue; without one, return a verdict saying why.
 
-        ``orphaned`` is set where it has begun and its Schedule is gone.
+        Sets ``orphaned`` if the ScheduleRun has begun and its Schedule is gone.
         """
         namespace, name = run.schedule_key
         if run.orphaned is not None and not run.has_begun:
@@ -372,11 +372,11 @@ class ScheduleRuns:
     async def _account(
         self, run: ScheduleRunState, state: Orphaned
     ) -> tuple[runstatus.RunVerdict, float | None]:
-        """Its Schedule was deleted: what had started is accounted for, and nothing more starts."""
-        await self._catch_up()  # outcomes that came before count before anything is missed
+        """Settle the slots of a ScheduleRun whose Schedule was deleted; nothing more starts."""
+        await self._catch_up()  # count every outcome so far before any slot counts as lost
         owner = run.owner()
         labelled = await jobs.labelled(self._term.api, *run.schedule_key)
-        # Jobs that lost their owner with the Schedule are runs of it all the same.
+        # A Job that lost its owner with the Schedule is still a run of it.
         found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
         now = self._term.clock.monotonic()
         verdict = runstate.account(run, found, now=now, now_us=self._term.clock.now_us())
@@ -397,7 +397,7 @@ class ScheduleRuns:
         run.cleared = doubts
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
-        """It has ended: delete it when its time to live is over."""
+        """Delete a ScheduleRun that has ended once its time to live is over."""
         self._show(run, ())
         if run.wanted is None or run.wanted.ttl_seconds is None or run.ended_us is None:
             return None
@@ -411,7 +411,7 @@ class ScheduleRuns:
     # -- the queue -------------------------------------------------------------------------------
 
     async def _enqueue(self, run: ScheduleRunState) -> None:
-        """Enqueue the slots whose turn it is; raises TryLater or WorldChanged."""
+        """Enqueue the next slots; raises TryLater or WorldChanged."""
         known, wanted, payload = run.known, run.wanted, b""
         assert known is not None and wanted is not None  # noqa: S101, PT018
         async with run.enqueuing:
@@ -419,14 +419,14 @@ class ScheduleRuns:
             if slots_us and isinstance(wanted.slots, Trigger) and wanted.slots.is_payload_apart:
                 found = await _payload_of(self._term.api, run.seen)
                 if found is None:
-                    return  # deleted; the watch will say so
+                    return  # the object was deleted; the watch will show that
                 payload = found
             for first in range(0, len(slots_us), _TOGETHER):
                 if run.orphaned is not None:
                     return
                 part = slots_us[first : first + _TOGETHER]
                 for slot_us in part:
-                    # Before the answer is here, because its end may be reported sooner.
+                    # Set before the answer arrives, because a worker may report the end sooner.
                     run.course.open[slot_us].is_handed = True
                 wanted_points = [
                     (
@@ -460,7 +460,7 @@ class ScheduleRuns:
         return msgspec.structs.replace(record, payload=payload, signature=signature)
 
     async def _occurrences(self, known: Definition) -> list[StoredOccurrence]:
-        """What the queue holds of the ScheduleRuns of a Schedule; raises QueueUnavailable."""
+        """Return the queued slots of a Schedule's ScheduleRuns; raises QueueUnavailable."""
         return [
             one.without_payload()
             for shard in sharding.homes(known.id, self._term.queue.layouts.known())
@@ -469,21 +469,21 @@ class ScheduleRuns:
         ]
 
     async def _withdraw(self, known: Definition, held: StoredOccurrence) -> bool:
-        """The queue does not hold it any more; whether it waited there, and no worker held it."""
+        """Remove a slot from the queue; return whether it was waiting, unclaimed by any worker."""
         await faults.reach(FaultPoint.BEFORE_RUN_WITHDRAWN)
         point = points.manual(known.id, held.slot_us, held.record.run_uid, held.kind)
         armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
         return armed is messages.Armed.APPLIED
 
     async def _withdraw_run(self, run_uid: str, schedule_uid: str, namespace: str) -> None:
-        """It was deleted: none of its slots starts any more. What runs is left alone."""
+        """Withdraw the queued slots of a deleted ScheduleRun; leave running ones alone."""
         known = await self._definitions(schedule_uid, namespace)
         if known is None:
             return
         for one in await self._occurrences(known):
             if one.record.run_uid != run_uid or not await self._withdraw(known, one):
                 continue
-            await self._catch_up()  # earlier outcomes of the slot come first
+            await self._catch_up()  # count earlier outcomes of the slot first
             now_us = self._term.clock.now_us()
             ended = RunEvent(
                 uid=known.uid,
@@ -504,10 +504,10 @@ class ScheduleRuns:
     # -- the status ------------------------------------------------------------------------------
 
     def _publish(self, run: ScheduleRunState, verdict: runstatus.RunVerdict) -> None:
-        """Have the status written that follows from the state.
+        """Render the status and queue it to be written.
 
-        At most once a second while the ScheduleRun goes on, and at once when something else
-        changes. The first slot waits for the first status, so that one does not wait for the rate.
+        It is written at most once a second while runs progress, and at once after any other change.
+        The first status skips the rate limit, because the first slot waits for it.
         """
         run.desired = runstatus.rendered(
             verdict,
@@ -567,7 +567,7 @@ class ScheduleRuns:
             self._look_soon(run.seen.uid)
 
     def _show(self, run: ScheduleRunState, left: Collection[RunEvent]) -> None:
-        """Of its outcomes only these are left to be published."""
+        """Keep only these outcomes as unpublished, and release the others from the ledger."""
         gone = {run_key(event) for event in run.unshown} - {run_key(event) for event in left}
         run.unshown, run.shows, run.writes = list(left), 0, 0
         for key in gone:
@@ -589,7 +589,7 @@ class ScheduleRuns:
 
 
 async def _payload_of(api: port.Api, seen: Observed) -> bytes | None:
-    """The payload of a trigger as it is in the object; None: that is gone. Raises ApiError."""
+    """Read the payload of a trigger from the object; None = the object is gone. Raises ApiError."""
     run = await schedules.read_run(api, seen.namespace, seen.name)
     if run is None or run.metadata.uid != seen.uid:
         return None
@@ -601,8 +601,8 @@ def _digest(run: ScheduleRunState) -> tuple[str, str]:
     return run.seen.namespace, run.job_name(0).rpartition("-")[2]
 
 
-#: What Argo CD and Flux leave on what they apply. ``_INSTANCE`` is what Argo CD marks with by
-#: default, and what Helm charts carry, too.
+#: Labels and annotations that Argo CD and Flux put on objects they apply. Argo CD's default is
+#: ``_INSTANCE``, which Helm charts set, too.
 _MARKS = (
     "argocd.argoproj.io/instance",
     "argocd.argoproj.io/tracking-id",
@@ -614,9 +614,9 @@ _INSTANCE, _MANAGER = "app.kubernetes.io/instance", "app.kubernetes.io/managed-b
 
 
 def mark_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """What says that an object is kept in Git by a tool that would make it again; else empty.
+    """Return the label or annotation of a GitOps tool that would create the object again, or "".
 
-    Hooks of a sync or a release are made for each one and are not kept.
+    Hooks do not count: a tool creates them once for each sync or release.
     """
     if any(hook in annotations for hook in _HOOKS):
         return ""
@@ -629,7 +629,7 @@ def mark_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def _kept_in_git(seen: Observed, mark: str) -> events.Event:
-    """A warning: a ScheduleRun with a time to live that is kept in Git runs again and again."""
+    """Return a warning: a ScheduleRun with a time to live, kept in Git, would run for ever."""
     note = (
         f"it carries {mark} and spec.ttlSecondsAfterFinished: once deleted, it is made "
         "again from Git and runs again, for ever. Make it with kubectl create or duepoint trigger, "

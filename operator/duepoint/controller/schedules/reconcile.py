@@ -1,13 +1,13 @@
-"""Schedules, brought into the queue: ``reconcile`` is the whole of it, for one object.
+"""The reconciler of Schedules: stores each Schedule's definition in the queue and reports on it.
 
-``Reconciler.reconcile`` makes the queue hold what ``plan.decide`` names and reports it. It may be
-repeated at any time, from any point of a former try: what is done already is found done. Of an
-emptied queue many are stored at once before (``store_absent``); each is found in order then.
+``Reconciler.reconcile`` handles one object: it makes the queue match ``plan.decide``. It is
+idempotent, so it may be repeated after any failure: a step that is already done has no effect.
+``store_absent`` refills an emptied queue in bulk first; ``reconcile`` then finds nothing to do.
 
-Trouble is reported where it belongs. Redis away: all workers wait together, with jitter, and only
-statuses of objects with a change that is not applied say so. A bug of ours: that object alone is
-``Reconciling`` with ``InternalError``, tried again with backoff, while the others go on. A newer
-leader: the term ends.
+Errors are reported where they belong. If Redis is unavailable, all workers pause together, with
+jitter, and only objects with an unapplied change say so in their status. If our code has a bug,
+that object alone becomes ``Reconciling`` with ``InternalError`` and is retried with backoff, while
+the others go on. If there is a newer leader, the term ends.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 
-#: Their calls share round trips: 32 fill an empty queue in half the CPU time of 8.
+#: Concurrent workers share round trips: 32 fill an empty queue in half the CPU time of 8.
 WORKERS = 32
-#: A spec in objects takes a dozen times its text, so few large ones are in hand at a time.
+#: A decoded spec takes a dozen times the memory of its text, so few large ones are decoded at once.
 _LARGE_AT_A_TIME = 4
-#: Schedules found under one id before this is called a bug; two is already a rarity.
+#: More Schedules than this under one id count as a bug; even two are rare.
 _MOST_COLLISIONS = 8
-#: Decisions made anew because the stored definition changed meanwhile.
+#: Attempts per reconcile, because the stored definition may change between read and write.
 _MOST_ROUNDS = 5
-#: Slots behind a watermark whose Jobs are looked for.
+#: Slots after a watermark that are checked for Jobs.
 _MOST_LOOKED_AT = 2_000
-#: What ends a term.
+#: The errors that end a term.
 _ENDS = (queue_errors.Fenced, queue_errors.LayoutChanged)
 
 
@@ -60,7 +60,7 @@ class Reconciler:
     """The service; one for each term of a leader.
 
     Attributes:
-        collisions: only of the few whose first id belonged to another Schedule.
+        collisions: by uid, for the few Schedules whose first id belonged to another Schedule.
     """
 
     def __init__(
@@ -78,33 +78,33 @@ class Reconciler:
         self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._queue_waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         self.collisions: dict[str, int] = {}
-        #: What the API server or a worker has refused since this term began.
+        #: By uid: the generations that the API server or a worker has refused in this term.
         self._refused: dict[str, Report] = {}
-        #: Generations of which a Job was created while no dry run had given a verdict.
+        #: By uid: the generation that had a Job created before a dry run gave a verdict.
         self._proven: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
+        """Work until cancelled; raises queue_errors.Fenced if there is a newer leader."""
         await self._term.services.store.tasks.run(self._handle, WORKERS)
 
     def refuse(self, namespace: str, name: str, uid: str, refusal: Report) -> None:
-        """This generation is refused after it was armed: it leaves the queue until an edit."""
+        """Refuse a generation that was armed: remove it from the queue until the next edit."""
         self._refused[uid] = refusal
         self._term.services.store.look_again(namespace, name, uid, refusal.generation)
 
     def prove(self, uid: str, generation: int) -> None:
-        """A Job of this generation was created: no dry run needs to say that it can be."""
+        """Record that a Job of this generation was created, so it needs no dry run."""
         self._proven[uid] = generation
         self._term.services.store.hurry(uid)
 
     # -- one object ------------------------------------------------------------------------------
 
     async def _handle(self, task: Task) -> float | None:
-        """Read it, reconcile it, and report trouble; seconds until the next try, if any."""
+        """Read, reconcile and report one object; return seconds until the next try, if any."""
         try:
             if not (task.seen.deleted or task.seen.has_texts):
                 if self._term.services.store.is_known(task.seen):
-                    return None  # it was our own status
+                    return None  # the watch only shows our own status write
                 seen = await self._read(task.seen)
                 if seen is None:
                     return None
@@ -114,7 +114,7 @@ class Reconciler:
                 again = await self.reconcile(task)
         except _ENDS:
             raise
-        except kube_errors.ApiError as trouble:  # first: one that is away says "try later", too
+        except kube_errors.ApiError as trouble:  # first: an unavailable one is a TryLater, too
             telemetry.logger.warning(
                 "schedule not read", schedule=task.seen.identity, error=str(trouble)
             )
@@ -129,7 +129,7 @@ class Reconciler:
         return again
 
     async def _read(self, seen: Observed) -> Observed | None:
-        """The object as it is now; None where it is gone, which the watch shows too."""
+        """Return the object as it is now; None = gone, which the watch will report, too."""
         store = self._term.services.store
         item = await schedules.read(
             self._term.api, seen.namespace, seen.name, not_before=seen.version
@@ -146,22 +146,22 @@ class Reconciler:
     async def reconcile(  # noqa: C901, PLR0911, PLR0912 - it is read from top to bottom
         self, task: Task
     ) -> float | None:
-        """Make the queue hold what this object asks for, and report it.
+        """Make the queue match this object's spec, and report the result.
 
-        Returns seconds until the next try; None = it is done.
+        Returns seconds until the next try; None = done.
         """
         seen, others = task.seen, self._term.services
         if seen.deleted:
             await self._remove(seen)
             return None
         if others.store.has_applied(seen):
-            return None  # an older state must not undo what a newer one did
+            return None  # an older version must not overwrite a newer one
         if task.went_back:
             self._forget(seen.uid)
-            others.reporter.adopt(seen)  # it may have been forgotten meanwhile
+            others.reporter.adopt(seen)  # the reporter may have forgotten it meanwhile
         await faults.reach(FaultPoint.AFTER_SCHEDULE_READ)
 
-        # A generation that was refused, here or by a former leader, is not tried again.
+        # Do not retry a generation that this leader or a former one has refused.
         status = self._status(seen)
         if (refusal := self._refusal(seen, status)) is not None:
             return await self._refuse(task, refusal)
@@ -170,7 +170,7 @@ class Reconciler:
         except errors.InvalidSpec as error:
             return await self._refuse(task, statusconditions.invalid(seen.generation, error))
 
-        # What was accepted before is not asked about again: a rebuild must not wait for answers.
+        # Do not check an accepted generation again: a rebuild must not wait for answers.
         is_accepted = status.has_accepted(wanted.generation)
         if not await self._take_place(wanted, anyhow=is_accepted):
             full = statusconditions.too_many_streams(seen.generation, wanted.namespace)
@@ -179,10 +179,10 @@ class Reconciler:
         needs_check = not is_accepted and wanted.action.target.needs_secrets
 
         for number in range(_MOST_ROUNDS):
-            # Decide; anew where the queue holds another definition than it did when it was read.
+            # Decide; decide again if the stored definition changed after we read it.
             stored = await self.stored(wanted.uid, wanted.namespace)
             is_lost = stored is not None and plan.is_lost_edit(wanted, stored, status)
-            if is_lost or (stored is None and number > 1):  # it is there, and its text is lost
+            if is_lost or (stored is None and number > 1):  # the entry exists, but its text is lost
                 await self._remove_definition(seen)
                 stored = None
                 others.runs.request()
@@ -195,13 +195,13 @@ class Reconciler:
                 refusal = statusconditions.stalled(seen.generation, reason, verdict.message)
                 return await self._refuse(task, refusal)
 
-            # Store. Unchanged: our own write with its answer lost, or a newer one; changed: the
-            # chain to be kept is gone or another. Deciding again tells.
-            armed = Armed.APPLIED  # what is stored already counts as applied
+            # Store. If the queue rejects the write, either our own write arrived and its answer was
+            # lost, or someone else changed the definition or its chain. Deciding again tells.
+            armed = Armed.APPLIED  # a plan without an arming is stored already
             if made.arming is not None:
                 try:
                     armed = (await self._store([(made, wanted)]))[0]
-                except errors.InvalidSpec as error:  # a due that the queue cannot store
+                except errors.InvalidSpec as error:  # a due time that the queue cannot store
                     invalid = statusconditions.invalid(seen.generation, error)
                     return await self._refuse(task, invalid)
             known = made.definition
@@ -214,8 +214,8 @@ class Reconciler:
         else:
             raise errors.Bug(f"the definition of {seen.identity} does not come to rest")
 
-        # Report. Without a verdict the Schedule is armed all the same: a quota or an outage of the
-        # API server must not keep an edit from the queue.
+        # Report. The Schedule is armed even without a dry-run verdict: a quota or an outage of the
+        # API server must not keep an edit out of the queue.
         if plan.is_wider(stored, known):
             others.jobs.sync.widen(seen.uid)
         if isinstance(verdict, jobs.NotNow):
@@ -225,7 +225,7 @@ class Reconciler:
         return self._record(task, report, known)
 
     async def _remove(self, seen: Observed) -> None:
-        """The queue holds nothing of a Schedule that is gone, and nothing is known of it."""
+        """Remove a deleted Schedule from the queue and forget its state."""
         others = self._term.services
         await others.runs.schedule_leaves(seen)
         await self._remove_definition(seen)
@@ -236,7 +236,7 @@ class Reconciler:
         _count("removed", seen)
 
     async def _refuse(self, task: Task, refusal: Report, *, is_final: bool = True) -> float | None:
-        """The queue holds nothing of it; its Jobs are kept by its own limits, where known."""
+        """Remove the Schedule from the queue and report why; its history limits stay in force."""
         await self._remove_definition(task.seen)
         self.collisions.pop(task.seen.uid, None)
         refusal = replace(refusal, keeps=spec.history_limits(task.seen.spec))
@@ -250,10 +250,10 @@ class Reconciler:
         *,
         is_final: bool = True,
     ) -> float | None:
-        """Say what the queue holds now; the answer of ``reconcile``."""
+        """Report what the queue holds now; return what ``reconcile`` returns."""
         seen, others = task.seen, self._term.services
         if others.store.is_deleted(seen.uid):
-            return None  # its removal follows at once
+            return None  # the removal follows at once
         is_of_this = definition is None or definition.generation == seen.generation
         if task.went_back and is_of_this and (definition or report):
             others.reporter.went_back(seen)
@@ -271,15 +271,15 @@ class Reconciler:
     # -- many objects ----------------------------------------------------------------------------
 
     async def store_absent(self, listed: Sequence[Observed]) -> frozenset[str]:
-        """Store those of which the queue holds nothing by one call: an emptied queue is filled so.
+        """Store Schedules that are absent from the queue in one call, to refill an emptied queue.
 
-        What has to be asked about, or is wrong, is left out. Returns the uids of which the status
-        says already what is true now; all others are still to be reconciled.
+        Leaves out those that need a check first or are invalid. Returns the uids whose published
+        status is already true; ``reconcile`` must handle all others.
         """
         others, now_us = self._term.services, self._term.clock.now_us()
         found: list[tuple[plan.ArmingPlan, spec.ScheduleSpec, Observed, plan.PublishedStatus]] = []
         for seen in listed:
-            # Hundreds of large ones would be decoded at once.
+            # Leave out large specs: this loop could decode hundreds of them at once.
             if seen.size >= observed.LARGE_BYTES or not others.store.may_store(seen):
                 continue
             others.reporter.adopt(seen)
@@ -300,10 +300,10 @@ class Reconciler:
         try:
             answers = await self._store([(made, wanted) for made, wanted, _, _ in found])
         except (errors.InvalidSpec, errors.QueueUnavailable):
-            return frozenset()  # which of them, and why, shows when each is alone
+            return frozenset()  # reconciling them one by one shows which one failed, and why
         done = set()
         for (made, _, seen, status), armed in zip(found, answers, strict=True):
-            if others.store.is_deleted(seen.uid):  # it may have been removed before it was stored
+            if others.store.is_deleted(seen.uid):  # its removal may have come before our write
                 others.store.bury(seen)
             elif armed is Armed.APPLIED and self._is_reported(seen, status, made):
                 self._record(Task(seen=seen, since_us=now_us), None, made.definition)
@@ -313,9 +313,9 @@ class Reconciler:
     def _is_reported(
         self, seen: Observed, status: plan.PublishedStatus, made: plan.ArmingPlan
     ) -> bool:
-        """Whether the status says already what is true now.
+        """Whether the published status is already true.
 
-        A status that another installation wrote is ours to write again.
+        False if another installation wrote it: we write it again.
         """
         is_accepted = status.has_accepted(seen.generation)
         return is_accepted and self._mark in seen.status and plan.is_published(status, made)
@@ -323,7 +323,7 @@ class Reconciler:
     # -- steps -----------------------------------------------------------------------------------
 
     def fingerprint(self, seen: Observed) -> bytes:
-        """Of what a definition of this state would be made from."""
+        """Return the fingerprint of the inputs that this object's definition is made from."""
         return fingerprints.of(seen.spec, self._key, own_streams=self._has_own_streams)
 
     def _parsed(self, seen: Observed) -> spec.ScheduleSpec:
@@ -341,11 +341,11 @@ class Reconciler:
         return parsed
 
     def _status(self, seen: Observed) -> plan.PublishedStatus:
-        """What the status says, and what has ended since by what this process knows."""
+        """Return the published status, with the slots that this process has seen end since."""
         written = published.of(seen.status)
         known = self._term.services.states.get(seen.uid)
         if known is not None and known.waiting_timing and written.observed_generation < 0:
-            # It was looked at, and the object was read before its status said so.
+            # We have observed this generation, but read the object before our status write.
             written = msgspec.structs.replace(
                 written,
                 observed_generation=known.observed,
@@ -366,10 +366,10 @@ class Reconciler:
         )
 
     def _refusal(self, seen: Observed, status: plan.PublishedStatus) -> Report | None:
-        """What this generation was refused with, here or, by the API server, by a forerunner.
+        """Return why this generation was refused, in this term or, by the API server, before it.
 
-        What a worker refused in a former term is looked at anew: the installation's settings may
-        allow it by now.
+        A worker's refusal from a former term does not count: the installation's settings may allow
+        the spec by now.
         """
         if (known := self._refused.get(seen.uid)) is not None:
             if known.generation >= seen.generation:
@@ -381,12 +381,12 @@ class Reconciler:
         return None
 
     def _forget(self, uid: str) -> None:
-        """The object is gone, or what was found of it belongs to another state of it."""
+        """Drop the verdicts on an object that is gone or was restored to an earlier state."""
         self._refused.pop(uid, None)
         self._proven.pop(uid, None)
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:
-        """What the queue holds for this uid."""
+        """Return the definition that the queue holds for this uid."""
         first = self.collisions.get(uid, 0)
         for collision in range(first, _MOST_COLLISIONS):
             schedule_id = points.schedule_id(uid, namespace, collision=collision)
@@ -421,9 +421,9 @@ class Reconciler:
     def _with_jobs(
         self, wanted: spec.ScheduleSpec, status: plan.PublishedStatus
     ) -> plan.PublishedStatus:
-        """The status with the slots behind its watermark that have their Jobs: they have ended.
+        """Raise the watermark over the next slots that already have Jobs; return that status.
 
-        The workers' reports of these were lost, so their runs are counted here.
+        The workers' reports of these slots were lost, so this reports their runs.
         """
         if not status.settled_us or not wanted.rule.whole_seconds:
             return status
@@ -449,14 +449,14 @@ class Reconciler:
     async def _verdict(
         self, wanted: spec.ScheduleSpec, made: plan.ArmingPlan, *, is_accepted: bool
     ) -> dryruns.Verdict:
-        """Whether Jobs can be created; shown to the API server only once for each template."""
+        """Return whether Jobs can be created; asks the API server only once for each template."""
         target = wanted.action.target
         if not isinstance(target, actions.JobAction) or is_accepted or self._is_proven(wanted):
             return jobs.Valid()
         payload = wanted.action.payload
         verdict = await self._dry_runs.verdict(made.definition, target, payload)
         if isinstance(verdict, jobs.NotNow) and self._is_proven(wanted):
-            return jobs.Valid()  # proven while the API server was asked
+            return jobs.Valid()  # a Job was created while we asked the API server
         return verdict
 
     def _is_proven(self, wanted: spec.ScheduleSpec) -> bool:
@@ -465,7 +465,7 @@ class Reconciler:
     async def _store(
         self, plans: Sequence[tuple[plan.ArmingPlan, spec.ScheduleSpec]]
     ) -> list[Armed]:
-        """What became of these plans, each of which has an arming."""
+        """Store these plans, each of which has an arming; return the queue's answers."""
         wanted = [(made.arming, one.blob) for made, one in plans if made.arming is not None]
         await faults.reach(FaultPoint.BEFORE_DEFINITIONS_STORED)
         answers = await self._term.queue.writer.upsert(wanted, self._term.epoch)
@@ -482,7 +482,7 @@ class Reconciler:
         await faults.reach(FaultPoint.AFTER_DEFINITION_REMOVED)
 
     async def _ask_for_check(self, known: Definition) -> bool:
-        """A worker reads what this generation refers to; False where the queue lost it again."""
+        """Ask a worker to check the Secrets; False if the queue has lost the definition again."""
         check = points.check(known.id, known.timing_version, known.generation)
         record = messages.OccurrenceRecord(trigger="Check")
         try:
@@ -494,9 +494,9 @@ class Reconciler:
         return True
 
     async def _take_place(self, wanted: spec.ScheduleSpec, *, anyhow: bool) -> bool:
-        """Make its stream, if it has one in our Redis, one of the streams of its namespace.
+        """Register the target stream, if it is in our Redis, as one of its namespace's streams.
 
-        False where that has as many as it may.
+        Returns False if the namespace has reached its limit.
         """
         stream = actions.own_stream(wanted.action.target)
         if stream is None:
@@ -531,18 +531,18 @@ class Reconciler:
         return AGAIN
 
     def _report_waiting(self, task: Task, reason: Reason, message: str) -> None:
-        """Only of a change that is not applied; the others lack nothing that they would see."""
+        """Report the error if a change is not applied yet; nobody else would miss anything."""
         seen = task.seen
         known = self._term.services.states.get(seen.uid)
         if seen.deleted or (known is not None and known.answered >= seen.generation):
             return
         settled_us, timing_hash = 0, ""
-        if known is None or not known.runs().settled_us:  # nothing of it was ever armed
+        if known is None or not known.runs().settled_us:  # it was never armed
             with contextlib.suppress(errors.InvalidSpec):
                 timing_hash = rules.timing_hash(self._parsed(seen).rule)
             is_later = known is not None and 0 <= known.observed < seen.generation
             if known is not None and is_later and known.is_edit(timing_hash):
-                settled_us = task.since_us  # else the next look would take it for a creation
+                settled_us = task.since_us  # else the next reconcile would take it for a creation
         report = statusconditions.waiting(
             seen.generation, reason, message, settled_us=settled_us, timing_hash=timing_hash
         )
@@ -550,7 +550,7 @@ class Reconciler:
 
 
 def _created(wanted: spec.ScheduleSpec, slot_us: int, job_name: str, now_us: int) -> RunEvent:
-    """The report of a Job that was lost with its worker's server."""
+    """Return the report of a created Job, in place of the one lost with the worker's server."""
     return RunEvent(
         uid=wanted.uid,
         namespace=wanted.namespace,
@@ -576,5 +576,5 @@ def _count(result: str, seen: Observed) -> None:
     )
 
 
-#: By state of what the queue holds.
+#: The logged result, by the state of the stored definition.
 _RESULTS = tuple(state.name.lower() for state in State)
