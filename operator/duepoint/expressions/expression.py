@@ -1,8 +1,8 @@
-"""What every compiled expression answers, and the stretch of time in which it answers.
+"""The interface of compiled expressions, and the range of time that they cover.
 
 An expression names *slots*: instants at which a Schedule is due, in microseconds since the epoch,
-UTC. Nothing here reads a clock; the instant asked about is always an argument. The same object may
-be shared by any number of Schedules: answers depend on the arguments alone.
+UTC. Nothing here reads a clock; callers pass the instant. Results depend only on the arguments, so
+any number of Schedules may share one object.
 
 Slots lie between FIRST_US and LAST_US, both included. The upper end is the largest time the queue
 stores without rounding (sorted-set scores are doubles and some of their bits carry other things);
@@ -29,13 +29,13 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def utc_text(instant_us: int) -> str:
-    """The instant as RFC 3339 in UTC."""
+    """Return the instant as RFC 3339 in UTC."""
     when = _EPOCH + dt.timedelta(microseconds=instant_us)
     return when.isoformat().replace("+00:00", "Z")
 
 
 def offset_seconds(text: str) -> int:
-    """Local time minus UTC, written as ``Z`` or ``+01:00``; raises ValueError where none is so."""
+    """Return local time minus UTC from ``Z`` or ``+01:00``; raises ValueError if out of range."""
     if text in "Zz":
         return 0
     hours, minutes = int(text[1:3]), int(text[4:])
@@ -46,31 +46,31 @@ def offset_seconds(text: str) -> int:
 
 
 class Instants(Protocol):
-    """Instants that can be asked for in order."""
+    """An ordered sequence of slots."""
 
     def next_after(self, instant_us: int) -> int | None:
-        """The first slot strictly after the instant, or None when there is none left."""
+        """Return the first slot strictly after the instant, or None if there is none left."""
         ...
 
     def previous_before(self, instant_us: int) -> int | None:
-        """The last slot strictly before the instant, or None when there was none."""
+        """Return the last slot strictly before the instant, or None if there was none."""
         ...
 
     def count_between(self, after_us: int, through_us: int) -> int:
-        """How many slots lie in ``(after_us, through_us]``, without visiting each of them."""
+        """Return the number of slots in ``(after_us, through_us]`` without visiting each one."""
         ...
 
 
 class Expression(Instants, Protocol):
-    """The instants that one schedule text, or several together, name."""
+    """The slots of one schedule text, or of several together."""
 
     def describe(self) -> str:
-        """One line of plain words for people, such as ``at 02:30 every day, Europe/Rome``."""
+        """Return one line of plain words, such as ``at 02:30 every day, Europe/Rome``."""
         ...
 
 
 def walk(instants: Instants, after_us: int, through_us: int) -> Iterator[int]:
-    """The slots in ``(after_us, through_us]``, in order."""
+    """Yield the slots in ``(after_us, through_us]``, in order."""
     slot_us = instants.next_after(after_us)
     while slot_us is not None and slot_us <= through_us:
         yield slot_us

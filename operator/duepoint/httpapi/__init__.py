@@ -2,12 +2,12 @@
 
 A request passes, in this order::
 
-    net.httpserver  bounds on bytes, headers, time -> Request
-    application     route, method, what is accepted; answers every error as a problem
-    access          who asks (TokenReview), and whether they may (SubjectAccessReview), cached
-    ownsets         the set's record, its state and limits, and changes a second over all processes
-    idempotency     a request with a key is carried out once, and as safely as it asks
-    singles | listing | bulk     the operation itself, over delayqueue.members
+    net.httpserver  bounds on bytes, headers, time -> HttpRequest
+    application     route, method, content type; answers every error as a problem
+    access          authenticates (TokenReview) and authorises (SubjectAccessReview), cached
+    ownsets         the set's record, its state and limits, and its rate limit over all processes
+    idempotency     carries a request with a key out once
+    members | listing | bulk     the operation itself, over delayqueue.members
 
-``problems`` has every code, ``operations`` the routes with what the OpenAPI document says of them.
+``problems`` has every error code, ``operations`` the routes and their OpenAPI descriptions.
 """

@@ -1,9 +1,9 @@
-"""Who asks, and whether they may: by the API server, remembered for seconds.
+"""Authentication and authorisation by the Kubernetes API server, cached for seconds.
 
-A token is known by its hash only. What was granted is remembered for ten seconds, and asked for
-again from the fifth on, while requests go on with what is known; where the API server cannot be
-asked, or is slow, it stands until it is thirty seconds old. What was refused is remembered for two.
-Who may not do something hears 403 only where they may read the set; others learn nothing: 404.
+Tokens are cached by their hash only. A grant is cached for ten seconds and renewed in the
+background from the fifth on. If the API server is away or slow, the grant stays valid until it is
+thirty seconds old. A refusal is cached for two seconds. A caller without the right gets 403 only if
+they may read the set; others get 404 and learn nothing.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import port
 
 _MOST_KNOWN = 20_000
-#: Questions to the API server at a time, about tokens and about rights: a flood of made-up tokens
-#: must not be one there, nor keep those waiting whose tokens are known.
+#: Most concurrent reviews at the API server, for tokens and for rights each: a flood of made-up
+#: tokens must neither flood the API server nor delay callers whose tokens are cached.
 _MOST_ASKED = 16
 _LONGEST_TOKEN = 16_384
-#: Tokens of an address that may turn out to be none: so many a second, and so many at once.
+#: Rate limit of invalid tokens from one address: per second, and at once.
 _REFUSED_PER_SECOND = 20.0
 _REFUSED_AT_ONCE = 100.0
 _MOST_ADDRESSES = 10_000
-#: What was granted and refused is remembered for so long, and a grant stands for so long where the
-#: API server cannot be asked.
+#: How long grants and refusals are cached, and how long a grant stays valid while the API server
+#: is away.
 YES_SECONDS, NO_SECONDS, _STANDS_SECONDS = 10.0, 2.0, 30.0
-#: RFC 6750, 2.1. Of "a b" the API server would look at a alone, which we did not remember.
+#: RFC 6750, 2.1. The API server would read only the a of "a b", but we would cache "a b".
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
-#: Of each answer 401.
+#: Header of each 401.
 CHALLENGE = (("WWW-Authenticate", 'Bearer realm="duepoint"'),)
 
 AnswerT = TypeVar("AnswerT")
@@ -48,12 +48,12 @@ AnswerT = TypeVar("AnswerT")
 
 _TOKENS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _RIGHTS_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-#: A client waits for this.
+#: Timeout of a review; a client is waiting.
 _REVIEW_SECONDS = 5.0
 
 
 class User(msgspec.Struct, frozen=True):
-    """Whose token it is, as the API server names them."""
+    """The owner of a token, as the API server names them."""
 
     username: str = ""
     uid: str = ""
@@ -80,7 +80,7 @@ class _AccessReview(msgspec.Struct):
 
 
 class Attributes(msgspec.Struct, frozen=True, rename="camel"):
-    """What a user wants to do, as ``ResourceAttributes``."""
+    """The access that a user wants, as ``ResourceAttributes``."""
 
     namespace: str
     verb: str
@@ -91,9 +91,9 @@ class Attributes(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def _user_of(api: port.Api, token: str, audiences: tuple[str, ...]) -> User | None:
-    """Whose token it is; None where it is no valid one. Raises ``kube.errors.ApiError``.
+    """Return the owner of a token; None if it is not valid. Raises ``kube.errors.ApiError``.
 
-    ``audiences``: the token has to be for one of them; empty = for the API server itself.
+    ``audiences``: the token must be for one of them; empty = for the API server itself.
     """
     spec: dict[str, object] = {"token": token}
     if audiences:
@@ -107,7 +107,7 @@ async def _user_of(api: port.Api, token: str, audiences: tuple[str, ...]) -> Use
     if not status.authenticated or not status.user.username:
         return None
     if audiences and not set(audiences) & set(status.audiences or ()):
-        return None  # an authenticator that does not know audiences
+        return None  # the authenticator does not support audiences
     return status.user
 
 
@@ -125,7 +125,7 @@ async def _may(api: port.Api, user: User, wanted: Attributes) -> bool:
     return msgspec.json.decode(answer, type=_AccessReview).status.allowed
 
 
-# -- what is known ---------------------------------------------------------------------------------
+# -- cached callers and rights ---------------------------------------------------------------------
 
 
 class Caller:
@@ -135,34 +135,34 @@ class Caller:
 
     def __init__(self, user: User) -> None:
         self.user = user
-        #: Stands for the user, whichever of their tokens they show: ``extra`` names the token.
+        #: The same for all tokens of the user: ``extra``, which names the token, is left out.
         whose = msgspec.json.encode((user.username, user.uid))
         self.identity = hashlib.sha256(whose).digest()
-        #: Who has a share of what is asked: the accounts of a namespace have one together.
+        #: The owner for fair shares: all ServiceAccounts of a namespace share one.
         self.asker = user.username
         if user.username.startswith("system:serviceaccount:"):
             self.asker = user.username.rpartition(":")[0]
-        #: Stands for all that the API server's decision depends on.
+        #: Cache key: everything that the API server's decision depends on.
         facts = (user.username, user.uid, sorted(user.groups or ()), user.extra or {})
         text = msgspec.json.encode(facts, order="deterministic")
         self.key = hashlib.sha256(text).digest()
 
 
 class _Refusals:
-    """Who sent tokens that were none, and has to wait with further ones."""
+    """A token bucket per address that limits invalid tokens."""
 
     def __init__(self) -> None:
-        #: What each address has left, and since when; it grows again.
+        #: How many tries each address had left, and when; they refill over time.
         self._left: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
 
     def check(self, owner: str) -> None:
-        """Raise Problem TooManyRequests where this address has to wait."""
+        """Raise Problem TooManyRequests if this address has to wait."""
         if self._now(owner)[0] < 1:
             message = "too many tokens from this address were not valid; repeat it later"
             raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
 
     def count(self, owner: str) -> None:
-        """A token of this address was none."""
+        """Count an invalid token from this address."""
         left, now = self._now(owner)
         self._left[owner] = left - 1, now
         self._left.move_to_end(owner)
@@ -176,7 +176,7 @@ class _Refusals:
 
 
 class Access:
-    """Knows callers, and what they may do."""
+    """Authenticates callers and checks their rights."""
 
     def __init__(self, api: port.Api, audiences: tuple[str, ...] = ()) -> None:
         self._api = api
@@ -192,9 +192,9 @@ class Access:
         self._refusals = _Refusals()
 
     async def caller(self, authorization: str, peer: str = "") -> Caller:
-        """Who asks; raises Problem Unauthenticated, Unavailable, TooManyRequests.
+        """Return the caller; raises Problem Unauthenticated, Unavailable, TooManyRequests.
 
-        Nobody knows yet who sends a new token, so each address has its share of what is asked.
+        The sender of a new token is unknown, so token reviews are shared out by address.
         """
         token = token_of(authorization)
         digest = hashlib.sha256(token.encode("latin-1")).digest()
@@ -219,7 +219,7 @@ class Access:
     async def check(
         self, caller: Caller, namespace: str, name: str, verbs: tuple[str, ...]
     ) -> None:
-        """Raise Problem Forbidden, or NotFound where the caller may not even read the set."""
+        """Raise Problem Forbidden, or NotFound if the caller may not even read the set."""
         for verb in verbs:
             if await self.may(caller, _on_members(namespace, name, verb)):
                 continue
@@ -232,7 +232,7 @@ class Access:
             raise OperationProblem("NotFound", "there is nothing here, or nothing that you may see")
 
     async def may(self, caller: Caller, wanted: Attributes) -> bool:
-        """Whether the caller may do this; raises Problem Unavailable."""
+        """Whether the caller has this access; raises Problem Unavailable."""
 
         def review() -> Awaitable[bool]:
             return _asked(self._places, caller.asker, lambda: _may(self._api, caller.user, wanted))
@@ -243,7 +243,7 @@ class Access:
 async def _asked(
     places: shares.FairPlaces[str], asker: str, ask: Callable[[], Awaitable[AnswerT]]
 ) -> AnswerT:
-    """What the API server says, once this asker has a place; raises Problem Unavailable."""
+    """Ask the API server once this asker has a place; raises Problem Unavailable."""
     await places.wait(asker)
     try:
         return await ask()
@@ -267,7 +267,7 @@ def _on_members(namespace: str, name: str, verb: str) -> Attributes:
 
 
 def token_of(authorization: str) -> str:
-    """The bearer token of the header; raises Problem Unauthenticated."""
+    """Return the bearer token of the header; raises Problem Unauthenticated."""
     scheme, _, token = authorization.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:

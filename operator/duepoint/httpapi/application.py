@@ -1,7 +1,7 @@
-"""A request from its head to its answer: the order of the checks, and what each error becomes.
+"""The HTTP application: checks a request in order, carries it out, and turns errors into problems.
 
-What is cheap and says nothing about anybody's data comes first. Whatever goes wrong inside is a
-problem with code 500 and one line in the log, without what the request held.
+Checks that are cheap and reveal nothing about anybody's data come first. An unexpected error is a
+problem with status 500 and one line in the log, without the request's content.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from duepoint.httpapi.dashboard import files
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, BodyTooLarge, HttpRequest, HttpResponse
 
-#: Of a whole body, however it trickles.
+#: Time for a whole body, however it trickles.
 _BODY_SECONDS = 30.0
-#: Read closely at once: it takes a millisecond.
+#: Bodies up to this size are checked without waiting for a turn: it takes a millisecond.
 _SHORT_BYTES = 1_024
 #: How long a user of the dashboard waits for a connection to the API server.
 _PLACE_SECONDS = 10.0
 
 
 class Application:
-    """Answers requests."""
+    """Answers the requests of the HTTP server."""
 
     def __init__(self, shared: calls.Shared) -> None:
         self._shared = shared
@@ -59,7 +59,7 @@ class Application:
         self._seconds: dict[str, Any] = {}
 
     def refusal(self, status: int, message: str) -> HttpResponse:
-        """The answer to what is no request."""
+        """Return the answer to something that is not a valid request."""
         self._count("none", status)
         return problems.response(problems.of_status(status, message), self._new_id())
 
@@ -145,7 +145,7 @@ class Application:
     async def _for_user(
         self, operation: operations.Operation, call: calls.Call
     ) -> HttpResponse | None:
-        """Carry an operation of the dashboard out, with the caller's own token."""
+        """Carry out an operation of the dashboard with the caller's own token."""
         shared, asker = self._shared, call.caller.asker
         assert shared.users is not None  # noqa: S101 - without users there is no such route
         call.api = await shared.users.of(access.token_of(call.request.headers["authorization"]))
@@ -160,7 +160,7 @@ class Application:
     async def _read_body(
         self, operation: operations.Operation, call: calls.Call, owner: str, most: int
     ) -> None:
-        """The body, within a bound and a time; as JSON that can be read in one way only."""
+        """Read the body within a bound and a time, and require unambiguous JSON."""
         request = call.request
         if (request.length or 0) > most:
             raise _too_large(most)
@@ -216,7 +216,7 @@ class Application:
             raise OperationProblem("UnsupportedMediaType", message, field="Content-Type")
 
     def _problem(self, error: Exception, request_id: str, operation: str) -> OperationProblem:
-        """What an error is to the client."""
+        """Return the problem that the client gets for an error; log what is not its fault."""
         match error:
             case OperationProblem():
                 return error
@@ -256,17 +256,17 @@ class Application:
 
 
 def _check_origin(request: HttpRequest) -> None:
-    """A page of another site must not make a browser change something here.
+    """Raise Problem Forbidden if a page of another site makes a browser change something here.
 
-    A proxy that signs people in by a cookie adds their token to all that their browser sends. Old
-    browsers, and all over plain http, do not say which site a request comes from, but its origin.
+    A proxy that signs people in by cookie adds their token to every request of their browser. Old
+    browsers, and all browsers over plain http, send no Sec-Fetch-Site, but an Origin.
     """
     headers = request.headers
     if request.method in ("GET", "HEAD"):
         return
     came_from, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if came_from is None and origin is not None:
-        # A proxy may have put its own name into Host; no page can set the other header.
+        # A proxy may have replaced Host; no page can set X-Forwarded-Host.
         ours = {_place(headers.get(name, "")) for name in ("host", "x-forwarded-host")}
         came_from = "same-origin" if _place(origin.partition("://")[2]) in ours - {""} else "other"
     if came_from not in (None, "none", "same-origin"):
@@ -274,14 +274,14 @@ def _check_origin(request: HttpRequest) -> None:
 
 
 def _place(authority: str) -> str:
-    """A host, with its port where that is not the usual one."""
+    """Return a host with its port, without the default ports."""
     return re.sub(r":(80|443)?$", "", authority.strip().lower())
 
 
 async def _check_promise(shared: calls.Shared, safety: nodes.Safety) -> None:
-    """Refuse a durability that the servers cannot give: a change that is stored cannot be.
+    """Refuse a durability that the servers cannot give, before the change is stored.
 
-    What the servers have is read at most every few seconds.
+    The servers' durability is read at most every few seconds.
     """
     known = await shared.durability.find(None, shared.queue.durability.read)
     wanted = why = ""

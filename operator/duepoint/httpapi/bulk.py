@@ -1,12 +1,12 @@
-"""Streams of rows: read, stored and answered in batches, in order, within bounded memory.
+"""Bulk operations: streams of rows, stored and answered in batches, in order, in bounded memory.
 
-A batch is what has arrived, at most ``_TOGETHER`` rows. While one is under way in the queue the
-next one is read and checked; further ones wait in the client's kernel, because nobody takes them
-from the connection. A batch is answered as soon as it is stored: a client may wait for the answer
-to a row before it sends the next one. Rows above the set's rate wait, they are not refused: a batch
-has at most half a second's changes, so that a slow set answers every second. What waited is read
-again where the set was edited meanwhile. What is answered is stored; a stream that is cut has
-stored what was answered, and perhaps one batch more.
+A batch is whatever has arrived, at most ``_TOGETHER`` rows. While one batch is being stored, the
+next one is read and checked. Further rows wait in the client's kernel, because the server does not
+read the connection. A batch is answered as soon as it is stored: a client may wait for the answer
+to a row before it sends the next one. Rows above the set's rate wait instead of being refused: a
+batch has at most half a second's changes, so that even a slow set answers every second. If the set
+was edited while a batch waited, the batch is read again. Answered rows are stored. A stream that is
+cut has stored the answered rows, and perhaps one batch more.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
 
 MOST_ROWS = 100_000
-#: A batch is one script for each shard, 64 of them: the more rows, the less of that is each one's.
+#: A batch runs one script on each of the 64 shards: more rows share that cost.
 _TOGETHER = 2_500
-#: Others wait for no longer while rows are read.
+#: How long rows are read before other tasks get to run.
 _READ_SECONDS = 0.01
-#: Streams at a time, of the process and of a namespace: each holds some batches in memory.
+#: Most streams of the process and of a namespace: each keeps some batches in memory.
 _MOST_STREAMS = 64
 _MOST_OF_A_NAMESPACE = 16
-#: A stream waits no longer for a row; empty lines are none.
+#: How long a stream waits for a row; empty lines do not count.
 _ROW_SECONDS = 10.0
-#: Whoever hears one of these has no business with the set any more, and the stream ends.
+#: Statuses that end the stream: the caller has lost access to the set.
 _LOST_RIGHTS: Final = (401, 403, 404)
 
 _encoder = msgspec.json.Encoder()
 
-#: A row as it was read, or why it is refused.
+#: A row that was read, or why it is refused.
 _Row = memberjson.ReadMember | values.MemberRemoval | memberjson.RowError
 _Answers = Sequence[values.MemberWritten | OperationProblem]
 
@@ -62,10 +62,10 @@ _named_decoder = msgspec.json.Decoder(_Named)
 
 
 class Batch(NamedTuple):
-    """Rows of a stream, in its order.
+    """Consecutive rows of a stream.
 
     Attributes:
-        reader: read the lines, at ``read_us``; None: they name members to be removed.
+        reader: what read the lines, at ``read_us``; None = the rows name members to remove.
     """
 
     first_line: int
@@ -111,7 +111,7 @@ def _place(call: Call) -> Iterator[None]:
 
 
 async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
-    """Raises ConnectionError where the client has gone away."""
+    """Carry out all rows of the stream; raises ConnectionError if the client has gone away."""
     fatal: OperationProblem | None = None
     under_way: asyncio.Task[None] | None = None
     line = 0
@@ -123,7 +123,7 @@ async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
             if under_way is not None:
                 await under_way
             under_way = asyncio.create_task(_carry_out(call, stream, batch))
-            await asyncio.sleep(0)  # the batch is on its way before the next one is read
+            await asyncio.sleep(0)  # let the batch start before the next one is read
         if under_way is not None:
             await under_way
     except OperationProblem as problem:
@@ -133,7 +133,7 @@ async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
     finally:
         if under_way is not None:
             await asyncio.wait({under_way})
-            _ = under_way.cancelled() or under_way.exception()  # asyncio wants it looked at
+            _ = under_way.cancelled() or under_way.exception()  # else asyncio would log it
     lost = None if under_way is None else under_way.exception()
     if lost is not None and not isinstance(lost, OperationProblem):
         raise lost  # its answers did not reach the client
@@ -143,7 +143,7 @@ async def _carry_out_all(call: Call, stream: Stream, *, removes: bool) -> None:
 
 
 async def _lines(call: Call) -> AsyncIterator[list[bytes]]:
-    """Whole lines as they come, some at a time; empty ones are left out."""
+    """Yield complete lines in batches as they arrive, without empty ones."""
     rest = b""
     count = empty = 0
     loop = asyncio.get_running_loop()
@@ -173,14 +173,14 @@ async def _lines(call: Call) -> AsyncIterator[list[bytes]]:
 
 
 def _count_within_bounds(lines: list[bytes], count: int) -> int:
-    """How many of these lines are read, after so many others."""
+    """Return how many of these lines are within the bounds, after ``count`` others."""
     allowed = min(len(lines), MOST_ROWS - count)
     long = (place for place in range(allowed) if len(lines[place]) > memberjson.MOST_ROW_BYTES)
     return next(long, allowed)
 
 
 def _out_of_bounds(count: int) -> OperationProblem:
-    """Why the stream is not read on after so many rows."""
+    """Return the problem that ends a stream after ``count`` rows."""
     if count < MOST_ROWS:
         message = f"the row has more than {memberjson.MOST_ROW_BYTES} bytes"
     else:
@@ -195,10 +195,10 @@ async def read(
     lines: list[bytes],
     now_us: int,
 ) -> Batch:
-    """The rows of lines, some at a time; other requests have their turns in between.
+    """Read rows from lines, some at a time, so that other requests run in between.
 
     Args:
-        now_us: delays count from then.
+        now_us: the instant from which delays count.
     """
     rows: list[_Row] = []
     loop = asyncio.get_running_loop()
@@ -229,7 +229,7 @@ def _removal_of(line: bytes) -> values.MemberRemoval | memberjson.RowError:
 
 
 def _named(line: bytes) -> str:
-    """The id in a row that is refused; empty where it has none that can be."""
+    """Return the id in a refused row; empty if it has no valid one."""
     try:
         id_ = _named_decoder.decode(line).id
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -241,13 +241,13 @@ def _named(line: bytes) -> str:
 
 
 async def _carry_out(call: Call, stream: Stream, batch: Batch) -> None:
-    """Store or remove the rows, and answer them at once: the next ones may come late."""
+    """Store or remove the rows and answer them at once, as the next rows may come late."""
     lost: OperationProblem | None = None
     answers: _Answers
     try:
         await call.shared.sets.wait(call.owned, _read_rows(batch))
         await _look_again(call)
-        if batch.reader not in (None, call.owned.reader):  # the set's defaults may be other ones
+        if batch.reader not in (None, call.owned.reader):  # the set's defaults may have changed
             batch = await read(
                 call, call.owned.reader, batch.first_line, batch.lines, batch.read_us
             )
@@ -263,12 +263,12 @@ async def _carry_out(call: Call, stream: Stream, batch: Batch) -> None:
 
 
 def _read_rows(batch: Batch) -> int:
-    """How many rows were not refused."""
+    """Return how many rows were not refused."""
     return sum(not isinstance(row, memberjson.RowError) for row in batch.rows)
 
 
 async def _look_again(call: Call) -> None:
-    """A stream that takes long has no more rights than a request that comes now."""
+    """Check the caller's rights and the set again: either may have changed during the stream."""
     shared, authorization = call.shared, call.request.headers.get("authorization", "")
     caller = await shared.rights.caller(authorization, call.request.peer)
     await shared.rights.check(caller, call.namespace, call.set_name, call.verbs)
@@ -281,7 +281,7 @@ async def _look_again(call: Call) -> None:
 
 
 async def _changed(call: Call, batch: Batch) -> _Answers:
-    """What became of the rows that were not refused."""
+    """Store or remove the rows that were not refused; return their results."""
     owned, safety, stored = call.owned, call.safety(), call.shared.queue.members
     removals = [row for row in batch.rows if isinstance(row, values.MemberRemoval)]
     if removals:
@@ -308,14 +308,14 @@ async def _changed(call: Call, batch: Batch) -> _Answers:
 
 
 def _condition_of(row: memberjson.ReadMember) -> values.IfMatch | values.IfAbsent | None:
-    """What a row says about the member that it is to replace."""
+    """Return the condition that a row sets on the member to replace."""
     if row.if_match:
         return values.IfMatch(row.if_match)
     return values.IfAbsent() if row.if_absent else None
 
 
 async def _within(call: Call, writes: list[values.MemberWrite], room: int) -> list[int]:
-    """Places of the writes that keep the set within its limit: members it has, and ``room``."""
+    """Return indexes of the writes within the set's limit: updates, and ``room`` new members."""
     ids = [write.id for write in writes]
     found = await call.shared.queue.members.lookups.get(call.owned.record, ids)
     here = {id_ for id_, stored in zip(ids, found, strict=True) if stored}
@@ -331,7 +331,7 @@ async def _within(call: Call, writes: list[values.MemberWrite], room: int) -> li
 
 
 def _shown(batch: Batch, answers: _Answers) -> Iterator[RowView]:
-    """The answer to each row."""
+    """Yield the answer to each row."""
     following = iter(answers)
     for line, row in enumerate(batch.rows, start=batch.first_line):
         if isinstance(row, memberjson.RowError):
@@ -348,7 +348,7 @@ def _shown(batch: Batch, answers: _Answers) -> Iterator[RowView]:
 
 
 def unavailable(error: errors.TryLater | errors.WorldChanged) -> OperationProblem:
-    """What the queue cannot do now."""
+    """Return the problem for an error of the queue."""
     if isinstance(error, queue_errors.NotDurable):
         message = "the change is stored, but not as safely as was asked for, in the time given"
         return OperationProblem("NotDurable", message, retry_after_seconds=1)

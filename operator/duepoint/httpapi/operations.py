@@ -1,7 +1,6 @@
-"""Every operation of the API: its path, the rights it needs, its parameters and its bodies.
+"""The table of all API operations: paths, required rights, parameters and bodies.
 
-One table from which requests are routed, rights are asked for, parameters are checked, and the
-OpenAPI document is made.
+Routing, authorisation, parameter checks and the OpenAPI document all follow from this table.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from duepoint.net.requests import HttpResponse
 BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
 
 
-#: Headers that decide what a request means; a change that does not take one refuses it.
+#: Headers that change what a request means; a change that does not support one refuses it.
 DECIDING: Final = ("If-Match", "If-None-Match", "Idempotency-Key", "Duepoint-Durability")
 _MATCH, _NONE_MATCH, _KEY, _SAFETY = DECIDING
 
@@ -29,16 +28,15 @@ class Operation(NamedTuple):
     Attributes:
         name: its ``operationId``, and its label in metrics.
         path: below ``base``.
-        handle: carries it out; None: it was answered by a stream.
-        needs: verbs on ``schedulesets/schedules``; of a PUT by its conditions: create with
-            If-None-Match, update with If-Match, both without. None of them: what the API server
-            says to the caller's own token decides.
-        parameters: of the query.
-        limit: of a page, usually and at most, where ``limit`` is one of the parameters.
-        body: name of the schema of the request's body, "" where it has none.
-        answers: schema of the body of each success, by status; "" = it has none.
-        headers: those of ``DECIDING`` that it takes.
-        rights: what it needs, in words, where that is not a verb on the members of a set.
+        handle: carries it out; returns None if it has answered with a stream.
+        needs: verbs on ``schedulesets/schedules``. A PUT needs create with If-None-Match, update
+            with If-Match, both without. Empty: the API server decides by the caller's own token.
+        parameters: names of the query parameters.
+        limit: default and largest page size, if ``limit`` is one of the parameters.
+        body: name of the schema of the request's body; "" = no body.
+        answers: schema of each success's body, by status; "" = no body.
+        headers: those of ``DECIDING`` that it supports.
+        rights: what it needs, in words, if that is not a verb on the members of a set.
     """
 
     name: str
@@ -58,17 +56,17 @@ class Operation(NamedTuple):
 
     @property
     def is_of_set(self) -> bool:
-        """Whether it is about a set, and its rights are verbs on the set's members."""
+        """Whether it concerns a set, and its rights are verbs on the set's members."""
         return bool(self.needs)
 
     @property
     def is_change(self) -> bool:
-        """Whether a repeat with the same key gets the first answer."""
+        """Whether it is a change, so that a repeat with the same key gets the first answer."""
         return _KEY in self.headers
 
     @property
     def body_types(self) -> tuple[str, ...]:
-        """Of which types a body may be; none where there is no body."""
+        """Return the content types that a body may have; empty if there is no body."""
         if self.is_bulk:
             return (calls.NDJSON,)
         if not self.body:
@@ -76,7 +74,7 @@ class Operation(NamedTuple):
         return (calls.MERGE_PATCH, calls.JSON) if self.method == "PATCH" else (calls.JSON,)
 
     def verbs(self, headers: Mapping[str, str]) -> tuple[str, ...]:
-        """The verbs that a request with these headers needs."""
+        """Return the verbs that a request with these headers needs."""
         if self.method != "PUT":
             return self.needs
         if "if-none-match" in headers:
@@ -84,7 +82,7 @@ class Operation(NamedTuple):
         return ("update",) if "if-match" in headers else self.needs
 
     def check_deciding(self, headers: Mapping[str, str]) -> None:
-        """Raise Problem InvalidHeader: a condition or promise that is passed over is broken."""
+        """Raise Problem InvalidParameter for a condition or promise that it would ignore."""
         if self.method == "GET" or not self.is_of_set:
             return
         for name in DECIDING:
@@ -260,7 +258,7 @@ PAGES: Final = (
 
 
 def by_path(listed: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
-    """Operations by the template of their whole path, and then by method."""
+    """Return the operations by the template of their whole path, then by method."""
     found: dict[str, dict[str, Operation]] = {}
     for operation in listed:
         found.setdefault(operation.base + operation.path, {})[operation.method] = operation
@@ -268,11 +266,11 @@ def by_path(listed: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
 
 
 class ApiRoute(NamedTuple):
-    """Where a path leads.
+    """The operation of a request, with the names in its path.
 
     Attributes:
-        set_name: empty for an operation that is not about a set.
-        id: of a member, or the name of a Schedule.
+        set_name: empty for an operation that does not concern a set.
+        id: id of a member, or name of a Schedule.
     """
 
     operation: Operation
@@ -284,8 +282,8 @@ class ApiRoute(NamedTuple):
 class Routes:
     """Finds the operation of a request by the segments of its path.
 
-    In every path the second, third and fourth pair of segments end with a name: the places of the
-    others say which path it is.
+    Every second segment from the third place on is a name. The other segments, and how many
+    there are, identify the path.
     """
 
     def __init__(self, listed: Iterable[Operation]) -> None:
@@ -296,7 +294,7 @@ class Routes:
             self._paths[(len(segments), *segments[::2])] = names, methods
 
     def find(self, method: str, path: str) -> ApiRoute:
-        """Where a request leads; raises Problem NotFound, MethodNotAllowed."""
+        """Return the route of a request; raises Problem NotFound, MethodNotAllowed."""
         segments = path.split("/")
         names, methods = self._paths.get((len(segments), *segments[::2]), ([], {}))
         found = dict(zip(names, map(_text, names, segments[3::2]), strict=False))
@@ -309,7 +307,7 @@ class Routes:
 
 
 def _text(name: str, segment: str) -> str:
-    """What a segment says under this name; empty where nothing can be called so."""
+    """Return the name in a segment; empty if nothing can have this name."""
     if name == "id":
         return _id(segment)
     is_one = calls.is_namespace if name == "namespace" else calls.is_object_name
@@ -317,7 +315,7 @@ def _text(name: str, segment: str) -> str:
 
 
 def _chosen(methods: Mapping[str, Operation], method: str) -> Operation:
-    """The operation of a path by its method; raises Problem MethodNotAllowed."""
+    """Return the operation of a path by its method; raises Problem MethodNotAllowed."""
     operation = methods.get("GET" if method == "HEAD" else method)
     if operation is None:
         allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
@@ -327,7 +325,7 @@ def _chosen(methods: Mapping[str, Operation], method: str) -> Operation:
 
 
 def _id(segment: str) -> str:
-    """The text of a segment; empty for what some proxy or client would read as another path."""
+    """Return the id in a segment; empty if a proxy or client could read it as another path."""
     if "%" not in segment:
         text = segment
     else:

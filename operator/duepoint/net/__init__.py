@@ -1,6 +1,6 @@
-"""What Duepoint sends by itself: one HTTP/1.1 client and one guarded dialler.
+"""Networking: an HTTP/1.1 client, a guarded dialler, and the server of our API.
 
-``addresses`` <- ``egressrules`` <- ``dialling`` (with ``lookups`` and ``ownservers``) open
-connections; ``http1`` speaks over one; ``connections`` keeps them. Nothing here knows what a
-webhook or a Job is.
+``addresses`` <- ``egressrules`` <- ``dialling`` (with ``ownservers``) open connections, ``http1``
+speaks over one, ``connections`` pools them. ``httpserver`` serves, with the values of ``requests``.
+Nothing here knows what a webhook or a Job is.
 """

@@ -1,13 +1,13 @@
-"""What an IP address really leads to.
+"""Classification of IP addresses for the egress guard.
 
-Owns three facts about addresses that the egress guard decides upon: which text is an address at
-all (one spelling each: dotted quad, or RFC 4291), which addresses a packet to it may reach once
-mapped and tunnelled forms are taken apart, and of which kind each of those is. Pure.
+Owns three facts that the guard needs: which text is an address at all (one spelling each: dotted
+quad, or RFC 4291), which addresses a packet to it may reach once mapped and tunnelled forms are
+unwrapped, and whether each of those is public, private or special. Pure.
 
 Python's ``is_global`` and ``is_private`` do not answer this: NAT64 of a metadata address,
 multicast and 168.63.129.16 all count as global there, and their tables differ between Python
-versions. What counts as public is listed here, after IANA's registries of special-purpose
-addresses (RFC 6890 and what replaced it).
+versions. This module lists what counts as public, after IANA's registries of special-purpose
+addresses (RFC 6890 and its successors).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class AddressKind(enum.Enum):
-    """What an address is good for. ``SPECIAL`` is no receiver in any mode."""
+    """The kind of an address. ``SPECIAL`` is no receiver in any mode, unless allowed by name."""
 
     PUBLIC = "public"
     PRIVATE = "private"
     SPECIAL = "special"
 
 
-#: Denied in every mode, with the word a user reads. The chart's NetworkPolicy has the same list.
+#: Denied in every mode, with the word for messages. The chart's NetworkPolicy has the same list.
 SPECIAL: tuple[tuple[Network, str], ...] = tuple(
     (ipaddress.ip_network(network), word)
     for network, word in (
@@ -50,7 +50,7 @@ SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         ("fe80::/10", "link-local"),
         ("fec0::/10", "site-local"),
         ("ff00::/8", "multicast"),
-        # Where the IPv4 address stands depends on the network (RFC 8215), so it cannot be judged.
+        # The place of the IPv4 address depends on the network (RFC 8215), so it cannot be judged.
         ("64:ff9b:1::/48", "a local NAT64"),
         ("fd00:ec2::/32", "a cloud's own service"),
         ("fd20:ce::/32", "a cloud's metadata service"),
@@ -61,7 +61,7 @@ SPECIAL: tuple[tuple[Network, str], ...] = tuple(
     )
 )
 
-#: Not reachable from everywhere, or reserved; what is special stands above.
+#: Not globally reachable, or reserved; the special ones are listed above.
 _NOT_PUBLIC_V4 = tuple(
     ipaddress.IPv4Network(network)
     for network in (
@@ -77,25 +77,25 @@ _NOT_PUBLIC_V4 = tuple(
         "203.0.113.0/24",
     )
 )
-#: All that IANA has given out as global unicast; the rest of the space belongs to no receiver.
+#: All that IANA has allocated as global unicast; the rest of the space has no receivers.
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC_V6 = tuple(
     ipaddress.IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "3fff::/20")
 )
 
-#: Carry an IPv4 address in their last 32 bits: mapped, translated (SIIT, RFC 7915), compatible, and
-#: NAT64.
+#: Networks with an IPv4 address in the last 32 bits: mapped, translated (SIIT, RFC 7915),
+#: compatible, and NAT64.
 _WRAPPED = tuple(
     ipaddress.IPv6Network(network)
     for network in ("::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96")
 )
 
-#: inet_aton takes the last label of a host for a number in these forms; so must we.
+#: Forms in which inet_aton reads the last label of a host as a number; so must we.
 _NUMBER = re.compile(r"^(0[xX][0-9A-Fa-f]*|[0-9]+)$")
 
 
 def parse(text: str) -> Address | None:
-    """The address that a text spells in the one accepted way, else None; zones are refused."""
+    """Return the address in a text of the one accepted spelling, else None; zones are refused."""
     if "%" in text:
         return None
     try:
@@ -106,7 +106,7 @@ def parse(text: str) -> Address | None:
 
 @functools.lru_cache(maxsize=1024)
 def is_odd_number(host: str) -> bool:
-    """Whether a resolver may read the host as an IPv4 address that ``parse`` does not see.
+    """Whether a resolver may read the host as an IPv4 address although ``parse`` does not.
 
     ``2130706433``, ``0x7f.1``, ``0177.0.0.1`` and ``127.1`` all are 127.0.0.1 to inet_aton. A
     name whose last label is a number is no name in the DNS (WHATWG URL, "ends in a number").
@@ -118,7 +118,7 @@ def is_odd_number(host: str) -> bool:
 
 
 def reached_by(address: Address) -> tuple[Address, ...]:
-    """The addresses that a packet to this one may end at; each of them must be acceptable."""
+    """Return the addresses that a packet to this one may reach; each must be acceptable."""
     number = int(address)
     if isinstance(address, ipaddress.IPv4Address) or number <= 1:
         return (address,)  # ``::`` and ``::1`` are themselves, not 0.0.0.0 and 0.0.0.1
@@ -133,7 +133,7 @@ def reached_by(address: Address) -> tuple[Address, ...]:
 
 @functools.lru_cache(maxsize=4_096)
 def kind(address: Address) -> tuple[AddressKind, str]:
-    """The kind of an address that ``reached_by`` named, and the word for it."""
+    """Return the kind of an address from ``reached_by``, and the word for it."""
     for network, word in SPECIAL:
         if address in network:
             return AddressKind.SPECIAL, word

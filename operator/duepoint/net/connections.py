@@ -1,11 +1,10 @@
-"""Requests over kept connections: a pool by endpoint.
+"""A pool of keep-alive connections, by endpoint.
 
-A connection that is not in use is kept for a while and closed after it; the one used last serves
-next. A kept connection may have been closed by the server just before it is used: a request that
-did not reach it is then sent over a new connection. One that may have reached it, and of which
-nothing was heard, is sent once more only where the caller says that this is harmless. Who may be
-connected to is decided by ``Open``; with a limit of open connections further requests wait in
-turn.
+Idle connections are kept for a while and then closed; the one used last serves next. A server may
+close an idle connection just before the pool uses it. If the request did not reach the server, the
+pool sends it over a new connection. If it may have reached the server and no byte came back, the
+pool repeats it only if the caller says that this is harmless. ``Open`` decides which servers may be
+connected to. If the number of open connections is limited, further requests wait in order.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ from duepoint.net import egressrules, http1
 
 CONNECT_SECONDS = 5.0
 
-#: A server that closed a connection before it was used says so at once. One that is cut later is
-#: not asked again: the server has had time to begin.
+#: If the server had already closed the connection, the cut shows within this time. A request that
+#: is cut later is not repeated: the server has had time to begin.
 _STALE_SECONDS = 1.0
-#: Idle connections of a pool; beyond it the oldest is closed.
+#: Most idle connections of a pool; beyond it the oldest is closed.
 _MOST_IDLE = 1024
 
 
 class NotConnected(OSError):
-    """There was no connection, so nothing has left this process; the cause says why."""
+    """No connection was made, so nothing has left this process; the cause says why."""
 
 
 class ConnectionLate(NotConnected):
-    """There was no connection in time."""
+    """No connection was made in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where to connect, and how to be sure that it is the right server.
+    """Where to connect, and how to verify that it is the right server.
 
-    Connections are shared by what compares: of two calls with different names to verify, or with
-    different TLS contexts, neither gets the other's.
+    Calls share connections if their endpoints compare equal. So calls with different names to
+    verify, or with different TLS contexts, never share one.
 
     Attributes:
         tls: None for plain TCP.
-        server_name: the name to verify, where it is not the host.
-        route: what the egress rules have to know.
-        namespace: whose names are looked up.
+        server_name: the name to verify, if it is not the host.
+        route: facts for the egress rules.
+        namespace: the namespace on whose share names are looked up.
     """
 
     host: str
@@ -59,7 +58,7 @@ class Endpoint:
 
     @property
     def tls_name(self) -> str | None:
-        """The name in the server's certificate; None without TLS."""
+        """Return the name to verify in the server's certificate; None without TLS."""
         return None if self.tls is None else (self.server_name or self.host).rstrip(".")
 
 
@@ -68,7 +67,7 @@ Open = Callable[[Endpoint], Awaitable[http1.Connection]]
 
 
 async def connect(endpoint: Endpoint) -> http1.Connection:
-    """To a server that the operator of the installation named, such as the API server."""
+    """Connect to a server that the operator of the installation named, such as the API server."""
     _, made = await asyncio.get_running_loop().create_connection(
         http1.Connection,
         endpoint.host,
@@ -84,12 +83,12 @@ class Call:
     """One request.
 
     Attributes:
-        content: head and body as they go out.
-        deadline: when the response must be there, by the loop's clock.
+        content: head and body as bytes.
+        deadline: when the response must be complete, by the loop's clock.
         connect_by: when there must be a connection.
-        is_repeatable: whether it may be sent again where the server may have it already.
-        rule: how much of the body is read.
-        may_send: asked once there is a connection; nothing is sent where it says no.
+        is_repeatable: whether it may be sent again although the server may have it already.
+        rule: how much of the response's body to read.
+        may_send: called once there is a connection; if it returns False, nothing is sent.
     """
 
     endpoint: Endpoint
@@ -102,11 +101,11 @@ class Call:
 
 
 class Pool:
-    """Connections of one event loop.
+    """The connections of one event loop.
 
     Args:
-        keep_seconds: how long a connection lies idle.
-        most_open: requests under way at a time; None = no limit of the pool's.
+        keep_seconds: how long a connection may stay idle.
+        most_open: most requests in flight; None = the pool sets no limit.
     """
 
     def __init__(self, open_: Open, *, keep_seconds: float, most_open: int | None = None) -> None:
@@ -114,14 +113,14 @@ class Pool:
         self._keep_seconds = keep_seconds
         self._turns = None if most_open is None else asyncio.Semaphore(most_open)
         self._idle: dict[Endpoint, list[http1.Connection]] = {}
-        #: All idle connections, the one that was not used for the longest first.
+        #: All idle connections, least recently used first.
         self._ages: dict[http1.Connection, Endpoint] = {}
         self._busy: set[http1.Connection] = set()
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     async def send(self, call: Call) -> http1.Response:
-        """The response to a request.
+        """Send a request and return its response.
 
         Raises:
             NotConnected: nothing was sent.
@@ -149,7 +148,7 @@ class Pool:
                 self._turns.release()
 
     def close(self) -> None:
-        """Close all connections; requests under way fail."""
+        """Close all connections; requests in flight fail."""
         self._is_closed = True
         self.close_idle()
         for connection in list(self._busy):
@@ -207,7 +206,7 @@ class Pool:
     # -- idle connections ------------------------------------------------------------------------
 
     def _kept(self, endpoint: Endpoint, now: float) -> http1.Connection | None:
-        """The one used last, while it is open and young enough."""
+        """Return the connection used last, if it is still open and not idle for too long."""
         idle = self._idle.get(endpoint)
         if idle is None:
             return None
@@ -234,7 +233,7 @@ class Pool:
             self._sweeping = loop.call_later(self._keep_seconds, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what was idle for long; the next look is after as long again."""
+        """Close connections that were idle for too long; sweep again after the same time."""
         self._sweeping = None
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._keep_seconds
@@ -249,7 +248,7 @@ class Pool:
         connection.abort()
 
     def _forget(self, connection: http1.Connection) -> None:
-        """It is idle no longer."""
+        """Remove a connection from the idle ones."""
         endpoint = self._ages.pop(connection)
         idle = self._idle[endpoint]
         idle.remove(connection)

@@ -1,17 +1,17 @@
-"""The guarded dialler: resolve, judge, connect, agree on TLS. The only way to a tenant's server.
+"""The guarded dialler: resolve, judge, connect, negotiate TLS. The only way to a tenant's server.
 
 The worker must not be a confused deputy for a user who may only write Schedules in one namespace.
-The rules (``egressrules.verdict``) are asked about every address of every new connection, and once
-more where its socket is made, so that neither an IP literal nor a name that changes its answer gets
-past them. A name of which one answer is denied is refused as a whole, before anything is dialled. A
-kept connection is not judged again (``connections.Endpoint`` says which calls may share one).
+It checks every address of a new connection against the rules (``egressrules.verdict``), and again
+when it makes the socket, so that neither an IP literal nor a name that changes its answer gets past
+them. If one address of a name is denied, it refuses the whole name before it dials. It does not
+judge a kept connection again (``connections.Endpoint`` says which calls may share one).
 
-``GuardedThread`` is for a library that connects by itself: a thread with an event loop on which
-every connection goes through a dialler. aiokafka connects to any host that the brokers advertise
-and has no setting for how. Like every library on asyncio it does so by ``loop.create_connection``,
-a documented method of a documented class. So it runs on a loop of its own whose method asks the
-dialler of the current context, and whose other ways to a network refuse: a library that starts to
-dial differently connects to nothing. The dialler itself runs on the loop that started the thread.
+``GuardedThread`` is for a library that opens its own connections: a thread whose event loop opens
+every connection through a dialler. aiokafka connects to any host that the brokers advertise, and no
+setting changes how. It calls ``loop.create_connection``, as asyncio libraries do. So it runs on a
+loop of its own whose method uses the dialler of the current context and whose other network methods
+refuse: if the library starts to dial differently, it connects to nothing. The dialler itself runs
+on the loop that started the thread.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ import structlog
 from duepoint import shares, tlsrules
 from duepoint.net import addresses, connections, egressrules, http1, ownservers
 
-#: After so long the next address is tried beside the one before (RFC 8305).
+#: Delay before the next address is tried in parallel (RFC 8305).
 _NEXT_ADDRESS_SECONDS = 0.25
-#: Denied addresses that were logged; a Schedule that runs often is one line.
+#: Most denied addresses to remember as logged, so that a frequent Schedule logs only one line.
 _MOST_LOGGED = 1_000
 
 _logger = structlog.get_logger()
 
 
 class Blocked(OSError):
-    """The egress rules deny an address; the text names the setting that opens it, no address."""
+    """The egress rules deny an address; the text names the setting to change, but no address."""
 
 
 class Unresolved(OSError):
-    """The name has no address, or nothing answered that was asked for it."""
+    """The name has no address, or the resolver did not answer."""
 
 
 class Dialler:
-    """Opens connections within the egress rules; one for a worker.
+    """Opens connections within the egress rules; each worker has one.
 
     Args:
-        policy: of this installation.
-        own: our Redis and API server; asked again before each new connection, because the nodes of
-            a cluster and the primary that Sentinel names are found while the process runs.
-        lookup: in place of the system's resolver.
+        policy: the egress settings of this installation.
+        own: returns our Redis and API server. Called before each new connection, because the nodes
+            of a cluster and Sentinel's primary are found while the process runs.
+        lookup: replaces the system's resolver.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Dialler:
         self._logged: set[tuple[str, str, str]] = set()
 
     async def open(self, endpoint: connections.Endpoint) -> http1.Connection:
-        """An HTTP connection; see ``connect``, besides ssl.SSLError."""
+        """Return an HTTP connection; raises ssl.SSLError, and as ``connect``."""
         made = await self.connect(endpoint)
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
@@ -85,13 +85,13 @@ class Dialler:
         return connection
 
     async def connect(self, endpoint: connections.Endpoint) -> socket.socket:
-        """A connected socket, for TLS or not.
+        """Return a connected socket, before any TLS.
 
         Raises:
             Blocked: an address is denied.
-            ownservers.Unready: none can be judged now.
+            ownservers.Unready: no address can be judged now.
             Unresolved: there is no address.
-            OSError: none of the addresses answered.
+            OSError: no address answered.
         """
         await self._own.refresh()
         route = endpoint.route
@@ -114,7 +114,7 @@ class Dialler:
         return made
 
     async def close(self) -> None:
-        """Let go of the look-up threads; those that hang end by themselves."""
+        """Release the look-up threads; those that hang end by themselves."""
         self._lookups.close()
         self._own.close()
 
@@ -134,7 +134,7 @@ class Dialler:
         return [(address, port) for address in found]
 
     def _socket(self, route: egressrules.Route, info: Any) -> socket.socket:  # noqa: ANN401 - five shapes
-        """The last look: this address is what ``connect`` will be called with."""
+        """Check the exact address that the socket will connect to, then make the socket."""
         family, kind, protocol, _, target = info
         self._check(str(target[0]), int(target[1]), route)
         return socket.socket(family, kind, protocol)
@@ -154,7 +154,7 @@ class Dialler:
         raise Blocked(judged.reason)
 
     def _log_once(self, endpoint: connections.Endpoint, detail: str) -> None:
-        """What the author of the Schedule is not to read; a metric counts how often."""
+        """Log the details, which the Schedule's author must not read; a metric counts denials."""
         seen = (endpoint.namespace, endpoint.host, detail)
         if seen in self._logged:
             return
@@ -168,7 +168,7 @@ class Dialler:
 
 @functools.cache
 def public_tls() -> ssl.SSLContext:
-    """Trusts the authorities of the system; one for all, because reading them takes 20 ms."""
+    """Return the shared context that trusts the system's authorities; reading them takes 20 ms."""
     context = tlsrules.client_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -185,12 +185,12 @@ _dial: contextvars.ContextVar[Dial | None] = contextvars.ContextVar("dial", defa
 
 
 def dial_by(dial: Dial) -> None:
-    """From here on this task, and the tasks it creates, connect by this function."""
+    """Make this task, and the tasks that it creates from here on, connect by this function."""
     _dial.set(dial)
 
 
 class GuardedLoop(asyncio.SelectorEventLoop):
-    """Connects by the dialler of the context, and in no other way; for protocols of frames."""
+    """An event loop that connects only by the dialler of the context; bounds Kafka's frames."""
 
     async def create_connection(  # type: ignore[override]
         self,
@@ -235,7 +235,7 @@ class GuardedThread:
         self._thread = threading.Thread(target=self._run, name="guarded loop", daemon=True)
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine that runs on the guarded loop."""
+        """Run a coroutine on the guarded loop and return its result."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._started()))
 
     async def close(self) -> None:
@@ -265,31 +265,31 @@ def _refuse() -> NoReturn:
 
 #: Names looked up at one time.
 THREADS = 32
-#: A namespace gets half of the threads while it is alone, a third each while there are two.
+#: A single namespace gets half of the threads, two get a third each (``shares``).
 _GREED = 1
-#: So many different names of a namespace may wait for a thread.
+#: Most names of one namespace that may wait for a thread.
 MOST_WAITING = 64
 #: How long a caller waits for an answer, the wait for a thread included.
 LOOKUP_SECONDS = 5.0
 
-#: host, port -> what ``socket.getaddrinfo`` answers; called in a thread.
+#: host, port -> the addresses from ``socket.getaddrinfo``; called in a thread.
 Ask = Callable[[str, int], Sequence[str]]
 
 
 def ask_system(host: str, port: int) -> Sequence[str]:
-    """The addresses of a name, in the order of the system; raises socket.gaierror."""
+    """Return the addresses of a name in the system's order; raises socket.gaierror."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(info[4][0]) for info in found))
 
 
 class Lookups:
-    """Look-ups of names at the system's resolver; one worker's, ``close`` it at the end.
+    """Looks names up with the system's resolver; each worker has one and closes it at the end.
 
-    ``getaddrinfo`` holds a thread until it answers, and a name whose server is silent holds it for
-    ten seconds and more, even when its caller has gone. So a namespace gets no more than its share
-    of the threads (``duepoint.shares``; half of them while it is alone), has a bounded line before
-    them, and those who ask for the same name at the same time share one look-up. An answer is never
-    kept: the next connection is judged by an answer of its own.
+    ``getaddrinfo`` occupies a thread until it answers. If a name server is silent, that takes ten
+    seconds and more, even after the caller has gone. So a namespace gets only its share of the
+    threads (``duepoint.shares``; half of them while it is alone) and a bounded queue for them, and
+    concurrent look-ups of the same name share one call. Answers are never cached: each new
+    connection is judged by its own answer.
     """
 
     def __init__(self, ask: Ask = ask_system, *, threads: int = THREADS) -> None:
@@ -299,11 +299,11 @@ class Lookups:
         self._under_way: dict[tuple[str, str, int], asyncio.Task[Sequence[str]]] = {}
 
     async def addresses(self, host: str, port: int, namespace: str) -> Sequence[str]:
-        """The addresses of a name that a Schedule of this namespace calls.
+        """Return the addresses of a name that a Schedule of this namespace calls.
 
         Raises:
-            socket.gaierror: there are none; EAI_AGAIN also where nothing was answered in time, or
-                too many other names of the namespace are being looked up.
+            socket.gaierror: there are none. EAI_AGAIN also if no answer came in time, or if too
+                many other names of the namespace are being looked up.
         """
         key = namespace, host, port
         asked = self._under_way.get(key)
@@ -311,7 +311,7 @@ class Lookups:
             if self._places.waiting(namespace) >= MOST_WAITING:
                 raise _later(f"{MOST_WAITING} other names of namespace {namespace} are waiting")
             asked = self._under_way[key] = asyncio.create_task(self._asked(*key))
-            # The error counts as seen: all callers may have gone.
+            # Retrieve the error: all callers may have gone, and asyncio would log it.
             asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
@@ -320,13 +320,13 @@ class Lookups:
             raise _later(f"no answer within {LOOKUP_SECONDS:g} s") from None
 
     def close(self) -> None:
-        """Let go of the threads; those that hang end by themselves."""
+        """Release the threads; those that hang end by themselves."""
         for asked in self._under_way.values():
             asked.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _asked(self, namespace: str, host: str, port: int) -> Sequence[str]:
-        """Goes on for as long as the thread does, because so long it has none to give."""
+        """Look a name up; keep its place until the thread is free, even if no caller waits."""
         try:
             if not await self._places.wait(namespace, LOOKUP_SECONDS):
                 raise _later(f"the other names of namespace {namespace} are not answered")
@@ -343,19 +343,19 @@ def _later(why: str) -> socket.gaierror:
     return socket.gaierror(socket.EAI_AGAIN, f"the name could not be looked up: {why}")
 
 
-#: Longest frame. What a producer asks for (topics, brokers, where a record is) takes kilobytes.
+#: Longest frame. Answers to a producer (topics, brokers, a record's offset) take kilobytes.
 MOST_BYTES = 4 << 20
 _HEAD_BYTES = 4
 
 
 class BoundedFrames(asyncio.Protocol):
-    """Hands everything on to another protocol, until a Kafka broker's frame is too long.
+    """Passes everything to another protocol, unless a Kafka broker sends a frame that is too long.
 
-    Each answer begins with its length in four bytes. aiokafka reads as many bytes as they say, up
-    to 2 GiB, and has no setting for it; the broker is a tenant's own. This stands between the
-    transport and the library's protocol and follows the lengths as the bytes pass. Where one is
-    larger than any answer that a producer asks for, it aborts the connection before the answer is
-    kept.
+    Each answer begins with its length in four bytes. aiokafka reads that many bytes, up to 2 GiB,
+    and no setting bounds it, although the broker may be a tenant's. This protocol stands between
+    the transport and the library's protocol and follows the lengths as the bytes pass. If a length
+    is larger than any answer to a producer, it aborts the connection before the library stores
+    the frame.
     """
 
     def __init__(self, inner: asyncio.Protocol) -> None:
@@ -366,7 +366,7 @@ class BoundedFrames(asyncio.Protocol):
         self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``; so are the others."""
+        """See ``asyncio.Protocol``, here and in the methods below."""
         self._transport = cast("asyncio.Transport", transport)
         self._inner.connection_made(transport)
 

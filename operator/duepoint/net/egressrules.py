@@ -1,13 +1,13 @@
-"""Which addresses a webhook may be sent to: the rules of the egress guard, without the guard.
+"""The egress rules: which addresses a worker may dial for a Schedule.
 
-``verdict`` is the whole decision about one address as it would be dialled. What its author reads
-names the setting that would change it, and is the same for our own servers, the cluster and
-private addresses: they learn neither what a name resolves to here nor what stands there, which
-only the log says. In every mode: what is denied by name is denied; our own Redis
-and API server are denied; loopback, link-local, metadata and other special addresses yield only
-to an entry that names exactly them, and so do the cluster's own ranges, except for a Service whose
-endpoints Kubernetes keeps. What is left is the mode's: public addresses, Services of the
-Schedule's own namespace, private ones. Pure; ``egress`` makes it hold.
+``verdict`` is the whole decision about one address as it would be dialled. The author's message
+names the setting that would change the decision. It is the same for our own servers, the cluster
+and private addresses, so that authors learn neither what a name resolves to here nor what runs
+there; only the log says it. In every mode, ranges denied by setting are denied, and so are our own
+Redis and API server. Loopback, link-local, metadata and other special addresses need an entry that
+names exactly them. So do the cluster's own ranges, except for a Service whose endpoints Kubernetes
+keeps. The mode decides about the rest: public addresses, Services of the Schedule's own namespace
+and private addresses. Pure; ``dialling`` enforces it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from duepoint.net import addresses
 
 @dataclass(frozen=True, kw_only=True)
 class EgressPolicy:
-    """What the operator decided.
+    """The operator's settings for egress.
 
     Attributes:
         mode: ``public-only``, ``same-namespace``, ``allowlist`` or ``open``.
@@ -39,27 +39,27 @@ class EgressPolicy:
 
     @functools.cached_property
     def named(self) -> frozenset[addresses.Address]:
-        """The allowed entries that are one address; looked up for each connection."""
+        """Return the allowed entries that are a single address, as a set for fast look-ups."""
         return frozenset(
             network.network_address for network in self.allowed if network.num_addresses == 1
         )
 
     @functools.cached_property
     def allowed_ranges(self) -> tuple[addresses.Network, ...]:
-        """The allowed entries that are more than one address."""
+        """Return the allowed entries that are more than one address."""
         return tuple(network for network in self.allowed if network.num_addresses > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """What is about to be called.
+    """Facts about a call that the rules need.
 
     Attributes:
         scheme: ``http`` or ``https``.
         service: whether the addresses come from a Service of the Schedule's own namespace.
         vouched: for a Service, whether Kubernetes itself keeps all of its endpoints; those that
             a user wrote need the allow-list.
-        web: whether it is a URL, whose port must not be that of another kind of server.
+        web: whether the target is a URL, whose port must not be that of another kind of server.
         endpoints: for a Service, the (address, port) pairs to dial instead of a name's answers.
     """
 
@@ -75,7 +75,7 @@ class Denied:
     """An address must not be dialled.
 
     Attributes:
-        reason: for the author of the Schedule: the setting that would change it, and no address.
+        reason: for the author of the Schedule: the setting that would allow it, without address.
         detail: for the operator's log: which address, and what it is.
     """
 
@@ -94,10 +94,10 @@ OTHER_PORTS = frozenset({22, 23, 25, 53, 465, 587, 2379, 2380, 6379, 10250, 1025
 def verdict(
     address: str, port: int, policy: EgressPolicy, route: Route, own: Own = frozenset()
 ) -> Denied | None:
-    """Why this address may not be dialled; None where it may. Pure.
+    """Return why this address may not be dialled; None if it may. Pure.
 
     Args:
-        address: as it would be dialled; another spelling than the usual one is denied.
+        address: as it would be dialled; any unusual spelling is denied.
         port: as it would be dialled.
         own: our Redis and API server, which no setting opens.
     """
@@ -114,7 +114,7 @@ def verdict(
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """An address as dialled, and one that a packet to it reaches."""
+    """An address as dialled, and one that a packet to it may reach."""
 
     dialled: addresses.Address
     reached: addresses.Address
@@ -124,11 +124,11 @@ class _Aim:
         return any(self.reached in network or self.dialled in network for network in networks)
 
     def named_by(self, policy: EgressPolicy) -> bool:
-        """Whether an allowed entry names this very address, not a range around it."""
+        """Whether an allowed entry names exactly this address, not a range around it."""
         return self.reached in policy.named or self.dialled in policy.named
 
     def allowed_by(self, policy: EgressPolicy) -> bool:
-        """Whether it is in an allowed range, or named."""
+        """Whether an allowed entry names the address or a range around it."""
         return self.named_by(policy) or self.within(policy.allowed_ranges)
 
     def __str__(self) -> str:
@@ -191,7 +191,7 @@ _ASK = "have the operator of Duepoint add the address to " + settings.variable(
 
 
 def _closed(policy: EgressPolicy, route: Route) -> str:
-    """Why an address is not dialled, in the same words whatever stands there."""
+    """Return the reason for the author, in the same words whatever runs at the address."""
     if route.service and policy.mode == "public-only":
         mode = settings.variable("egress_mode")
         return f"{mode} is public-only, which permits no webhook.service"
@@ -205,6 +205,6 @@ def _closed(policy: EgressPolicy, route: Route) -> str:
 
 
 def _only(aim: _Aim) -> str:
-    """The one entry that opens the address."""
+    """Return which entry would allow the address."""
     entry = f"{aim.reached}/{aim.reached.max_prefixlen}"
     return f"only the entry {entry} of {settings.variable('egress_allowed_cidrs')} opens it"

@@ -1,11 +1,11 @@
-"""HTTP/1.1 over one connection: the bytes of a request, and the response that follows.
+"""An HTTP/1.1 client for one connection: encodes requests and parses responses.
 
-``httptools`` (llhttp) parses: bodies with a length, in chunks, or up to the end of the connection.
+``httptools`` (llhttp) parses bodies with a length, in chunks, or up to the end of the connection.
 Interim responses (RFC 9110, 15.2) are skipped. A connection serves one request at a time. It may be
-used again only after a response that ended properly and with nothing behind it: trailing and
-unsolicited data, a cut, a delay and a cancellation close it. Heads are bounded, bodies by
-``BodyRule``. There are no redirects, cookies, compression or uploads, because neither webhooks nor
-an API server need them.
+reused only after a response that ended properly and with nothing after it: trailing or unsolicited
+data, a cut, a timeout and a cancellation close it. Heads are bounded, bodies by ``BodyRule``. There
+are no redirects, cookies, compression or uploads, because neither webhooks nor an API server need
+them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import NamedTuple, cast
 
 import httptools
 
-#: Longest head, interim responses included, and most header lines in it.
+#: Longest head, interim responses included, and most header lines.
 HEAD_LIMIT_BYTES = 64 * 1024
 _MOST_HEADERS = 256
-#: Bytes that may arrive for each one that a body may have: a chunk of one byte has five around it.
-#: Without a bound, extensions of chunks and trailers would keep us busy up to the deadline.
+#: Most bytes that may arrive for each byte of the body's limit: a one-byte chunk adds five bytes.
+#: Without a bound, chunk extensions and trailers would keep us busy until the deadline.
 _MOST_FRAMING = 8
-#: Interim responses before the response; a server that sends more of them only keeps us busy.
+#: Most interim responses before the response; a server that sends more only keeps us busy.
 MOST_INTERIM = 32
 
 _SWITCHING_PROTOCOLS = 101
@@ -33,11 +33,11 @@ _FRAMED_BY = ("content-length", "transfer-encoding")
 
 
 class NotHttp(OSError):
-    """The server sent something that is no response to a request."""
+    """The server sent something that is not an HTTP response."""
 
 
 class TooLarge(OSError):
-    """The body has more bytes than the caller wants to hold."""
+    """The body has more bytes than the caller accepts."""
 
 
 class Cut(ConnectionError):
@@ -46,13 +46,13 @@ class Cut(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class BodyRule:
-    """How much of a body is read.
+    """How much of a body to read.
 
     Attributes:
         most_bytes: the limit; None = no limit.
-        is_optional: the head alone is a response. A body that is longer than the limit, cut, late
-            or malformed is left out from there on, and the connection is closed. Otherwise each of
-            these is an error.
+        is_optional: whether the head alone is enough. Then a body that is too long, cut, late or
+            malformed is truncated there and the connection is closed. Otherwise each of these is
+            an error.
     """
 
     most_bytes: int | None = None
@@ -63,9 +63,9 @@ WHOLE = BodyRule()
 
 
 class Response(NamedTuple):
-    """A response; header names are in lower case, and of a repeated header the last one counts.
+    """A response; header names are in lower case, and the last of repeated headers counts.
 
-    ``keep_alive``: the connection may be used again.
+    ``keep_alive``: whether the connection may be used again.
     """
 
     status: int
@@ -75,10 +75,10 @@ class Response(NamedTuple):
 
 
 class RequestHead:
-    """What requests have in common: request line and headers, checked and encoded once.
+    """The common part of several requests: request line and headers, checked and encoded once.
 
     Raises:
-        ValueError: a part would end its line early, or holds a null.
+        ValueError: a part contains a line break or a null.
     """
 
     __slots__ = ("_common",)
@@ -88,17 +88,17 @@ class RequestHead:
         self._common = _encoded(lines)
 
     def __len__(self) -> int:
-        """Bytes of it."""
+        """Return its size in bytes."""
         return len(self._common)
 
     def request(self, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
-        """The request as it goes out, with headers of its own and its Content-Length.
+        """Return the bytes of a request, with its own headers and Content-Length.
 
         Args:
-            body: None = none at all.
+            body: None = no body.
 
         Raises:
-            ValueError: as above.
+            ValueError: a header contains a line break or a null.
         """
         lines = _header_lines(headers)
         if body is None:
@@ -110,7 +110,7 @@ class RequestHead:
 def request_bytes(
     method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None
 ) -> bytes:
-    """A request of which no other shares the head; see ``RequestHead``."""
+    """Return the bytes of a single request; see ``RequestHead``."""
     return RequestHead(method, target, ()).request(headers, body)
 
 
@@ -119,7 +119,7 @@ def _header_lines(headers: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _encoded(lines: list[str]) -> bytes:
-    """The lines, each with its end; raises ValueError where one would end early."""
+    """Return the lines with CRLF after each; raises ValueError if one contains a line break."""
     text = "\r\n".join([*lines, ""])
     breaks = len(lines)
     if text.count("\r") != breaks or text.count("\n") != breaks or "\0" in text:
@@ -128,7 +128,7 @@ def _encoded(lines: list[str]) -> bytes:
 
 
 class ResponseParser:
-    """Parses one response; feed it what arrives until it returns the response."""
+    """Parses one response: feed it the bytes that arrive until it returns the response."""
 
     def __init__(self, rule: BodyRule = WHOLE) -> None:
         self._rule = rule
@@ -137,7 +137,7 @@ class ResponseParser:
         self._interim = 0
         self._head_bytes = 0
         self._body_bytes = 0
-        self._framed_bytes = 0  # of the body with what frames it
+        self._framed_bytes = 0  # of the body with its framing
         self._headers: dict[str, str] = {}
         self._header_lines = self._header_bytes = 0
         self._parts: list[bytes] = []
@@ -145,10 +145,10 @@ class ResponseParser:
         self._response: Response | None = None
 
     def feed(self, data: bytes) -> Response | None:
-        """The response, once it is complete.
+        """Parse more data; return the response once it is complete.
 
         Raises:
-            NotHttp: the data are no response, or come after one that was complete.
+            NotHttp: the data are not a response, or come after a complete one.
             TooLarge: the body is longer than the rule allows and not optional.
         """
         if self._parser is None:
@@ -167,14 +167,14 @@ class ResponseParser:
         return self._released()
 
     def partial(self) -> Response | None:
-        """What was read so far, where the head is complete and the body optional."""
+        """Return the response read so far, if its head is complete and its body optional."""
         if not (self._is_in_body and self._rule.is_optional):
             return None
         self._response = self._made(keep_alive=False)
         return self._released()
 
     def end(self) -> Response | None:
-        """The response at the end of the connection, where its body lasts until then."""
+        """Return the response at the end of the connection, if that is where its body ends."""
         if self._is_in_body and not any(name in self._headers for name in _FRAMED_BY):
             return self._made(keep_alive=False)
         return self.partial()
@@ -203,9 +203,9 @@ class ResponseParser:
         return Response(self._status, self._headers, body, keep_alive)
 
     def _released(self) -> Response | None:
-        """The response. Parser and reader hold each other, and with them megabytes.
+        """Return the response and break the reference cycle between the parser and this object.
 
-        Only a collection of garbage, which is rare in a process of many objects, would free them.
+        It may hold megabytes, and garbage collections are rare in a process of many objects.
         """
         response = self._response
         if response is not None:
@@ -215,18 +215,18 @@ class ResponseParser:
         return response
 
     def _refuse_reuse(self) -> None:
-        """More came than was asked for, so what follows is unknown."""
+        """Do not reuse the connection: the server sent more than one response."""
         if self._response is not None:
             self._response = self._response._replace(keep_alive=False)
 
     # -- what the parser calls -------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """An interim response, the response, or something behind it begins."""
+        """Note that an interim response, the response, or something after it begins."""
         self._refuse_reuse()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header of a head, or of the trailer behind the chunks."""
+        """Store a header of the head; headers of the trailer after the chunks are ignored."""
         if self._is_in_body or self._response is not None:
             return
         self._header_lines += 1
@@ -236,20 +236,20 @@ class ResponseParser:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
-        """The head is complete."""
+        """Note whether a body follows: not after an interim response."""
         if self._response is None and self._parser is not None:
             self._status = self._parser.get_status_code()
             is_switch = self._status == _SWITCHING_PROTOCOLS and self._rule.is_optional
             self._is_in_body = self._status >= 200 or is_switch
 
     def on_body(self, part: bytes) -> None:
-        """A piece of the body."""
+        """Store a piece of the body."""
         if self._is_in_body:
             self._parts.append(part)
             self._body_bytes += len(part)
 
     def on_message_complete(self) -> None:
-        """The response is complete, or an interim one is over."""
+        """Complete the response, or skip an interim one."""
         if self._response is not None:
             return
         if not self._is_in_body:
@@ -268,10 +268,9 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         was_heard: whether anything arrived since the last request was sent.
-        was_taken: whether any byte of what was sent since ``reuse`` may have reached the server
-            before it closed the connection. Only where its kernel has acknowledged none is that
-            ruled out.
-        idle_since: when it was put aside, by the loop's clock; the pool's.
+        was_taken: whether any byte sent since ``reuse`` may have reached the server before it
+            closed the connection. False only if the server's kernel has acknowledged none.
+        idle_since: when the pool put the connection aside, by the loop's clock.
     """
 
     def __init__(self) -> None:
@@ -279,8 +278,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = ResponseParser()
         self._pending: asyncio.Future[Response] | None = None
-        #: Of the request under way. The timer outlasts requests that are answered, because to make
-        #: and cancel one costs as much as to parse a response.
+        #: Deadline of the request in flight. The timer outlives answered requests, because making
+        #: and cancelling one costs as much as parsing a response.
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -291,16 +290,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether neither side has closed it, as far as is known."""
+        """Whether neither side has closed the connection, as far as we know."""
         return self._transport is not None and not self._transport.is_closing()
 
     def reuse(self) -> None:
-        """Note what was acknowledged before the next request."""
+        """Record how many bytes the server acknowledged before the next request."""
         if self._transport is not None:
             self._acknowledged, self.was_taken = _acknowledged(self._transport), True
 
     async def send(self, request: bytes, *, deadline: float, rule: BodyRule = WHOLE) -> Response:
-        """The response to a request, by a deadline of the loop's clock.
+        """Send a request and return its response; ``deadline`` is on the loop's clock.
 
         Raises:
             Cut, NotHttp, TooLarge, TimeoutError: there was none. ``abort`` the connection then.
@@ -323,7 +322,7 @@ class Connection(asyncio.Protocol):
             self._pending = None
 
     def abort(self) -> None:
-        """Close at once; what was not sent yet is dropped."""
+        """Close at once and drop what was not sent yet."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -334,7 +333,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.was_heard = True
-        if self._pending is None or self._pending.done():  # nothing was asked
+        if self._pending is None or self._pending.done():  # unsolicited data
             self.abort()
             return
         try:
@@ -367,7 +366,7 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def _expire(self) -> None:
-        """The timer has ended; where it was an earlier request's, this one may have time left."""
+        """End the request at its deadline; restart a timer that was set for an earlier request."""
         self._timer = None
         if self._pending is None:
             return
@@ -378,7 +377,7 @@ class Connection(asyncio.Protocol):
             self._settle(self._parser.partial(), TimeoutError())
 
     def _settle(self, response: Response | None, error: Exception) -> None:
-        """End the request with what there is of a response, else with the error."""
+        """End the request with the response, or with the error if there is none."""
         if self._pending is None or self._pending.done():
             return
         if response is not None:
@@ -387,12 +386,12 @@ class Connection(asyncio.Protocol):
             self._pending.set_exception(error)
 
 
-#: Where ``tcpi_bytes_acked`` stands in Linux's ``struct tcp_info``.
+#: Format and offset of ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``.
 _BYTES_ACKED = struct.Struct("=Q"), 120
 
 
 def _acknowledged(transport: asyncio.Transport) -> int | None:
-    """How many bytes the other side's kernel has acknowledged; None where ours does not say."""
+    """Return how many bytes the peer's kernel has acknowledged; None if ours does not tell."""
     connected = transport.get_extra_info("socket")
     if connected is None or not hasattr(socket, "TCP_INFO"):
         return None

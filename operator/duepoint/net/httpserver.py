@@ -1,12 +1,12 @@
-"""An HTTP/1.1 server for our own API, with bounds on all that a client can make it hold or wait.
+"""An HTTP/1.1 server for our own API, with bounds on everything that a client can make it hold.
 
-``httptools`` (llhttp, strict) parses. A connection has one request under way; what is pipelined
-behind it waits, unread after some of it, and while the client leaves an answer unread. What is no
-proper HTTP is answered once and the connection closed: two lengths, a length beside chunks, an
-upgrade, a repeated header that decides something. Trailers are passed over: what a front end
-removed from the head must not come in behind the body. One sweep a half second ends what is too
-slow: handshakes, heads, bodies, unread answers, idleness. A connection has its place before the
-first byte of TLS, and a full server closes idle ones of the address that has most.
+``httptools`` (llhttp, strict) parses. A connection has one request in flight. Pipelined requests
+wait, and the server soon stops reading them, as it does while the client leaves an answer unread.
+Malformed HTTP gets one answer and the connection is closed: two lengths, a length beside chunks, an
+upgrade, a repeated header of ``_SINGLE``. Trailers are ignored, because a header that a front end
+removed from the head must not come in after the body. A sweep every half second ends whatever is
+too slow: handshakes, heads, bodies, unread answers, idle connections. A connection takes a place
+before the first byte of TLS. A full server closes idle connections of the address that has most.
 
 Why not a framework: docs/design/operator.md.
 """
@@ -36,12 +36,12 @@ from duepoint.net.requests import (
     Stream,
 )
 
-#: Answers a request; None where it was answered by a stream.
+#: Answers a request; None if it has answered with a stream.
 Handler = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
-#: The answer to what is no request: status, and what is wrong.
+#: status, message -> the answer to something that is not a valid request.
 Refusal = Callable[[int, str], HttpResponse]
 
-#: These decide what a request means: two of them could be read in two ways.
+#: Headers that decide what a request means: if one came twice, two readers could disagree.
 _SINGLE: Final = frozenset(
     (
         "host",
@@ -56,7 +56,7 @@ _SINGLE: Final = frozenset(
         "duepoint-durability",
     )
 )
-#: Names of headers as clients spell them, and in lower case: nearly all that come are among them.
+#: Common headers, by their usual spellings: spares decoding nearly all names that come.
 _NAMES: Final = {
     spelling: name
     for name in (
@@ -69,7 +69,7 @@ _NAMES: Final = {
 }
 _SWEEP_SECONDS = 0.5
 _LINGER_SECONDS = 1.0
-#: Requests of a connection that wait for the one under way; a single read may hold thousands.
+#: Most pipelined requests that may wait; a single read may hold thousands.
 _MOST_WAITING: Final = 256
 _NEVER = float("inf")
 _TOO_MANY = "too many connections; try again later"
@@ -107,7 +107,7 @@ class HttpServer:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        """Accept connections; raises OSError where the address cannot be used."""
+        """Accept connections; raises OSError if the address cannot be used."""
         loop = asyncio.get_running_loop()
         self._tick()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -121,11 +121,11 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Where it listens, for port 0."""
+        """Return the port that it listens on, for port 0."""
         return int(self._listening[0].getsockname()[1])
 
     async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Take connections before the first byte of TLS: a handshake costs more than a request."""
+        """Assign places before the first byte of TLS: a handshake costs more than a request."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -145,15 +145,15 @@ class HttpServer:
                     with contextlib.suppress(OSError):
                         accepted.send(self.encoded(self.refusal(503, _TOO_MANY), is_last=True))
                 accepted.close()
-            await asyncio.sleep(0)  # a flood of connections leaves the others their turns
+            await asyncio.sleep(0)  # a flood of connections must not block other tasks
 
     async def leave(self, seconds: float) -> None:
-        """Serve for so long yet; each answer ends its connection, so that clients go elsewhere."""
+        """Serve for ``seconds`` more; each answer ends its connection, so clients go elsewhere."""
         self.is_draining = True
         await asyncio.sleep(seconds)
 
     async def close(self, grace_seconds: float) -> None:
-        """Accept nothing more, answer what is under way for so long, then cut what is left."""
+        """Stop accepting, give requests in flight ``grace_seconds`` to end, then cut the rest."""
         self.is_draining = True
         for accepting in self._accepting:
             accepting.cancel()
@@ -185,7 +185,7 @@ class HttpServer:
                     connection.time_out()
 
     def encoded(self, response: HttpResponse, *, is_last: bool, has_body: bool = True) -> bytes:
-        """An answer as it goes out."""
+        """Return the bytes of an answer."""
         lines = [f"{name}: {value}\r\n" for name, value in response.headers]
         if is_last:
             lines.append("Connection: close\r\n")
@@ -200,7 +200,7 @@ class HttpServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One client; the callbacks of the parser begin with ``on_``."""
+    """One client's connection; the parser's callbacks begin with ``on_``."""
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop, peer: str) -> None:
         self.server = server
@@ -210,17 +210,17 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._beginning: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self._is_made = False  # the transport, behind the handshake
+        self._is_made = False  # the transport, after the handshake
         self._waiting: collections.deque[HttpRequest] = collections.deque()
         self._task: asyncio.Task[None] | None = None
         self._is_paused = self._is_closing = False
         self._drained: asyncio.Future[None] | None = None
-        self._answer_deadline = _NEVER  # of an answer that the client leaves unread
+        self._answer_deadline = _NEVER  # for an answer that the client leaves unread
         self._in_head = False
-        self._begun = 0  # heads that began in what is being read
+        self._begun = 0  # heads that began in the data of this read
         self._head_bytes = 0
         self._body_bytes = 0
-        self._framing_bytes = 0  # of chunks and trailers, since there was some of the body
+        self._framing_bytes = 0  # of chunks and trailers, since the last bytes of the body
         self._is_broken = False
         self._stream: Stream | None = None
         self._peer = peer
@@ -235,7 +235,7 @@ class _Connection(asyncio.Protocol):
     # -- the transport's callbacks ---------------------------------------------------------
 
     def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Speak with a client that was accepted; it has a place."""
+        """Start serving an accepted client, which has a place."""
         self.server.connections.add(self)
         self._beginning = self._loop.create_task(self._begin(accepted, tls))
 
@@ -244,7 +244,7 @@ class _Connection(asyncio.Protocol):
         try:
             await self._loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, **extra)
         except OSError:
-            pass  # it speaks no TLS, is too slow, or has gone away
+            pass  # the client speaks no TLS, is too slow, or has gone away
         finally:
             self._beginning = None
             self.server.handshakes.leave(self)
@@ -259,11 +259,11 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is lost for its client that it cannot ask for again."""
+        """Whether the server may close it without losing an answer."""
         return self._task is None and not self._is_closing
 
     def give_way(self) -> None:
-        """Close at once, for another one or because there is no place."""
+        """Close at once, to free its place for another connection or because there is none."""
         self._is_closing = True
         self._abort()
 
@@ -283,10 +283,10 @@ class _Connection(asyncio.Protocol):
             self._body.fail(BodyCut("the connection ended"))
         if (waiter := self._drained) is not None and not waiter.done():
             waiter.set_exception(ConnectionResetError("the client has gone away"))
-            waiter.exception()  # there may be no reader any more
+            waiter.exception()  # if nobody awaits it, asyncio must not log it
 
     def eof_received(self) -> bool:
-        """A client that shuts its half still gets its answer."""
+        """Answer even a client that has closed its sending half."""
         if self._body is not None and not self._body.is_whole:
             self._body.fail(BodyCut("the body was cut"))
         return self._task is not None and self._transport.get_extra_info("sslcontext") is None
@@ -329,7 +329,7 @@ class _Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._begin_head()
         self._in_head = True
-        if self._begun:  # what was read holds others; the next reads count
+        if self._begun:  # other requests share this read; only the next reads count
             self._head_bytes = 0
         self._begun += 1
 
@@ -346,7 +346,7 @@ class _Connection(asyncio.Protocol):
         if self._header_bytes > self.limits.head_bytes:
             raise _Refused(431, self._too_long)
         if not self._in_head:
-            return  # of the trailer (RFC 9110, 6.5.1)
+            return  # a trailer field (RFC 9110, 6.5.1)
         key = _NAMES.get(name) or name.decode("latin-1").lower()
         text, headers = value.decode("latin-1").strip(), self._headers
         former = headers.get(key)
@@ -413,7 +413,7 @@ class _Connection(asyncio.Protocol):
 
     def _begin_next(self) -> None:
         if self._drained is not None or self._is_closing:
-            return  # not before the client has read what it was answered
+            return  # the client has not read the previous answer yet
         if self._task is None and self._waiting:
             self._task = self._loop.create_task(self._serve(self._waiting[0]))
 
@@ -430,7 +430,7 @@ class _Connection(asyncio.Protocol):
         if response is not None:
             self._write(response, last=last, has_body=request.method != "HEAD")
         elif self._stream is None or not self._stream.is_ended:
-            self._transport.abort()  # the client must not take the answer for a whole one
+            self._transport.abort()  # the client must not take the answer for complete
             return
         self._stream = None
         if last:
@@ -440,7 +440,7 @@ class _Connection(asyncio.Protocol):
             self._rest()
 
     def _rest(self) -> None:
-        """Nothing is under way, and everything was read: go on with what waits, or wait."""
+        """Begin the next waiting request, or wait for one: the answers so far were read."""
         if self._body is not None:
             self.deadline = self._body_deadline()
         else:
@@ -456,7 +456,7 @@ class _Connection(asyncio.Protocol):
 
     def _start_stream(self, status: int, headers: Headers) -> Stream:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
-        self._waiting[0].body.expect()  # an interim answer stands before the final one
+        self._waiting[0].body.expect()  # an interim answer has to precede the final one
         self._transport.write(
             b"%b%b%bTransfer-Encoding: chunked\r\n\r\n"
             % (_REASONS[status], self.server.date, lines)
@@ -497,7 +497,7 @@ class _Connection(asyncio.Protocol):
         return self._loop.time() + self.limits.body_seconds if is_awaited else _NEVER
 
     def _flow(self, on: bool) -> None:  # noqa: FBT001 - the direction
-        """Read the connection, or leave what comes to the client's kernel."""
+        """Resume or pause reading; while it is paused, data wait in the client's kernel."""
         if self._is_paused is not on or self._is_closing:
             return
         self._is_paused = not on
@@ -509,11 +509,11 @@ class _Connection(asyncio.Protocol):
             self.deadline = self._body_deadline()
 
     def is_late(self, now: float) -> bool:
-        """Whether the client has not done in time what it has to do next."""
+        """Whether the client has missed its current deadline."""
         return now >= (self.deadline if self._drained is None else self._answer_deadline)
 
     def time_out(self) -> None:
-        """The client did not do in time what it has to do next."""
+        """End the connection or the request of a client that has missed its deadline."""
         if self._is_closing or self._drained is not None:
             self._transport.abort()
         elif self._body is not None and self._task is not None:
@@ -531,7 +531,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def cut(self) -> asyncio.Task[None] | None:
-        """Close at once; the task of the request, which has been cancelled."""
+        """Close at once; cancel the request's task and return it."""
         self._abort()
         if self._task is not None:
             self._task.cancel()
@@ -544,14 +544,14 @@ class _Connection(asyncio.Protocol):
             self._write(self.server.refusal(status, message), last=True)
             self._linger(is_read=False)
             return
-        # Of what came before each is answered first; a bad body is what its own answer says.
+        # Answer the earlier requests first. If a body is bad, its own request's answer says so.
         self._is_broken = True
         self._flow(False)  # noqa: FBT003 - the direction
         if self._body is not None:
             self._body.fail(BodyCut(message, status))
 
     def _linger(self, *, is_read: bool) -> None:
-        """Close so that the client can read the answer, though it may still be sending."""
+        """Close in a way that lets the client read the answer, although it may still be sending."""
         self._is_closing = True
         if is_read:
             self._transport.close()
@@ -565,4 +565,4 @@ class _Connection(asyncio.Protocol):
 
 
 def _nothing() -> None:
-    """The client does not wait for a word before it sends the body."""
+    """Do nothing: the client does not expect a 100 Continue."""

@@ -1,15 +1,15 @@
-"""What of ours no tenant may call: our own Redis and API server, and the Pod's own networks.
+"""Our own addresses, which no tenant may call: Redis, the API server and the Pod's networks.
 
-The addresses of our servers are looked up now and then. A look-up that fails is no answer: the
-addresses of the last good one stay, and where there never was one nothing is dialled, because it
-might be the very server that is looked for. Only the resolver's word that there is no such name
-counts as none.
+The addresses of our servers are looked up every minute. If a look-up fails, the addresses of the
+last good one stay. If there never was a good one, nothing is dialled, because any address might be
+that of our own server. Only the resolver's definite answer that there is no such name counts as no
+address.
 
-The networks are those that this machine's own interfaces stand in. In a Pod these are ranges of the
-cluster's Pods, which no setting had to name. Many network plugins give a Pod an address without a
-network (/32, /128); its neighbours are then taken to be in the same /24 or /64, the usual share of
-a node. Loopback and link-local are left out: they are denied anyway. Linux only; elsewhere, and
-where the kernel does not say, empty.
+The networks are those of this machine's interfaces. In a Pod these are ranges of the cluster's
+Pods, so no setting has to name them. Many network plugins give a Pod an address without a network
+(/32, /128); its neighbours are then assumed to be in the same /24 or /64, the usual share of a
+node. Loopback and link-local are left out: they are denied anyway. Works on Linux only; elsewhere,
+or if the kernel does not tell, there are no networks.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from duepoint.net import addresses, dialling, egressrules
 
 _logger = structlog.get_logger()
 
-#: How long the addresses are believed, and looked for.
+#: How long the addresses stay fresh, and how long a look-up may take.
 _FRESH_SECONDS = 60.0
 _LOOKUP_SECONDS = 2.0
 _THREADS = 4
-#: From one look to the next while an address is unknown.
+#: Time between look-ups while an address is unknown.
 _RETRY_SECONDS = 1.0
-#: The resolver's definite answer that a name leads nowhere; anything else is no answer.
+#: The resolver's definite answer that a name has no address; other errors are failures.
 _NO_SUCH_NAME = frozenset(
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)
 )
 
-#: host, port -> addresses; raises OSError (socket.gaierror) where there are none.
+#: host, port -> addresses; raises OSError (socket.gaierror) if there are none.
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
-#: Hosts and ports of our own servers, as far as they are known by now.
+#: Hosts and ports of our own servers, as far as we have found them.
 Servers = Callable[[], Iterable[tuple[str, int]]]
 
 
@@ -55,7 +55,7 @@ class Unready(OSError):
 
 
 class OwnServers:
-    """Looks the addresses up, in threads of its own: no tenant's names keep them waiting."""
+    """Looks up our servers' addresses in its own threads, which no tenant's names can block."""
 
     def __init__(self, servers: Servers, lookup: Lookup | None = None) -> None:
         self._servers = servers
@@ -69,26 +69,26 @@ class OwnServers:
         self.known: egressrules.Own = frozenset()
 
     def is_fresh(self) -> bool:
-        """Whether every server of today was looked for, and lately."""
+        """Whether every current server was looked up recently."""
         is_young = asyncio.get_running_loop().time() < self._fresh_until
         return is_young and self._looked_for.issuperset(self._servers())
 
     async def refresh(self) -> None:
-        """Look again where the last look is old; raises Unready."""
+        """Look the addresses up again if they are stale; raises Unready."""
         if self.is_fresh():
             return
         is_new = not self._looked_for.issuperset(self._servers())
         if not is_new and self._looking.locked() and not self._unknown():
-            return  # what is known serves while another call looks
+            return  # the stale addresses serve while another call looks them up
         async with self._looking:
             if not self.is_fresh():
                 await self._look()
         if self._unknown():
-            # An author reads it, and is not to learn where our Redis is; the log names it.
+            # Authors of Schedules read this and must not learn where our Redis is; the log says it.
             raise Unready("which addresses are allowed cannot be found out now")
 
     def close(self) -> None:
-        """Let go of the threads; those that hang end by themselves."""
+        """Release the threads; those that hang end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _look(self) -> None:
@@ -110,7 +110,7 @@ class OwnServers:
         return sorted(self._looked_for - self._found.keys())
 
     async def _addresses(self, host: str, port: int) -> egressrules.Own | None:
-        """None where nothing could be found out."""
+        """Return a server's addresses; None if the look-up failed."""
         try:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 texts = (host,) if addresses.parse(host) else await self._lookup(host, port)
@@ -129,7 +129,7 @@ class OwnServers:
 
 
 def own_servers(redis_url: str, *urls: str) -> tuple[tuple[str, int], ...]:
-    """Hosts and ports of our servers' URLs; those without a host (``unix:``) are left out."""
+    """Return hosts and ports of our servers' URLs, without those that have no host (``unix:``)."""
     usual = {"http": 80, "https": 443}
     parts = (urllib.parse.urlsplit(url) for url in urls)
     hosts = (
@@ -140,21 +140,21 @@ def own_servers(redis_url: str, *urls: str) -> tuple[tuple[str, int], ...]:
 
 # -- the Pod's networks --------------------------------------------------------------------------
 
-#: netdevice(7): the interface's address and the mask of its network.
+#: ioctls of netdevice(7) for an interface's address and its network mask.
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 _REQUEST = struct.Struct("16s2x2x4s16x")  # name, family, port, IPv4 address
 _LONGEST_V4, _LONGEST_V6 = 24, 64
-#: Address, index, prefix length, scope, flags and name of each interface, in hexadecimal.
+#: Lists address, index, prefix length, scope, flags and name of each interface, in hexadecimal.
 _IPV6_INTERFACES = Path("/proc/net/if_inet6")
 
 
 def pod_networks(environment: Mapping[str, str] = os.environ) -> tuple[addresses.Network, ...]:
-    """The networks of the Pod that this process runs in; empty outside a cluster."""
+    """Return the networks of the Pod that this process runs in; empty outside a cluster."""
     return networks() if environment.get("KUBERNETES_SERVICE_HOST") else ()
 
 
 def networks() -> tuple[addresses.Network, ...]:
-    """The networks of this machine's interfaces."""
+    """Return the networks of this machine's interfaces."""
     found = (*_ipv4(), *_ipv6(_IPV6_INTERFACES))
     own = (network for network in found if not (network.is_loopback or network.is_link_local))
     return tuple(sorted(set(own), key=str))

@@ -1,8 +1,8 @@
-"""What a server of ours receives and answers: values of HTTP, and the body as it arrives.
+"""Requests and responses of our HTTP server, and request bodies while they arrive.
 
-A body is read whole, within a bound, or in pieces; while no piece is taken the connection is
-not read, so that a sender that is faster than we are waits in its own kernel. The bounds of
-``ServerLimits`` hold before any of our code has seen the request.
+A handler reads a body whole, within a bound, or in pieces. While it takes no piece, the server does
+not read the connection, so that a faster sender waits in its own kernel. The server enforces
+``ServerLimits`` before a handler sees the request.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 
 Headers = tuple[tuple[str, str], ...]
 
-#: Pieces that wait unread before the connection is not read any more; some thousand rows of a
-#: stream, which are stored together.
+#: Bytes of a body that may wait for the handler before the server stops reading the connection:
+#: some thousand rows of a stream, which are stored together.
 _UNREAD_BYTES = 192 * 1024
-#: The same before anything is read of it: nothing is known yet about who sends it.
+#: The same bound before the handler has read anything, when the caller is not authenticated yet.
 _EARLY_BYTES = 16 * 1024
 
 
 class BodyTooLarge(Exception):
-    """The body has more bytes than its reader takes."""
+    """The body has more bytes than its reader accepts."""
 
 
 class BodyCut(Exception):
     """The body did not arrive: the connection ended, was too slow, or sent no HTTP.
 
     Attributes:
-        status: what to answer; 0 where no one is left to hear it.
+        status: the status to answer with; 0 if the client is gone.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -39,17 +39,17 @@ class BodyCut(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """What a connection may cost.
+    """Bounds on what clients can make the server hold.
 
     Attributes:
-        url_bytes, head_bytes, headers: of the target, of a whole head and its lines: 431.
-        head_seconds: from the first byte of a request to the end of its head: 408.
-        idle_seconds: between two requests; the connection is closed.
-        body_seconds: within which ``body_bytes_each`` bytes of a body come, or its end: 408.
+        url_bytes, head_bytes, headers: most of the target, of the head and of its lines; then 431.
+        head_seconds: from the first byte of a request to the end of its head; then 408.
+        idle_seconds: between two requests; then the connection is closed.
+        body_seconds: time for each ``body_bytes_each`` bytes of a body, or its end; then 408.
         answer_seconds: how long a client may leave an answer unread.
-        connections: at a time, of which each address has its share (``shares``); further
-            ones get 503.
-        handshakes: of TLS at a time, each some 400 KiB; further connections are closed.
+        connections: most at a time, with a share for each address (``shares``); further ones
+            get 503.
+        handshakes: most TLS handshakes at a time, some 400 KiB each; further ones are closed.
     """
 
     url_bytes: int = 4_096
@@ -66,7 +66,7 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer whose body is known; its length is added."""
+    """A response with its whole body; the server adds the length."""
 
     status: int
     headers: Headers = ()
@@ -81,7 +81,7 @@ class Body:
     )  # fmt: skip
 
     def __init__(self, flow: Callable[[bool], None], on_first_read: Callable[[], None]) -> None:
-        """``flow(False)`` stops the reading of the connection, ``flow(True)`` goes on with it."""
+        """``flow(False)`` pauses reading from the connection, ``flow(True)`` resumes it."""
         self._flow = flow
         self._expects: Callable[[], None] | None = on_first_read
         self._pieces: collections.deque[bytes] = collections.deque()
@@ -93,7 +93,7 @@ class Body:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it has arrived."""
+        """Whether the whole body has arrived."""
         return self._ended
 
     def feed(self, piece: bytes) -> None:
@@ -108,7 +108,7 @@ class Body:
         self._wake()
 
     def fail(self, failure: BodyCut) -> None:
-        """A reader that goes on gets this instead."""
+        """Make the reader raise this once it has read what arrived."""
         self._failure = failure
         self._wake()
 
@@ -118,7 +118,7 @@ class Body:
             waiter.set_result(None)
 
     async def read(self, most_bytes: int) -> bytes:
-        """All of it; raises BodyTooLarge, BodyCut."""
+        """Return the whole body; raises BodyTooLarge, BodyCut."""
         if self._ended and self._bytes <= most_bytes:  # nearly every body comes with its head
             self._bytes = 0
             pieces = self._pieces
@@ -131,7 +131,7 @@ class Body:
         return bytes(whole)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Its bytes as they come; raises BodyCut."""
+        """Yield the bytes as they arrive; raises BodyCut."""
         self._most_unread = _UNREAD_BYTES
         while True:
             if self._pieces:
@@ -147,7 +147,7 @@ class Body:
                 await self._arrival()
 
     def expect(self) -> None:
-        """Let a client send it that waits for a word before; nothing where it is there already."""
+        """Answer ``Expect: 100-continue``, if the client sent it and the body is not there yet."""
         if self._expects is not None and not self._ended:
             self._expects()
         self._expects = None
@@ -168,12 +168,12 @@ class HttpRequest:
     """One request.
 
     Attributes:
-        target: as it came: path and query, printable ASCII.
-        headers: names in lower case; the values of repeated ones joined with a comma.
-        length: of the body, where it was said; None = it comes in chunks, or there is none.
-        keep_alive: the client wants to use the connection again.
-        peer: the address that the connection comes from, of a client or of what forwards for many.
-        start: begins an answer whose body is written piece by piece.
+        target: path and query as they came, printable ASCII.
+        headers: names in lower case; the values of repeated headers joined with a comma.
+        length: the Content-Length; None = the body comes in chunks, or there is none.
+        keep_alive: whether the client wants to use the connection again.
+        peer: the address of the connection's other end: a client, or a proxy for many clients.
+        start: begins a streamed response.
     """
 
     method: str
@@ -187,7 +187,7 @@ class HttpRequest:
 
 
 class Stream:
-    """An answer in pieces, in chunks; ``write`` waits while the client does not read."""
+    """A response in chunks; ``write`` waits while the client does not read."""
 
     __slots__ = ("_drain", "_write", "is_ended")
 
@@ -199,13 +199,13 @@ class Stream:
         self.is_ended = False
 
     async def write(self, data: bytes) -> None:
-        """Raises ConnectionError where the client has gone away or reads nothing."""
+        """Send a chunk; raises ConnectionError if the client has gone away or reads nothing."""
         if data:
             self._write(b"%x\r\n%b\r\n" % (len(data), data))
             if (waiting := self._drain()) is not None:
                 await waiting
 
     def end(self) -> None:
-        """The answer is whole; without this the client sees a cut."""
+        """Complete the response; without this the client sees that it was cut."""
         self._write(b"0\r\n\r\n")
         self.is_ended = True

@@ -1,13 +1,13 @@
-"""Where a webhook goes: a URL as it is written, or a Service of the Schedule's namespace.
+"""Destinations of webhooks: a URL as written, or a Service of the Schedule's namespace.
 
-Turns ``url`` or ``service`` into a ``Destination``: the URL to call, the host to judge, and what
-the egress guard must know. A Service is looked up by the API server's word, never by DNS; what is
-dialled are its addresses, what is named in Host, SNI and the certificate is
-``<name>.<namespace>.svc``. Owns what becomes of Services that cannot be called.
+Turns ``url`` or ``service`` into a ``Destination``: the URL to call, the host to judge, and the
+facts for the egress guard. Services are looked up at the API server, never in DNS. The worker dials
+the Service's addresses; Host, SNI and the certificate name ``<name>.<namespace>.svc``. This module
+also decides the outcome for Services that cannot be called.
 
 Reading a Service for every delivery would cost the API server a request per webhook. So its answer
-is believed for a minute (``memory``); while it does not answer, for an hour, because webhooks go on
-firing through its outages. An answer that did not work is forgotten at once.
+is fresh for a minute (``memory``), and usable for an hour while the API server is away, because
+webhooks must keep firing through its outages. An answer that did not work is forgotten at once.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory, target
 
-#: About the memory that one address of a Service takes.
+#: Approximate memory that one address of a Service takes.
 _ADDRESS_BYTES = 200
 
 Found = services.ServiceResolved | services.ServiceUnresolved
-#: namespace, name, port -> what the API server says; raises ``kube.errors.ApiError``.
+#: namespace, name, port -> the API server's answer; raises ``kube.errors.ApiError``.
 Look = Callable[[str, str, int | str], Awaitable[Found]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """What to call.
+    """Where to send a webhook.
 
     Attributes:
         host: the URL's host, without brackets.
-        server_name: name to verify in place of the host; None = the host.
+        server_name: name to verify in the certificate; None = the host.
     """
 
     url: yarl.URL
@@ -53,7 +53,7 @@ class Destination:
 async def locate(
     known: ServiceCache, namespace: str, webhook: actions.WebhookAction
 ) -> Destination | target.Trouble:
-    """The destination of a webhook, or why there is none now."""
+    """Return the destination of a webhook, or why there is none now."""
     service = webhook.service
     if service is None:
         return of_url(webhook.url or "")
@@ -75,7 +75,7 @@ async def locate(
 
 @functools.lru_cache(maxsize=1024)
 def of_url(text: str) -> Destination | target.Trouble:
-    """The destination that a URL names."""
+    """Return the destination of a URL."""
     try:
         url = yarl.URL(text, encoded=True)  # the path goes out as it was written
         host = url.raw_host or ""
@@ -88,7 +88,7 @@ def of_url(text: str) -> Destination | target.Trouble:
 
 
 def of_service(service: actions.ServiceRef, found: services.ServiceResolved) -> Destination:
-    """The destination that a Service stands for."""
+    """Return the destination of a resolved Service."""
     usual = 443 if service.scheme == "https" else 80
     port = service.port if isinstance(service.port, int) else found.addresses[0].port
     name = found.server_name
@@ -111,18 +111,18 @@ def _invalid(message: str) -> target.Trouble:
 
 
 class ServiceCache:
-    """Resolves Services with a memory; what cannot be called is looked up each time."""
+    """Resolves Services and caches them; those that cannot be called are looked up each time."""
 
     def __init__(self, look: Look, clock: clocks.Clock) -> None:
         self._look = look
         self._memory = memory.Memory(self._resolve, clock)
 
     async def resolve(self, namespace: str, name: str, port: int | str) -> Found:
-        """Where the Service leads; raises ``kube.errors.ApiError``."""
+        """Return the Service's addresses; raises ``kube.errors.ApiError``."""
         return await self._memory.get(namespace, (name, port))
 
     def forget(self, namespace: str, name: str) -> None:
-        """Ask anew next time, for every port; the last answer serves until then."""
+        """Look the Service up again next time, for every port."""
         self._memory.forget(namespace, lambda key: key[0] == name)
 
     async def _resolve(self, namespace: str, key: tuple[str, int | str]) -> memory.Life[Found]:
@@ -133,5 +133,5 @@ class ServiceCache:
 
 
 def service_cache(api: port.Api, clock: clocks.Clock) -> ServiceCache:
-    """A cache of what this API server says."""
+    """Return a cache of Services at this API server."""
     return ServiceCache(functools.partial(services.resolve, api), clock)

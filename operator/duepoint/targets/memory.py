@@ -1,11 +1,11 @@
-"""What an API server said of named objects, for as long as it may be believed.
+"""A cache of API server answers about named objects, with stale answers during its outages.
 
-Objects are read when something is sent, and a delivery a second must not be a request a second to
-the API server: an answer is believed for a while (``Life``). While the API server does not answer,
-what was read last serves longer. What is missing or forbidden is asked for again after two seconds,
-so that it heals as soon as it appears. Callers that ask for the same at one time share one request.
-Nothing of it leaves this memory, which is bounded by bytes with a share for each namespace
-(``shares.BytesCache``), so that no namespace can push out another's.
+Targets read objects when they send something, and a delivery a second must not mean a request a
+second to the API server: an answer is fresh for a while (``Life``). While the API server does not
+answer, the last answer serves longer. If an object is missing or forbidden, it is read again after
+two seconds, so that the target recovers soon after it appears. Concurrent callers with the same key
+share one request. The cache is never written to disk. It is bounded by bytes with a share for each
+namespace (``shares.BytesCache``), so that no namespace can evict another's entries.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from duepoint.kube import errors
 
 FRESH_SECONDS = 60.0
 STALE_SECONDS = 3600.0
-#: After an answer that something is missing or forbidden, and while the API server is away.
+#: Time until the next request after an object was missing or forbidden.
 ASK_AGAIN_SECONDS = 2.0
-#: How long the API server may take, and is then left alone while an old answer serves.
+#: Timeout of a request, and how long none is sent after a failure while a stale answer serves.
 LOOK_SECONDS = 5.0
-#: How long callers wait for a newer answer where an old one serves.
+#: How long callers wait for a newer answer if a stale one can serve.
 PATIENCE_SECONDS = 0.5
 
-#: Of all that is kept, and of one entry beside its value.
+#: Bound of the whole cache, and size of one entry without its value.
 MOST_BYTES = 64 << 20
 _ENTRY_BYTES = 2048
 
@@ -51,7 +51,7 @@ class _Entry(Generic[V]):
     """The last answer for one key, and the request for a newer one.
 
     Attributes:
-        is_suspect: the last answer did not work.
+        is_suspect: whether the last answer did not work when it was used.
     """
 
     life: Life[V] | None = None
@@ -62,28 +62,28 @@ class _Entry(Generic[V]):
     reading: asyncio.Task[Life[V] | errors.ApiError] | None = None
 
     def instead_of(self, answer: Life[V] | errors.ApiError, now: float) -> Life[V] | None:
-        """The last answer where it serves in place of this one: the API server was away."""
+        """Return the last answer if this one is an outage and the last one is still usable."""
         is_away = isinstance(answer, errors.Unavailable)
         return self.life if is_away and self.is_usable(now) else None
 
     def is_usable(self, now: float) -> bool:
-        """Whether the last answer serves where there is no newer one."""
+        """Whether the last answer may serve if there is no newer one."""
         return self.life is not None and now - self.read_at < self.life.usable_seconds
 
 
 class Memory(Generic[K, V]):
-    """Asks, and remembers by namespace and key."""
+    """Reads values and caches them by namespace and key."""
 
     def __init__(self, look: Callable[[str, K], Awaitable[Life[V]]], clock: clocks.Clock) -> None:
         self._look = look
         self._clock = clock
         self._entries: shares.BytesCache[K, _Entry[V]] = shares.BytesCache(MOST_BYTES)
-        #: Until then callers wait for no newer answer where an old one serves.
+        #: Until then, callers with a stale answer do not wait for a newer one.
         self._slow_until = float("-inf")
         self._readings: set[asyncio.Task[Life[V] | errors.ApiError]] = set()
 
     async def get(self, namespace: str, key: K) -> V:
-        """The value; raises ``kube.errors.ApiError`` where there is none to be had."""
+        """Return the value; raises ``kube.errors.ApiError`` if there is none."""
         entry = self._entries.get(namespace, key)
         if entry is None:
             entry = _Entry()
@@ -102,7 +102,7 @@ class Memory(Generic[K, V]):
         return answer.value
 
     def forget(self, namespace: str, which: Callable[[K], bool] = lambda _: True) -> None:
-        """Ask anew for these keys; their last answers serve only if that gets no answer."""
+        """Read these keys again; their last answers serve only if the API server is away."""
         for key, entry in self._entries.items(namespace):
             if which(key):
                 entry.ask_at = min(entry.ask_at, self._clock.monotonic())
@@ -117,7 +117,7 @@ class Memory(Generic[K, V]):
         return entry.life
 
     def _meanwhile(self, entry: _Entry[V]) -> tuple[Life[V] | None, float | None]:
-        """What serves while a request is under way, and after how long; None = nothing does."""
+        """Return the stale answer that may serve during a request, and how long to wait before."""
         now = self._clock.monotonic()
         if entry.is_suspect or not entry.is_usable(now):
             return None, None
@@ -126,7 +126,7 @@ class Memory(Generic[K, V]):
     def _read_on(
         self, entry: _Entry[V], namespace: str, key: K
     ) -> asyncio.Task[Life[V] | errors.ApiError]:
-        """The request that is under way, or a new one."""
+        """Return the request in flight, or start one."""
         if entry.reading is None or entry.reading.done():
             entry.reading = asyncio.create_task(self._read(entry, namespace, key))
             self._readings.add(entry.reading)
@@ -143,10 +143,10 @@ class Memory(Generic[K, V]):
         except errors.ApiError as error:
             answer = error
         if entry.reading is not asyncio.current_task():
-            # The key was forgotten since: this answer may be the one that failed.
+            # The key was forgotten meanwhile: this may be the answer that failed, so do not cache.
             return entry.instead_of(answer, self._clock.monotonic()) or answer
         answer = self._remember(entry, answer)
-        if self._entries.get(namespace, key) is entry:  # else it was let go meanwhile
+        if self._entries.get(namespace, key) is entry:  # else it was evicted meanwhile
             size = 0 if entry.life is None else entry.life.size
             self._entries.put(namespace, key, entry, _ENTRY_BYTES + size)
         return answer
@@ -154,7 +154,7 @@ class Memory(Generic[K, V]):
     def _remember(
         self, entry: _Entry[V], answer: Life[V] | errors.ApiError
     ) -> Life[V] | errors.ApiError:
-        """What the callers get: the answer, or the last one while the API server is away."""
+        """Cache and return the answer, or return the last one while the API server is away."""
         now = self._clock.monotonic()
         if (life := entry.instead_of(answer, now)) is not None:
             entry.ask_at = min(now + LOOK_SECONDS, entry.read_at + life.usable_seconds)

@@ -1,9 +1,9 @@
-"""Places for attempts at servers of users, which may hang until an attempt's time limit.
+"""Concurrency limits for attempts: users' servers may hang until an attempt's time limit.
 
 No owner gets more than its share of the places (``duepoint.shares``): at a worker the owners are
-namespaces, and within a namespace they are its receivers. An attempt that gets no place waits for
-one only where it is to be had soon: what waits is in this worker's hands and takes the room of what
-it could claim otherwise. All else is put off: due again a little later, and no attempt is used up.
+namespaces, and within a namespace they are its receivers. An attempt without a place waits only if
+it can expect one soon: a waiting attempt stays claimed by this worker and takes the room of other
+claims. Otherwise the attempt is put off: due again a little later, and not counted as an attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from duepoint import shares
 
 
 class ReceiverPlaces:
-    """For one event loop.
+    """Places for the attempts of one event loop.
 
     Args:
         most: places that one owner may have, however many are free; None = its share of them.
@@ -25,7 +25,7 @@ class ReceiverPlaces:
     def __init__(self, clock: clocks.Clock, places: int, *, most: int | None = None) -> None:
         self._clock = clock
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, most=most)
-        #: Of owners that had to wait.
+        #: The paces of owners that had to wait.
         self._paces: dict[str, shares.Pace] = {}
 
     @property
@@ -34,11 +34,11 @@ class ReceiverPlaces:
         return not self._places.taken
 
     def take(self, owner: str) -> bool:
-        """Whether there is a place right now; then it is this owner's, who must ``leave``."""
+        """Take a place if one is free; whether it did. The owner must then ``leave``."""
         return self._places.take(owner)
 
     async def enter(self, owner: str) -> float:
-        """0.0 = it has a place and must ``leave``; else seconds to try again after."""
+        """Take a place, waiting for it briefly. 0.0 = ``leave`` it; else retry in this time."""
         if self._places.take(owner):
             return 0.0
         now = self._clock.monotonic()
@@ -51,7 +51,7 @@ class ReceiverPlaces:
         return pace.put_off(self._clock.monotonic())
 
     def leave(self, owner: str) -> None:
-        """A place is free again."""
+        """Give a place back."""
         pace = self._paces.get(owner)
         if pace is not None:
             pace.note_free(self._clock.monotonic(), is_scarce=True)
@@ -61,7 +61,7 @@ class ReceiverPlaces:
 
     @contextlib.asynccontextmanager
     async def turn(self, owner: str) -> AsyncIterator[float]:
-        """Around an attempt of this owner; gives what ``enter`` gives."""
+        """Hold a place during an attempt of this owner; yields what ``enter`` returns."""
         seconds = await self.enter(owner)
         try:
             yield seconds

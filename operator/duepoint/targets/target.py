@@ -1,25 +1,25 @@
-"""The seam between a claimed slot and the thing that happens because of it.
+"""The interface between the worker and its targets: attempts, outcomes and ids for deduplication.
 
-A ``Firing`` is one attempt of one slot; a ``Target`` makes it and answers with an
-``runs.outcome.Outcome``. Expected trouble (refused, unreachable, slow, throttled) is an answer,
-never an exception; cancellation passes through and leaves nothing open. A target may be fired
-twice for one slot, after a crash or a lost reply: ``identity`` and the Job's name make the second
-time recognisable to the other side.
+A ``Firing`` is one attempt of one slot. A ``Target`` makes the attempt and returns a
+``runs.outcome.Outcome``. Expected trouble (refused, unreachable, slow, throttled) is an outcome,
+never an exception. Cancellation passes through and leaves nothing open. After a crash or a lost
+reply a target may be fired twice for one slot: the ids below and the Job's name let the other side
+recognise the duplicate.
 
-Two instants bound an attempt. Nothing is sent after ``not_after_monotonic``, when the claim may
-belong to another worker. And it ends, answered or not, at ``ends_by_monotonic`` or after
-``limit_seconds`` of its action, whichever is sooner. Deciding whether and when to try again is the
-worker's; the limits it goes by are made here, because they are the target's.
+Two instants bound an attempt. The target sends nothing after ``not_after_monotonic``, when the
+lease may belong to another worker. The attempt ends, answered or not, at ``ends_by_monotonic`` or
+after its action's ``limit_seconds``, whichever is sooner. The worker decides whether and when to
+retry; ``retry_limits`` gives it the target's limits.
 
-Entries of streams in the queue's own Redis are not fired: the target says what they are
-(``WorkerTarget.entries``), and the queue appends them with the ends of their points.
+Entries for streams in the queue's own Redis are not fired. The target composes them
+(``WorkerTarget.entries``), and the queue appends them when it settles their points.
 
-A ``Trouble`` says why nothing was delivered, before or instead of an answer. What a server says is
-shown through ``excerpt`` alone: one line, bounded, without any value that was read from a Secret.
+A ``Trouble`` says why nothing was delivered, before or instead of an answer. Text from a server is
+shown only through ``excerpt``: one bounded line, without any value that was read from a Secret.
 
-Receivers recognise a slot by its ids, which are the same for every attempt, by any worker at any
-time: ``webhook_id`` is the receiver's idempotency key, ``event_id`` the same fact in a form that
-people can read. Receivers store these texts.
+Receivers recognise a slot by its ids, which are the same for every attempt by any worker.
+``webhook_id`` is the receiver's idempotency key; ``event_id`` identifies the same run in a form
+that people can read. Receivers store both.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 
-#: Jobs and stream entries are retried this long where ``startingDeadlineSeconds`` is unset.
+#: Jobs and stream entries are retried for this long if ``startingDeadlineSeconds`` is unset.
 MAX_AGE_US = 86_400_000_000
 #: Attempts of a Job or a stream entry are not counted; their age ends them.
 _UNCOUNTED = 1_000_000
 _FIRST_WAIT_US = 1_000_000
 _MOST_WAIT_US = 60_000_000
 
-#: How much of a text is shown, in bytes.
+#: Longest excerpt of a server's text that is shown.
 EXCERPT_BYTES = 1024
 
-#: Values shorter than this are no secrets, and replacing them would garble the text.
+#: Shorter values are hardly secrets, and redacting them would garble the text.
 _SHORTEST_SECRET = 8
 _SHORTEST_CUT = 4
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\uffff]+")
@@ -64,17 +64,17 @@ class Firing:
         namespace, name, uid, generation: of the Schedule.
         slot_us: the slot, in microseconds since the epoch.
         due_us: slot + jitter; ages and deadlines count from here.
-        previous_us: the slot before this one; None where there is none.
+        previous_us: the slot before this one; None if there is none.
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
         attempt: 1 for the first.
         run_uid: uid of the ScheduleRun; empty for regular slots.
         time_zone: IANA name of the Schedule's zone.
-        not_after_monotonic: nothing is sent from this instant on: the claim's ``held_until``.
-        ends_by_monotonic: the attempt is over by then. None = ``not_after_monotonic``, which is
-            right for a claim that is not extended; for one that is, the instant up to
-            which it will be held, else a 30 s webhook would be cut at the lease's 10 s.
-        owner: the set whose member fires; its id is the name then.
-        traceparent: W3C context of the attempt's span, to hand on; empty where traces are off.
+        not_after_monotonic: the target sends nothing from here on: the claim's ``held_until``.
+        ends_by_monotonic: when the attempt must be over. None = ``not_after_monotonic``, for a
+            lease that is not extended. For one that is, the end of its last extension: otherwise
+            a 30 s webhook would be cut off at the lease's 10 s.
+        owner: the set whose member fires; ``name`` is then the member's id.
+        traceparent: W3C context of the attempt's span, to pass on; empty if traces are off.
     """
 
     action: actions.Action
@@ -96,19 +96,19 @@ class Firing:
 
     @property
     def schedule_id(self) -> str:
-        """What ids of events begin with: a Schedule's uid; of a member the id that it has."""
+        """The first part of event ids: a Schedule's uid, or a member's id."""
         return self.uid if self.owner is None else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """No answer.
+    """Why there is no answer.
 
     Attributes:
         code_class: the metric's label in place of ``2xx``.
-        final: whether trying again cannot help.
-        unsent: nothing was sent because something of ours was missing: tried again, and the
-            rule of the webhook, which is about receivers, does not count.
+        final: whether a retry cannot help.
+        unsent: nothing was sent because something on our side was missing. The worker retries
+            this whatever the webhook's ``retryOn`` says, because that rule is about receivers.
     """
 
     reason: Reason
@@ -120,10 +120,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firings:
-    """What entries of one stream are made from: attempts alike but for these columns.
+    """Attempts that become entries of one stream, as columns; all else they have in common.
 
-    ``uids``, ``generations``, ``slots_us`` and, of members of a set, ``names`` belong together row
-    by row, and so do ``payloads`` where there are any: an empty one stands for the action's. The
+    ``uids``, ``generations``, ``slots_us`` and, for members of a set, ``names`` belong together row
+    by row. So do ``payloads`` if there are any: an empty payload stands for the action's. The
     other fields are those of a ``Firing``.
     """
 
@@ -141,12 +141,12 @@ class Firings:
 
     @property
     def schedule_ids(self) -> Sequence[str]:
-        """As ``Firing.schedule_id``, row by row."""
+        """``Firing.schedule_id`` of each row."""
         return self.uids if self.owner is None else self.names
 
     @classmethod
     def of(cls, firing: Firing) -> Firings:
-        """One attempt, as one row."""
+        """Return a single attempt as one row."""
         return cls(
             action=firing.action,
             namespace=firing.namespace,
@@ -165,37 +165,37 @@ class Target(Protocol):
     """One kind of effect that a slot can have."""
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
-        """What came of one attempt; raises nothing but CancelledError and bugs."""
+        """Make one attempt and return its outcome; raises only CancelledError and bugs."""
         ...
 
     async def check(self, firing: Firing) -> Trouble | None:
-        """What of all that the firing refers to is missing; sends nothing, raises as ``fire``."""
+        """Return what the firing refers to and is missing; sends nothing, raises as ``fire``."""
         ...
 
 
 class WorkerTarget(Target, Protocol):
-    """A target some of whose deliveries are entries that the queue appends for it."""
+    """A target that leaves some of its deliveries to the queue, which appends them to a stream."""
 
     def appends(self, action: actions.Action) -> bool:
-        """Whether ``entries`` is to be asked for this action, and ``fire`` is not."""
+        """Whether the caller must use ``entries`` for this action instead of ``fire``."""
         ...
 
     def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.StreamEntries:
-        """What is appended because of these members, one for each row."""
+        """Return the entries to append for these queue members, one for each row."""
         ...
 
     def message(self, action: actions.Action) -> str:
-        """What the status says of an appended entry."""
+        """Return the status message for an appended entry."""
         ...
 
 
 def retry_limits(firing: Firing, policy_deadline_us: int | None) -> outcome.RetryLimits:
-    """How often and how long the slot of a firing is tried, by its action as it is now.
+    """Return how often and how long to retry the slot of a firing, by its current action.
 
     Args:
-        policy_deadline_us: due + ``startingDeadlineSeconds``, None where unset. It ends the tries
-            of a Job and of a stream entry; a webhook started with its first attempt, and has a
-            ``maxAge`` of its own.
+        policy_deadline_us: due + ``startingDeadlineSeconds``, None if unset. It ends the retries
+            of a Job and of a stream entry. A webhook has started with its first attempt and has
+            its own ``maxAge``.
     """
     match firing.action.target:
         case actions.WebhookAction(retry=rule):
@@ -216,12 +216,12 @@ def retry_limits(firing: Firing, policy_deadline_us: int | None) -> outcome.Retr
 
 
 def seconds_left(firing: Firing, clock: clocks.Clock) -> float:
-    """How long an attempt that starts now may take; 0.0 = it must not start."""
+    """Return how long an attempt that starts now may take; 0.0 = it must not start."""
     return seconds_left_at(firing, clock.monotonic())
 
 
 def seconds_left_at(firing: Firing, now: float) -> float:
-    """How long an attempt that starts at this monotonic instant may take."""
+    """Return how long an attempt that starts at this monotonic instant may take."""
     if now >= firing.not_after_monotonic:
         return 0.0
     ends_by = firing.ends_by_monotonic
@@ -230,13 +230,13 @@ def seconds_left_at(firing: Firing, now: float) -> float:
 
 
 def after_us(error: Exception) -> int | None:
-    """How long the other side asks to be left alone; None where it does not say."""
+    """Return how long the other side asks us to wait; None if it does not say."""
     seconds = error.retry_after_seconds if isinstance(error, errors.TryLater) else None
     return None if seconds is None else int(seconds * 1_000_000)
 
 
 def not_started() -> outcome.Retry:
-    """The answer where the claim ran out before anything was sent."""
+    """Return the outcome of an attempt whose lease ran out before anything was sent."""
     return outcome.Retry(
         reason=Reason.NETWORK,
         message="the worker had no time left to begin this attempt; it is tried again",
@@ -245,7 +245,7 @@ def not_started() -> outcome.Retry:
     )
 
 
-#: Values of the metric's label.
+#: Values of the metric's label for outcomes.
 _OUTCOMES: dict[type, str] = {
     outcome.Delivered: "delivered",
     outcome.Retry: "retry",
@@ -255,25 +255,25 @@ _OUTCOMES: dict[type, str] = {
 
 
 def outcome_name(answer: outcome.Outcome) -> str:
-    """``delivered``, ``retry``, ``rejected`` or ``skipped``."""
+    """Return ``delivered``, ``retry``, ``rejected`` or ``skipped``."""
     return _OUTCOMES[type(answer)]
 
 
 def count(namespace: str, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
-    """Count an outcome of an action of a namespace, so many times."""
+    """Add ``times`` to the metric for this outcome of the action."""
     label = telemetry.namespaces.label(namespace)
     telemetry.runs_of(label, action.target.kind, _OUTCOMES[type(answer)]).inc(times)
 
 
 def count_result(namespace: str, target: actions.Target, result: str, times: int = 1) -> None:
-    """Count runs that ended with this result: of a Job, the operator sees its end."""
+    """Count runs that ended with this result. The operator calls it for Jobs: it sees them end."""
     label = telemetry.namespaces.label(namespace)
     telemetry.run_results_of(label, target.kind, result).inc(times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Hands each firing to the target of its kind, and counts what came of it.
+    """Routes each firing to the target of its kind and counts the outcomes.
 
     Attributes:
         others: targets of further kinds, by the ``kind`` of their actions.
@@ -285,13 +285,13 @@ class Targets:
     others: Mapping[str, Target] = field(default_factory=dict)
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
-        """What the target of this kind answers; each target gets actions of its kind alone."""
+        """Fire the target of the action's kind; a target gets actions of its own kind only."""
         answer = await self._of_kind(firing).fire(firing)
         count(firing.namespace, firing.action, answer)
         return answer
 
     async def check(self, firing: Firing) -> Trouble | None:
-        """What the target of this kind lacks, if it refers to things that may be missing."""
+        """Ask the target of this kind for missing Secrets, if the action needs any."""
         if not firing.action.target.needs_secrets:
             return None
         return await self._of_kind(firing).check(firing)
@@ -308,22 +308,22 @@ class Targets:
         return isinstance(action.target, actions.StreamAction) and self.stream.appends(action)
 
     def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.StreamEntries:
-        """What is appended because of these members."""
+        """Return the entries to append for these queue members."""
         return self.stream.entries(firings, members)
 
     def message(self, action: actions.Action) -> str:
-        """What the status says of an appended entry."""
+        """Return the status message for an appended entry."""
         return self.stream.message(action)
 
 
 def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] = ()) -> str:
-    """The start of a text as one readable line, without texts that were sent as secrets.
+    """Return the start of a text as one readable line, with secrets redacted.
 
     Args:
-        shown: values that stand in the spec and might be secrets all the same; short ones, which
-            would garble the text, are left alone.
-        unspeakable: values read from Secrets. Where one too short to be cut out is in the text,
-            nothing of the text is kept.
+        shown: values from the spec, which might be secrets all the same. Short ones stay, because
+            redacting them would garble the text.
+        unspeakable: values from Secrets. If the text contains one that is too short to cut out,
+            the whole text is redacted.
     """
     if not body:
         return ""
@@ -345,25 +345,25 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - UTC; its text ends in Z
 
 
 def webhook_id(uid: str, slot_us: int, run_uid: str = "") -> str:
-    """``msg_`` and 32 hex digits: one per (Schedule, slot, ScheduleRun), for all attempts."""
+    """Return ``msg_`` and 32 hex digits, one for all attempts of (Schedule, slot, ScheduleRun)."""
     digest = hashlib.sha256(f"{uid}\n{slot_us}\n{run_uid}".encode()).hexdigest()
     return f"msg_{digest[:32]}"
 
 
 def event_id(uid: str, slot_us: int, run_uid: str = "") -> str:
-    """``<uid>-<slot in seconds>``, with ``.mmm`` off the second and a mark of the run if any."""
+    """Return ``<uid>-<slot in seconds>``, with ``.mmm`` if needed and a suffix for a run."""
     mark = f"-{hashlib.sha256(run_uid.encode()).hexdigest()[:10]}" if run_uid else ""
     return f"{uid}-{seconds_text(slot_us)}{mark}"
 
 
 def seconds_text(instant_us: int) -> str:
-    """Unix seconds, with ``.mmm`` off the second."""
+    """Return Unix seconds, with ``.mmm`` if the instant is not a whole second."""
     seconds, rest_us = divmod(instant_us, 1_000_000)
     return f"{seconds}.{rest_us // 1000:03d}" if rest_us else str(seconds)
 
 
 def instant_text(instant_us: int) -> str:
-    """RFC 3339 in UTC, to the second, or to the millisecond where the instant is off it."""
+    """Return RFC 3339 in UTC, with milliseconds if the instant is not a whole second."""
     seconds, rest_us = divmod(instant_us, 1_000_000)
     if rest_us:
         return f"{_second_text(seconds)}.{rest_us // 1000:03d}Z"

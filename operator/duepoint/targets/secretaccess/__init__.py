@@ -1,5 +1,5 @@
-"""What Schedules refer to by name: Secrets, ConfigMaps and tokens, and where these may be sent.
+"""Access to the objects that Schedules name: Secrets, ConfigMaps and tokens, and owners' consent.
 
-``references`` reads single keys and asks the owner's consent; ``servers`` reads connections to
-other servers and dials them, ``tlscontexts`` makes contexts of certificates.
+``references`` reads single keys and checks that the owner allows the receiver. ``servers`` reads
+connections to other servers and dials them. ``tlscontexts`` makes TLS contexts from certificates.
 """

@@ -1,12 +1,12 @@
-"""One key of one object that a target names: read, or what to do so that it can be read.
+"""Reads single keys of the objects that a target names, and checks their owners' consent.
 
-Each failure (``Unread``) names the field of the spec, the object and the remedy; for missing rights
-that is the very command an admin of the namespace runs. Objects are read through a memory: an
-object is believed for a minute, a token for most of its life and never after its end.
+Each failure (``Unread``) names the field of the spec, the object and the remedy. For missing rights
+the remedy is the exact command for an admin of the namespace. Objects are cached: an object is
+fresh for a minute, a token for most of its life and never after its end.
 
-A user who may create a Schedule in a namespace names Secrets and receivers, and need not be allowed
-to read a Secret there. So a Secret is sent nowhere unless an annotation on it lists the receiver,
-and a token is asked for only for the audiences that an annotation on its account lists.
+A user who may create a Schedule in a namespace chooses Secrets and receivers, but may not be
+allowed to read a Secret there. So a Secret is sent nowhere unless its annotation lists the
+receiver, and tokens are requested only for audiences that an annotation on the account lists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from duepoint.schedules import actions, specfields
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory, target
 
-#: Longest header value made of a Secret, in bytes; most receivers take no longer line.
+#: Longest header value made from a Secret, in bytes; most receivers accept no longer line.
 _MOST_HEADER_BYTES = 16 * 1024
 
 #: On a Secret: receivers, separated by commas or blanks, or ``*`` for any.
@@ -40,10 +40,10 @@ _USER = re.compile(r'User "(?:system:serviceaccount:([^:"]+):([^"]+)|([^"]+))"')
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where something would be sent; the host without brackets.
+    """Where a Secret would be sent; the host without brackets.
 
     Attributes:
-        port: None = not known before the Service is looked up, which gives its port by a name.
+        port: None = unknown until the Service is looked up, because the spec gives a port name.
     """
 
     host: str
@@ -55,11 +55,10 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """The field that names an object, and the object.
+    """A field of the spec and the object that it names.
 
     Attributes:
-        receiver: who will get what a Secret holds, or what it opens; None where nothing of it is
-            sent.
+        receiver: who gets the Secret's content, or gets a login with it; None if nothing is sent.
     """
 
     path: str
@@ -73,19 +72,19 @@ class Reference:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     def missing(self, message: str) -> Unread:
-        """It leads to nothing that may be used now."""
+        """Return the error that the object is missing or may not be used."""
         return Unread(unread(Reason.SECRET_UNAVAILABLE, f"{self.path}: {message}"))
 
     def unusable(self, key: str, what: str) -> Unread:
-        """What stands under a key of it cannot be used."""
+        """Return the error that the value of a key cannot be used."""
         return self.missing(f"key {key} of {self.object} {what}")
 
 
 class Unread(Exception):
-    """Nothing of it can be used now.
+    """An object cannot be used now.
 
     Attributes:
-        trouble: why; what is missing, withheld or denied may be mended at any time.
+        trouble: why; whatever is missing, withheld or denied may be corrected at any time.
     """
 
     def __init__(self, trouble: target.Trouble) -> None:
@@ -94,17 +93,17 @@ class Unread(Exception):
 
 
 def unread(reason: Reason, message: str) -> target.Trouble:
-    """Nothing was sent, because something that a Secret holds is missing or cannot be used."""
+    """Return the trouble of a delivery that was not sent for want of something in a Secret."""
     return target.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
 
 
 def secret(path: str, namespace: str, name: str, receiver: Receiver | None = None) -> Reference:
-    """A Secret that stands at this field, and where what it holds is to go."""
+    """Return the reference to a Secret, with the field that names it and the receiver."""
     return Reference(path=path, kind="Secret", namespace=namespace, name=name, receiver=receiver)
 
 
 def require_any_consent(to: Reference, data: secrets.Data) -> None:
-    """Raise Unread unless the Secret may be sent somewhere; where to is not known yet."""
+    """Raise Unread unless the Secret may be sent to any receiver; the real one is not known yet."""
     if SEND_TO not in data.annotations:
         raise to.missing(
             f"{to.object} may not be sent anywhere, because its annotation {SEND_TO} is "
@@ -126,10 +125,10 @@ def require_consent(to: Reference, data: secrets.Data, receiver: Receiver) -> No
 
 
 def authorities(namespace: str, ca: actions.CaRef, receiver: Receiver) -> Reference:
-    """The object with the certificate authorities.
+    """Return the reference to the object with the certificate authorities.
 
-    Nothing of it is sent, but what is said of it tells which keys there are: of a Secret that needs
-    the word of its owner. A ConfigMap holds no secrets.
+    Nothing in it is sent, but error messages reveal which keys it has. For a Secret that needs the
+    owner's consent. A ConfigMap holds no secrets.
     """
     path = "spec.webhook.tls.caRef"
     if ca.kind == "Secret":
@@ -149,7 +148,7 @@ class KeyReader:
         self._reader_role = reader_role
 
     async def line(self, to: Reference, key: str) -> str:
-        """A value that goes into a header: one line; blanks around it are an accident."""
+        """Return one line of ASCII for a header; blanks around it are taken for an accident."""
         text = (await self.text(to, key)).strip()
         if not text or specfields.is_unsendable(text) or not text.isascii():
             raise to.unusable(key, "is not one line of printable ASCII")
@@ -159,21 +158,21 @@ class KeyReader:
         return text
 
     async def text(self, to: Reference, key: str) -> str:
-        """Text in UTF-8."""
+        """Return the value as UTF-8 text; raises Unread."""
         try:
             return (await self.content(to, key)).decode()
         except UnicodeDecodeError:
             raise to.unusable(key, "is binary; write text") from None
 
     async def content(self, to: Reference, key: str) -> bytes:
-        """What the key holds; raises Unread."""
+        """Return the value of the key; raises Unread."""
         data = await self.whole(to)
         if key not in data.values:
             raise to.missing(f"{to.object} has no key {key}; write it there, or correct the name")
         return data.values[key]
 
     async def whole(self, to: Reference) -> secrets.Data:
-        """The object with all its keys; raises Unread."""
+        """Return the object with all its keys; raises Unread."""
         try:
             data = await self._objects.get(to.namespace, (to.kind, to.name))
         except errors.ApiError as error:
@@ -183,7 +182,7 @@ class KeyReader:
         return data
 
     def refused(self, to: Reference, error: errors.ApiError) -> Unread:
-        """What an answer of the API server means for the object."""
+        """Return the error for a request that the API server refused or did not answer."""
         match error:
             case errors.NotFound():
                 return to.missing(f"{to.object} does not exist; create it")
@@ -198,7 +197,7 @@ class KeyReader:
 
 
 def _permission(to: Reference, error: errors.Forbidden, reader_role: str) -> str:
-    """What is not allowed, and the command that allows it, to whom the API server names."""
+    """Return what is forbidden and the command that allows it to the user in the error."""
     subject = "--serviceaccount=NAMESPACE:NAME"
     if (asked := _USER.search(str(error))) is not None:
         namespace, account, user = asked.groups()
@@ -224,11 +223,11 @@ def _permission(to: Reference, error: errors.Forbidden, reader_role: str) -> str
 
 
 def may_send(annotations: Mapping[str, str], to: Receiver) -> bool:
-    """Whether the annotations of a Secret name the receiver.
+    """Whether the annotations of a Secret list the receiver.
 
-    An entry is a host or an address, ``*.example.com`` for every host below a domain, or ``*``;
-    with ``:port`` it means that port alone, and so no receiver whose port is not known. Case does
-    not matter.
+    An entry is a host or an address, ``*.example.com`` for every host below a domain, or ``*``.
+    With ``:port`` it matches that port only, and no receiver whose port is unknown. Case does not
+    matter.
     """
     return any(_names(entry, to) for entry in _entries(annotations.get(SEND_TO, "").lower()))
 
@@ -261,13 +260,13 @@ Objects = memory.Memory[tuple[str, str], secrets.Data]
 Tokens = memory.Memory[tuple[str, str], secrets.Token]
 """Key: the ServiceAccount's name, and the audience."""
 
-#: A token is renewed when so much of its life has gone, and not used in its last seconds.
+#: A token is renewed after this part of its life, and not used in its last seconds.
 _TOKEN_FRESH = 0.75
 _TOKEN_MARGIN_SECONDS = 15.0
 
 
 def objects_of(api: port.Api, clock: clocks.Clock) -> Objects:
-    """What this API server says of Secrets and ConfigMaps."""
+    """Return a cache of this API server's Secrets, ConfigMaps and ServiceAccounts."""
 
     async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         data = await secrets.read(api, key[0], namespace, key[1])
@@ -277,12 +276,12 @@ def objects_of(api: port.Api, clock: clocks.Clock) -> Objects:
 
 
 def tokens_of(api: port.Api, clock: clocks.Clock) -> Tokens:
-    """Tokens that this API server makes."""
+    """Return a cache of tokens that this API server issues."""
 
     async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
         token = await secrets.token(api, namespace, *key)
         left = (token.expires_us - clock.now_us()) / 1_000_000
-        # By a wrong clock of ours it must not live for ever, nor be asked for at each delivery.
+        # If our clock is wrong, the token must neither live for ever nor be renewed each time.
         life = min(max(left, 60.0), float(secrets.TOKEN_SECONDS))
         return memory.Life(
             value=token,

@@ -1,10 +1,10 @@
-"""The servers that a Secret leads to: another Redis, or Kafka's brokers.
+"""Connections to servers that a Secret describes: another Redis, or Kafka's brokers.
 
-Read when something is sent (through the worker's cache), so a rotated password is used within a
-minute, and at once after a refusal (``forget``). What cannot be read or used is a ``Trouble`` that
-names the field, the key and the remedy, and heals when that is corrected. Nothing of a Secret is
-repeated: ``SecretConnection.redacted`` cuts every value that may be one out of what a server or a
-library says. Our own sentences stay whole, or a user called ``rw`` would blot out every remedy.
+Secrets are read at delivery time through the worker's cache, so a rotated password is used within a
+minute, and at once after a refusal (``forget``). A Secret that cannot be read or used is a
+``Trouble`` with the field, the key and the remedy; correcting it is enough. No value of a Secret is
+ever shown: ``SecretConnection.redacted`` cuts them out of texts from servers and libraries. Our own
+sentences stay whole, or a user called ``rw`` would blot out every remedy.
 
 Connections go through the guarded dialler (``ServerDialler``). A host that is a Service of the
 Schedule's own namespace (``redis``, ``redis.NS.svc``) is looked up at the API server, as a
@@ -28,28 +28,28 @@ from duepoint.schedules import actions
 from duepoint.targets import endpoints, target
 from duepoint.targets.secretaccess import references, tlscontexts
 
-#: Longest value that is looked at; certificates are the longest.
+#: Longest value that is read.
 _MOST_BYTES = 64 * 1024
 _PEM = ("ca.crt", "tls.crt", "tls.key")
-#: What a name or an address of a server is made of.
+#: Characters of a server's name or address.
 _HOST = re.compile(r"[\w.:%-]{1,253}")
 _MAX_PORT = 65_535
 _SUFFIXES = ("", ".svc", ".svc.cluster.local")
-#: Keys whose values are looked for in every text that is shown.
+#: Keys whose values are redacted in every text that is shown.
 _UNSPEAKABLE = ("password", "url", "username")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretConnection:
-    """What a Secret says of a connection.
+    """A connection as a Secret describes it.
 
     Attributes:
-        to: the field that names the Secret.
-        values: the texts that were asked for and are there.
-        digest: of all that was read: another one is another connection.
-        data: the object that was read; its annotations say where its values may go.
-        pem: certificates and key, as they stand there.
-        tls: for a server that is spoken to with TLS, by ``ConnectionReader.secured``.
+        to: the reference to the Secret.
+        values: the requested texts that the Secret has.
+        digest: hash of all that was read; another digest needs another connection.
+        data: the Secret itself; its annotations say where its values may go.
+        pem: certificates and key, as they are in the Secret.
+        tls: the context for a TLS server; ``ConnectionReader.secured`` sets it.
     """
 
     to: references.Reference
@@ -62,11 +62,11 @@ class SecretConnection:
 
     @property
     def consent(self) -> str | None:
-        """Where its owner lets it be sent; None = nowhere."""
+        """Return the receivers that the Secret's owner allows; None = none."""
         return self.data.annotations.get(references.SEND_TO)
 
     def redacted(self, text: str) -> str:
-        """The text in one line, without anything that stands in the Secret."""
+        """Return the text as one line, without the Secret's values."""
         return target.excerpt(text.encode(errors="replace"), (), self.unspeakable)
 
     def require_consent(self, hosts: Iterable[tuple[str, int]]) -> None:
@@ -75,7 +75,7 @@ class SecretConnection:
             references.require_consent(self.to, self.data, references.Receiver(host, port))
 
     def require_server(self, host: str, port: int) -> None:
-        """Raise OSError unless the Secret may be used with this server, which another one names."""
+        """Raise OSError unless the Secret may be used with this server, named by another one."""
         require_server(host, port)
         if not references.may_send(self.data.annotations, references.Receiver(host, port)):
             to = self.to
@@ -89,7 +89,7 @@ class SecretConnection:
 
 
 class ConnectionReader:
-    """Reads connections."""
+    """Reads connections from Secrets."""
 
     def __init__(self, objects: references.Objects, reader_role: str) -> None:
         self._objects = objects
@@ -99,17 +99,17 @@ class ConnectionReader:
     async def read(
         self, path: str, namespace: str, name: str, wanted: tuple[str, ...], required: str
     ) -> SecretConnection:
-        """The connection of this Secret; raises Unread.
+        """Return the connection that this Secret describes; raises Unread.
 
         Args:
-            path: the field that names it.
-            wanted: keys with texts; besides, ``ca.crt``, ``tls.crt`` and ``tls.key``.
-            required: the one of them that has to be there.
+            path: the field that names the Secret.
+            wanted: keys with texts to read, besides ``ca.crt``, ``tls.crt`` and ``tls.key``.
+            required: the one of them that must exist.
         """
         to = references.secret(path, namespace, name)
         found = await self._keys.whole(to)
         references.require_any_consent(to, found)
-        await self._keys.content(to, required)  # says what is missing
+        await self._keys.content(to, required)  # raises if it is missing
         data = found.values
         texts: dict[str, str] = {}
         hashed = hashlib.sha256(repr((to.namespace, to.name)).encode())
@@ -127,11 +127,11 @@ class ConnectionReader:
         )
 
     def forget(self, namespace: str) -> None:
-        """What was read of this namespace did not work: read it again next time."""
+        """Read this namespace's Secrets again next time, because one of them did not work."""
         self._objects.forget(namespace)
 
     async def secured(self, plain: SecretConnection) -> SecretConnection:
-        """The connection with its TLS context, made once for what stands in the Secret."""
+        """Return the connection with its TLS context, which is cached by the Secret's content."""
         to, pem = plain.to, plain.pem
         certificate, key = pem.get("tls.crt"), pem.get("tls.key")
         if (certificate is None) != (key is None):
@@ -148,7 +148,7 @@ class ConnectionReader:
 
 
 def _text(to: references.Reference, key: str, value: bytes) -> str:
-    """One line of text; a line break at the end is an accident."""
+    """Return one line of text; a line break at the end is taken for an accident."""
     try:
         text = value[:_MOST_BYTES].decode().strip("\r\n")
     except UnicodeDecodeError:
@@ -164,10 +164,10 @@ def _text(to: references.Reference, key: str, value: bytes) -> str:
 
 
 class ServerRefused(OSError):
-    """The guard, or the Service, says that this may not or cannot be connected to.
+    """The egress guard or the owner forbids this server, or its Service cannot be resolved.
 
     Attributes:
-        trouble: why; ``final`` where only an edit or the operator's settings help.
+        trouble: why; ``final`` if only an edit or the operator's settings help.
     """
 
     def __init__(self, trouble: target.Trouble) -> None:
@@ -176,19 +176,19 @@ class ServerRefused(OSError):
 
 
 def require_server(host: str, port: int) -> None:
-    """Raise OSError unless these are a name and a port that could be a server's.
+    """Raise OSError unless these could be the name and port of a server.
 
-    A server that names others (a node of a Redis Cluster, a broker) may write any text there; the
-    error does not repeat it, and neither does another message (``unnamed``).
+    A server that names others (a node of a Redis Cluster, a broker) may send any text. Neither this
+    error nor another message (``unnamed``) repeats it.
     """
     if not _HOST.fullmatch(host) or not 1 <= port <= _MAX_PORT:
         raise OSError("the server that it names has no name, or no port from 1 to 65535")
 
 
 def unnamed(error: OSError) -> OSError:
-    """What went wrong with a server that another one names, without its name or address.
+    """Return the error of a server that another one named, without its name or address.
 
-    These are any text that a server chose, or what a name of its choice resolves to here.
+    The server chose that name, and the reader must not learn what it resolves to here.
     """
     refused = "a server that it names is not allowed"
     if isinstance(error, dialling.Blocked):
@@ -200,7 +200,7 @@ def unnamed(error: OSError) -> OSError:
 
 
 class ServerDialler:
-    """Opens sockets for what the Schedules of one namespace name."""
+    """Opens sockets to the servers that the Schedules of one namespace name."""
 
     def __init__(
         self, dialler: dialling.Dialler, services: endpoints.ServiceCache, namespace: str
@@ -210,7 +210,7 @@ class ServerDialler:
         self._namespace = namespace
 
     async def connect(self, host: str, port: int, *, tls: bool) -> socket.socket:
-        """A connected socket; raises ServerRefused, dialling.Blocked and other OSErrors."""
+        """Return a connected socket; raises ServerRefused, dialling.Blocked and other OSErrors."""
         require_server(host, port)
         endpoint = connections.Endpoint(
             host=host,
@@ -234,7 +234,7 @@ class ServerDialler:
         return located.route
 
     def _service_of(self, host: str) -> str | None:
-        """The Service of this namespace that the host names, if it does."""
+        """Return the Service of this namespace that the host names, if any."""
         name, dot, rest = host.lower().rstrip(".").partition(".")
         if not dot and not name.replace(".", "").isdecimal() and ":" not in name:
             return name if name != "localhost" else None

@@ -1,15 +1,15 @@
-"""TLS as one webhook wants it: whom it trusts, and whom we show ourselves as.
+"""TLS contexts from Secrets: the authorities to trust and the client certificate to present.
 
-A context is made once for what stands in the Secrets and kept, because connections are kept alive
-by context: a new one for each delivery would be a handshake for each. What is in it decides which
-one it is, so a rotated certificate is used from the next delivery on and the old connections run
-dry. Contexts are never shared between namespaces, nor between a URL and a Service: a user who
-could name another's would be given its open connections, past the egress rules.
+A context is made once for the same material and cached, because the connection pool is keyed by
+context: a new context for each delivery would need a handshake for each. The key is a digest of the
+material, so the next delivery uses a rotated certificate and the old connections run dry. Contexts
+are never shared between namespaces, nor between a URL and a Service: a user who could name
+another's material would be given its open connections, past the egress rules.
 
-Python reads certificates while it holds its lock, for a second where a bundle has a megabyte, and a
-context takes several times the bundle's size. So a bundle has a bound, and contexts are kept by
-bytes with a share for each namespace. The public authorities are read for every context that trusts
-them: Python offers no way to share them between contexts.
+Python holds the GIL while it reads certificates, for a second with a bundle of one megabyte, and a
+context takes several times the bundle's size. So bundles are bounded, and the cache is bounded by
+bytes with a share for each namespace. Every context that trusts the public authorities reads them
+anew: Python cannot share them between contexts.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pathlib import Path
 
 from duepoint import shares, tlsrules
 
-#: Of one bundle of authorities, and of one certificate with its chain and key.
+#: Bounds of one bundle of authorities, and of one certificate with its chain or one key.
 MOST_PEM_BYTES = 64 << 10
 MOST_CERTIFICATES = 100
 _MARK = b"BEGIN CERTIFICATE"
 
-#: All contexts that are kept, as large as these were measured to be.
+#: Bound of the cache, and the measured sizes of its contexts.
 _MOST_BYTES = 64 << 20
 _CONTEXT_BYTES = 16 << 10
 _BYTES_PER_PEM_BYTE = 6
@@ -41,13 +41,13 @@ _PUBLIC_AUTHORITIES_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsMaterial:
-    """Everything that makes a context.
+    """Everything that a context is made from.
 
     Attributes:
-        owner: who may share it: namespace, and whether a Service is called.
-        ca: PEM certificates trusted instead of the public ones; None = those.
-        certificate, key: ours, as PEM; None = we show none.
-        unverified: the receiver's certificate is not looked at.
+        owner: who may share the context: namespace, and whether the receiver is a Service.
+        ca: PEM certificates to trust instead of the public authorities; None = those.
+        certificate, key: our client certificate, as PEM; None = present none.
+        unverified: do not verify the receiver's certificate.
     """
 
     owner: tuple[str, bool]
@@ -57,7 +57,7 @@ class TlsMaterial:
     unverified: bool = False
 
     def digest(self) -> bytes:
-        """What it is kept under; the key itself is not kept."""
+        """Return the cache key, a hash, so that the private key itself is not kept."""
         hashed = hashlib.sha256(repr((self.owner, self.unverified)).encode())
         for part in (self.ca, self.certificate, self.key):
             hashed.update(b"-" if part is None else hashlib.sha256(part).digest())
@@ -65,14 +65,14 @@ class TlsMaterial:
 
     @property
     def context_bytes(self) -> int:
-        """About the memory that its context takes."""
+        """Return the approximate memory that the context takes."""
         pem = sum(len(part) for part in (self.ca, self.certificate, self.key) if part is not None)
         public = 0 if self.ca is not None else _PUBLIC_AUTHORITIES_BYTES
         return _CONTEXT_BYTES + _BYTES_PER_PEM_BYTE * pem + public
 
 
 class Unusable(ValueError):
-    """What stands in the Secrets makes no context.
+    """No context can be made from the material.
 
     Attributes:
         part: ``ca`` or ``certificate``.
@@ -84,29 +84,29 @@ class Unusable(ValueError):
 
 
 class TlsContexts:
-    """Makes contexts, and keeps them."""
+    """Makes contexts and caches them."""
 
     def __init__(self) -> None:
         self._kept: shares.BytesCache[bytes, ssl.SSLContext] = shares.BytesCache(_MOST_BYTES)
-        #: By owner, so that the material of one namespace keeps no other waiting.
+        #: One lock per owner, so that no namespace waits for another's material.
         self._making: weakref.WeakValueDictionary[tuple[str, bool], asyncio.Lock]
         self._making = weakref.WeakValueDictionary()
 
     async def get(self, wanted: TlsMaterial) -> ssl.SSLContext:
-        """The context; raises Unusable."""
+        """Return the context, from the cache if possible; raises Unusable."""
         namespace, digest = wanted.owner[0], wanted.digest()
         if (found := self._kept.get(namespace, digest)) is None:
             making = self._making.setdefault(wanted.owner, asyncio.Lock())
-            async with making:  # of many that ask at a time, one makes it
+            async with making:  # only one of many concurrent callers makes it
                 if (found := self._kept.get(namespace, digest)) is None:
-                    # In a thread: reading the public authorities takes longer than others may wait.
+                    # In a thread: reading the public authorities would block the loop too long.
                     found = await asyncio.to_thread(made, wanted)
                     self._kept.put(namespace, digest, found, wanted.context_bytes)
         return found
 
 
 def made(wanted: TlsMaterial) -> ssl.SSLContext:
-    """A new context; raises Unusable."""
+    """Return a new context; raises Unusable."""
     _require_few(
         "ca", wanted.ca, "write those alone that sign for this server, or none for the public ones"
     )
@@ -145,13 +145,13 @@ def _require_few(part: str, pem: bytes | None, remedy: str) -> None:
 
 
 def _no_passphrase() -> str:
-    """Without it OpenSSL would ask on the terminal."""
+    """Fail instead of letting OpenSSL ask for a passphrase on the terminal."""
     raise ValueError
 
 
 @contextlib.contextmanager
 def _file(content: bytes) -> Iterator[str]:
-    """A file that OpenSSL can read and no disk ever holds, where the system has such."""
+    """Yield the path of a file for OpenSSL: in memory if the system can, else temporary."""
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile() as opened:  # readable by this user alone
             opened.write(content)

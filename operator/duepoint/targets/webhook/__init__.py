@@ -1,6 +1,6 @@
-"""One slot, one HTTP request.
+"""Webhooks: one slot, one HTTP request.
 
-``target`` makes a delivery in steps: ``admission`` says whether it may be made now, ``credentials``
-has what of a webhook is secret, ``request`` what its deliveries share and what is sent, and
-``response`` what follows from the answer; ``signing`` signs.
+``target`` makes a delivery in steps. ``admission`` decides whether to send now, ``credentials``
+resolves the webhook's Secrets, ``request`` composes what is sent, ``signing`` signs it, and
+``response`` turns the answer into an outcome.
 """

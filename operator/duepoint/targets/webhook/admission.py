@@ -1,24 +1,22 @@
-"""Whether a webhook may be sent now: its receiver's circuit, turn, and whether it is there at all.
+"""Admission of webhooks: the receiver must not be gone, its circuit closed, and a place free.
 
-``Admission`` asks the three of them in order and says what becomes of a delivery that may not: one
-that waits for a circuit or a turn is no attempt and uses none up; one whose receiver is gone is
-not made until the Schedule is edited. What a delivery needs is read after ``refusal`` has asked for
+``Admission`` checks the three in this order and decides what becomes of a refused delivery. One
+that waits for a circuit or a place does not count as an attempt. One whose receiver is gone (410)
+is not made until the Schedule is edited. A delivery reads its Secrets after ``refusal`` has checked
 circuit and receiver, so that a missing Secret uses up no attempt while nothing may be sent, and
-before ``enter`` gives the turn, so that no read holds one. A run by hand goes to a receiver that is
-gone all the same, and if it is delivered the Schedule goes on: that is how to resume without an
-edit.
+before ``enter`` takes a place, so that no read occupies one. A run by hand goes even to a receiver
+that is gone. If it is delivered, the Schedule goes on: that is how to resume without an edit.
 
-The receivers of a namespace share the places that it may have (``targets.places``), and none of
-them has more than its limit: one that hangs takes nothing from the others. Places are this worker's
-alone.
+The receivers of a namespace share its places (``targets.places``), and each has a limit of its
+own, so that one that hangs takes nothing from the others. Each worker has its own places.
 
-The response also says how the receiver is: one that answers is well, however much it refuses; busy
-(408, 425, 429) says nothing; 5xx, silence and broken connections are failures. A worker counts its
-own calls of receivers that fail, and opens a circuit for all workers (``delayqueue.circuits``).
-``CircuitBreaker`` holds a copy of what is known, no older than a second while webhooks are sent, so
-that a delivery to a healthy receiver needs no request. While a circuit is open nothing is sent;
-when it may be probed, one delivery of all workers is the probe. A server that cannot be reached
-lets everything through: a worker that can claim can reach it.
+The response also tells whether the receiver is healthy. Any answer below 500 means that it is,
+even a refusal; busy (408, 425, 429) tells nothing; 5xx, silence and broken connections are
+failures. A worker counts its own calls of a failing receiver and opens the circuit for all workers
+(``delayqueue.circuits``). ``CircuitBreaker`` keeps a copy of all circuits, no older than a second
+while webhooks are sent, so that a delivery to a healthy receiver needs no request to Redis. While a
+circuit is open nothing is sent; once it may be probed, a single delivery among all workers is the
+probe. If Redis cannot be reached, every delivery passes: a worker that can claim can reach it.
 """
 
 from __future__ import annotations
@@ -47,16 +45,16 @@ PLACES = 256
 _BY_HAND = "Manual"
 _BUSY = frozenset({408, 425, 429})
 _SECOND_US = 1_000_000
-#: A probe is held a little longer than it may take.
+#: How much longer than its timeout a probe keeps others from probing.
 _PROBE_MARGIN_SECONDS = 2.0
 
 
 @dataclass(slots=True)
 class Admitted:
-    """A delivery that may be made; ``Admission.leave`` has to follow.
+    """A delivery that may be sent; ``Admission.leave`` has to follow.
 
     Attributes:
-        is_probe: it decides about the circuit.
+        is_probe: whether its outcome closes the circuit or keeps it open.
     """
 
     host: str
@@ -64,12 +62,12 @@ class Admitted:
 
 
 class Admission:
-    """Lets deliveries through.
+    """Decides which deliveries may be sent now.
 
     Args:
-        places: how many webhooks the worker sends at a time; a namespace alone may have three
+        places: how many webhooks the worker sends at a time; a single namespace may have three
             quarters of these.
-        breaker: None = nothing is shared, and nothing waits but for its turn.
+        breaker: None = there are no circuits, and deliveries wait for places only.
     """
 
     def __init__(
@@ -83,12 +81,12 @@ class Admission:
         self._clock = clock
         self._per_host = per_host
         self._of_namespace = max(1, places * 3 // 4)
-        #: Of the receivers of each namespace that are called now.
+        #: By namespace, for those with requests in flight.
         self._places: dict[str, receiverplaces.ReceiverPlaces] = {}
         self._breaker = breaker
 
     def at_once(self, firing: target.Firing, webhook: actions.WebhookAction) -> Admitted | None:
-        """The entry where nothing is known that speaks against it and there is a turn."""
+        """Admit a delivery without waiting, if nothing is against it and a place is free."""
         host = host_of(firing.namespace, webhook.url, webhook.service)
         if self._breaker is not None and not self._breaker.has_nothing_against(host, firing.uid):
             return None
@@ -97,7 +95,7 @@ class Admission:
     async def refusal(
         self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
     ) -> outcome.Outcome | None:
-        """What becomes of the delivery where circuit or receiver certainly forbid it."""
+        """Return the outcome of a delivery that its circuit or a gone receiver forbids."""
         if self._breaker is None:
             return None
         await self._breaker.freshen()
@@ -112,7 +110,7 @@ class Admission:
     async def enter(
         self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
     ) -> Admitted | outcome.Outcome:
-        """An entry, or what becomes of the delivery without an attempt."""
+        """Admit a delivery, or return the outcome that it gets without an attempt."""
         if (refused := await self.refusal(firing, webhook, now_us)) is not None:
             return refused
         host = host_of(firing.namespace, webhook.url, webhook.service)
@@ -143,10 +141,10 @@ class Admission:
         succeeded: bool | None,  # noqa: FBT001 - the outcome
         cause: str = "",
     ) -> None:
-        """The delivery is over; None where it says nothing of the receiver, or was not made.
+        """Give the place back and report the outcome to the circuit breaker.
 
-        Args:
-            cause: why it failed, in words of ours.
+        ``succeeded`` None: the receiver's health is unknown, or nothing was sent; ``cause``: why
+        the delivery failed, in our words.
         """
         self._leave(entry.host, firing.namespace)
         if self._breaker is not None:
@@ -157,7 +155,7 @@ class Admission:
                 self._breaker.note_gone(firing.uid, 0)
 
     def _receivers(self, namespace: str) -> receiverplaces.ReceiverPlaces:
-        """The places that the receivers of a namespace share."""
+        """Return the places that the receivers of a namespace share."""
         found = self._places.get(namespace)
         if found is None:
             found = self._places[namespace] = receiverplaces.ReceiverPlaces(
@@ -172,18 +170,18 @@ class Admission:
             del self._places[namespace]
 
     def note_gone(self, firing: target.Firing) -> None:
-        """The receiver said that it is gone for good."""
+        """Record that the receiver said that it is gone for good."""
         if self._breaker is not None:
             self._breaker.note_gone(firing.uid, firing.generation)
 
     async def close(self) -> None:
-        """Send the other workers what is left to report."""
+        """Finish the reports to the other workers that are under way."""
         if self._breaker is not None:
             await self._breaker.close()
 
 
 def verdict(answer: response.Answer | target.Trouble, *, delivered: bool) -> bool | None:
-    """Whether the receiver is well, by what it said or did not say to a request."""
+    """Whether the receiver is healthy, judged by its answer or silence; None = unknown."""
     if isinstance(answer, target.Trouble):
         return None if answer.final or answer.unsent else False
     if delivered:
@@ -201,7 +199,7 @@ def _gone(firing: target.Firing) -> outcome.Outcome:
 
 
 def _circuit_open(host: str, wait: Wait, last_us: int) -> outcome.Retry:
-    """The message stays the same for as long as the cause does: each change is a write."""
+    """Delay the delivery; its message changes only with the cause, as each change is a write."""
     message = (
         f"{_url_of(host)}: {wait.why}; deliveries wait and one at a time tries it, until one "
         "succeeds"
@@ -210,12 +208,12 @@ def _circuit_open(host: str, wait: Wait, last_us: int) -> outcome.Retry:
 
 
 def _last_us(firing: target.Firing, webhook: actions.WebhookAction, now_us: int) -> int:
-    """In how many microseconds the last look falls, which is inside ``maxAge``."""
+    """Return in how many microseconds the last retry is due, just inside ``maxAge``."""
     return firing.due_us + webhook.retry.max_age_us - now_us - _SECOND_US
 
 
 def _waiting(reason: Reason, message: str, seconds: float, last_us: int) -> outcome.Retry:
-    """Not an attempt; the next look is no later than the last one."""
+    """Return a retry that does not count as an attempt, due no later than ``last_us``."""
     return outcome.Retry(
         reason=reason,
         message=message,
@@ -226,13 +224,13 @@ def _waiting(reason: Reason, message: str, seconds: float, last_us: int) -> outc
 
 
 def _name(host: str) -> str:
-    """The name of a receiver's host."""
+    """Return the host name of a receiver."""
     parts = host.split(" ")
     return parts[2] if len(parts) == 4 else host
 
 
 def _url_of(host: str) -> str:
-    """A receiver's name as people write it."""
+    """Return a receiver as a URL, for messages."""
     _, _, rest = host.partition(" ")
     parts = rest.split(" ")
     return f"{parts[0]}://{parts[1]}:{parts[2]}" if len(parts) == 3 else rest
@@ -240,20 +238,20 @@ def _url_of(host: str) -> str:
 
 # -- circuits --------------------------------------------------------------------------------------
 
-#: How old the copy may be before it is read again, beside the delivery that finds it so.
+#: Age at which the copy is read again, in the background of the delivery that notices it.
 FRESH_SECONDS = 1.0
-#: How long the very first delivery waits for it.
+#: How long the very first delivery waits for the copy.
 _FIRST_SECONDS = 0.5
-#: Deliveries that wait for a circuit come back so far from one another, not all at once.
+#: Gap between the retries of deliveries that wait for a circuit, so that they do not come at once.
 _SPACING_SECONDS = 0.01
 _MOST_SPREAD_SECONDS = 60.0
-#: While another worker probes.
+#: How long a delivery waits while another one probes.
 _PROBED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """It may not, for so long, and why the circuit is open."""
+    """How long a delivery has to wait, and why the circuit is open."""
 
     seconds: float
     why: str = ""
@@ -261,7 +259,7 @@ class Wait:
 
 @dataclass(slots=True)
 class _Entry:
-    """An open circuit on the copy, with its time on our clock."""
+    """An open circuit in the copy; ``until`` is on our monotonic clock."""
 
     circuit: circuits.Circuit
     until: float
@@ -270,7 +268,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Calls:
-    """Our calls of a receiver that fails, since the window began."""
+    """This worker's calls of a failing receiver since the window began."""
 
     since: float
     calls: int = 0
@@ -280,7 +278,7 @@ class _Calls:
 
 @functools.lru_cache(maxsize=4096)
 def host_of(namespace: str, url: str | None, service: actions.ServiceRef | None) -> str:
-    """The name of a receiver: namespace, scheme, host and port."""
+    """Return the key of a receiver: namespace, scheme, host and port."""
     if service is not None:
         return f"{namespace} {service.scheme} {service.name}.{namespace}.svc {service.port}"
     try:
@@ -303,22 +301,22 @@ class CircuitBreaker:
         self._looked_at = float("-inf")
         self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        #: A copy that was read before does not replace a newer one.
+        #: Serialises reads, so that an older copy never replaces a newer one.
         self._in_turn = asyncio.Lock()
 
     async def close(self) -> None:
-        """Tell what is left to tell."""
+        """Wait for the reports that are under way."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- before a delivery -----------------------------------------------------------------------
 
     def has_nothing_against(self, host: str, uid: str) -> bool:
-        """Whether the copy is young and knows neither the receiver nor the Schedule."""
+        """Whether the copy is fresh and lists neither the receiver nor the Schedule."""
         age = self._clock.monotonic() - self._looked_at
         return age < FRESH_SECONDS and host not in self._hosts and uid not in self._gone
 
     async def freshen(self) -> None:
-        """See that the copy is young enough; only the first delivery of all waits for it."""
+        """Read the copy again if it is stale; only the very first delivery waits for it."""
         now = self._clock.monotonic()
         if now - self._looked_at < FRESH_SECONDS:
             return
@@ -333,7 +331,7 @@ class CircuitBreaker:
         return self._gone.get(uid, -1) >= generation
 
     def wait_of(self, host: str) -> Wait | None:
-        """For how long the circuit certainly stays open."""
+        """Return how long the circuit stays open at least; None if a delivery may try."""
         entry = self._hosts.get(host)
         now = self._clock.monotonic()
         if entry is None or now >= entry.until:
@@ -341,9 +339,9 @@ class CircuitBreaker:
         return self._put_off(entry, entry.until - now)
 
     async def admit(self, host: str, hold_seconds: float) -> bool | Wait:
-        """Whether the delivery may go out only as the probe of the circuit, or has to wait.
+        """Return True to send the delivery as the circuit's probe, False to send it, or a Wait.
 
-        A probe's outcome decides about the circuit. It is held for so many seconds at most.
+        A probe's outcome decides about the circuit. No other runs for up to ``hold_seconds``.
         """
         entry = self._hosts.get(host)
         if entry is None:
@@ -383,11 +381,11 @@ class CircuitBreaker:
         *,
         is_probe: bool = False,
     ) -> None:
-        """What became of it, and of a failure why; None = it says nothing of the receiver."""
+        """Count a delivery, with the cause of a failure; None = the receiver's health unknown."""
         if is_probe:
             self._in_background(self._probed(host, succeeded, cause))
         elif succeeded is None or host in self._hosts:
-            return  # what was under way when the circuit opened changes nothing
+            return  # deliveries that were in flight when the circuit opened do not count
         elif host in self._calls or not succeeded:
             self._count(host, cause, has_failed=not succeeded)
 
@@ -408,14 +406,14 @@ class CircuitBreaker:
                 del self._calls[next(iter(self._calls))]
 
     def note_gone(self, uid: str, generation: int) -> None:
-        """The receiver of this Schedule said that it is gone; 0 = it is there again.
+        """Record that the receiver of this Schedule is gone; generation 0 = it is back.
 
-        Where Redis does not take it, the next delivery hears the same again.
+        If Redis does not take the record, the next delivery gets the same 410 again.
         """
         if generation or uid in self._gone:
             self._in_background(self._tell_gone(uid, generation))
 
-    # -- what all know ---------------------------------------------------------------------------
+    # -- what all workers share ------------------------------------------------------------------
 
     async def _look(self) -> None:
         async with self._in_turn:

@@ -1,10 +1,10 @@
-"""What of a webhook does not stand in its spec: secrets, tokens and certificates, when it is sent.
+"""Resolves the secrets, tokens and certificates of a webhook at delivery time.
 
-``Vault.of`` turns the references of a webhook into ``WebhookCredentials``: headers, signers,
-a TLS context, and the texts that no message may repeat. Or into a ``Trouble``: what is missing,
-forbidden or unusable may be corrected at any time, so it is tried again. Two things are not,
+``Vault.of`` turns the references of a webhook into ``WebhookCredentials``: headers, signers, a TLS
+context, and the texts that no message may repeat. Or it returns a ``Trouble``. Anything missing,
+forbidden or unusable may be corrected at any time, so the worker retries. Two troubles are final,
 because only an edit or the operator's settings correct them: TLS without verification, and a token
-that would open the API server itself.
+that the API server itself would accept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from duepoint.targets.webhook import signing
 _URL_FROM = "spec.webhook.urlFrom.secretKeyRef"
 _HEADER = "spec.webhook.headers[{}].valueFrom.secretKeyRef"
 
-#: Names by which an API server knows itself, besides the issuer of its tokens.
+#: Audiences that an API server usually accepts, besides the issuer of its tokens.
 API_AUDIENCES = tuple(
     f"{scheme}kubernetes{domain}"
     for scheme in ("", "https://")
@@ -40,7 +40,7 @@ API_AUDIENCES = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialRules:
-    """What the operator of the installation decided.
+    """Settings of the installation for credentials.
 
     Attributes:
         insecure_tls: whether a webhook may leave certificates unverified.
@@ -53,14 +53,14 @@ class CredentialRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookCredentials:
-    """What one delivery needs; it lives as long as the delivery.
+    """The resolved credentials of a webhook.
 
     Attributes:
-        headers: the user's, each with its value, and that of ``auth``.
-        signers: of the signature; empty = unsigned.
+        headers: the user's headers with their values, and the header of ``auth``.
+        signers: those that sign the request; empty = unsigned.
         tls: None = the default context.
-        url: the receiver's, where it stands in a Secret.
-        unspeakable: what must not be repeated in any message.
+        url: the receiver's URL, if it comes from a Secret.
+        unspeakable: texts that no message may repeat.
     """
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -71,10 +71,10 @@ class WebhookCredentials:
 
 
 class Vault:
-    """Reads through caches; one for a worker.
+    """Resolves credentials through caches; each worker has one.
 
     Args:
-        own_audiences: audiences of our own token of today, which are the API server's.
+        own_audiences: returns the audiences of our current token, which the API server accepts.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Vault:
     async def of(
         self, namespace: str, webhook: actions.WebhookAction
     ) -> WebhookCredentials | target.Trouble:
-        """The credentials of a webhook that is not plain."""
+        """Return the credentials of a webhook that refers to any, or what is wrong with them."""
         try:
             self._check(webhook)
             return await self._gather(namespace, webhook)
@@ -102,12 +102,12 @@ class Vault:
             return unread.trouble
 
     def forget(self, namespace: str) -> None:
-        """What was read of this namespace did not work: read it again next time."""
+        """Read this namespace's objects and tokens again next time, because they did not work."""
         self._objects.forget(namespace)
         self._tokens.forget(namespace)
 
     def _check(self, webhook: actions.WebhookAction) -> None:
-        """Raise Unread for what no Secret can mend."""
+        """Raise Unread for a webhook that no Secret could make valid."""
         if webhook.tls and webhook.tls.insecure_skip_verify and not self._rules.insecure_tls:
             raise _refused(
                 "spec.webhook.tls.insecureSkipVerify: is not allowed here; name the receiver's CA "
@@ -172,7 +172,7 @@ class Vault:
             raise to.missing(f"there is no token of {to.object}: {error}") from None
         except errors.ApiError as error:
             raise self._keys.refused(to, error) from None
-        # The issuer is its API server, whose own audience is that name unless set otherwise.
+        # By default, an API server accepts tokens whose audience is its own issuer name.
         if auth.audience == _claims(token.text).get("iss"):
             raise _opens_the_api(auth.audience)
         return token.text
@@ -203,10 +203,10 @@ class Vault:
 
 
 class _Receiving:
-    """Reads what one receiver is to get.
+    """Reads the values that go to one receiver.
 
     Attributes:
-        unspeakable: what must not be repeated of it.
+        unspeakable: texts among them that no message may repeat.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class _Receiving:
         return references.authorities(self.namespace, ca, self._receiver)
 
     async def read_url(self, secret: actions.SecretKey) -> str:
-        """The URL that a Secret holds; that Secret has to name the URL's own host."""
+        """Return the URL from a Secret, whose annotation has to allow the URL's own host."""
         to = references.secret(_URL_FROM, self.namespace, secret.name)
         data = await self._keys.whole(to)
         references.require_any_consent(to, data)
@@ -255,7 +255,7 @@ class _Receiving:
             raise to.unusable(secret.key, str(error)) from None
 
     async def basic(self, name: str) -> str:
-        """RFC 7617, in UTF-8; the user's name ends at the first colon."""
+        """Return encoded Basic credentials (RFC 7617, UTF-8); a user name may hold no colon."""
         to = self.secret("spec.webhook.auth.basic.secretRef", name)
         user = (await self._keys.text(to, "username")).rstrip("\r\n")
         password = (await self._keys.text(to, "password")).rstrip("\r\n")
@@ -270,22 +270,22 @@ class _Receiving:
 def _receiver(
     namespace: str, webhook: actions.WebhookAction, url: str | None
 ) -> references.Receiver:
-    """Where the webhook goes, as it is named in the spec; a Service by its name in the cluster."""
+    """Return the webhook's receiver as the spec names it; a Service by its cluster name."""
     service = webhook.service
     if service is not None:
-        # The author of the Service decides what number a name stands for.
+        # The author of the Service decides which number a port's name stands for.
         port = service.port if isinstance(service.port, int) else None
         return references.Receiver(f"{service.name}.{namespace}.svc", port)
     try:
         parts = urllib.parse.urlsplit(url or webhook.url or "")
-    except ValueError:  # brackets around what is no address; nothing can be called there
+    except ValueError:  # brackets around something that is not an address
         return references.Receiver("", None)
     usual = 443 if parts.scheme == "https" else 80
     return references.Receiver(parts.hostname or "", parts.port or usual)
 
 
 def _spellings(secret: str) -> Iterable[str]:
-    """A receiver may echo a header as it came, or in one of the usual wrappings."""
+    """Return a secret in the encodings in which a receiver may echo it."""
     return (
         secret,
         base64.b64encode(secret.encode()).decode(),
@@ -295,14 +295,14 @@ def _spellings(secret: str) -> Iterable[str]:
 
 
 def audiences_of(token: str | None) -> tuple[str, ...]:
-    """The audiences of a token; one that a Pod was given names all of its API server's."""
+    """Return the audiences of a token; a Pod's own token names all that its API server accepts."""
     named = _claims(token or "").get("aud")
     listed = named if isinstance(named, list) else [named]
     return tuple(one for one in listed if isinstance(one, str))
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """What a JSON Web Token says, unverified; empty for any other text."""
+    """Return the claims of a JSON Web Token, unverified; empty for any other text."""
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -319,7 +319,7 @@ def _opens_the_api(audience: str) -> references.Unread:
 
 
 def _refused(message: str) -> references.Unread:
-    """Only an edit, or the operator's settings, can mend it."""
+    """Return a final error, which only an edit or the operator's settings can correct."""
     return references.Unread(
         target.Trouble(
             reason=Reason.INVALID_SPEC, message=message, code_class="refused", final=True

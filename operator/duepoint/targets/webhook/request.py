@@ -1,13 +1,13 @@
 """The HTTP request of one attempt: method, headers and body, as they go out.
 
-Owns the four formats and the order of precedence of headers: what says which delivery this is and
-who signed it is ours alone; what describes the body is the user's to replace where the format does
-not depend on it. The signature covers the bytes that are sent, so it is made here, last. Pure.
+Owns the four formats and the precedence of headers. Users cannot replace the headers that identify
+and sign a delivery. They can replace headers that describe the body, unless the format depends on
+them. The signature covers the bytes that are sent, so it is computed here, last. Pure.
 
-Receivers store the bodies: fields may be added, never renamed or given another meaning. What
-differs between attempts (``attempt``, ``generated_at``) stands in the body and in no id. The
-envelope is that of Standard Webhooks (type, timestamp, data). As a CloudEvent the same ``data``
-travels, and what its attributes say is said by both.
+Receivers store the bodies: fields may be added, never renamed or given another meaning. Values that
+differ between attempts (``attempt``, ``generated_at``) are in the body and in no id. The envelope
+is that of Standard Webhooks (type, timestamp, data). A CloudEvent carries the same ``data``, which
+repeats what the event's attributes say.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duepoint.targets import target
 from duepoint.targets.webhook import credentials, signing
 
 EVENT_TYPE = "schedule.fired"
-#: The type as CloudEvents want it, with the domain of who defines it in front.
+#: The type for CloudEvents, which asks for the definer's domain in front.
 CLOUD_EVENT_TYPE = f"dev.duepoint.{EVENT_TYPE}"
 STRUCTURED_CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 
@@ -66,7 +66,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is sent in one attempt; ``body`` None = none at all.
+    """The request of one attempt; ``body`` None = no body.
 
     Attributes:
         common: headers that every delivery of the webhook has.
@@ -80,18 +80,18 @@ class Request:
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """All of them."""
+        """Return all headers."""
         return [*self.common, *self.own]
 
 
 class Composer:
-    """Composes the requests of one webhook with the credentials of the moment.
+    """Composes the requests of one webhook with its current credentials.
 
     Args:
-        kept: None for a webhook that is plain.
+        kept: None for a webhook that needs none.
 
     Attributes:
-        common: headers that each of them has.
+        common: headers that all these requests have.
     """
 
     __slots__ = ("_format", "_has_body", "_method", "_replaced", "_signers", "common")
@@ -112,12 +112,12 @@ class Composer:
             theirs = kept.headers
         else:
             theirs = tuple((header.name, header.value) for header in webhook.headers)
-        # The user's headers replace the usual ones.
+        # The user's headers replace our defaults.
         self._replaced = frozenset(name.lower() for name, _ in theirs)
         self.common = (*(pair for pair in usual if pair[0] not in self._replaced), *theirs)
 
     def compose(self, firing: target.Firing, now_us: int) -> Request:
-        """The request of an attempt made now."""
+        """Return the request of an attempt made now."""
         own: list[tuple[str, str]] = []
         match self._format:
             case "Standard":
@@ -160,7 +160,7 @@ class Composer:
 
 
 def _attributes(firing: target.Firing) -> dict[str, str]:
-    """Source and id together are one per slot; the time is the slot's."""
+    """Return the CloudEvents attributes; source and id identify the slot, time is the slot's."""
     return {
         "specversion": "1.0",
         "id": target.event_id(firing.schedule_id, firing.slot_us, firing.run_uid),

@@ -1,10 +1,10 @@
-"""What follows from a receiver's response, or from its absence.
+"""Outcomes of webhooks: turns a receiver's response, or its absence, into an ``Outcome``.
 
 Owns the rules of ``spec.webhook.success`` and ``retry.retryOn``, of 410 and of ``Retry-After``
-(RFC 9110, 10.2.3). The status line decides: the body changes nothing. No
-text of a receiver goes into an outcome: outcomes are shown to readers of the Schedule, and the
-receiver may be a server that its author could not ask directly; messages about a missing response
-name the kind of trouble in our words. Pure; times are arguments.
+(RFC 9110, 10.2.3). Only the status line decides, not the body. No text from a receiver goes into
+an outcome: readers of the Schedule see outcomes, and the receiver may be a server that they could
+not call themselves. Messages about a missing response name the kind of trouble in our words. Pure;
+times are arguments.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 
-#: The word of ``retryOn`` for everything that is not a status.
+#: The value of ``retryOn`` for every failure without a status.
 NETWORK = "network"
 
 _SECOND_US = 1_000_000
-#: Retry-After counts where the receiver says that it is busy, and nowhere else.
+#: Retry-After counts only in these answers, by which the receiver says that it is busy.
 _BUSY = frozenset({429, 503})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A receiver's answer, without its text."""
+    """A receiver's answer, without its body."""
 
     status: int
     retry_after: str | None = None
@@ -45,11 +45,11 @@ class Answer:
 def judge(
     answer: Answer | target.Trouble, webhook: actions.WebhookAction, *, now_us: int, due_us: int
 ) -> outcome.Outcome:
-    """What follows from an answer, or from its absence.
+    """Return the outcome of an answer, or of its absence.
 
     Args:
-        now_us: of the answer.
-        due_us: of the slot, from which ``maxAge`` counts.
+        now_us: when the answer came.
+        due_us: when the slot was due; ``maxAge`` counts from here.
     """
     if isinstance(answer, target.Trouble):
         return _after_trouble(answer, webhook)
@@ -73,7 +73,7 @@ def judge(
 
 @functools.lru_cache(maxsize=1024)
 def matches(status: int, patterns: tuple[str, ...]) -> bool:
-    """Whether a status is one of ``204``, ``200-299``, ``2xx``; other words match nothing."""
+    """Whether a status matches a pattern (``204``, ``200-299``, ``2xx``); other words never do."""
     return any(_matches(status, pattern) for pattern in patterns)
 
 
@@ -87,7 +87,7 @@ def _matches(status: int, pattern: str) -> bool:
 
 
 def retry_after_us(text: str, now_us: int) -> int | None:
-    """How long a Retry-After asks to wait, at least 1 s; None where it is neither form."""
+    """Return how long a Retry-After asks us to wait, at least 1 s; None if it is malformed."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return max(int(text[:12]) * _SECOND_US, _SECOND_US)
@@ -103,7 +103,7 @@ def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> o
     is_tried_again = trouble.unsent or NETWORK in webhook.retry.retry_on
     if trouble.final or not is_tried_again:
         return outcome.Rejected(reason=trouble.reason, message=trouble.message)
-    # Without a request only what its owner can mend is an attempt: not what is amiss around us.
+    # If nothing was sent, it counts only if the owner can mend it, not if our API server is away.
     is_attempt = not trouble.unsent or trouble.reason is Reason.SECRET_UNAVAILABLE
     return outcome.Retry(
         reason=trouble.reason, message=trouble.message, started=is_attempt, counted=is_attempt
@@ -113,7 +113,7 @@ def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> o
 def _after_us(
     answer: Answer, webhook: actions.WebhookAction, *, now_us: int, due_us: int
 ) -> int | None:
-    """The receiver's wish, but never past ``maxAge``: the last attempt falls just inside it."""
+    """Return the wait that the receiver asks for, cut to keep the last retry inside ``maxAge``."""
     if answer.status not in _BUSY or answer.retry_after is None:
         return None
     wish_us = retry_after_us(answer.retry_after, now_us)
@@ -137,7 +137,7 @@ def no_connection(host: str, seconds: float, *, is_tls: bool) -> target.Trouble:
 
 
 def trouble(error: Exception, host: str) -> target.Trouble:
-    """The trouble behind any error but a missed deadline."""
+    """Return the trouble for any error except a missed deadline."""
     cause = error.__cause__ if isinstance(error, connections.NotConnected) else None
     if isinstance(cause, dialling.Blocked):
         return target.Trouble(
@@ -149,7 +149,7 @@ def trouble(error: Exception, host: str) -> target.Trouble:
     if isinstance(cause, ownservers.Unready):
         message = f"nothing was sent: {cause}"
         return target.Trouble(reason=Reason.NETWORK, message=message, unsent=True)
-    # A certificate that is refused is a ValueError as well.
+    # SSLCertVerificationError is an OSError and a ValueError; it is not the URL's fault.
     if isinstance(cause or error, ValueError) and not isinstance(cause or error, OSError):
         message = f"{host}: the URL cannot be called"
         return target.Trouble(reason=Reason.INVALID_SPEC, message=message, final=True)

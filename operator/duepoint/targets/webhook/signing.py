@@ -1,11 +1,11 @@
-"""Signatures as Standard Webhooks has them: what is signed, with which secrets, how it is checked.
+"""Signatures of webhooks by the Standard Webhooks specification: signs requests and verifies them.
 
-``webhook-signature`` is a list, one entry for each secret, so that a receiver that knows only the
-old or only the new one of two is content while they rotate. ``whsec_`` secrets sign with
-HMAC-SHA256 (``v1``), ``whsk_`` keys with ed25519 (``v1a``), which receivers check with the public
-``whpk_`` key and cannot forge. Signed are the id, this attempt's time and the very bytes of the
-body. Pure; a secret never stands in a message. The library for ed25519 is imported with the first
-such key, because it costs memory that most workers never need.
+``webhook-signature`` is a list with one entry for each secret, so that a receiver that has only the
+old or only the new secret accepts the request during a rotation. ``whsec_`` secrets sign with
+HMAC-SHA256 (``v1``), ``whsk_`` keys with ed25519 (``v1a``). Receivers verify the latter with the
+public ``whpk_`` key and cannot forge it. The signature covers the id, this attempt's time and the
+exact bytes of the body. Pure; no message contains a secret. The ed25519 library is imported with
+the first such key, because it costs memory that most workers never need.
 
 Rules: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md.
 """
@@ -26,7 +26,7 @@ HMAC_PREFIX = "whsec_"
 PRIVATE_PREFIX = "whsk_"
 PUBLIC_PREFIX = "whpk_"
 
-#: Bytes of an HMAC secret: fewer can be guessed, more add nothing.
+#: Length of an HMAC secret in bytes: fewer can be guessed, more add nothing.
 _HMAC_BYTES = range(24, 65)
 _SEED_BYTES = 32
 
@@ -38,11 +38,11 @@ class Hmac:
     key: bytes = field(repr=False)
 
     def sign(self, content: bytes) -> str:
-        """An entry of the header, such as ``v1,K5oZ...``."""
+        """Return an entry of the header, such as ``v1,K5oZ...``."""
         return "v1," + _text(hmac.digest(self.key, content, "sha256"))
 
     def accepts(self, content: bytes, entry: str) -> bool:
-        """Whether an entry of the header is this content's signature."""
+        """Whether an entry of the header is a valid signature of this content."""
         return hmac.compare_digest(self.sign(content).encode(), entry.encode())
 
 
@@ -75,7 +75,7 @@ Signer = Hmac | Ed25519
 
 
 def signer(text: str) -> Signer:
-    """What a secret's text signs with; raises ValueError that says what is wrong with its form."""
+    """Return the signer for a secret's text; raises ValueError if the secret is malformed."""
     text = text.strip()
     if text.startswith(HMAC_PREFIX):
         return Hmac(_hmac_key(text))
@@ -88,19 +88,19 @@ def signer(text: str) -> Signer:
 
 
 def verifier(text: str) -> Signer:
-    """What checks signatures: a ``whsec_``, a ``whpk_``, or a ``whsk_`` by its public half."""
+    """Return a verifier from a ``whsec_`` or ``whpk_`` text, or the public half of a ``whsk_``."""
     if text.strip().startswith(PUBLIC_PREFIX):
         return _public_key(text.strip())
     return signer(text)
 
 
 def signed_content(webhook_id: str, timestamp: str, body: bytes) -> bytes:
-    """The bytes that are signed."""
+    """Return the bytes to sign."""
     return f"{webhook_id}.{timestamp}.".encode() + body
 
 
 def header(signers: Iterable[Signer], webhook_id: str, timestamp: str, body: bytes) -> str:
-    """The value of ``webhook-signature``."""
+    """Return the value of ``webhook-signature``."""
     content = signed_content(webhook_id, timestamp, body)
     return " ".join([one.sign(content) for one in signers])
 
@@ -116,7 +116,7 @@ def _hmac_key(text: str) -> bytes:
 
 
 def _private_key(text: str) -> Ed25519:
-    """A seed of 32 bytes, or 64 with the public key behind it, as libsodium has them."""
+    """Read a 32-byte seed, or 64 bytes with the public key after it, as in libsodium."""
     from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - see above
 
     key = _bytes(text.removeprefix(PRIVATE_PREFIX), PRIVATE_PREFIX)
@@ -146,7 +146,7 @@ def _bytes(text: str, prefix: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
-        # Without its cause, which might quote the secret.
+        # Drop the cause: it might quote the secret.
         raise ValueError(f"is not base64 after {prefix}") from None
 
 

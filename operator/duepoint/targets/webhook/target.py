@@ -1,19 +1,19 @@
 """The webhook target: one slot, one HTTP request, bounded in every direction.
 
-Owns the steps of a delivery and its time limits, and what all deliveries of a webhook share: where
-it goes (``endpoints``) and what of it is secret (``credentials``). ``request`` makes what is sent;
-``duepoint.net`` decides whether it may, sends it and reads the response; ``response`` says what
-follows.
+Owns the steps of a delivery, its time limits, and what all deliveries of a webhook share: its
+destination (``endpoints``) and its credentials (``credentials``). ``request`` composes the request.
+``duepoint.net`` checks the egress rules, sends it and reads the response. ``response`` turns the
+response into an outcome.
 
-Nothing is sent after the claim's end: waiting for a connection counts towards that. What a delivery
-needs is read after its receiver's circuit was asked, and before a turn is. The same ``webhook-id``
-goes with every attempt of a slot; the timestamp is the attempt's.
+Nothing is sent after the lease has ended, and waiting for a connection counts towards that. A
+delivery checks its receiver's circuit, then reads what it needs, then takes a place. Every attempt
+of a slot has the same ``webhook-id``; the timestamp is the attempt's own.
 
-``Preparer`` makes what the deliveries of one webhook have in common: where it goes, its
-credentials, its endpoint and the head of its requests depend on the action and on what the API
-server says, not on the slot. They are made for the first delivery and serve the next ones: those of
-a URL for as long as there is room, those with a Secret or a Service for two seconds, or until they
-have not worked. A delivery that finds everything at hand waits for nothing.
+``Preparer`` caches what the deliveries of one webhook have in common: destination, credentials,
+endpoint and request head depend on the action and on the API server's answers, not on the slot.
+The first delivery prepares them and later ones reuse them. Those for a plain URL stay while the
+cache has room. Those with a Secret or a Service stay for two seconds, or until one of them fails. A
+delivery that finds everything in the cache waits for nothing.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import admission as admissions
 from duepoint.targets.webhook import credentials, request, response
 
-#: Answers that may mean that a Secret has changed since it was read.
+#: Statuses that may mean that a Secret has changed since it was read.
 _UNWELCOME = frozenset({401, 403})
-#: The status line decides; the receiver is held up at about as much as is read of the body.
+#: Only the status line decides, so the rest of a longer body is not read.
 BODY_RULE = http1.BodyRule(most_bytes=64 * 1024, is_optional=True)
-#: How long a connection lies idle.
+#: How long the pool keeps an idle connection.
 _KEEP_SECONDS = 15.0
 
 
 class WebhookTarget:
-    """Sends webhooks. ``close`` it when nothing is under way any more.
+    """Sends webhooks. ``close`` it when no delivery is in flight any more.
 
     Args:
         on_reply: receives each answer with its text, for a person who tries a webhook; outcomes
@@ -77,7 +77,7 @@ class WebhookTarget:
         self._admission = admission or admissions.Admission(clock)
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
-        """Delivered once the receiver's status line says so."""
+        """Send the webhook; delivered once the receiver's status line says so."""
         seconds = target.seconds_left_at(firing, self._clock.monotonic())
         if seconds <= 0:
             return target.not_started()
@@ -103,7 +103,7 @@ class WebhookTarget:
         try:
             begun = self._clock.monotonic()
             seconds = target.seconds_left_at(firing, begun)
-            if seconds <= 0:  # its turn came too late
+            if seconds <= 0:  # it got its place too late
                 return target.not_started()
             answer = await self._send(firing, ready, seconds, begun)
             given = self._judged(answer, firing, begun)
@@ -116,7 +116,7 @@ class WebhookTarget:
         return given
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
-        """Whether what the webhook refers to can be read and used; sends nothing."""
+        """Return what the webhook refers to and cannot be read or used; sends nothing."""
         webhook = cast("actions.WebhookAction", firing.action.target)
         if not webhook.needs_secrets:
             return None
@@ -134,7 +134,7 @@ class WebhookTarget:
     async def _send(
         self, firing: target.Firing, ready: Prepared, seconds: float, begun: float
     ) -> response.Answer | target.Trouble:
-        """The answer, as far as it is read; or why there is none."""
+        """Send the request; return the answer, or why there is none."""
         host = ready.endpoint.host
         try:
             received = await self._pool.send(self._call(firing, ready, seconds, begun))
@@ -156,7 +156,7 @@ class WebhookTarget:
     def _call(
         self, firing: target.Firing, ready: Prepared, seconds: float, begun: float
     ) -> connections.Call:
-        """A connection must be had before the claim ends, and the whole within the seconds."""
+        """Return a call that connects before the lease ends and is over within ``seconds``."""
         left = firing.not_after_monotonic - begun
         now = asyncio.get_running_loop().time()
         composed = ready.composer.compose(firing, self._clock.now_us())
@@ -167,14 +167,14 @@ class WebhookTarget:
             connect_by=now + min(seconds, left),
             is_repeatable=False,  # another request is another attempt, with its number and wait
             rule=BODY_RULE,
-            # Sleeps and limits do not count what the machine was suspended; this clock does.
+            # Timers of the loop do not run while the machine is suspended; this clock does.
             may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,
         )
 
     def _judged(
         self, answer: response.Answer | target.Trouble, firing: target.Firing, begun: float
     ) -> outcome.Outcome:
-        """What follows from an answer to an attempt that began at this monotonic instant."""
+        """Return the outcome of an attempt that began at this monotonic instant; count it."""
         _attempts(answer.code_class).inc()
         telemetry.webhook_seconds.observe(self._clock.monotonic() - begun)
         webhook = cast("actions.WebhookAction", firing.action.target)
@@ -190,10 +190,10 @@ def _attempts(code_class: str) -> prometheus_client.Counter:
 
 # -- what deliveries have in common ----------------------------------------------------------------
 
-#: Of all that is kept, and of one webhook besides twice the head of its requests.
+#: Bound of the cache, and cost of one webhook in it besides twice the head of its requests.
 _MOST_BYTES = 8 << 20
 _ENTRY_BYTES = 3 << 10
-#: A burst of deliveries shares what was read for the first of them.
+#: For this long, a burst of deliveries shares what the first of them read.
 _TOGETHER_SECONDS = 2.0
 
 
@@ -202,10 +202,10 @@ class Prepared:
     """What a delivery needs.
 
     Attributes:
-        asked: the webhook as the action has it; held so that its id stays its own.
-        webhook: the same, with its URL where that stands in a Secret.
-        until: it is read again from this monotonic instant on.
-        head: with every header that is not the delivery's own.
+        asked: the webhook as the action has it; the reference keeps its ``id()`` from being reused.
+        webhook: the same, with the URL filled in if it comes from a Secret.
+        until: stale from this monotonic instant on.
+        head: the request head, with every header that all deliveries share.
     """
 
     asked: actions.WebhookAction
@@ -217,10 +217,10 @@ class Prepared:
 
 
 class Preparer:
-    """Prepares deliveries; one for a worker.
+    """Prepares deliveries and caches the results; each worker has one.
 
     Args:
-        tls: in place of the system's authorities.
+        tls: replaces the system's authorities.
     """
 
     def __init__(
@@ -234,18 +234,18 @@ class Preparer:
         self._source = source
         self._tls = tls
         self._clock = clock
-        #: By the webhook's id.
+        #: By the webhook's ``id()``.
         self._prepared: shares.BytesCache[int, Prepared] = shares.BytesCache(_MOST_BYTES)
-        #: How often something that was read did not work.
+        #: How often something was forgotten because it did not work.
         self._forgotten = 0
 
     def at_hand(self, firing: target.Firing) -> Prepared | None:
-        """What a delivery needs, where all of it is known already."""
+        """Return what a delivery needs if all of it is cached and fresh."""
         known = self._prepared.get(firing.namespace, id(firing.action.target))
         return known if known is not None and self._clock.monotonic() < known.until else None
 
     async def read(self, firing: target.Firing, seconds: float) -> Prepared | target.Trouble:
-        """What a delivery needs, read now within so many seconds; or what is missing."""
+        """Read what a delivery needs within ``seconds``; return it, or what is missing."""
         namespace, asked = firing.namespace, cast("actions.WebhookAction", firing.action.target)
         kept: credentials.WebhookCredentials | None = None
         forgotten = self._forgotten
@@ -257,28 +257,28 @@ class Preparer:
                         return found
                     kept = found
                 where = await endpoints.locate(self._services, namespace, _with_url(asked, kept))
-        except TimeoutError:  # of the API server; the receiver was not asked
+        except TimeoutError:  # the API server's fault; the receiver was not called
             message = f"nothing was sent: the API server did not answer in {seconds:.3g} s"
             return references.unread(Reason.API_UNAVAILABLE, message)
         if isinstance(where, endpoints.Destination):
             made = self._made(namespace, asked, kept, where)
-            # What was forgotten meanwhile may be some of it.
+            # If anything was forgotten meanwhile, this may include it: do not cache it.
             if isinstance(made, Prepared) and forgotten == self._forgotten:
                 self._prepared.put(namespace, id(asked), made, _ENTRY_BYTES + 2 * len(made.head))
             return made
         if asked.url_secret is not None:
             message = f"the URL in Secret {asked.url_secret.name} cannot be called"
-            return dataclasses.replace(where, message=message)  # theirs repeats the URL
+            return dataclasses.replace(where, message=message)  # the original repeats the URL
         return where
 
     def forget_credentials(self, namespace: str) -> None:
-        """What was read of this namespace did not work: read it again next time."""
+        """Read the credentials of this namespace again next time, because they did not work."""
         self._forgotten += 1
         self._prepared.drop_all(namespace)
         self._source.forget(namespace)
 
     def forget_service(self, namespace: str, webhook: actions.WebhookAction) -> None:
-        """Where its Service leads did not work: ask anew next time."""
+        """Look the webhook's Service up again next time, because its endpoints did not work."""
         if webhook.service is not None:
             self._forgotten += 1
             self._prepared.drop(namespace, id(webhook))
