@@ -1,13 +1,13 @@
-"""Time as the services see it: wall clock, monotonic clock, and sleeping.
+"""The clocks of the services: wall clock, monotonic clock, and sleeping.
 
 The domain takes time as an argument; only services hold a Clock. Instants are whole microseconds
 since 1970-01-01T00:00:00Z. Durations and deadlines inside loops use the monotonic clock, so that
 a step of the wall clock neither shortens nor prolongs them.
 
-Ours counts on while the machine is suspended, where the system has such a clock (Linux): the
-claims and the Lease of a worker in a virtual machine that stood still for a minute are over, and it
-must know that before it sends anything. The event loop's timers do not count that minute, so what
-was to happen meanwhile happens late; code that wakes judges by this clock.
+Our monotonic clock also counts while the machine is suspended, if the system has such a clock
+(Linux). After a minute of standstill of a virtual machine, the claims and the Lease of its
+processes have expired, and they must know that before they send anything. The event loop's timers
+do not count that minute and fire late; code that wakes up has to check this clock.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _COUNTS_ALWAYS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """What a service may know about time."""
+    """The interface of a clock, through which services see time."""
 
     def now_us(self) -> int:
-        """This machine's UTC, in microseconds since the epoch."""
+        """Return this machine's UTC, in microseconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards; only differences mean something."""
+        """Return seconds that never go backwards; only differences mean something."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many monotonic seconds."""
+        """Return after ``seconds`` monotonic seconds."""
         ...
 
 
 class SystemClock:
     """The clocks of this machine."""
 
-    #: The event loop's timers count whole milliseconds and are rounded up; then it has to wake.
+    #: The event loop's timers are rounded up to whole milliseconds, and waking takes a moment.
     timer_step_seconds = 0.0015
 
     def now_us(self) -> int:
@@ -54,12 +54,12 @@ class SystemClock:
 
 
 def timer_step_seconds(clock: Clock) -> float:
-    """A sleep on this clock may end so much too late; 0 where it is virtual."""
+    """Return by how much a sleep on this clock may end late; 0 for a virtual clock."""
     return float(getattr(clock, "timer_step_seconds", 0.0))
 
 
 async def wait_for(event: asyncio.Event, seconds: float | None, clock: Clock) -> None:
-    """Return when the event is set or so many seconds have passed; None = only the event."""
+    """Return when the event is set or ``seconds`` have passed; None = only the event."""
     if event.is_set():
         return
     if seconds is None:

@@ -1,11 +1,11 @@
 """The clock of a process, compared with Redis's and the API server's.
 
-A clock that is an hour wrong must not arm a slot in the past, skip one, or sign what a receiver
-then refuses. So a process begins its work only once its machine's clock was found right: within
-``LIMIT_US`` of Redis's or, where Redis's differs or is not known, of the API server's. From then on
-its time goes by the monotonic clock, which no step moves, and is set to the machine's again at each
-comparison that finds it right. A process whose machine's clock is set wrong later works on by the
-right time; it is not ready and says so, so that the clock gets mended.
+A clock that is an hour wrong must not arm a slot in the past, skip one, or make signatures that
+receivers refuse. So a process begins its work only after its machine's clock was found right:
+within ``LIMIT_US`` of Redis's or, if Redis's differs or is unknown, of the API server's. From then
+on its time follows the monotonic clock, which no step moves. Each comparison that finds the
+machine's clock right sets the time to it again. If the machine's clock is set wrong later, the
+process continues with the right time, and reports that it is not ready, so that somebody notices.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from duepoint import errors, telemetry
 from duepoint.clock import MICROSECONDS_PER_SECOND, Clock
 from duepoint.services import Health
 
-#: A clock that is further from another differs from it. The API server tells whole seconds.
+#: Clocks that are further apart differ. The API server gives its time in whole seconds.
 LIMIT_US = 2_000_000
-#: An answer that was under way for longer says too little.
+#: An answer that took longer is too imprecise for a comparison.
 _LONGEST_WAY_SECONDS = 2.0
-#: Most time for the API server's answer.
+#: Longest wait for the API server's answer.
 _ASK_SECONDS = 5.0
-#: Between comparisons; sooner while the clock is not known to be right.
+#: Time between comparisons, and the shorter one until the clock is found right.
 _COMPARE_SECONDS = 10.0
 _DOUBT_SECONDS = 1.0
-#: A caller that must not wait for longer without saying why.
+#: How long work may wait for the comparison before its caller is told why.
 _PATIENCE_SECONDS = 5.0
 
 #: The part of a process's health that says whether its clock is right.
@@ -34,20 +34,20 @@ PART = "clock"
 
 
 class ComparedClock:
-    """A ``Clock`` whose time goes by the monotonic clock from one comparison to the next."""
+    """A ``Clock`` whose time follows the monotonic clock from one comparison to the next."""
 
-    #: As of ``SystemClock``; see ``clock.timer_step_seconds``.
+    #: The same as ``SystemClock``'s; see ``clock.timer_step_seconds``.
     timer_step_seconds: float
 
     def __init__(self, own: Clock) -> None:
         self._own = own
         self.timer_step_seconds = float(getattr(own, "timer_step_seconds", 0.0))
-        #: This machine's clock less Redis's; None until Redis's time was read.
+        #: This machine's clock minus Redis's; None until Redis's time was read.
         self.skew_us: int | None = None
         self.use_own()
 
     def now_us(self) -> int:
-        """UTC in microseconds since the epoch."""
+        """Return UTC in microseconds since the epoch."""
         return self._monotonic_us() + self._distance_us
 
     def monotonic(self) -> float:
@@ -57,13 +57,13 @@ class ComparedClock:
         await self._own.sleep(seconds)
 
     def use_own(self) -> None:
-        """Go on from the time of this machine's clock."""
+        """Set the time to that of this machine's clock."""
         self._distance_us = self._own.now_us() - self._monotonic_us()
 
     def skew_from(self, other_us: int, asked: float) -> int | None:
-        """This machine's clock less another one, asked at this monotonic time and answered now.
+        """Return this machine's clock minus another, read between ``asked`` (monotonic) and now.
 
-        None where the answer was under way for too long.
+        None if the answer took too long.
         """
         way = self.monotonic() - asked
         if way > _LONGEST_WAY_SECONDS:
@@ -81,7 +81,7 @@ class ClockWatch:
         api_time: asks the API server for its time, in microseconds.
 
     Attributes:
-        right: set once the clock was found right: the process may begin its work.
+        right: set once the clock has been found right; then the process may begin its work.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ClockWatch:
         """Compare until cancelled.
 
         Args:
-            redis_time: Redis's time in microseconds; raises TryLater and WorldChanged.
+            redis_time: returns Redis's time in microseconds; raises TryLater and WorldChanged.
         """
         while True:
             try:
@@ -111,7 +111,7 @@ class ClockWatch:
             await self._clock.sleep(_COMPARE_SECONDS if is_right else _DOUBT_SECONDS)
 
     async def before_work(self) -> None:
-        """Return once the clock was found right; raises TryLater if that takes long."""
+        """Wait until the clock has been found right; raises TryLater if that takes long."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await self.right.wait()
@@ -119,9 +119,9 @@ class ClockWatch:
             raise errors.TryLater(self._trouble or "the clocks are not compared yet") from None
 
     async def compare(self, redis_time: Callable[[], Awaitable[int]]) -> None:
-        """Ask Redis for its time, and judge this machine's clock by it.
+        """Ask Redis for its time, and compare this machine's clock with it.
 
-        Raises TryLater or WorldChanged where Redis does not answer.
+        Raises TryLater or WorldChanged if Redis does not answer.
         """
         asked = self._clock.monotonic()
         skew_us = self._clock.skew_from(await redis_time(), asked)
@@ -138,11 +138,11 @@ class ClockWatch:
             elif abs(api_skew_us) > LIMIT_US:
                 trouble += f" and {_apart(api_skew_us)} the API server's; set it"
             else:
-                trouble = ""  # Redis's is wrong
+                trouble = ""  # Redis's clock is the wrong one
         self._judge(trouble)
 
     async def _compare_with_the_api_server(self) -> None:
-        """A process whose Redis is away begins as well: its work then says what is wrong."""
+        """Compare while Redis is away: the process may begin, and its work reports the trouble."""
         skew_us = await self._api_skew_us()
         if skew_us is not None:
             wrong = abs(skew_us) > LIMIT_US

@@ -1,4 +1,4 @@
-"""The exceptions of Duepoint, ordered by what the reader should do next.
+"""The exceptions of Duepoint, ordered by what the caller should do next.
 
 Expected outcomes (nothing due, lost the lease, target said no, conflict) are return values and
 never appear here. Library exceptions stop at their adapter, chained with ``from``. Messages say
@@ -10,7 +10,7 @@ what was attempted, on which object and what to do; they hold no secrets and hav
     ├── InvalidSpec          the spec is wrong: tell the user, with the field's path
     │   └── InvalidExpression    one expression text is wrong, with the position inside it
     ├── InvalidSetting       a setting is wrong: exit 2 with one line that names it
-    ├── TryLater             another system is unwell: wait ``retry_after_seconds`` and repeat
+    ├── TryLater             another system has trouble: wait ``retry_after_seconds`` and repeat
     │   ├── QueueUnavailable     Redis cannot be reached, is loading, read-only, full or moving
     │   └── ApiUnavailable       the API server cannot be reached, throttles, or answers 5xx
     ├── WorldChanged         what was read is out of date: read again, then decide again
@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Longest text that a message of ours repeats of foreign input, in characters.
+#: How much foreign input a message may quote, in characters.
 QUOTE_LIMIT = 120
 
 
 def quoted(value: object) -> str:
-    """The value as a person would quote it on one line, cut to QUOTE_LIMIT characters."""
+    """Return the value in quotes on one line, cut to QUOTE_LIMIT characters."""
     text = (value if isinstance(value, str) else repr(value))[: QUOTE_LIMIT + 1]
     if not text.isprintable():
         text = "".join(each if each.isprintable() else _escaped(each) for each in text)
@@ -49,7 +49,7 @@ class FieldError:
 
     Attributes:
         reason: the condition reason it leads to, such as ``InvalidSpec``.
-        path: the field as a user would write it, such as ``spec.schedule``.
+        path: the field as users write it, such as ``spec.schedule``.
         message: what is wrong with which value, and what to write instead.
     """
 
@@ -62,7 +62,7 @@ class FieldError:
 
 
 class InvalidSpec(DuepointError):
-    """A spec that only an edit can mend; carries every error found, in field order."""
+    """A spec that only an edit can repair; carries every error found, in field order."""
 
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
         super().__init__("; ".join(str(error) for error in errors))
@@ -76,7 +76,7 @@ class InvalidExpression(DuepointError):
         field: the part of the expression, such as ``minute``, or None for the whole text.
         position: offset of the offending characters in the text, or None.
         hint: what to write instead; may be empty.
-        never_fires: the text can be read, and names no instant.
+        never_fires: the text is a valid expression, but names no instant.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
-"""Named places between two effects, at which tests stop, delay or fail a process.
+"""Fault points: named places between two effects, at which tests stop, delay or fail a process.
 
-A crash matters where one effect has happened and the next has not: a Job exists and its slot is
-not settled, a definition is stored and no status says so. Each such place is a ``FaultPoint``, and
-code that passes it awaits ``reach``. Without a hook, which is always in production, that returns at
+A crash matters when one effect has happened and the next has not: a Job exists but its slot is not
+settled, or a definition is stored but no status says so. Each of these places is a ``FaultPoint``,
+and code that passes it awaits ``reach``. Without a hook, as always in production, that returns at
 once.
 
-No setting, variable or argument of Duepoint installs a hook: only Python code in the process can,
-and none of the product does. Tests bring theirs (``tests.support.faultplan``), for a process of
-their own too (``tests.support.faultyprocess``). Pure.
+No setting, variable or argument of Duepoint installs a hook. Only Python code in the process can,
+and no code of the product does. Tests install theirs (``tests.support.faultplan``), also in a
+separate process (``tests.support.faultyprocess``). Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 
 class FaultPoint(enum.StrEnum):
-    """Where a fault may be injected: ``BEFORE`` an effect is asked for, ``AFTER`` its answer."""
+    """Where a fault may be injected: ``BEFORE`` the request for an effect, ``AFTER`` its answer."""
 
     # -- the operator ----------------------------------------------------------------------------
     BEFORE_LEASE_WRITE = enum.auto()
@@ -98,19 +98,19 @@ class FaultPoint(enum.StrEnum):
     AFTER_ANSWER_RECORDED = enum.auto()
 
 
-#: What happens at a point; it may raise, wait, or end the process.
+#: Called at each point; it may raise, wait, or end the process.
 Hook = Callable[[FaultPoint], Awaitable[None]]
 
 _hook: Hook | None = None
 
 
 def install(hook: Hook | None) -> None:
-    """Call this at every point from now on; None takes it away. For tests."""
+    """Call ``hook`` at every point from now on; None removes it. For tests."""
     global _hook  # noqa: PLW0603 - of the process, as a crash is
     _hook = hook
 
 
 async def reach(point: FaultPoint) -> None:
-    """A process passes this point; nothing happens unless a test wants it."""
+    """Pass a fault point; does nothing unless a test has installed a hook."""
     if _hook is not None:
         await _hook(point)

@@ -1,12 +1,12 @@
-"""/healthz, /readyz and /metrics of a process.
+"""The HTTP server of a process for /healthz, /readyz and /metrics.
 
-``/healthz`` answers while the event loop turns; ``/readyz`` answers 503 with one line per part
+``/healthz`` answers while the event loop runs; ``/readyz`` answers 503 with one line per part
 that is not well, in the words of ``services.Health``; ``/metrics`` is Prometheus text. A port that
-is taken is a wrong setting, said before anything else has started.
+is in use is reported as a wrong setting, before anything else has started.
 
-Every Pod of the network may ask. So connections are few and end when they are idle, and the page
-of metrics is made once a second at most, by one request for all that wait, and metric by metric, so
-that no firing waits for the whole of it.
+Any Pod on the network may send requests. So connections are few and are closed when idle. The page
+of metrics is rendered at most once a second and shared by all requests that wait for it. It is
+rendered metric by metric, so that no firing has to wait for the whole page.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from duepoint import __version__, errors, services, settings, telemetry
 from duepoint.net import httpserver
 from duepoint.net.requests import HttpRequest, HttpResponse, ServerLimits
 
-#: How long a page of metrics is served.
+#: How long a page of metrics is served before it is rendered again.
 PAGE_SECONDS = 1.0
-#: Of 1,024 files that a process may have, all are not to be those who ask how it is.
+#: Requests for probes must not use up the 1,024 files that a process may open.
 _LIMITS: Final = ServerLimits(connections=64, idle_seconds=20.0)
 _GRACE_SECONDS: Final = 1.0
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
 class _Single(prometheus_client.CollectorRegistry):
-    """One metric, as a registry of its own."""
+    """A registry with one metric."""
 
     def __init__(self, metric: prometheus_client.Metric) -> None:
         super().__init__(auto_describe=False)
@@ -41,7 +41,7 @@ class _Single(prometheus_client.CollectorRegistry):
 
 
 class Page:
-    """The page of metrics, made now and then."""
+    """The page of metrics, rendered at most once a second."""
 
     def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
         self._registry = registry
@@ -50,7 +50,7 @@ class Page:
         self._text = b""
 
     async def text(self) -> bytes:
-        """In Prometheus's format."""
+        """Return the page in Prometheus's format."""
         clock = asyncio.get_running_loop()
         async with self._making:
             if clock.time() >= self._fresh_until:
@@ -64,7 +64,7 @@ class Page:
         parts = []
         for metric in self._registry.collect():
             parts.append(prometheus_client.generate_latest(_Single(metric)))
-            await asyncio.sleep(0)  # what is due meanwhile goes first
+            await asyncio.sleep(0)  # let firings run in between
         return b"".join(parts)
 
 
@@ -86,7 +86,7 @@ class Probes:
         self._page = Page(registry)
 
     async def start(self) -> None:
-        """Serve; raises InvalidSetting where the address cannot be used. Port 0 serves nothing."""
+        """Serve; raises InvalidSetting if the address cannot be used. Port 0 serves nothing."""
         telemetry.build_info.labels(__version__).set(1)
         if self._port == 0:
             return

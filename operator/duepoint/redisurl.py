@@ -1,9 +1,9 @@
-"""What a Redis URL says: one server, a cluster, or a primary that Sentinel knows.
+"""Parses Redis URLs: of one server, of a cluster, or of a primary behind Sentinel.
 
-In goes the text of the setting, out comes an ``Address`` or a ValueError that names what is wrong
-and what to write instead; neither repeats a password. Nothing is looked up and nothing connected.
-Files (password, certificates) are settings of their own. Parameters are few and checked: one that
-is misspelt would otherwise be a wish that silently does nothing.
+``parse`` turns the text of the setting into an ``Address``, or raises a ValueError that says what
+is wrong and what to write instead; neither repeats a password. It looks up no name and connects to
+nothing. Files (password, certificates) have settings of their own. Parameters are checked, because
+a misspelt one would otherwise silently have no effect.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import enum
 import urllib.parse
 from dataclasses import dataclass, replace
 
-#: What to write when the text is no such URL at all.
+#: The valid forms, for the message about a text that is not a Redis URL.
 FORMS = (
     "redis://host:6379/0, redis+cluster://host1:6379,host2:6379,"
     " redis+sentinel://host1:26379,host2:26379/primary-name or unix:///path;"
@@ -20,7 +20,7 @@ FORMS = (
 )
 _REDIS_PORT = 6379
 _SENTINEL_PORT = 26379
-#: Wishes that other clients spell as parameters, and how ours are spelled.
+#: Parameters of other clients, and our settings for the same purpose.
 _SETTINGS_FOR = {
     "ssl_ca_certs": "DUEPOINT_REDIS_CA_FILE",
     "ssl_certfile": "DUEPOINT_REDIS_CERT_FILE",
@@ -33,7 +33,7 @@ _PARAMETERS = ("db", "server_name", "sentinel_username")
 
 
 class ServerKind(enum.Enum):
-    """What answers behind the address."""
+    """The kind of deployment behind the address."""
 
     SERVER = ""
     CLUSTER = "cluster"
@@ -46,10 +46,10 @@ class Address:
 
     Attributes:
         hosts: the server; some nodes of the cluster; the Sentinels. Empty for a socket.
-        path: of a Unix socket; empty otherwise.
-        primary: the name under which Sentinel knows the primary.
+        path: path of a Unix socket; empty otherwise.
+        primary: the name of the primary in Sentinel.
         database: its number; 0 in a cluster.
-        server_name: the name in the servers' certificates; empty = the host that is connected to.
+        server_name: the name in the servers' certificates; empty = the host to connect to.
         sentinel_username: the user to log in as at the Sentinels; empty = none.
     """
 
@@ -66,7 +66,7 @@ class Address:
 
 
 def parse(text: str) -> Address:
-    """The address; raises ValueError with what to write instead."""
+    """Return the address in a URL; raises ValueError with what to write instead."""
     parts = urllib.parse.urlsplit(text.strip())
     base, _, suffix = parts.scheme.partition("+")
     kinds = {kind.value: kind for kind in ServerKind}

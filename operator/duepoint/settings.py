@@ -1,8 +1,8 @@
 """Settings of the processes, read once at start from the environment and the command line.
 
-Each setting is a field below; its environment variable is ``DUEPOINT_`` and its name in capitals,
-its flag is the name with dashes. A flag wins over the variable. A wrong value, and a variable
-with our prefix that names no setting, is one ``InvalidSetting`` that says which one and what to
+Each setting is a field below. Its environment variable is ``DUEPOINT_`` and its name in capitals;
+its flag is the name with dashes. A flag overrides the variable. A wrong value, or a variable
+with our prefix that names no setting, raises an ``InvalidSetting`` that says which one and what to
 write; the command line turns it into exit code 2. Values of secrets are never repeated.
 """
 
@@ -22,7 +22,7 @@ from duepoint import errors, redisurl
 
 PREFIX = "DUEPOINT_"
 
-#: The repair of the queue takes a lease that is much longer for a mistake.
+#: The repair of the queue treats a much longer lease as a mistake.
 LONGEST_LEASE_SECONDS = 300
 
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -113,7 +113,7 @@ def _seconds(least: float, most: float) -> Callable[[str], float]:
     return read
 
 
-#: ``egress_mode`` where nothing sets it.
+#: The default of ``egress_mode``.
 USUAL_EGRESS_MODE = "same-namespace"
 
 
@@ -167,7 +167,7 @@ def _own_namespace() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """Where the queue is."""
+    """Settings for the connection to the queue."""
 
     redis_url: str = _setting(
         _redis_url,
@@ -202,7 +202,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(QueueSettings):
-    """Settings that every process has."""
+    """Settings of every process."""
 
     namespace: str = _setting(
         _text, _own_namespace, "namespace of this installation, where its Lease lives"
@@ -312,12 +312,12 @@ class ApiSettings(Settings):
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return PREFIX + name.upper()
 
 
 def flag(name: str) -> str:
-    """The command-line flag of a setting."""
+    """Return the command-line flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
@@ -325,9 +325,9 @@ S = TypeVar("S", bound=QueueSettings)
 
 
 def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str | None]) -> S:
-    """The settings of a process; raises InvalidSetting for the first wrong or missing one.
+    """Return the settings of a process; raises InvalidSetting for the first wrong or missing one.
 
-    ``flags`` are values given on the command line, by setting name; None was not given.
+    ``flags`` are the values of the command line by setting name; None means not given.
     """
     known = {field.name: field for field in dataclasses.fields(kind)}
     _refuse_unknown(environ)
@@ -349,12 +349,12 @@ def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str | No
 
 
 def from_environment(kind: type[S], flags: Mapping[str, str | None]) -> S:
-    """The settings of this process."""
+    """Return the settings of this process."""
     return read(kind, os.environ, flags)
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
-    """A misspelt variable would otherwise be a setting that silently does nothing."""
+    """Refuse unknown variables: a misspelt one would otherwise silently have no effect."""
     known = {
         variable(field.name)
         for kind in (OperatorSettings, WorkerSettings, ApiSettings)
@@ -372,7 +372,7 @@ _FOREIGN = (
     *("DUEPOINT_CACHE", "DUEPOINT_KUBERNETES", "DUEPOINT_RELEASES", "DUEPOINT_STATE"),
     "DUEPOINT_TEST_",
 )
-#: What the client of the HTTP API and ``duepoint set`` read, in the same shell as other commands.
+#: Variables of the HTTP API's client and ``duepoint set``, often set in the same shell.
 _OF_CLIENTS = frozenset(
     {
         "DUEPOINT_API_URL",
@@ -382,5 +382,5 @@ _OF_CLIENTS = frozenset(
         "DUEPOINT_API_SEND_TOKEN",
     }
 )
-# The kubelet gives each Pod such variables for every Service of its namespace.
+# The kubelet gives each Pod variables of this form for every Service of its namespace.
 _SERVICE_LINK = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")

@@ -1,8 +1,8 @@
-"""Metrics and log fields, named once.
+"""Definitions of all metrics and log fields.
 
-Metrics carry the prefix ``duepoint_`` and base units. A schedule is never a label, and namespaces
-are labels up to a number (``Namespaces``): the series do not grow with what users create. A process
-serves what it fills, and nothing at zero for the others (``processes``). Log lines are structlog
+Metrics have the prefix ``duepoint_`` and base units. A schedule is never a label, and only a
+limited number of namespaces are labels (``Namespaces``), so users cannot create any number of
+series. A process serves only the metrics that it fills (``processes``). Log lines are structlog
 events: a short phrase, then fields named as below, so that one search finds the same thing in every
 process.
 
@@ -36,18 +36,18 @@ from prometheus_client import (
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
-#: The label of all further namespaces; none can be called so.
+#: The label value of all further namespaces; no namespace can have this name.
 OTHER_NAMESPACES = "_other"
 
 
 class Namespaces:
-    """Namespaces as values of a label, a bounded number of them.
+    """A bounded number of namespaces as values of a label.
 
-    The first ones that something is counted for have a value of their own, all others share
+    The first namespaces that are counted have values of their own; all others share
     ``OTHER_NAMESPACES``. A namespace keeps its value for the life of the process.
 
     Attributes:
-        most: distinct namespaces; a process sets it before anything is counted.
+        most: the most distinct namespaces; a process sets it before anything is counted.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Namespaces:
         self._known: set[str] = set()
 
     def label(self, namespace: str) -> str:
-        """The value for a namespace."""
+        """Return the label value of a namespace."""
         if namespace in self._known:
             return namespace
         if len(self._known) >= self.most:
@@ -68,7 +68,7 @@ namespaces = Namespaces()
 
 
 class BulkHistogram(Collector):
-    """Without labels; ``buckets`` are upper bounds, in order."""
+    """A histogram without labels that counts many values at once; ``buckets`` are upper bounds."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class BulkHistogram(Collector):
         self._sum += amount
 
     def observe_many(self, counts: Mapping[float, int]) -> None:
-        """Count values: how often each was seen."""
+        """Count many values; ``counts`` says how often each was seen."""
         for amount, count in counts.items():
             self._counts[bisect.bisect_left(self._bounds, amount)] += count
             self._sum += amount * count
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """What the registry asks for at each scrape."""
+        """Yield the metric at each scrape."""
         totals = itertools.accumulate(self._counts)
         bounds = [*map(str, self._bounds[:-1]), "+Inf"]
         yield HistogramMetricFamily(
@@ -109,19 +109,19 @@ class BulkHistogram(Collector):
 
 
 class _FilledBy(CollectorRegistry):
-    """Hands what registers here to the registries of some processes, and to the one of all."""
+    """A registry that registers each collector with the registries of some processes."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()
         self._registries = (REGISTRY, *(processes[name] for name in names))
 
     def register(self, collector: Collector) -> None:
-        """The collector is served by these processes."""
+        """Let these processes serve the collector."""
         for registry in self._registries:
             registry.register(collector)
 
 
-#: What each process serves at /metrics, by its command.
+#: The registry that each process serves at /metrics, by its command.
 processes = {name: CollectorRegistry() for name in ("operator", "worker", "api")}
 for _collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
     for _of_process in processes.values():
@@ -131,15 +131,15 @@ _OPERATOR, _WORKER, _API = map(_FilledBy, processes)
 _OPERATOR_AND_WORKER = _FilledBy("operator", "worker")
 _ALL = _FilledBy(*processes)
 
-# A second series per counter, with the time it began, is not used here.
+# By default each counter has a second series with its start time, which nothing here uses.
 disable_created_metrics()  # type: ignore[no-untyped-call,unused-ignore]
 
-#: From one millisecond, because lateness is what this product is about.
+#: Begins at one millisecond, because lateness is what this product is about.
 _LATENESS_BUCKETS = (
     0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600,
     21_600, 86_400,
 )  # fmt: skip
-#: What takes longer than a request: up to the longest time limit of one, and what waits for it.
+#: Up to the longest time limit of a request, and beyond it for slots that wait for one.
 _DURATION_BUCKETS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 )  # fmt: skip
@@ -279,17 +279,17 @@ build_info = Gauge(
 
 registry = REGISTRY
 
-#: Children of counters that are used for every run: looking one up costs more than counting.
+#: Cached children of the counters that every run uses: a lookup costs more than counting.
 runs_of = functools.cache(runs_total.labels)
 run_results_of = functools.cache(run_results_total.labels)
 slots_of = functools.cache(slots_total.labels)
 
-#: Awaited before each scrape: gauges that are read only then.
+#: Awaited before each scrape, to set gauges that are read only then.
 before_scrape: set[Callable[[], Awaitable[None]]] = set()
 
 
 def _is_coloured(stream: TextIO) -> bool:
-    """Whether it is a terminal that has colours, and NO_COLOR is not set (no-color.org)."""
+    """Whether the stream is a terminal with colours, and NO_COLOR is not set (no-color.org)."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
     return stream.isatty() and not is_plain
 
@@ -313,7 +313,7 @@ def configure_logging(level: str, form: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # kopf and aiohttp log through the standard module; warnings and worse are kept
+    # kopf and aiohttp log through the standard module; log their warnings and errors only
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -328,7 +328,7 @@ def configure_logging(level: str, form: str) -> None:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Nothing is logged: for commands, which say in their rows what they could not read."""
+    """Log nothing within the context: commands report in their rows what they could not read."""
     former = structlog.get_config()
     structlog.configure(processors=[_drop])
     try:

@@ -1,17 +1,16 @@
 """Which certificates Duepoint's own clients accept: the same on every version of Python.
 
 Since Python 3.13 ``ssl.create_default_context`` sets VERIFY_X509_STRICT. That flag refuses a chain
-for its form: no Authority Key Identifier in a certificate, no key usage in that of its authority.
-Authorities of EKS and MicroK8s clusters, of Kafka under Strimzi and many made by hand issue such
-certificates, kubectl and other clients accept them, and who runs Duepoint can seldom replace them.
-So the flag is cleared: another Python must not stop an installation that works. What proves who the
-other side is stays checked: each signature up to a trusted certificate, dates, the host's name,
-and that an authority is one.
+for its form, such as a certificate without an Authority Key Identifier, or a CA certificate without
+key usage. The CAs of EKS and MicroK8s clusters, of Kafka under Strimzi, and many made by hand issue
+such certificates. kubectl and other clients accept them, and people who run Duepoint can seldom
+replace them. So the flag is cleared: a newer Python must not stop an installation that works. The
+checks that prove a server's identity stay: each signature up to a trusted certificate, the dates,
+the host's name, and that each CA certificate is one.
 
 VERIFY_X509_PARTIAL_CHAIN, of the same version, is set everywhere: a certificate that is listed as
-trusted is trusted, whether it is a root or an intermediate authority. kubectl does the same.
-
-No other module makes the TLS context of a client; docs/design/targets.md says why.
+trusted is trusted, whether it is a root or an intermediate CA. kubectl does the same.
+Only this module makes TLS contexts of clients; docs/design/targets.md says why.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from pathlib import Path
 
 
 class NamedServer(ssl.SSLContext):
-    """A context for servers that go by one name, whatever address they are called by.
+    """A context for servers with one name, whatever the address of the connection.
 
     Attributes:
-        server_name: what is asked for and verified.
+        server_name: the name to request (SNI) and to verify.
     """
 
     server_name = ""
@@ -47,13 +46,13 @@ def client_context(
     cadata: str | None = None,
     server_name: str | None = None,
 ) -> ssl.SSLContext:
-    """A new context that verifies servers and their names.
+    """Return a new context that verifies servers and their names.
 
     Args:
-        cafile: PEM file of the authorities to trust; where cadata is None as well, those of the
-            system are trusted.
+        cafile: PEM file of the CAs to trust; if cadata is None as well, those of the system are
+            trusted.
         cadata: the same as PEM text.
-        server_name: the name to verify, instead of that by which a server is called.
+        server_name: the name to verify, instead of the host of the connection.
 
     Raises:
         OSError, ValueError: the file cannot be read, or holds no PEM certificate.
@@ -74,11 +73,11 @@ def client_context(
 
 
 def key_beside(cert_file: Path) -> Path | None:
-    """The key of a certificate: ``tls.key`` in its folder, else None, for one in the same file."""
+    """Return the key file of a certificate, ``tls.key`` beside it; None = in the same file."""
     key_file = cert_file.with_name("tls.key")
     return key_file if key_file.is_file() else None
 
 
 def trusting_no_authority() -> ssl.SSLContext:
-    """For connections without TLS where a library wants a context; it refuses every server."""
+    """Return a context that refuses every server, for libraries that want one without TLS."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -8,13 +8,13 @@
 
 ``AsyncClient`` is the same for asyncio. Arrows read downwards::
 
-    clients       connections and repetition, one method for each request, twice
-    transport     which token is sent, what an answer means, whether and when again
-    calls         requests as values: the API's paths and names, what is sent, and in which batches
+    clients       connections and retries; one method for each request, sync and async
+    transport     which token to send, what a failure means, whether and when to retry
+    calls         requests as values: the API's paths and field names, bodies and batches
     problems      the exceptions
 
-Nothing of the product but the command line uses it, and it uses nothing of the product but the
-model, errors and the rules for TLS.
+Only the command line uses this package; of the product it uses only the model, errors and the
+rules for TLS.
 """
 
 from msgspec import Raw

@@ -1,11 +1,11 @@
-"""Requests of the API as values, and what is sent and answered: the one place with its names.
+"""Requests of the HTTP API as values, with the types of their bodies and answers.
 
-Names are those of the API's JSON in snake case. An answer may have fields that this version does
-not know; they are left out, so that a newer API serves an older client.
+Field names are those of the API's JSON in snake case. Unknown fields of an answer are ignored, so
+that an older client works with a newer API.
 
 A call says what to send and how to read the answer; the clients send it. Ids and names are
-percent-encoded whole, so no id can name another path. A change that must not be made twice carries
-an ``Idempotency-Key`` made here, once for all attempts.
+percent-encoded as a whole, so no id can name another path. A change that must not be made twice
+carries an ``Idempotency-Key``, generated here once for all attempts.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 MERGE_PATCH = "application/merge-patch+json"
 _PROBLEM = "application/problem+json"
-#: Code of a 404 that is about the member, not about the set.
+#: Code of a 404 for a missing member, not a missing set.
 NO_MEMBER = "NoSuchMember"
 
 
 class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is wanted of a member: exactly one of ``schedule``, ``at`` and ``delay``.
+    """The desired state of a member, with exactly one of ``schedule``, ``at`` and ``delay``.
 
-    What is left out comes from the set's ``spec.defaults``, as they are when this is written.
+    When the member is written, the set's ``spec.defaults`` fill the fields that are left out.
 
     Attributes:
         schedule: one expression, as in ``spec.schedule`` of a Schedule.
         at: one instant, with its zone; as text, RFC 3339.
-        delay: one instant so long after the API gets the request, such as ``90s`` or ``24h``.
+        delay: one instant this long after the API gets the request, such as ``90s`` or ``24h``.
         payload: anything that is JSON; UNSET = the set's own.
         time_zone: IANA name.
-        starting_deadline_seconds: a slot that could not begin so long after its time is missed.
+        starting_deadline_seconds: a slot that cannot start within this time is missed.
         jitter: the largest delay added to a slot, such as ``30s``.
         dst: ``{"gap": "RunOnce" | "Skip", "overlap": "First" | "Second" | "Both"}``.
 
     Raises:
-        ValueError: two times, none, one without its zone, or several schedules.
+        ValueError: no time or more than one, a time without a zone, or several schedules.
     """
 
     schedule: str | UnsetType = UNSET
@@ -79,11 +79,11 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class MemberRow(MemberSpec, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A member with its id, one of many to be written together.
+    """A member with its id, one of many to write together.
 
     Raises:
-        ValueError: as of ``MemberSpec``, or a ``delay``: rows may be sent again after a lost
-            answer, and it would count from the repetition.
+        ValueError: as in ``MemberSpec``, or for a ``delay``: rows may be sent again after a lost
+            answer, and the delay would then count from the retry.
     """
 
     id: str
@@ -95,10 +95,10 @@ class MemberRow(MemberSpec, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class ItemPage(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
-    """A part of a list.
+    """A page of a list.
 
     Attributes:
-        items: at most as many as asked for; there may be none although there are more to come.
+        items: at most as many as requested; a page may be empty although more pages follow.
         next: the cursor of the next page; empty at the end.
     """
 
@@ -107,7 +107,7 @@ class ItemPage(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
 
 
 class RowAnswer(answers.RowView, kw_only=True):
-    """What became of one row."""
+    """The result of one row."""
 
     @property
     def is_refused(self) -> bool:
@@ -115,15 +115,15 @@ class RowAnswer(answers.RowView, kw_only=True):
 
     @property
     def is_passing(self) -> bool:
-        """Whether it was refused, and the same row may be accepted later."""
+        """Whether the row was refused now, but may be accepted later."""
         return self.is_refused and isinstance(self.problem(), problems.ServiceBusy)
 
     def problem(self) -> problems.ApiProblem:
-        """The exception that a request of this row alone would have raised; of a refused one."""
+        """Return, for a refused row, the exception that a request with it alone would raise."""
         return problems.of_problem(self.error or answers.Problem())
 
     def raise_if_refused(self) -> None:
-        """Raise it, if the row was refused."""
+        """Raise the problem, if the row was refused."""
         if self.is_refused:
             raise self.problem()
 
@@ -132,10 +132,10 @@ _as_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def row_of(member: msgspec.Raw | bytes) -> bytes:
-    """A line for ``upsert`` of a member as ``export`` gives it: without what only the API writes.
+    """Return an exported member as a line for ``upsert``, without the fields that the API sets.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is not a JSON object.
     """
     try:
         fields = _as_object.decode(member)
@@ -146,20 +146,20 @@ def row_of(member: msgspec.Raw | bytes) -> bytes:
     )
 
 
-#: Rows of a batch.
+#: Most rows in a batch.
 ROWS = 1_000
-#: Bytes of a batch; a single row may be longer.
+#: Most bytes in a batch; a single row may be longer.
 BYTES = 1024 * 1024
 
 
 def batches(rows: Iterable[MemberRow | str | bytes]) -> Iterator[list[bytes]]:
-    """Rows to write, or ids of rows to delete, as lines to send in one request each.
+    """Yield batches of lines, of rows to write or ids to delete; send each in one request.
 
-    A batch ends at a number of rows or of bytes, whichever comes first, which is far below what the
-    API takes in one request: a lost connection then costs the repetition of a second's work.
+    A batch ends at ``ROWS`` rows or ``BYTES`` bytes, whichever comes first. Both are far below the
+    API's limits, so that after a lost connection only about a second's work is repeated.
 
     Raises:
-        ValueError: a row is no JSON, such as a payload with a NaN or a date of another type.
+        ValueError: a row cannot be JSON, such as a payload with a NaN or an unknown type of date.
     """
     lines: list[bytes] = []
     size = 0
@@ -181,7 +181,7 @@ def _line(row: MemberRow | str | bytes) -> bytes:
 
 
 def on_one_line(text: bytes) -> bytes:
-    """JSON without a line break: a payload has the white space that it was written with."""
+    """Return JSON without line breaks; a payload keeps the white space of its author."""
     return text.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
@@ -189,7 +189,7 @@ def on_one_line(text: bytes) -> bytes:
 
 
 def _read_as(answer: type[Any], field_name: str = "") -> Callable[[bytes], Any]:
-    """Reads JSON of this type: the whole answer, or one field of it."""
+    """Return a reader for JSON of this type: of the whole answer, or of one field."""
 
     def read(body: bytes) -> Any:  # noqa: ANN401 - of any type
         found = msgspec.json.decode(body, type=answer)
@@ -203,9 +203,9 @@ class ApiCall(Generic[AnswerT]):
     """One request.
 
     Attributes:
-        path: below the server's URL, encoded.
-        read: makes what the caller gets of the body of a success.
-        absent: what the caller gets where there is no such member; UNSET = the problem.
+        path: the encoded path below the server's URL.
+        read: turns the body of a success into the caller's result.
+        absent: the caller's result if there is no such member; UNSET = raise the problem.
     """
 
     method: str
@@ -217,22 +217,22 @@ class ApiCall(Generic[AnswerT]):
     absent: Any = UNSET
 
     def means_absent(self, error: problems.ClientError) -> bool:
-        """Whether an error is that there is no such member, and an answer all the same."""
+        """Whether the error says that there is no such member, and ``absent`` is the result."""
         is_known = isinstance(error, problems.NothingThere) and error.code == NO_MEMBER
         return is_known and self.absent is not UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeOptions:
-    """When a change is carried out, and when it is answered.
+    """Under which conditions a change is made, and how safe it must be before the answer.
 
     Attributes:
         if_match: only if the member's etag is this one.
         if_absent: only if there is no such member.
-        durability: answer only when the change is as safe as this: ``replicas=1``, ``aof`` or
-            both with a comma; refused where the servers cannot give it.
-        idempotency_key: unset: a random one where a repetition would matter. Write your own where
-            a call may be repeated by another process, up to a day later.
+        durability: answer only when the change is this safe: ``replicas=1``, ``aof`` or both with
+            a comma; refused if the servers cannot provide it.
+        idempotency_key: unset: a random one if a retry would matter. Set your own if another
+            process may repeat the call, up to a day later.
     """
 
     if_match: str = ""
@@ -241,11 +241,11 @@ class ChangeOptions:
     idempotency_key: str = ""
 
     def headers(self, *, is_repeatable: bool = True) -> dict[str, str]:
-        """Of a request; a key costs the API two round trips, so not every change has one.
+        """Return the headers of a change; a key costs the API two round trips, so not all have one.
 
         Args:
-            is_repeatable: without conditions the same request again changes nothing; a ``delay``
-                counts from each request.
+            is_repeatable: without conditions, repeating the request changes nothing; not so with
+                a ``delay``, which counts from each request.
         """
         found: dict[str, str] = {}
         if self.idempotency_key or self.if_match or self.if_absent or not is_repeatable:
@@ -265,7 +265,7 @@ _MEMBER = _read_as(answers.MemberView)
 
 @dataclass(frozen=True, slots=True)
 class SetCalls:
-    """The requests about one set; both kinds of client have a method for each."""
+    """The requests about one set; both clients have a method for each."""
 
     namespace: str
     name: str
@@ -275,26 +275,26 @@ class SetCalls:
         return f"/v1/namespaces/{_segment(self.namespace)}/schedulesets/{_segment(self.name)}"
 
     def info(self) -> ApiCall[answers.SetView]:
-        """The set's state and its counts."""
+        """Read the set's state and its counts."""
         return ApiCall(method="GET", path=self.base, read=_read_as(answers.SetView))
 
     # -- one member ------------------------------------------------------------------------------
 
     def get(self, id_: str) -> ApiCall[answers.MemberView]:
-        """The member of this id; raises problems.NothingThere where there is none."""
+        """Read the member with this id; raises problems.NothingThere if there is none."""
         return ApiCall(method="GET", path=self._member(id_), read=_MEMBER)
 
     def put(
         self, id_: str, spec: MemberSpec, *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
-        """The member is as the spec says; the same again changes nothing."""
+        """Create or replace a member; repeating the call changes nothing."""
         kept = options.headers(is_repeatable=spec.delay is UNSET)
         return _change("PUT", self._member(id_), _MEMBER, spec, kept)
 
     def patch(
         self, id_: str, changes: Mapping[str, Any], *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
-        """Some fields of a member are others; None removes one (RFC 7396).
+        """Change some fields of a member; None removes a field (RFC 7396).
 
         Args:
             changes: by the names of ``MemberSpec``, or by those of the API (``timeZone``).
@@ -305,9 +305,9 @@ class SetCalls:
         return _change("PATCH", self._member(id_), _MEMBER, named, headers)
 
     def delete(self, id_: str, *, options: ChangeOptions = ALWAYS) -> ApiCall[bool]:
-        """There is no member of this id; False where there was none before.
+        """Delete the member with this id; False if there was none.
 
-        After a lost answer False may also mean that the first attempt removed it.
+        After a lost answer False may also mean that the first attempt deleted it.
         """
         return ApiCall(
             method="DELETE", path=self._member(id_), headers=options.headers(),
@@ -317,21 +317,21 @@ class SetCalls:
     def create(
         self, spec: MemberSpec, *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[answers.MemberView]:
-        """A new one-off, whose id the API chooses: a ULID."""
+        """Create a one-off, whose id the API chooses: a ULID."""
         kept = options.headers(is_repeatable=False)
         return _change("POST", f"{self.base}/schedules", _MEMBER, spec, kept)
 
     def trigger(
         self, id_: str, payload: object = UNSET, *, options: ChangeOptions = ALWAYS
     ) -> ApiCall[str]:
-        """The member fires once now; the id of that run. UNSET = with its own payload."""
+        """Fire the member once now; returns the id of that run. UNSET = with its own payload."""
         body = {} if payload is UNSET else {"payload": payload}
         kept = options.headers(is_repeatable=False)
         read = _read_as(answers.Triggered, "run")
         return _change("POST", f"{self._member(id_)}/trigger", read, body, kept)
 
     def next_times(self, id_: str, count: int = 5) -> ApiCall[tuple[str, ...]]:
-        """The next slots of a member, RFC 3339 in UTC."""
+        """Read the next slots of a member, RFC 3339 in UTC."""
         return ApiCall(
             method="GET", path=f"{self._member(id_)}/next", query={"count": str(count)},
             read=_read_as(ItemPage[str], "items"),
@@ -342,7 +342,7 @@ class SetCalls:
     def page(
         self, cursor: str = "", *, limit: int = 100, prefix: str = ""
     ) -> ApiCall[ItemPage[answers.MemberView]]:
-        """A page of the members, which may be empty and not the last; '' begins."""
+        """Read a page of members, '' = the first; a page may be empty without being the last."""
         return _page(
             f"{self.base}/schedules", answers.MemberView, limit, cursor=cursor, prefix=prefix
         )
@@ -350,16 +350,16 @@ class SetCalls:
     def due(
         self, since: str, until: str, cursor: str = "", *, limit: int = 100
     ) -> ApiCall[ItemPage[answers.MemberView]]:
-        """A page of the members that are due from ``since`` until before ``until``."""
+        """Read a page of the members that are due from ``since`` until before ``until``."""
         more = {"cursor": cursor, "dueFrom": since, "dueUntil": until}
         return _page(f"{self.base}/schedules", answers.MemberView, limit, **more)
 
     def export(self, cursor: str = "", *, limit: int = 1000) -> ApiCall[ItemPage[msgspec.Raw]]:
-        """A page of whole members as JSON; ``row_of`` makes a row for ``upsert`` of one."""
+        """Read a page of whole members as JSON; ``row_of`` turns one into a row for ``upsert``."""
         return _page(f"{self.base}/export", msgspec.Raw, limit, cursor=cursor)
 
     def unacknowledged(self, *, limit: int = 100) -> ApiCall[tuple[answers.UnfinishedSlot, ...]]:
-        """Slots that a worker has claimed, or that wait for their next attempt."""
+        """Read the slots that a worker has claimed, or that wait for their next attempt."""
         return ApiCall(
             method="GET", path=f"{self.base}/unacknowledged", query={"limit": str(limit)},
             read=_read_as(ItemPage[answers.UnfinishedSlot], "items"),
@@ -368,13 +368,13 @@ class SetCalls:
     def dead_letters(
         self, cursor: str = "", *, limit: int = 100
     ) -> ApiCall[ItemPage[answers.LetterView]]:
-        """A page of the slots that were given up, newest first."""
+        """Read a page of the dead letters, newest first."""
         return _page(f"{self.base}/deadletters", answers.LetterView, limit, cursor=cursor)
 
     def replay(self, letters: Sequence[str]) -> ApiCall[tuple[str, ...]]:
-        """Up to 100 dead letters fire once more, each under the id that its event had.
+        """Fire up to 100 dead letters once more, each with the id that its event had.
 
-        Gives those that were not there.
+        Returns the ids that do not exist.
         """
         path, kept = f"{self.base}/deadletters:replay", ALWAYS.headers(is_repeatable=False)
         return _change("POST", path, _read_as(answers.Replayed, "missing"), {"ids": letters}, kept)
@@ -382,7 +382,7 @@ class SetCalls:
     def bulk(
         self, lines: Sequence[bytes], *, delete: bool, durability: str
     ) -> ApiCall[list[RowAnswer]]:
-        """Rows in one request; the answer is NDJSON, one for each row in their order."""
+        """Send rows in one request; the answer is NDJSON, one line for each row in their order."""
         verb = "bulkDelete" if delete else "bulkUpsert"
         return ApiCall(
             method="POST", path=f"{self.base}/schedules:{verb}", read=_row_answers.decode_lines,
@@ -418,18 +418,18 @@ def _change(
 
 
 class ReplayedLetters(msgspec.Struct, frozen=True):
-    """What became of each dead letter, in a word by its id."""
+    """The result of each dead letter in one word, by its id."""
 
     results: dict[str, str]
 
 
 def schedule_letters(namespace: str, cursor: str) -> ApiCall[ItemPage[answers.LetterView]]:
-    """Slots of Schedules that were given up, newest first."""
+    """Read the dead letters of Schedules, newest first."""
     return _page(_letters(namespace), answers.LetterView, 200, cursor=cursor)
 
 
 def replay_schedule_letters(namespace: str, ids: Sequence[str]) -> ApiCall[ReplayedLetters]:
-    """Run up to 100 of them again; each once, however often it is asked for."""
+    """Run up to 100 of them again; each once, however often the request is repeated."""
     read = _read_as(ReplayedLetters)
     return _change("POST", f"{_letters(namespace)}:replay", read, {"ids": ids}, {})
 
@@ -438,14 +438,14 @@ def _letters(namespace: str) -> str:
     return f"/v1/namespaces/{_segment(namespace)}/deadletters"
 
 
-#: What the API calls the fields of a spec.
+#: The API's names of the fields of a spec.
 _FIELDS = {each.name: each.encode_name for each in msgspec.structs.fields(MemberSpec)}
 _encoder = msgspec.json.Encoder()
 _row_answers = msgspec.json.Decoder(RowAnswer)
 
 
 def encoded(value: object) -> bytes:
-    """JSON; raises ValueError where it is none."""
+    """Return a value as JSON; raises ValueError if JSON cannot represent it."""
     try:
         return _encoder.encode(value)
     except (TypeError, msgspec.MsgspecError, RecursionError) as error:
@@ -453,7 +453,7 @@ def encoded(value: object) -> bytes:
 
 
 def _segment(text: str) -> str:
-    """One segment of a path; raises ValueError for what would be none, or another one."""
+    """Return one segment of a path; raises ValueError for a text that would change the path."""
     if text in ("", ".", ".."):
         raise ValueError(f'"{text}" is no id and no name')
     return parse.quote(text, safe="")

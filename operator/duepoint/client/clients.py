@@ -1,11 +1,11 @@
-"""Both clients: for programs without asyncio, and for those with it.
+"""The two clients of the HTTP API: for programs without asyncio, and with it.
 
-What is to be done for an answer (requests, waits and what follows from each) is a generator of
-``Steps``, the same for both; ``Client`` and ``AsyncClient`` own the connections and carry the steps
-out. A ``SetClient`` and an ``AsyncSetClient`` are what can be asked about one set. What one request
-asks is a method of ``calls.SetCalls``, and a method of both by the same name. A client may be used
-by many threads, or tasks, at once; it opens at most ``connections`` connections, is made after a
-fork and is closed by leaving its ``with``.
+A generator of ``Steps``, the same for both, says which requests to send and how long to wait
+between them. ``Client`` and ``AsyncClient`` own the connections and carry the steps out.
+``SetClient`` and ``AsyncSetClient`` have the requests about one set; each is a method of
+``calls.SetCalls``, and a method of both by the same name. Many threads, or tasks, may use a client
+at once; it opens at most ``connections`` connections. Make it after a fork, and close it by leaving
+its ``with``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from duepoint.model import answers
 AnswerT = TypeVar("AnswerT")
 P = ParamSpec("P")
 
-#: What is to be done for an answer: send these arguments of a request to get its response, or wait
-#: so many seconds.
+#: The steps to an answer: send a request with these arguments and take its response, or wait this
+#: many seconds.
 Steps = Generator[dict[str, Any] | float, httpx2.Response, AnswerT]
 
 _DEFAULT_RETRIES = transport.Retries()
@@ -50,15 +50,15 @@ class _Connection:
 
     Args:
         server: its URL, such as ``https://duepoint-api.duepoint-system.svc:8443``.
-        token: a bearer token of Kubernetes, or where it comes from; None sends none.
-        ca_file: PEM of the authorities to trust; None = those of the system.
-        retries: what is repeated; ``transport.NEVER`` for a caller that does it itself.
+        token: a bearer token of Kubernetes, or its source; None sends none.
+        ca_file: PEM of the CAs to trust; None = those of the system.
+        retries: how to retry; ``transport.NEVER`` for a caller that retries by itself.
         timeout_seconds: for a connection, and for each wait for a part of an answer.
-        connections: open at once, at most.
+        connections: the most connections open at once.
         tls: a context of your own, in place of ``ca_file``.
 
     Raises:
-        ValueError: the URL or the token is none.
+        ValueError: the URL or the token is not valid.
         OSError: ``ca_file`` cannot be read.
     """
 
@@ -86,7 +86,7 @@ class _Connection:
                 max_connections=connections, max_keepalive_connections=connections
             ),
             headers={"User-Agent": f"duepoint-client/{duepoint.__version__}"},
-            follow_redirects=False,  # a token goes to no other server
+            follow_redirects=False,  # the token must not go to another server
         )
 
     @classmethod
@@ -96,13 +96,13 @@ class _Connection:
         *,
         retries: transport.Retries = _DEFAULT_RETRIES,
     ) -> Self:
-        """A client as ``DUEPOINT_API_URL`` and its companions describe it.
+        """Return a client for ``DUEPOINT_API_URL``, with ``DUEPOINT_API_CA_FILE``.
 
-        ``DUEPOINT_API_TOKEN``, or the file that ``DUEPOINT_API_TOKEN_FILE`` names, or the token of
-        the Pod's own ServiceAccount; ``DUEPOINT_API_CA_FILE``.
+        The token is ``DUEPOINT_API_TOKEN``, the content of the file ``DUEPOINT_API_TOKEN_FILE``,
+        or that of the Pod's own ServiceAccount.
 
         Raises:
-            ValueError: there is no URL, or a value of these is wrong.
+            ValueError: there is no URL, or one of these values is wrong.
             OSError: a file cannot be read.
         """
         server = environment.get("DUEPOINT_API_URL", "")
@@ -119,13 +119,13 @@ class _Connection:
         )
 
     def attempts(self, retries: transport.Retries | None) -> transport.Attempts:
-        """Of one request."""
+        """Return the attempts of one request."""
         return transport.Attempts(retries or self._retries, self._token)
 
     def answered(
         self, call: ApiCall[AnswerT], retries: transport.Retries | None = None
     ) -> Steps[AnswerT]:
-        """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
+        """Return an answer, retried as ``retries`` says; raises problems.ClientError."""
         attempts = self.attempts(retries)
         while True:
             try:
@@ -138,7 +138,7 @@ class _Connection:
             yield wait_seconds
 
     def exchange(self, call: ApiCall[AnswerT]) -> Steps[AnswerT]:
-        """The answer to a request that is sent once; raises problems.ClientError."""
+        """Send a request once and return its answer; raises problems.ClientError."""
         headers = dict(call.headers)
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token.current()}"
@@ -165,7 +165,7 @@ class Client(_Connection):
     _http: httpx2.Client
 
     def schedule_set(self, namespace: str, name: str) -> SetClient:
-        """The set of this name; nothing is asked yet."""
+        """Return the set of this name; nothing is asked yet."""
         return SetClient(self, SetCalls(namespace, name))
 
     def __enter__(self) -> Self:
@@ -179,7 +179,7 @@ class Client(_Connection):
         self._http.close()
 
     def send(self, call: ApiCall[AnswerT], *, retries: transport.Retries | None = None) -> AnswerT:
-        """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
+        """Return an answer, retried as ``retries`` says; raises problems.ClientError."""
         return self.carry_out(self.answered(call, retries))
 
     def carry_out(self, steps: Steps[AnswerT]) -> AnswerT:
@@ -208,7 +208,7 @@ class AsyncClient(_Connection):
     _http: httpx2.AsyncClient
 
     def schedule_set(self, namespace: str, name: str) -> AsyncSetClient:
-        """The set of this name; nothing is asked yet."""
+        """Return the set of this name; nothing is asked yet."""
         return AsyncSetClient(self, SetCalls(namespace, name))
 
     async def __aenter__(self) -> Self:
@@ -224,7 +224,7 @@ class AsyncClient(_Connection):
     async def send(
         self, call: ApiCall[AnswerT], *, retries: transport.Retries | None = None
     ) -> AnswerT:
-        """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
+        """Return an answer, retried as ``retries`` says; raises problems.ClientError."""
         return await self.carry_out(self.answered(call, retries))
 
     async def carry_out(self, steps: Steps[AnswerT]) -> AnswerT:
@@ -251,7 +251,7 @@ ClientT = TypeVar("ClientT", bound=_Connection)
 
 
 class _Request(Generic[P, AnswerT]):
-    """A method of both kinds of set: it sends what the method of ``SetCalls`` makes."""
+    """A method of both kinds of set: it sends the request of the same method of ``SetCalls``."""
 
     def __init__(self, make: Callable[Concatenate[SetCalls, P], ApiCall[AnswerT]]) -> None:
         self._make = make
@@ -280,10 +280,10 @@ class _Request(Generic[P, AnswerT]):
 
 
 class _SetRequests(Generic[ClientT]):
-    """What is one request about one set.
+    """The calls about one set that take one request each.
 
-    Every method raises problems.ClientError. ``options`` of a change say under which condition and
-    how safely it is made.
+    Every method raises problems.ClientError. ``options`` of a change set its conditions and its
+    durability.
     """
 
     def __init__(
@@ -293,15 +293,15 @@ class _SetRequests(Generic[ClientT]):
         self.server, self.calls = client.server, set_calls
 
     def with_retries(self, retries: transport.Retries) -> Self:
-        """The same set, with more or less patience than the client's own."""
+        """Return the same set with other retries than the client's own."""
         return type(self)(self._client, self.calls, retries)
 
     def _rows_sent(
         self, lines: Sequence[bytes], *, delete: bool, durability: str
     ) -> Steps[list[RowAnswer]]:
-        """What became of lines that go in one request, each until it has its answer.
+        """Send lines in one request, and return the result of each.
 
-        Rows without an answer, and rows that the API could not take at the moment, are sent again.
+        Rows without an answer, and rows that the API could not accept at the moment, are retried.
         """
         found: dict[int, RowAnswer] = {}
         waiting = list(range(len(lines)))
@@ -315,7 +315,7 @@ class _SetRequests(Generic[ClientT]):
                 came = yield from self._client.exchange(call)
             except problems.ClientError as wrong:
                 error = wrong
-            if came and came[-1].fatal:  # the API read no further
+            if came and came[-1].fatal:  # the API stopped reading here
                 error = came.pop().problem()
             elif error is None and len(came) != len(sent):
                 message = f"{len(sent)} rows were sent and {len(came)} answers came"
@@ -324,7 +324,7 @@ class _SetRequests(Generic[ClientT]):
                     raise error
             found.update(zip(waiting, came, strict=False))
             left = [at for at in waiting if at not in found or found[at].is_passing]
-            if len(left) < len(sent):  # rows went through, so the API is there
+            if len(left) < len(sent):  # rows went through, so the API works: count attempts anew
                 attempts = self._client.attempts(self._retries)
             waiting = left
             if waiting:
@@ -333,7 +333,7 @@ class _SetRequests(Generic[ClientT]):
                 except problems.ClientError:
                     if error is not None:
                         raise
-                    break  # each row says why by itself
+                    break  # the result of each row says why
                 yield wait_seconds
         return [found[place] for place in range(len(lines))]
 
@@ -354,7 +354,7 @@ class _SetRequests(Generic[ClientT]):
 
 
 class SetClient(_SetRequests[Client]):
-    """One set, and what can be asked of it."""
+    """A client for one set."""
 
     def send(self, call: ApiCall[AnswerT]) -> AnswerT:
         return self._client.send(call, retries=self._retries)
@@ -376,13 +376,13 @@ class SetClient(_SetRequests[Client]):
     def send_rows(
         self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
     ) -> list[RowAnswer]:
-        """What became of lines that go in one request; see ``AsyncSetClient.send_rows``."""
+        """Send lines in one request, and return their results; see ``AsyncSetClient.send_rows``."""
         return self._client.carry_out(self._rows_sent(lines, delete=delete, durability=durability))
 
     def iterate(
         self, prefix: str = "", *, page_size: int = 500
     ) -> Generator[answers.MemberView, None, None]:
-        """All members whose id begins with the prefix, a page at a time, in no certain order."""
+        """Yield the members whose id begins with the prefix, page by page, in no certain order."""
         cursor = ""
         while True:
             page = self.page(cursor, prefix=prefix, limit=page_size)
@@ -392,7 +392,7 @@ class SetClient(_SetRequests[Client]):
 
 
 class AsyncSetClient(_SetRequests[AsyncClient]):
-    """One set, and what can be asked of it."""
+    """A client for one set."""
 
     async def send(self, call: ApiCall[AnswerT]) -> AnswerT:
         return await self._client.send(call, retries=self._retries)
@@ -400,11 +400,11 @@ class AsyncSetClient(_SetRequests[AsyncClient]):
     async def upsert(
         self, rows: Iterable[MemberRow] | Iterable[bytes], *, durability: str = ""
     ) -> AsyncGenerator[RowAnswer, None]:
-        """Write many members; an answer for each row, in their order.
+        """Write many members, and yield a result for each row, in their order.
 
-        Rows are MemberRows, or lines of JSON as ``export`` gives them. They are taken a batch at a
-        time, so there may be any number of them. A row that is refused stops none of the others.
-        The same rows again change nothing, so a call that failed may be repeated from its start.
+        Rows are MemberRows, or lines of JSON from ``export``. They are read a batch at a time, so
+        there may be any number of them. A refused row does not stop the others. Writing the same
+        rows again changes nothing, so a call that failed may be repeated from its start.
         """
         for lines in calls.batches(rows):
             for answer in await self.send_rows(lines, durability=durability):
@@ -421,9 +421,9 @@ class AsyncSetClient(_SetRequests[AsyncClient]):
     async def send_rows(
         self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
     ) -> list[RowAnswer]:
-        """What became of lines that go in one request; see ``calls.batches`` for their size.
+        """Send lines in one request, and return their results; see ``calls.batches`` for the size.
 
-        Rows without an answer, and rows that the API could not take at the moment, are sent again.
+        Rows without an answer, and rows that the API could not accept at the moment, are retried.
 
         Raises:
             problems.ClientError: the request was refused, or rows are still without an answer.
@@ -434,7 +434,7 @@ class AsyncSetClient(_SetRequests[AsyncClient]):
     async def iterate(
         self, prefix: str = "", *, page_size: int = 500
     ) -> AsyncGenerator[answers.MemberView, None]:
-        """All members whose id begins with the prefix, a page at a time, in no certain order."""
+        """Yield the members whose id begins with the prefix, page by page, in no certain order."""
         cursor = ""
         while True:
             page = await self.page(cursor, prefix=prefix, limit=page_size)

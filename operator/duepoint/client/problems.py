@@ -1,9 +1,8 @@
 """The exceptions of the client, ordered by what the caller should do next.
 
 The API answers a request that it does not carry out with a problem (RFC 9457,
-``application/problem+json``), whose ``code`` is stable and whose other texts may change. Which
-exception it becomes follows from the status, so a code that a later API adds still lands where the
-caller looks for it::
+``application/problem+json``). Its ``code`` is stable; its other texts may change. The status
+decides which exception it becomes, so that callers also catch codes that a later API adds::
 
     ClientError                  a DuepointError; everything that this package raises by itself
     ├── ApiProblem                   the API's answer: status, code, detail, field
@@ -16,7 +15,7 @@ caller looks for it::
     └── ServiceUnreachable           no connection, no answer in time, or an answer cut short,
                                      also after the retries: the change may have been made
 
-Messages hold no token and at most the first characters of what the API said.
+Messages contain no token and at most the first characters of the API's answer.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class ApiProblem(ClientError):
     """The API refused, and said why.
 
     Attributes:
-        status: of HTTP.
-        code: stable word, such as ``TooLate``; ``Http<status>`` where the answer had none, because
-            it came from a proxy, for example.
+        status: the HTTP status.
+        code: stable word, such as ``TooLate``; ``Http<status>`` if the answer had none, for
+            example because it came from a proxy.
         detail: one sentence for people.
-        field: the part of the request that it is about, such as ``schedule``; may be empty.
-        request_id: names the request in the API's log; may be empty.
-        retry_after_seconds: how long the API asks to wait; None where it does not.
+        field: the part of the request that is wrong, such as ``schedule``; may be empty.
+        request_id: identifies the request in the API's log; may be empty.
+        retry_after_seconds: how long the API asks to wait; None if it does not.
     """
 
     def __init__(self, problem: Problem, *, retry_after_seconds: float | None = None) -> None:
@@ -57,7 +56,7 @@ class ApiProblem(ClientError):
 
 
 class RequestRefused(ApiProblem):
-    """The request is wrong; the same one again changes nothing."""
+    """The request is wrong; a retry would be refused as well."""
 
 
 class AccessDenied(ApiProblem):
@@ -65,7 +64,7 @@ class AccessDenied(ApiProblem):
 
 
 class NothingThere(ApiProblem):
-    """No such set or member, or none that the caller may know of."""
+    """There is no such set or member, or the caller may not see it."""
 
 
 class StateConflict(ApiProblem):
@@ -73,15 +72,15 @@ class StateConflict(ApiProblem):
 
 
 class TagMismatch(ApiProblem):
-    """The member is another version than the caller asked for; read it again."""
+    """The member has another version than the caller expected; read it again."""
 
 
 class ServiceBusy(ApiProblem):
-    """The API, or what it stands on, cannot take the request now."""
+    """The API, or a system that it depends on, cannot take the request now."""
 
 
 class ServiceUnreachable(ClientError):
-    """There was no answer, or only a part of one; a change may have been made all the same."""
+    """There was no complete answer; a change may have been made nevertheless."""
 
 
 _BY_STATUS: dict[int, type[ApiProblem]] = {
@@ -97,12 +96,12 @@ _BY_STATUS: dict[int, type[ApiProblem]] = {
 }
 
 
-#: A first attempt is still under way when the second one comes.
+#: Code of a retry that arrives while the first attempt is still in flight.
 _IN_PROGRESS = "IdempotencyInProgress"
 
 
 def of_problem(problem: Problem, retry_after_seconds: float | None = None) -> ApiProblem:
-    """The exception that a problem stands for."""
+    """Return the exception for a problem."""
     kind = ServiceBusy if problem.code == _IN_PROGRESS else _BY_STATUS.get(problem.status)
     if kind is None:
         kind = ServiceBusy if problem.status >= 500 else RequestRefused
@@ -110,12 +109,12 @@ def of_problem(problem: Problem, retry_after_seconds: float | None = None) -> Ap
 
 
 def of_answer(answer: httpx2.Response) -> ApiProblem:
-    """The exception for an answer of HTTP that is no success."""
+    """Return the exception for an HTTP answer that is not a success."""
     status, body = answer.status_code, answer.content
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Not this API: a proxy's page. Its first words help to find out whose.
+        # The answer is not from this API but from a proxy. Its first words help to find out which.
         text = body[:400].decode("utf-8", "replace").strip()
         said = errors.quoted(text) if body else "nothing"
         problem = Problem(detail=f"the server answered {status} and said {said}")

@@ -1,13 +1,13 @@
-"""What both clients make of a URL, an answer and a failure: which token is sent, when again. Pure.
+"""URLs, tokens and retries of both clients. Pure.
 
-Every request of this client can be repeated: a reading changes nothing, a PUT, PATCH or DELETE
-without a condition and without a ``delay`` leads to the same state again, and every other change
-carries an ``Idempotency-Key``, under which the API answers a repetition as it answered the first.
-So what decides is the kind of failure alone. The wait doubles with each attempt and is drawn evenly
-from its upper half, so that clients that failed together do not come back together;
-``Retry-After`` of the API is the least that is waited.
+Every request of this client can be retried. Reads change nothing. A PUT, PATCH or DELETE without
+conditions and without a ``delay`` leads to the same state again. Every other change carries an
+``Idempotency-Key``, with which the API answers a retry as it answered the first attempt. So only
+the kind of failure decides whether to retry. The wait doubles with each attempt and is drawn evenly
+from its upper half, so that clients that failed together do not come back together. It is never
+shorter than the API's ``Retry-After``.
 
-A token in a file is read again after a minute, because the kubelet replaces the token of a Pod's
+A token file is read again after a minute, because the kubelet replaces the token of a Pod's
 ServiceAccount before it expires, and once more after a 401. No token is ever part of a message or
 of a ``repr``.
 """
@@ -30,7 +30,7 @@ from duepoint.client import problems
 
 
 def checked_server(url: str) -> str:
-    """The URL without a slash at its end; raises ValueError where it is none."""
+    """Return the URL without a slash at its end; raises ValueError if it is not valid."""
     example = "write one such as https://duepoint-api.duepoint-system.svc:8443"
     try:
         parts = parse.urlsplit(url)
@@ -41,16 +41,16 @@ def checked_server(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_text:
         raise ValueError(f"{errors.quoted(url)} is no URL of a server; {example}")
     if parts.username or parts.password or parts.query or parts.fragment:
-        # Not repeated: it may hold a password.
+        # The message does not repeat the URL: it may contain a password.
         raise ValueError(f"the URL of the API has more than scheme, host, port and path; {example}")
     return url.rstrip("/")
 
 
 def tls_context(server: str, ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """What a client of this server verifies with; raises OSError where the file cannot be read.
+    """Return the TLS context for a server; raises OSError if the file cannot be read.
 
-    Authorities of the system are read for ``https`` only: that takes 50 ms, which each command of
-    a shell would pay.
+    The CAs of the system are loaded for ``https`` only: that takes 50 ms, which would slow down
+    every command in a shell.
     """
     if ca_file is None and server.startswith("http:"):
         return tlsrules.trusting_no_authority()
@@ -58,7 +58,7 @@ def tls_context(server: str, ca_file: str | os.PathLike[str] | None) -> ssl.SSLC
 
 
 def unreachable(method: str, server: str, error: httpx2.HTTPError) -> problems.ServiceUnreachable:
-    """What a failure of the connection means to the caller."""
+    """Return the exception for a failed connection."""
     why = str(error) or type(error).__name__
     kind = "no answer in time" if isinstance(error, httpx2.TimeoutException) else "no answer"
     return problems.ServiceUnreachable(f"{method} at {server}: {kind} ({why[:200]})")
@@ -66,10 +66,10 @@ def unreachable(method: str, server: str, error: httpx2.HTTPError) -> problems.S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How often and how long a request is repeated.
+    """How often and for how long to retry a request.
 
     Attributes:
-        attempts: in all, the first included; 1 = never again.
+        attempts: the most attempts, including the first; 1 = no retry.
         first_seconds: the longest wait after the first attempt; it doubles from there.
         longest_seconds: the longest wait between two attempts, unless the API asks for more.
         total_seconds: no attempt begins later than this after the first one began.
@@ -89,11 +89,11 @@ class Retries:
     def wait_seconds(
         self, error: problems.ClientError, *, made: int, elapsed_seconds: float
     ) -> float | None:
-        """How long to wait before the next attempt; None = there is none.
+        """Return how long to wait before the next attempt; None = do not retry.
 
         Args:
             made: attempts made so far, 1 or more.
-            elapsed_seconds: since the first one began.
+            elapsed_seconds: time since the first one began.
         """
         if made >= self.attempts or not is_passing(error):
             return None
@@ -103,7 +103,7 @@ class Retries:
         return wait if elapsed_seconds + wait <= self.total_seconds else None
 
 
-#: A request is sent once, whatever comes of it.
+#: No retries.
 NEVER = Retries(attempts=1)
 
 
@@ -113,7 +113,7 @@ def is_passing(error: problems.ClientError) -> bool:
 
 
 class Attempts:
-    """How often one request was made, and since when."""
+    """The attempts of one request: how many, and since when."""
 
     def __init__(self, retries: Retries, token: TokenSource | None) -> None:
         self._retries = retries
@@ -121,10 +121,10 @@ class Attempts:
         self._made, self._began = 0, time.monotonic()
 
     def after(self, error: problems.ClientError) -> float:
-        """Seconds to wait for the next attempt; raises the error where there is none."""
+        """Return how many seconds to wait before a retry; raises the error if there is no retry."""
         self._made += 1
         if isinstance(error, problems.AccessDenied) and error.status == 401:
-            token, self._token = self._token, None  # asked once
+            token, self._token = self._token, None  # renew once per request
             if token is not None and token.renew():
                 return 0.0
         elapsed_seconds = time.monotonic() - self._began
@@ -134,7 +134,7 @@ class Attempts:
         return wait
 
 
-#: Tokens of Pods are replaced at 80 % of their life, at least 10 minutes.
+#: When to read a token's file again; tokens live at least 10 minutes and are replaced at 80 %.
 FRESH_SECONDS = 60.0
 #: The token of a Pod's own ServiceAccount.
 POD_TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -149,11 +149,11 @@ class TokenSource:
         self._token = token.strip()
 
     def current(self) -> str:
-        """The token to send now."""
+        """Return the token to send now."""
         return self._token
 
     def renew(self) -> bool:
-        """Called after a 401; whether ``current`` is another one now."""
+        """Renew the token after a 401; return whether ``current`` has changed."""
         return False
 
 
@@ -162,7 +162,7 @@ class TokenInFile(TokenSource):
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it holds no token.
+        ValueError: it does not contain a token.
     """
 
     def __init__(self, path: Path) -> None:
@@ -180,7 +180,7 @@ class TokenInFile(TokenSource):
         try:
             read = TokenSource(self._path.read_text()).current()
         except (OSError, ValueError):
-            return False  # in the middle of a replacement; the old one may still serve
+            return False  # the file is being replaced; the old token may still work
         changed, self._token = read != self._token, read
         return changed
 
@@ -188,10 +188,10 @@ class TokenInFile(TokenSource):
 def of_environment(
     environment: Mapping[str, str], *, pod_file: Path = POD_TOKEN_FILE
 ) -> TokenSource | None:
-    """``DUEPOINT_API_TOKEN``, ``DUEPOINT_API_TOKEN_FILE``, or the Pod's own; None where none is.
+    """Return the token of ``DUEPOINT_API_TOKEN`` or ``..._FILE``, or the Pod's own; None if none.
 
     Raises:
-        OSError, ValueError: what is named there is no token.
+        OSError, ValueError: the file cannot be read, or the token is not valid.
     """
     if token := environment.get("DUEPOINT_API_TOKEN"):
         return TokenSource(token)

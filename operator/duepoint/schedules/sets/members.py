@@ -1,9 +1,9 @@
-"""A member of a ScheduleSet as JSON: text -> a row to store, or what is wrong.
+"""Reads a member of a ScheduleSet from JSON: returns a row to store, or why it is refused.
 
-The HTTP API, rows of a set and files of ``duepoint set import`` share this form. What a member
-does not say comes from the set's defaults. What is read can be written again unchanged: names that
-only an answer has are passed over. A ``RowReader`` belongs to one version of a set's settings,
-and gives members that say the same one and the same rule object, as long as that is kept. Pure.
+The HTTP API, the rows of a set and files of ``duepoint set import`` share this form. The set's
+defaults fill the fields that a member leaves out. A member that was read from the API can be
+written back unchanged: fields that only an answer has are ignored. A ``RowReader`` belongs to one
+version of a set's settings; members with equal fields share one rule object from its cache. Pure.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from duepoint.schedules import jsontext, policies, slots, specfields
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import setspec
 
-#: Of one row; a longer one is refused unread.
+#: The largest row; a larger one is refused without being parsed.
 MOST_ROW_BYTES = 64 * 1024
 _TURN_ROWS = 25
 _TURN_BYTES = 16 * 1024
 
 
 def row_turns(sizes: Sequence[int]) -> Iterator[slice]:
-    """Places of rows of these sizes in bytes, some at a time."""
+    """Split rows with these sizes in bytes into small batches; yield the slice of each."""
     begin = so_far = 0
     for place, size in enumerate(sizes):
         if place > begin and (place - begin >= _TURN_ROWS or so_far + size > _TURN_BYTES):
@@ -50,12 +50,12 @@ _RANDOM_BITS = 80
 
 
 def new(now_us: int) -> str:
-    """A new ULID for an instant, in microseconds since the epoch."""
+    """Return a new ULID for an instant, in microseconds since the epoch."""
     return text(now_us // 1_000, secrets.randbits(_RANDOM_BITS))
 
 
 def text(milliseconds: int, randomness: int) -> str:
-    """The ULID of an instant, in milliseconds since the epoch, and 80 random bits."""
+    """Return the ULID of an instant, in milliseconds since the epoch, and 80 random bits."""
     value = (milliseconds & ((1 << 48) - 1)) << _RANDOM_BITS | randomness
     return "".join(_ALPHABET[value >> 5 * place & 31] for place in range(_LENGTH - 1, -1, -1))
 
@@ -63,14 +63,14 @@ def text(milliseconds: int, randomness: int) -> str:
 # -- members ---------------------------------------------------------------------------------------
 
 _LONGEST_JITTER: Final = 32
-#: Of a row, beside its payload; what is longer is refused before it is read closely.
+#: The largest row without its payload; a larger one is refused before its fields are read.
 _FIELDS_BYTES: Final = 4_096
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}")
 _TAG = re.compile(r"[0-9a-f]{8}")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-#: About the memory that a rule takes which only one member has.
+#: Memory of a rule that only one member has, roughly.
 _RULE_BYTES = 2_560
 _MOST_BYTES = 4_096 * _RULE_BYTES
 _NULL = b"null"
@@ -80,8 +80,8 @@ class RowError(NamedTuple):
     """Why a row is refused.
 
     Attributes:
-        code: of a problem of the HTTP API.
-        field: the field as it is written, such as ``dst.gap``; empty = the whole row.
+        code: the code of the problem in the HTTP API.
+        field: the field as users write it, such as ``dst.gap``; empty = the whole row.
     """
 
     code: str
@@ -96,8 +96,8 @@ class ReadMember(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         at_us: the instant of a member that fires once; its rule then has ``rules.ONCE``.
         payload: JSON text; empty = the set's.
-        if_match: only where the member has this tag; empty = in any case.
-        if_absent: only where there is no such member.
+        if_match: store it only if the member has this tag; empty = in any case.
+        if_absent: store it only if there is no such member.
     """
 
     id: str
@@ -112,7 +112,7 @@ _decoder = msgspec.json.Decoder(model.WrittenFields)
 
 
 def is_id(text: str) -> bool:
-    """Whether a member may have this id."""
+    """Whether a text is a valid id of a member."""
     return _ID.fullmatch(text) is not None
 
 
@@ -126,16 +126,16 @@ class _Refused(Exception):
         self.code, self.field, self.detail = code, field, detail
 
     def error(self, named: str | None = None) -> RowError:
-        """Why the row is refused, with the id that it names, if that is one."""
+        """Return why the row is refused, with the id in it if that is valid."""
         shown = named if named is not None and is_id(named) else ""
         return RowError(self.code, self.field, self.detail, shown)
 
 
-#: Rules by namespace, and by their reader and what rows say.
+#: A cache of rules, by namespace, reader and the fields of rows.
 KeptRules = shares.BytesCache[tuple[object, ...], rules.Rule]
 
 
-#: Tells readers apart.
+#: Numbers the readers, so that they do not share entries of a cache.
 _numbers = itertools.count()
 
 
@@ -143,8 +143,8 @@ class RowReader:
     """Reads members of a set with these settings.
 
     Args:
-        kept: rules of several readers, which have one bound; None = only this reader's.
-        namespace: whose share of that bound it is.
+        kept: a cache of rules to share with other readers; None = one of its own.
+        namespace: the namespace whose share of the cache it uses.
     """
 
     def __init__(
@@ -158,20 +158,20 @@ class RowReader:
         self._number = next(_numbers)
 
     def row(self, text: bytes | msgspec.Raw, *, now_us: int) -> ReadMember | RowError:
-        """The row of one line of NDJSON, or of one element of a list: it has an id."""
+        """Return the row of one line of NDJSON or one element of a list, which must have an id."""
         return self._read(text, None, now_us, is_row=True)
 
     def rows(self, lines: Sequence[bytes], *, now_us: int) -> list[ReadMember | RowError]:
-        """As ``row`` of each of these lines."""
+        """Return the result of ``row`` for each of these lines."""
         decoded = _decoded_together(lines)
         if decoded is None:
             return [self.row(line, now_us=now_us) for line in lines]
         return [self._checked(member, None, now_us, is_row=True) for member in decoded]
 
     def body(self, text: bytes, *, id_: str, now_us: int) -> ReadMember | RowError:
-        """The body of a request for one member, whose id the URL or the server says.
+        """Read the body of a request for one member, whose id comes from the URL or the server.
 
-        It was found to be JSON that can be read in one way only.
+        The caller has checked with ``jsontext.problem`` that all readers read this JSON alike.
         """
         return self._read(text, id_, now_us, is_row=False)
 
@@ -271,14 +271,14 @@ class RowReader:
         return at_us
 
     def _rule(self, member: model.WrittenFields, now_us: int, *, once: bool) -> rules.Rule:
-        """The same object for the same fields."""
+        """Return the rule of a member: the same object for the same fields."""
         dst, jitter = member.dst, member.jitter
         if jitter is not None and len(jitter) > _LONGEST_JITTER:
             message = f"has {len(jitter)} characters; write at most {_LONGEST_JITTER}, such as 30s"
             raise _Refused("jitter", message)
         key = (
             self._number,
-            # no longer than what they mean: they are kept
+            # a canonical text, because the cache keeps it
             None if once else _expression_text(member),
             once,
             member.time_zone,
@@ -298,7 +298,7 @@ class RowReader:
 
 
 def wrong_id(text: str) -> str:
-    """What is wrong with a text that is no id."""
+    """Return why a text is not a valid id."""
     return (
         f"{errors.quoted(text)} is no id; write a letter or digit, then letters, digits and "
         ". _ : ~ @ - only, 128 characters at most"
@@ -322,7 +322,7 @@ def _decoded(raw: bytes) -> model.WrittenFields:
 
 
 def _decoded_together(lines: Sequence[bytes]) -> list[model.WrittenFields] | None:
-    """The members of lines; None where a line has to be looked at by itself."""
+    """Return the members of all lines; None if the lines have to be read one by one."""
     text = jsontext.plain_lines(lines)
     if text is None:
         return None

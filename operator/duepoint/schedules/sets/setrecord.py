@@ -1,8 +1,8 @@
-"""What the queue knows of a ScheduleSet: the record that the operator writes and the API reads.
+"""The record of a ScheduleSet in the queue, which the operator writes and the API reads.
 
-A record is a MessagePack array behind a keyed hash over the set's place and the array, so that a
-user who can write to Redis but lacks the installation's key can neither raise a limit nor hand a
-set the target of another one. Pure. Stored: fields are only ever added, with defaults.
+A record is a keyed hash followed by a MessagePack array; the hash covers the set's place and the
+array. So a user who can write to Redis but lacks the installation's key can neither raise a limit
+nor give a set the target of another one. Pure. Stored: fields are only ever added, with defaults.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import msgspec
 from duepoint.schedules import points
 from duepoint.schedules.sets import setspec
 
-#: The keyed hash of some bytes for a namespace.
+#: Returns the keyed hash of bytes for a namespace.
 Mac = Callable[[str, bytes], bytes]
 
 
 class SetState(enum.StrEnum):
-    """What may happen to the members of a set."""
+    """Whether the members of a set may fire and change."""
 
     READY = "Ready"
-    SUSPENDED = "Suspended"  # members are kept and may change; none fires
+    SUSPENDED = "Suspended"  # members may change, but none fires
     STALLED = "Stalled"  # the spec is wrong: no member fires or changes
     DELETING = "Deleting"  # members are being removed
 
@@ -41,7 +41,7 @@ class SetRecord(msgspec.Struct, frozen=True, kw_only=True):
         generation: metadata.generation this was made from.
         is_managed: its members are kept equal to rows; nothing else may change them.
         spread: bits of an id that spread members within a shard; never changes.
-        target: digest of the blob that says what to do; empty where there never was one.
+        target: digest of the action's blob; empty if there never was one.
     """
 
     namespace: str
@@ -60,7 +60,7 @@ class SetRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """``namespace/name``: where the record stands."""
+        """``namespace/name``, under which the record is stored."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -81,7 +81,7 @@ _decoder = msgspec.msgpack.Decoder(_Stored)
 
 
 def pack(record: SetRecord, mac: Mac) -> bytes:
-    """The value to store under ``record.place``."""
+    """Return the value to store under ``record.place``."""
     content = msgspec.msgpack.encode(
         _Stored(
             format=_FORMAT,
@@ -98,7 +98,7 @@ def pack(record: SetRecord, mac: Mac) -> bytes:
 
 
 def unpack(place: str, data: bytes, mac: Mac) -> SetRecord:
-    """The record stored under a place; raises UnknownSetRecord."""
+    """Return the record stored under a place; raises UnknownSetRecord."""
     namespace, _, name = place.partition("/")
     signature, content = data[:_MAC_LENGTH], data[_MAC_LENGTH:]
     if not hmac.compare_digest(signature, _signature(namespace, name, content, mac)):
@@ -126,7 +126,7 @@ def _signature(namespace: str, name: str, content: bytes, mac: Mac) -> bytes:
     return mac(namespace, f"scheduleset {name}\n".encode() + content)[:_MAC_LENGTH]
 
 
-# -- what each shard knows of a set ----------------------------------------------------------------
+# -- the entry of a set in each shard --------------------------------------------------------------
 
 _LETTERS = {
     SetState.READY: "o",
@@ -137,7 +137,7 @@ _LETTERS = {
 
 
 class SetEntry(NamedTuple):
-    """What may happen to the members of a set, and what to do for them."""
+    """The entry of a set in a shard: whether its members may fire, and their target."""
 
     letter: str
     target: str
@@ -152,13 +152,13 @@ class SetEntry(NamedTuple):
 
 
 def entry_text(record: SetRecord) -> str:
-    """The entry of a set."""
+    """Return the text of a set's entry."""
     mark = "m:" if record.is_managed else ""
     return f"{_LETTERS[record.state]}{record.target}:{mark}{record.settings.retention_seconds}"
 
 
 def parse_entry(entry: bytes) -> SetEntry:
-    """The entry behind a text; what cannot be read is paused."""
+    """Return the entry in a text; an entry that cannot be read is paused."""
     letter, rest = entry[:1], entry[1:].partition(b":")[0]
     if letter not in (b"o", b"p", b"d") or not rest.isascii():
         return SetEntry("p", "")

@@ -1,10 +1,10 @@
-"""A ScheduleSet object's spec -> a frozen SetSpec, or every field error at once.
+"""Parses the spec of a ScheduleSet object into a SetSpec, or reports all field errors at once.
 
-The fields of the target are a Schedule's, with the same checks in the same words. What a member
-does not say itself comes from ``MemberDefaults``; both are merged when the member is written. The
-settings stand in the queue beside the set, so that the HTTP API and the workers need no API
-server: their text is stored, and fields may be added with a default, never renamed or given
-another meaning. Pure; the only entry is ``parse``.
+The fields of the target are a Schedule's, with the same checks in the same words.
+``MemberDefaults`` fill the fields that a member leaves out when it is written. The settings are
+stored in the queue beside the set, so that the HTTP API and the workers need no API server. Fields
+may therefore be added with a default, never renamed or given another meaning. Pure; the only entry
+is ``parse``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from duepoint.schedules import actions, specfields
 from duepoint.schedules import rule as rules
 from duepoint.schedules.specfields import SpecFindings
 
-#: Members of one population of a shard at which its buckets are still small.
+#: The most members in one population of a shard with which its buckets stay small.
 _POPULATION = 98_000
 _MOST_SPREAD = 10
 
 
 class MemberDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for a member that says nothing else.
+    """The values for fields that a member does not set.
 
     Attributes:
         jitter_ms: largest delay added to each slot, in milliseconds.
@@ -42,12 +42,12 @@ class MemberDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a set may hold and take.
+    """The limits of a set.
 
     Attributes:
-        members: how many members it may have.
+        members: the most members it may have.
         payload_bytes: the largest payload of a member, in bytes of JSON.
-        changes_per_second: how many members may be written or removed in a second.
+        changes_per_second: the most members that may be written or removed in a second.
     """
 
     members: int = 1_000_000
@@ -56,11 +56,11 @@ class SetLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the queue keeps of a spec beside its target.
+    """The part of a spec, besides its target, that is stored in the queue.
 
     Attributes:
         retention_seconds: how long an ended one-off stays readable; 0 = it is removed at once.
-        whole_seconds: the target is a jobTemplate, whose names carry slots in whole seconds.
+        whole_seconds: the target is a jobTemplate; Job names contain slots in whole seconds.
     """
 
     defaults: MemberDefaults = MemberDefaults()
@@ -70,14 +70,14 @@ class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigMapRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Members stand in a ConfigMap of the namespace; ``key`` empty = in each of its keys."""
+    """Members come from a ConfigMap of the namespace; ``key`` empty = from all of its keys."""
 
     name: str
     key: str = ""
 
 
 class InlineRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Members stand in the object itself, each as JSON text; see ``SetSpec.without_texts``."""
+    """Members are in the object itself, each as JSON text; see ``SetSpec.without_texts``."""
 
     rows: tuple[msgspec.Raw, ...]
 
@@ -89,8 +89,8 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
         created_us: metadata.creationTimestamp, in microseconds since the epoch.
         action: the target, with the payload of members that have none of their own.
         blob: the action as it is stored.
-        suspend_reason: what the author says about a suspension; empty = nothing.
-        rows: where the members stand; None = they are changed through the HTTP API.
+        suspend_reason: why the author suspended it; may be empty.
+        rows: where the members come from; None = they are changed through the HTTP API.
     """
 
     namespace: str
@@ -115,7 +115,7 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.rows is not None
 
     def without_texts(self) -> SetSpec:
-        """The same without its rows, its template and its headers, which may be large."""
+        """Return the same without its rows, its template and its headers, which may be large."""
         target = self.action.target
         if isinstance(target, actions.JobAction):
             target = actions.JobAction()
@@ -128,9 +128,9 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spread(members: int) -> int:
-    """How many bits of an id spread a set of so many members within a shard, 0 to 10.
+    """Return how many bits of an id, 0 to 10, spread a set of this size within a shard.
 
-    A set keeps the spread that it began with: another one would move every member.
+    A set keeps its first spread, because a different one would move every member.
     """
     if members <= _POPULATION:
         return 0
@@ -146,7 +146,7 @@ _decoder = msgspec.json.Decoder(model.SetFields)
 def parse(
     raw: bytes, *, namespace: str, name: str, uid: str, generation: int, created_us: int
 ) -> SetSpec:
-    """The spec behind the JSON text of ``.spec``.
+    """Return the spec in the JSON text of ``.spec``.
 
     Raises:
         errors.InvalidSpec: with every error found, in field order.
@@ -191,7 +191,7 @@ _rows_decoder = msgspec.json.Decoder(_RowsAlone)
 
 
 def inline_rows(raw: bytes) -> InlineRows:
-    """The rows that stand in the JSON text of an accepted ``.spec``; raises msgspec errors."""
+    """Return the rows in the JSON text of an accepted ``.spec``; raises msgspec errors."""
     fields = _rows_decoder.decode(raw).rows
     rows = () if fields is None else fields.inline or ()
     return InlineRows(rows=tuple(row.copy() for row in rows))
@@ -236,7 +236,7 @@ def _rows(
 
 
 def check_concurrency_of_jobs(policy: str, path: str, findings: SpecFindings) -> None:
-    """The queue does not know which Jobs of a member run: their ends are counted for no member."""
+    """Report a policy other than Allow: the queue does not know which Jobs of a member run."""
     if policy != rules.Policy().concurrency:
         message = (
             f"{policy} cannot hold for the Jobs of members, because their ends are not followed: "
