@@ -1,1 +1,1 @@
-"""Queue -> target -> run: claims due points, fires them, settles them."""
+"""The worker: claims due points, fires them at their targets, settles their outcomes."""

@@ -1,10 +1,9 @@
-"""Actions by content: what a definition's target digest stands for.
+"""A cache of actions by the digest of their content, which a definition has as its target.
 
-A digest names its content for ever, so an entry is never stale. Entries are bounded by the memory
-that they take, with a share for each namespace (``shares.BytesCache``). Attempts wait with an
-``outline`` and read the action when they begin: so what many of them wait with is small, however
-large their actions are. Reading checks that the blob was written by an operator that holds our key,
-for this namespace.
+A digest names its content for ever, so an entry is never stale. The cache is bounded by memory,
+with a share for each namespace (``shares.BytesCache``). An attempt waits with an ``outline`` and
+reads the action when it begins, so waiting attempts stay small, however large their actions are.
+Reading verifies that an operator with our key wrote the blob, for this namespace.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
 from duepoint.worker.plan import ActionUnreadable, Attempt, Outlines
 
-#: The keyed hash of some bytes for a namespace: the queue's ``digest``.
+#: Computes the keyed hash of some bytes for a namespace: the queue's ``digest``.
 Digest = Callable[[str, bytes], str]
 
-#: Of all that is kept. An action of a usual template takes some tens of kilobytes.
+#: Size of the whole cache. An action with a usual template takes some tens of kilobytes.
 MOST_BYTES = 48 * 1024 * 1024
-#: Jobs of a longer template wait for their turn by bytes, too.
+#: Jobs with a longer template are large: they also wait for a place among the large ones.
 LARGE_BYTES = 16 * 1024
-#: Read at one time: each may be a megabyte while it is unpacked.
+#: Most reads at a time: each may take a megabyte while it is unpacked.
 _READS = 4
 
 
 class ActionCache:
-    """Reads each action once, as long as there is room for it."""
+    """Reads each action once, as long as the cache has room for it."""
 
     def __init__(self, queue: DelayQueue, *, most_bytes: int = MOST_BYTES) -> None:
         self._queue = queue
@@ -45,17 +44,17 @@ class ActionCache:
 
     @property
     def size(self) -> int:
-        """Bytes of memory that the entries take."""
+        """The bytes of memory that the entries take."""
         return self._entries.size
 
     def at_hand(self, namespace: str, digest: str) -> actions.Action | None:
-        """The action, where it is kept."""
+        """Return the action if it is cached."""
         return self._entries.get(namespace, digest)
 
     async def outlines(
         self, shard: messages.ShardId, wanted: Iterable[tuple[str, str]]
     ) -> Outlines:
-        """The outlines of these actions, of which those are read that are not at hand."""
+        """Return the outlines of these actions; reads those that are not cached."""
         found = {key: self.at_hand(*key) for key in wanted}
         unknown = [key for key, kept in found.items() if kept is None]
         made = {key: outline(kept) for key, kept in found.items() if kept is not None}
@@ -73,12 +72,12 @@ class ActionCache:
     async def get(
         self, shard: messages.ShardId, namespace: str, digest: str
     ) -> actions.Action | ActionUnreadable:
-        """Read it unless it is at hand."""
+        """Return the action; reads it unless it is cached."""
         if (kept := self._entries.get(namespace, digest)) is not None:
             return kept
         async with self._reads:
             if (kept := self._entries.get(namespace, digest)) is not None:
-                return kept  # another attempt wanted it, too
+                return kept  # another attempt has read it meanwhile
             return await self._read(shard, namespace, digest)
 
     async def _read(
@@ -105,7 +104,7 @@ class ActionCache:
 
 
 def outline(action: actions.Action) -> actions.Action:
-    """As much of an action as says how an attempt waits and how long it may take; never fired."""
+    """Return the part of an action that decides how an attempt waits and how long it may take."""
     match action.target:
         case actions.JobAction(template=template):
             is_large = len(template) > LARGE_BYTES
@@ -121,11 +120,11 @@ def outline(action: actions.Action) -> actions.Action:
 def with_payload(
     action: actions.Action, attempt: Attempt, digest: Digest
 ) -> actions.Action | ActionUnreadable:
-    """The action with the payload that a ScheduleRun wants instead, if our operator wrote that.
+    """Return the action with the payload of its ScheduleRun, if our operator wrote that.
 
     The payload travels in the occurrence's record, beside a keyed hash of it: a user who can write
-    to Redis but lacks the installation's key must not be able to choose what a Job or a receiver is
-    given.
+    to Redis but lacks the installation's key must not be able to choose the payload of a Job or a
+    receiver.
     """
     record, known = attempt.record, attempt.definition
     signed = records.signed_content(record, known.uid, attempt.slot_us, record.payload)
@@ -137,7 +136,7 @@ def with_payload(
 def with_own_payload(
     action: actions.Action, known: definitions.Definition, signed: signedblobs.SignedBlobs
 ) -> actions.Action | ActionUnreadable:
-    """The action with the payload of a member, if a process of ours stored that."""
+    """Return the action with the payload of its member, if our API or operator stored that."""
     mac = signed.payload_mac(known.namespace, known.uid, known.name, known.payload)
     if not hmac.compare_digest(mac, known.payload_mac):
         return ActionUnreadable("the payload of the member was not stored by our API or operator")

@@ -1,10 +1,10 @@
-"""Whether a claimed slot may start now, by its schedule's concurrency policy.
+"""Decides by its schedule's concurrency policy whether a claimed slot may start now.
 
-The queue knows what is active and decides; what it believes of Jobs is looked up
-before a slot is refused or put off because of it, so that a Job that was deleted by hand, or ended
-while no worker watched, delays no slot. No leader is needed for any of it. Streams end at once and
-are never asked about; schedules that allow everything are not either. Nothing here writes a
-settlement: the answer says how the attempt goes on, or ends.
+The queue counts the active runs and decides. Before a slot is refused or put off because of a Job,
+the worker reads that Job, so that one that was deleted by hand, or ended while no worker watched,
+delays no slot. None of this needs a leader. Streams end at once and need no decision, nor do
+schedules that allow everything. Nothing here writes a settlement: the answer says how the attempt
+goes on, or ends.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from duepoint.worker import endings, results
 from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
 
-#: A slot that waits looks again by itself after this, doubled each time up to the other.
+#: A waiting slot asks again by itself after this, doubled each time up to ``LONGEST_BACKSTOP_US``.
 BACKSTOP_US = 30_000_000
 LONGEST_BACKSTOP_US = 300_000_000
-#: Questions about one slot before it is put off: each answers what the one before has asked.
+#: Most requests about one slot before it is put off; each adds the facts that the last one lacked.
 _ROUNDS = 10
 _LOOK_AGAIN_US = 1_000_000
 _BY_A_NEWER_ONE = "a newer slot took its place"
-#: What a policy has a say in; entries and records end at once.
+#: Targets that a policy applies to; entries and records end at once.
 LASTING = (actions.JobAction, actions.WebhookAction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """It may start.
+    """The slot may start.
 
     Attributes:
-        run: as it counts; None where its Job exists already and nothing is counted.
+        run: the run to count; None if its Job exists already and nothing is counted.
         replaced: Jobs that were deleted in its favour.
-        exists: its Job was seen, and is not asked for again: it may have been deleted since, in
+        exists: its Job was seen, and is not created again: it may have been deleted since, in
             favour of a newer slot, and would be made twice.
     """
 
@@ -64,7 +64,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """It ends without this attempt."""
+    """The slot ends without this attempt."""
 
     state: RunState
     reason: Reason
@@ -73,7 +73,7 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """It stands in the queue again, and is not the claim's any more."""
+    """The slot waits in the queue again, and has left the claim."""
 
     message: str
 
@@ -82,12 +82,12 @@ Answer = Start | End | Waits | Retry
 
 
 def policy_of(attempt: Attempt) -> str:
-    """The schedule's policy, or the one that a ScheduleRun wants instead."""
+    """Return the schedule's policy, or the one that a ScheduleRun sets instead."""
     return attempt.record.concurrency or attempt.definition.rule.policy.concurrency
 
 
 def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Settlement:
-    """What the settlement is to say of a slot that does not start."""
+    """Return the settlement of a slot that does not start."""
     if isinstance(verdict, Waits):
         reason, made = Reason.CONCURRENCY_LIMIT, attempt.number - 1
         waits = endings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
@@ -109,15 +109,15 @@ def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Settlemen
 
 
 def made_before(firing: target.Firing, now_us: int) -> outcomes.Delivered:
-    """What stands for the answer to a request where the slot's Job was seen."""
-    # Another request of the attempt that made it may be under way.
+    """Return the outcome of an attempt whose Job was seen, in place of an answer to a request."""
+    # Another request of the attempt that made it may still be in flight.
     return outcomes.Delivered(
         accepted_us=now_us, running=True, job_name=_job_name(firing), may_come_again=True
     )
 
 
 def leave(settlement: Settlement, attempt: Attempt, firing: target.Firing, verdict: Answer) -> None:
-    """Add the run's end, unless it goes on: as a Job, as a retry, by waiting."""
+    """Add the end of the run, unless it goes on as a Job or a retry, or waits."""
     has_ended = any(
         isinstance(event, RunEvent) and event.state is not RunState.RUNNING
         for event in settlement.events
@@ -135,7 +135,7 @@ def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
 
 
 class Question:
-    """Whether one attempt may start."""
+    """Asks the queue, and the API server if needed, whether one attempt may start."""
 
     def __init__(
         self,
@@ -152,12 +152,12 @@ class Question:
         self._known = attempt.definition
         self._place = self._known.namespace, self._known.name, self._known.uid
         self._policy = policy_of(attempt)
-        #: The name of the slot's own; empty where it makes none.
+        #: The name of the slot's own Job; empty if it makes none.
         self._job = _job_name(firing)
         self._exists = False
 
     async def ask(self) -> Answer:
-        """How the attempt goes on; raises nothing of the queue's or the API server's."""
+        """Return how the attempt goes on; no error of queue or API server is raised."""
         deadline_us = _deadline_us(self._attempt)
         has_waited = self._attempt.point.kind is PointKind.QUEUED
         if has_waited and deadline_us is not None and self._settler.claim.judged_us > deadline_us:
@@ -177,9 +177,9 @@ class Question:
             return _put_off(f"{type(bug).__name__} in the worker", None)
 
     async def report_start(self, start: Start, answer: outcomes.Outcome) -> None:
-        """A Job that replaced others exists: they are forgotten; was it replaced itself, it goes.
+        """Report a created Job that replaced others; delete it if it was itself replaced meanwhile.
 
-        Without an answer of the queue nothing is lost: the next slot finds both again.
+        If the queue does not answer, nothing is lost: the next slot finds both runs again.
         """
         if start.run is None or not start.run.job or self._policy != overlaps.REPLACE:
             return
@@ -243,14 +243,14 @@ class Question:
     # -- what the API server says ----------------------------------------------------------------
 
     async def _found_out(self, facts: Facts, answer: overlaps.Answer) -> Facts | Answer:
-        """The facts with what was wanted to be known; or the end of asking."""
+        """Return the facts with what the queue asked for, or a final answer."""
         try:
             if answer.verdict is Verdict.UNKNOWN:
                 return await self._listed(facts, answer.mark)
             return await self._looked_at(facts, answer.runs)
         except kube_errors.ApiError as trouble:
             if self._policy == overlaps.QUEUE:
-                return dataclasses.replace(facts, blind=True)  # it may wait just as well
+                return dataclasses.replace(facts, blind=True)  # the slot can wait without that fact
             return _unasked(trouble)
 
     async def _listed(self, facts: Facts, mark: str) -> Facts | Answer:
@@ -277,7 +277,7 @@ class Question:
         )
 
     def _own(self, listed: Sequence[jobtarget.Listed]) -> JobState:
-        """How the slot's own Job stands; from then on it is known whether it exists."""
+        """Return the state of the slot's own Job, and note whether it exists."""
         slot_us = self._attempt.slot_us
         states = (job.state for job in listed if (job.name, job.slot_us) == (self._job, slot_us))
         state = next(states, JobState.ABSENT)
@@ -294,7 +294,7 @@ class Question:
     ) -> Facts | Start:
         if self._job and not facts.checked:
             await self._look_at_own()
-            if self._exists:  # it started before, although its news may be lost
+            if self._exists:  # it started before, though its event may be lost
                 return Start(run=None, exists=True)
         names = {one.job for one in runs}
         states = await self._jobs.states(*self._place, names) if names else {}
@@ -311,10 +311,10 @@ class Question:
     async def _delete(
         self, replaced: tuple[activeruns.ActiveRun, ...], message: str
     ) -> Retry | None:
-        """Report why, then delete their Jobs; return None where all were deleted.
+        """Report why, then delete the Jobs of these runs; return None if all were deleted.
 
-        In this order the operator never takes a deletion for a user's, however late the news of it
-        comes, and even if a process dies between the two. How each of them ends is seen by its Job.
+        In this order the operator never takes the deletion for a user's, however late it sees it,
+        and even if this worker dies between the two. The end of each run is seen by its Job.
         """
         if not replaced:
             return None
@@ -350,16 +350,16 @@ class Question:
         except kube_errors.ApiError as trouble:
             if not kube_errors.may_be_carried_out(trouble):
                 raise
-            # Mostly it is gone. Until the newer Job exists, nothing but Redis shows that this was.
+            # Usually it is gone. Until the newer Job exists, only Redis shows that this one did.
             await self._jobs.delete(*self._place, job)
 
     def _is_replaced(self, listed: Sequence[jobtarget.Listed]) -> bool:
-        """Whether a newer slot has had the place of this one, or is about to take it.
+        """Whether a newer slot has taken the place of this one, or is about to.
 
-        The queue has lost who replaced whom. A replaced Job is deleted, so that it is absent does
-        not mean that the slot never started. The Job of the newer slot shows it, active or over.
-        Where that was not made yet, a slot that has started, has no Job and has a due successor is
-        over, too: its Job may have been deleted in favour of that.
+        For a queue that has lost which run replaced which. A replaced Job is deleted, so an absent
+        Job does not mean that the slot never started. The Job of the newer slot, active or over,
+        shows that it did. If that Job does not exist yet, a slot that has started, has no Job and
+        has a due successor is over too: its Job may have been deleted in favour of the successor.
         """
         attempt = self._attempt
         if self._policy != overlaps.REPLACE or not attempt.is_regular:
@@ -379,14 +379,14 @@ class Question:
         return newest_us is not None and newest_us > self._attempt.slot_us
 
     async def _made_or_ended_before(self) -> Answer | None:
-        """How a slot ends that ended before; None where it has not, and may have a Job.
+        """Return how a slot goes on that has started or ended before; None if it has not.
 
         An overdue slot lists the Jobs. After a loss of Redis the newest slot may be judged first,
-        and the queue has all active runs from then on; but a Job that this slot had, and that was
-        deleted in favour of a newer one, is in no list. That newer one's is, active or over.
+        and the queue has all active runs from then on. A Job of this slot that was deleted in
+        favour of a newer one is in no list, but the Job of the newer one is, active or over.
 
-        Of a slot that may have been tried, its own Job is looked at before it is admitted: what is
-        deleted in favour of a newer one afterwards is not there to be made again.
+        If the slot may have been tried, its own Job is read before the slot is admitted. Read
+        later, it could have been deleted in favour of a newer one, and would be made again.
         """
         attempt = self._attempt
         if self._policy != overlaps.REPLACE or not self._job:
@@ -411,7 +411,7 @@ class Question:
         return self._attempt.is_retry or claim.reclaimed > 0
 
     async def _replaced(self) -> Answer:
-        """A newer slot has its place; a Job that came into being meanwhile goes."""
+        """End a slot whose place a newer one took; delete a Job that was created meanwhile."""
         message = "a newer slot took its place before it started"
         if not self._job:
             if not self._attempt.first_try_us:
@@ -446,7 +446,7 @@ class Question:
 
 
 def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
-    """What stands for the slot while it waits: of a retry or a wanted run, that itself."""
+    """Return the occurrence by which the slot waits; a retry or a ScheduleRun's keeps its own."""
     point, record = attempt.point, attempt.record
     if point.kind in (PointKind.PLANNED, PointKind.QUEUED):
         before = record.attempt if point.kind is PointKind.QUEUED else 0
@@ -462,7 +462,7 @@ def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
 
 
 def _deadline_us(attempt: Attempt) -> int | None:
-    """Until when a slot that waits may start; a ScheduleRun waits for as long as it takes."""
+    """Return until when a waiting slot may start; None for a ScheduleRun's: it waits for ever."""
     return results.deadline_us(attempt) if attempt.is_regular else None
 
 

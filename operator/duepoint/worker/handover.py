@@ -1,10 +1,10 @@
-"""Hands entries of streams in our own Redis over to the queue, with the ends of their points.
+"""Appends entries to streams in our own Redis, together with the settlement of their points.
 
-Where one server holds queue and streams, the entry, the end of its point and the news of it go in
-with one script or not at all, so neither a lost reply nor a death in between makes two entries of
+If one server holds queue and streams, one script writes the entry, the end of its point and its
+event, or none of them: neither a lost reply nor a worker that dies in between makes two entries of
 one slot. On a cluster the entry goes first and the settlement follows: at least once. Batches of
-one claim go in together, few enough for scripts that stay short; a lone attempt is a batch of one
-row. What a stream refuses is answered for attempt by attempt, as any other target's answer is.
+one claim share scripts, which stay short; a lone attempt is a batch of one row. If a stream refuses
+an entry, each attempt gets that as its answer, as with any other target.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from duepoint.worker import endings, results
 from duepoint.worker.plan import Batch
 from duepoint.worker.settler import Settler
 
-#: Of one script that appends and settles: 2 to 3.5 ms of the server's time, 5.5 with 500.
+#: Limits of one script that appends and settles: 2 to 3.5 ms of the server's time, 5.5 with 500.
 _MOST_ENTRIES = 300
 _MOST_BYTES = 1024 * 1024
-#: Of an entry beside its payload, which is copied with every entry.
+#: Size of an entry without its payload, which every entry copies.
 _ENTRY_BYTES = 256
 _ID_LENGTH = 8
 
@@ -54,10 +54,10 @@ class Handover:
         self._results = results
 
     async def append(self, settler: Settler, batches: Iterable[Batch]) -> None:
-        """Append these; the ends of their points are settled or with the settler afterwards."""
+        """Append these; afterwards their points are settled, or the settler has their endings."""
         for script in _scripts(batches):
             if settler.lost:
-                return  # nothing of it is this worker's any more
+                return  # this worker no longer holds its points
             await faults.reach(FaultPoint.BEFORE_ENTRIES)
             if self._queue.settlements.settles_entries:
                 await self._deliver(settler, script)
@@ -79,7 +79,7 @@ class Handover:
                 if len(batches) == 1:
                     self._answer(settler, batches[0], _answer_of(handed))
                     return
-                for batch in batches:  # alone, each stream says why
+                for batch in batches:  # one by one: each stream says why it refuses
                     await self._deliver(settler, [batch])
                 return
             if handed.done:
@@ -93,7 +93,7 @@ class Handover:
             batches = self._still_held(settler, batches, handed)
 
     def _hoped(self, settler: Settler, batch: Batch) -> tuple[messages.StreamEntries, Settlement]:
-        """Entries and what their points end with, the news among the entries."""
+        """Return the entries, which carry the events, and the settlement if all are appended."""
         text = self._target.message(batch.action)
         ending = self._ending(settler, batch, [text] * len(batch.members), settler.now_us())
         entries = dataclasses.replace(
@@ -105,7 +105,7 @@ class Handover:
     def _still_held(
         self, settler: Settler, batches: Sequence[Batch], handed: messages.DeliveryResult
     ) -> list[Batch]:
-        """What is left once the points that were taken out of the queue are left out."""
+        """Return the batches without the points that were removed from the queue meanwhile."""
         held, left = iter(handed.held), []
         for batch in batches:
             flags = [next(held) for _ in batch.members]
@@ -154,7 +154,7 @@ class Handover:
     def _ending(
         self, settler: Settler, batch: Batch, texts: Sequence[str], accepted_us: int
     ) -> Settlement:
-        """With their entries appended; a message for each."""
+        """Return the settlement of a batch whose entries were appended, with a message for each."""
         if (single := batch.single) is not None:
             delivered = outcomes.Delivered(accepted_us=accepted_us, message=texts[0])
             firing = single.firing(batch.action, now=0.0, not_after=0.0)
@@ -196,7 +196,7 @@ class Handover:
     def _answer(
         self, settler: Settler, batch: Batch, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
-        """None of their entries was appended."""
+        """Settle each attempt of a batch with the refusal: none of its entries was appended."""
         now_us = settler.now_us()
         targets.count(batch.namespace, batch.action, refusal, len(batch.members))
         for attempt in batch.attempts():
@@ -212,7 +212,7 @@ def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejecte
 
 
 def _scripts(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
-    """The batches in their order, few enough entries and bytes for one script each."""
+    """Yield the batches in their order, grouped by script within its limits."""
     script: list[Batch] = []
     entries = size = 0
     for part in batches:
@@ -229,7 +229,7 @@ def _scripts(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
-    """A batch in parts for one script each."""
+    """Yield a batch in parts that each fit one script."""
     count = len(batch.members)
     most = max(1, min(_MOST_ENTRIES, _MOST_BYTES // _entry_bytes(batch)))
     if count <= most:

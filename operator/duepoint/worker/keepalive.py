@@ -1,9 +1,9 @@
-"""The keepalive of a worker, and its view of what of the queue is away.
+"""The keepalive of a worker, and its record of the shards that are away.
 
-The other workers notice the absence of a keepalive after 25 s; its answer lists the living workers
-and the layout of the index. A node of a cluster may be away, or emptied, alone: its shards are
-claimed from again and again, and the rest fires on (``ShardOutages``). What is away shows in
-readiness, in a metric and, once, in the log.
+The other workers notice a missing keepalive after 25 s. Its answer lists the living workers and the
+layout of the index. One node of a cluster may be away, or emptied: the worker retries its shards
+and fires the others on (``ShardOutages``). It reports outages in readiness, in a metric and, once,
+in the log.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wakeups import Wakeups
 from duepoint.faults import FaultPoint
 
-#: Interval of the keepalive; a half-open socket shows here.
+#: Interval of the keepalive, which also detects a half-open socket.
 BEAT_SECONDS = 10.0
-#: Beats from one judgement of a fit server to the next; an unfit one is judged at each beat.
+#: Beats between two checks of a fit server; an unfit one is checked at each beat.
 _BEATS_PER_JUDGEMENT = 30
-#: How long a shard may be on its way to another node before that counts as an outage.
+#: How long a shard may be migrating to another node before that counts as an outage.
 _MOVING_SECONDS = 10.0
 
 #: The part of readiness that says whether the queue can be claimed from.
@@ -32,10 +32,10 @@ PART = "queue"
 
 
 class Keepalive:
-    """Of one worker.
+    """The keepalive of one worker.
 
     Attributes:
-        outages: which shards are away; those of the last layout.
+        outages: which shards of the last layout are away.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Keepalive:
         health.expect(PART)
 
     async def judge_server(self) -> None:
-        """Report a server that may forget or evict what it holds; it is used all the same."""
+        """Report a server that may lose or evict data; the worker uses it all the same."""
         problems = await self._queue.health.problems()
         self._is_unfit = bool(problems)
         serverhealth.report(problems, self._health)
@@ -66,7 +66,7 @@ class Keepalive:
         """Beat until the layout has changed; raises LayoutChanged then, and WorldChanged.
 
         Args:
-            claim_everywhere: called where a beat is not answered: it shows what else is away.
+            claim_everywhere: called if a beat gets no answer, to find out what else is away.
         """
         waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
         for beats in itertools.count(1):
@@ -123,12 +123,12 @@ class Keepalive:
 class ShardOutages:
     """Which shards cannot be claimed from while the others can. Pure; instants are monotonic.
 
-    A shard that is only on its way to another node is no outage unless it stays so, as after a move
-    that was broken off.
+    A shard that migrates to another node is no outage unless that lasts, as after a migration that
+    was broken off.
 
     Attributes:
-        away: since when each of them is, and why.
-        keepalive: why the last keepalive was not answered; None where it was.
+        away: since when each shard is away, and why.
+        keepalive: why the last keepalive was not answered; None if it was.
     """
 
     def __init__(self, shards: int) -> None:
@@ -150,7 +150,7 @@ class ShardOutages:
         return self.away.keys() >= set(shards)
 
     def trouble(self, now: float) -> str | None:
-        """One line of what is wrong; None where nothing is."""
+        """Return one line that says what is wrong; None if nothing is."""
         lasting = [
             trouble
             for since, trouble in self.away.values()

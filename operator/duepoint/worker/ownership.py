@@ -1,10 +1,10 @@
-"""A worker fires the points of its own cluster, and of no other.
+"""Keeps a worker to the points of its own cluster.
 
-Points make Jobs through the API server that this worker talks to. Where its Redis holds the index
-of another cluster, those Jobs would be made in the wrong one; so before it claims, a worker asks
-its API server which cluster this is, and the queue refuses an index that says otherwise. An API
-server that does not answer holds up no webhook and no stream: the worker claims without knowing,
-goes on asking, and touches no Job until it knows. An account that may not ask claims nothing.
+Points create Jobs through the API server that this worker talks to. If its Redis holds the index of
+another cluster, the worker would create those Jobs in the wrong one. So before it claims, it asks
+its API server which cluster this is, and the queue refuses the index of any other. An API server
+that does not answer holds up no webhook and no stream: the worker claims meanwhile, goes on asking,
+and touches no Job until it knows. A worker whose account may not ask claims nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PATIENCE_SECONDS = 3.0
 
 
 class Ownership:
-    """What this worker knows of its cluster; one for its life.
+    """Finds out which cluster this worker belongs to; one for the worker's life.
 
     Args:
-        namespace: of this installation.
+        namespace: that of this installation.
     """
 
     def __init__(self, api: port.Api, queue: DelayQueue, clock: Clock, *, namespace: str) -> None:
@@ -41,9 +41,9 @@ class Ownership:
         self._is_ours = False
 
     async def before_claims(self) -> None:
-        """Returns where the worker may claim; raises clusters.Unidentified where it may not ask.
+        """Return when the worker may claim; raises Unidentified if its account may not ask.
 
-        Whose the index is shows when its layout is read.
+        Reading the layout then checks whether the index belongs to this cluster.
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -54,7 +54,7 @@ class Ownership:
             )
 
     async def run(self) -> None:
-        """Ask until it is known."""
+        """Ask until the API server has answered."""
         waits = services.backoff(first_seconds=1.0, most_seconds=10.0)
         while not self._is_asked:
             await self._clock.sleep(next(waits))
@@ -64,7 +64,7 @@ class Ownership:
                 continue
 
     async def require(self) -> None:
-        """Returns where the index is of this cluster; raises kube_errors.Unavailable elsewhere."""
+        """Return if the index is of this cluster; raises kube_errors.Unavailable otherwise."""
         if self._is_ours:
             return
         try:
@@ -86,7 +86,7 @@ class Ownership:
 
 
 class OwnJobs:
-    """``port.Api`` for all that has to do with Jobs: nothing is asked before the index is ours."""
+    """``port.Api`` for Jobs: sends no request before the index is known to be ours."""
 
     def __init__(self, api: port.Api, owned: Ownership) -> None:
         self._api = api

@@ -1,7 +1,7 @@
 """The values between planning and firing: attempts, batches, plans. Pure.
 
 Every point of a claim is in exactly one place of its plan: a batch, an attempt, a check, a split
-(an attempt whose chain moves on first), or the settlement of what ends without an attempt.
+(an attempt whose chain moves on first), or the settlement of points that end without an attempt.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ TRIGGER_CHECK = "Check"
 
 @dataclass(frozen=True, slots=True)
 class ActionUnreadable:
-    """The blob is missing, forged or of an unknown form; the message says which."""
+    """An action whose blob is missing, forged or of an unknown form; the message says which."""
 
     message: str
 
 
-#: Actions as far as it takes to wait with them (``actioncache.outline``), by namespace and target.
+#: What waiting attempts need of their actions (``actioncache.outline``), by namespace and target.
 Outlines = Mapping[tuple[str, str], actions.Action | ActionUnreadable]
 
 NO_RECORD = messages.OccurrenceRecord()
 _ID_LENGTH = 8
 
 _ValueT = TypeVar("_ValueT")
-#: Planned slots in one script; a chain with more goes alone.
+#: Most planned slots in one script; a chain with more has a script of its own.
 _MOST_PLANNED = 500
 
 
@@ -52,15 +52,15 @@ class Attempt:
         point: the claimed point; settling it ends the attempt.
         due_us: slot plus jitter; lateness is measured from it.
         number: 1 for the first try.
-        first_try_us: time of the first try, 0 for this one.
-        record: what the queue held of an occurrence, with what a ScheduleRun overrides.
-        following: for a chain point that is fired directly: where the chain goes on, None where
-            no slot is left. Unused for occurrences.
+        first_try_us: time of the first try; 0 if this is the first.
+        record: the record of an occurrence, with the overrides of a ScheduleRun.
+        following: the next slot of a chain point that is fired directly; None if no slot is left.
+            Unused for occurrences.
         completes: no slot of the schedule is left after this one.
         begins_first: may be tried while chains of its claim are still being moved on: it is its
             chain's own slot, so a worker that finds the chain unmoved after a crash fires this very
             slot again.
-        is_judged: a concurrency policy says whether it may start, if its target can last.
+        is_judged: a concurrency policy decides whether it may start, if its target can last.
     """
 
     point: DuePoint
@@ -83,7 +83,7 @@ class Attempt:
 
     @property
     def run_uid(self) -> str:
-        """Of the ScheduleRun that wants this slot; empty for regular ones."""
+        """The uid of the ScheduleRun that requested this slot; empty for regular ones."""
         return self.record.run_uid
 
     @property
@@ -91,7 +91,7 @@ class Attempt:
         return self.point.kind is PointKind.RETRY or self.number > 1
 
     def firing(self, action: actions.Action, *, now: float, not_after: float) -> targets.Firing:
-        """The attempt as its target sees it; monotonic instants: now, and the end of the claim."""
+        """Return the attempt as its target sees it; ``now`` and ``not_after`` are monotonic."""
         known = self.definition
         return targets.Firing(
             action=action,
@@ -126,13 +126,13 @@ class Batch(targets.Firings):
 
     Attributes:
         target: digest of the action.
-        members: of the claimed points.
-        macs: beside ``payloads``, what proves them.
-        single: the attempt, of a lone slot that is not ordinary (a retry, one that a ScheduleRun
-            wants ...); such a batch has no more columns.
+        members: the members of the claimed points.
+        macs: the signatures of the ``payloads``.
+        single: the attempt, if the batch is one slot that is not ordinary (a retry, the slot of a
+            ScheduleRun ...); such a batch has no further columns.
         indexes: rows of the claim.
-        following: due of each chain's next slot; None of a member that fires once.
-        previous_us: the slot before, where there is one.
+        following: due of each chain's next slot; None for a member that fires once.
+        previous_us: the slot before, if there is one.
     """
 
     target: str
@@ -147,7 +147,7 @@ class Batch(targets.Firings):
 
     @classmethod
     def alone(cls, attempt: Attempt, action: actions.Action) -> Batch:
-        """One attempt, as one row."""
+        """Return a batch of one attempt, as one row."""
         known = attempt.definition
         return cls(
             action=action,
@@ -166,13 +166,13 @@ class Batch(targets.Firings):
         )
 
     def attempts(self) -> Iterator[Attempt]:
-        """The rows as attempts of their own."""
+        """Return the rows as single attempts."""
         if self.single is not None:
             return iter((self.single,))
         return map(self._attempt, range(len(self.members)))
 
     def pick(self, rows: Sequence[int]) -> Batch:
-        """Some rows, as a batch of their own."""
+        """Return some rows as a batch of their own."""
         chosen: dict[str, Any] = {
             name: picked(column, rows) for name in _COLUMNS if (column := getattr(self, name))
         }
@@ -187,7 +187,7 @@ class Batch(targets.Firings):
             name=self.names[row],
             uid=self.uids[row],
             generation=generation,
-            timing_generation=generation,  # not read, and an ordinary point needs none
+            timing_generation=generation,  # not read: an ordinary point does not need it
             created_us=self.created_us[row],
             not_before_us=0,
             state=definitions.State.ARMED,
@@ -217,7 +217,7 @@ class Batch(targets.Firings):
 
 
 def picked(column: Sequence[_ValueT], rows: Sequence[int]) -> Sequence[_ValueT]:
-    """Some rows of a column; of rows side by side a slice."""
+    """Return some rows of a column; a slice if the rows are a range."""
     if isinstance(rows, range):
         return column[rows.start : rows.stop]
     return [column[row] for row in rows]
@@ -234,18 +234,18 @@ class Plan:
     """The work of one claim.
 
     Attributes:
-        outlines: of the actions that its attempts carry out, by namespace and target.
+        outlines: those of the actions that its attempts carry out, by namespace and target.
         batches: ordinary points whose entries the queue appends together.
         attempts: sequences of attempts; a sequence is made in its order, oldest slot first, and
             sequences do not wait for one another (a retry that hangs must not hold up the next
             slot).
         entries: attempts whose entries the queue appends, sequence by sequence.
-        checks: points at which nothing is fired: what the definition refers to is checked.
+        checks: points that fire nothing, but check the objects that the definition refers to.
         splits: chain points that move on before their slots are tried.
-        opened: beside each split, the news of its slots, which are open from then on.
-        settlement: what ends without an attempt.
-        unplanned: points at which a bug or an unreadable rule came up. They stay the claim's until
-            it runs out; reclaimed often enough, they become dead letters like any poison.
+        opened: for each split, the event of its slots, which are open from then on.
+        settlement: that of points which end without an attempt.
+        unplanned: points that met a bug or an unreadable rule. The claim holds them until its lease
+            ends; reclaimed often enough, they become dead letters like any poison.
     """
 
     outlines: Outlines = field(default_factory=dict)
@@ -259,7 +259,7 @@ class Plan:
     unplanned: list[tuple[DuePoint, Exception]] = field(default_factory=list)
 
     def add(self, other: Plan) -> None:
-        """What is planned for one more point."""
+        """Add the plan of one more point."""
         self.attempts += other.attempts
         self.checks += other.checks
         self.splits += other.splits
@@ -267,15 +267,15 @@ class Plan:
         self.settlement.add(other.settlement)
 
     def members(self) -> set[bytes]:
-        """The points of all that is tried."""
+        """Return the points of all attempts."""
         tried = itertools.chain(self.entries, *self.attempts)
         of_batches = itertools.chain.from_iterable(batch.members for batch in self.batches)
         return {attempt.point.member for attempt in tried}.union(of_batches)
 
     def split_parts(self) -> Iterator[list[messages.Planning]]:
-        """The splits, few enough for one script each, and with each part the news of its slots.
+        """Yield the splits in parts of one script each, with the events of their slots.
 
-        In the same script, because later news of these slots is to be read after it.
+        These go in the same script, because later events of the slots must be read after them.
         """
         part: list[messages.Planning] = []
         news: list[RunEvent] = []

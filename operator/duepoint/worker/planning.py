@@ -1,8 +1,8 @@
 """Plans points one by one: which attempts to make, and which points end without one. Pure.
 
-Definitions and the claim come in, a Plan goes out. Catch-up and deadline judge a chain as of its
-first claim, however often it was taken over since: the slots that a former owner may have started
-are then those that run, and no others. Ordinary points go in batches (``planner``).
+The input is the definitions and the claim, the output a Plan. Catch-up and deadline judge a chain
+as of its first claim, however often it was taken over since: so exactly those slots run that a
+former owner may have started. Ordinary points go in batches (``planner``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def plan(
     unreadable: Collection[points.ScheduleId] = (),
     runs_left: runlimits.RunsLeft = _NO_LIMITS,
 ) -> plans.Plan:
-    """What to do with each point of the claim.
+    """Return what to do with each point of the claim.
 
     Args:
         claim: fresh or reclaimed.
@@ -72,12 +72,12 @@ def plan(
 
 
 def _turn_us(point: DuePoint) -> int:
-    """Oldest slot first; what a ScheduleRun wants goes in the order in which it was asked for."""
+    """Return the sort key: oldest slot first; ScheduleRuns in the order of their requests."""
     return point.due_us if point.kind in points.RUN_KINDS else point.slot_us
 
 
 class _PointPlan:
-    """What to do with one point.
+    """Plans one point.
 
     Attributes:
         made: the plan; incomplete after an exception.
@@ -100,7 +100,7 @@ class _PointPlan:
         self._record = claim.records.get(point.member, plans.NO_RECORD)
 
     def decide(self, attempt_limit_us: Callable[[definitions.Definition], int]) -> None:
-        """Raises what the schedule's rule raises."""
+        """Decide what to do with the point; raises the errors of the schedule's rule."""
         claim, point = self._claim, self._point
         if claim.is_poison:
             self._bury()
@@ -129,7 +129,7 @@ class _PointPlan:
     # -- points that end ---------------------------------------------------------------------------
 
     def letter(self, reason: Reason, message: str) -> messages.DeadLetter:
-        """The point as a dead letter."""
+        """Return the point as a dead letter."""
         return endings.dead(self._point, self._known, self._record, reason, message)
 
     def _add_event(self, slot_us: int, state: RunState, reason: str, **more: Any) -> None:  # noqa: ANN401 - fields of RunEvent
@@ -138,7 +138,7 @@ class _PointPlan:
         )
 
     def _give_up(self, reason: Reason, message: str) -> None:
-        """No slot ends without a trace, not even one that no worker survives."""
+        """Report the slot as missed: every slot leaves a trace, even one that kills workers."""
         point = self._point
         if point.kind is PointKind.CHECK:
             return
@@ -171,7 +171,7 @@ class _PointPlan:
         )
 
     def _supersede(self) -> None:
-        """What stood ready when its schedule was suspended is skipped, as later slots are."""
+        """End a point of an outdated timing; a slot that was ready at a suspension is skipped."""
         point = self._point
         self._settlement.finish(point.member)
         if point.kind is PointKind.EXPIRY:
@@ -183,7 +183,7 @@ class _PointPlan:
             self._add_event(point.slot_us, RunState.SUPERSEDED, Reason.REPLACED)
 
     def _put_back(self) -> None:
-        """The member's set does not fire now: the point waits unclaimed until it does again."""
+        """Give the point back with its due: its set is paused, and the queue keeps the point."""
         point = self._point
         if point.kind is PointKind.CHAIN:
             self._settlement.chains.append((point.member, point.due_us))
@@ -192,11 +192,11 @@ class _PointPlan:
             self._settlement.retry(waiting)
 
     def _expire(self) -> None:
-        """The member has come to its end and was kept as long as its set says."""
+        """Remove an ended member that was kept as long as its set specifies."""
         self._settlement.finish(self._point.member)
 
     def leave(self) -> None:
-        """A member whose point ended without an attempt may have come to its end by that."""
+        """Let a member of a set leave if this point, ending without an attempt, was its last."""
         made, kind = self._settlement, self._point.kind
         if self._known.owner is None or not (made.finished or made.dead):
             return
@@ -206,7 +206,7 @@ class _PointPlan:
         made.leave(self._point.schedule_id, why)
 
     def _bury(self) -> None:
-        """Give up on a slot that no worker survives; its schedule goes on with the next one."""
+        """Bury a slot that kills its workers; its schedule goes on with the next one."""
         point = self._point
         reason = f"claimed alone {self._claim.alone} times and never settled"
         letter = self.letter(Reason.INTERNAL_ERROR, reason)
@@ -249,7 +249,7 @@ class _PointPlan:
                 self._complete(decision.newest_us)
             return
         is_simple = len(decision.run) == 1 and not self._settlement.events and not self._is_judged()
-        # With one run left the chain has nothing else to hand over while this one is tried.
+        # With one run left the chain has no other slot to hand over while this one is tried.
         may_wait = following is None or following.due_us >= claim.now_us + limit_us
         if is_simple and (self._runs_left == 1 or may_wait):
             only = decision.run[0]
@@ -259,7 +259,7 @@ class _PointPlan:
         self._split(chain, decision.run, following, begins_first=is_simple)
 
     def _within_runs(self, decided: policies.Decision, first_us: int) -> policies.Decision:
-        """The decision as far as runs are left; reports what does not run."""
+        """Limit the decision to the runs that are left; report the slots that do not run."""
         decision, skipped = runlimits.within(decided, self._runs_left)
         for group in decision.missed:
             self._add_event(
@@ -275,7 +275,7 @@ class _PointPlan:
         return decision
 
     def _is_judged(self) -> bool:
-        """Whether a policy decides if a slot starts: only a slot of its own can wait."""
+        """Whether a policy decides if a slot starts: the chain is split then, so it can wait."""
         return self._known.rule.policy.concurrency != overlaps.ALLOW
 
     def _split(
@@ -286,7 +286,7 @@ class _PointPlan:
         *,
         begins_first: bool,
     ) -> None:
-        """The chain moves on before its slots are tried, and these stand beside it until then."""
+        """Move the chain on before its slots are tried; store them as occurrences beside it."""
         attempts = tuple(
             self._attempt_of(
                 dataclasses.replace(
@@ -310,7 +310,7 @@ class _PointPlan:
             messages.Planning(chain=chain, slots=occurrences, next_due_us=next_due_us)
         )
         oldest, *later = attempts
-        # The slots are open from then on: no later slot's end speaks for them.
+        # The slots are open from then on: the end of a later slot does not count as theirs.
         self.made.opened.append(
             endings.slot_event(
                 self._known,
@@ -332,7 +332,7 @@ class _PointPlan:
         *,
         begins_first: bool,
     ) -> plans.Attempt:
-        """The first attempt of a slot that a policy has chosen."""
+        """Return the first attempt of a slot that a policy has chosen."""
         timeline = self._timeline
         return plans.Attempt(
             point=point,
@@ -354,7 +354,7 @@ class _PointPlan:
         is_run = point.kind in points.RUN_KINDS
         has_started = runlimits.has_started(known, record.first_try_us)
         if known.runs_left == 0 and not is_run and not has_started:
-            # Its run went to others: an edit of maxRuns has left fewer than there were.
+            # An edit lowered maxRuns, and other slots have taken the runs that were left.
             self._settlement.finish(point.member)
             self._skip_for_runs([point.slot_us])
             return
@@ -364,8 +364,8 @@ class _PointPlan:
                 reason, "it had waited for a run to end until concurrencyPolicy was edited"
             )
             return
-        # Ages count from here: of what a ScheduleRun wants from when it was wanted, not its slot;
-        # of what was taken back from the dead letters, from then on.
+        # The instant from which its age counts: the replay of a dead letter, the request of a
+        # ScheduleRun (not its slot), else the due of the slot.
         due_us = record.replayed_us or (
             (record.first_try_us or point.due_us)
             if is_run
@@ -378,7 +378,7 @@ class _PointPlan:
             due_us=due_us,
             previous_us=self._timeline.previous_before(point.slot_us),
             trigger=record.trigger,
-            # A slot that waited was not tried: its record counts how often it was put off.
+            # A slot that waited was not tried: the number in its record counts how often it waited.
             number=1 if point.kind is PointKind.QUEUED else record.attempt + 1,
             first_try_us=record.first_try_us,
             record=record,
@@ -388,9 +388,9 @@ class _PointPlan:
         self.made.attempts.append((attempt,))
 
     def _refused_release(self) -> Reason | None:
-        """Why a slot that waited does not run, now that its schedule's policy lets none wait.
+        """Return why a slot that waited does not run after an edit of the concurrency policy.
 
-        All that waited are released together by such an edit, as after an outage.
+        The new policy lets no slot wait. All that waited are judged together, as after an outage.
         """
         policy = self._known.rule.policy
         if self._point.kind is not PointKind.QUEUED or policy.concurrency == overlaps.QUEUE:
@@ -401,7 +401,7 @@ class _PointPlan:
         )
 
     def _plan_check(self) -> None:
-        """Of the newest generation only: with that one a check of its own was stored."""
+        """Plan a check of the newest generation; an older one ends, as the newest has its own."""
         point, now_us = self._point, self._claim.now_us
         if point.slot_us < self._known.generation:
             self._settlement.finish(point.member)
@@ -422,8 +422,8 @@ class _PointPlan:
 def _has_slot(timeline: slots.Slots, due_us: int) -> bool:
     """Whether a chain's due is that of a slot.
 
-    It is not where it was computed with other zone data: that slot never was, and those before it
-    that only the present data name are in the past.
+    It is not if it was computed with other zone data: that slot does not exist any more, and
+    earlier slots that only the present data have are in the past.
     """
     slot_us = timeline.at_or_before(due_us)
     return slot_us is not None and timeline.due_slot(slot_us).due_us == due_us

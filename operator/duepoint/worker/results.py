@@ -1,11 +1,11 @@
-"""What came of an attempt: its metrics, its line in the log, its span, its part of the settlement.
+"""Records the outcome of an attempt: its metrics, log line, span, and part of the settlement.
 
 The span of an attempt lasts from before the request to its answer. The span of its slot, the parent
-of all its attempts, is made when the slot is over for the worker: delivered, given up or skipped;
-for a Job that is its creation. Both carry the same names and the same slot. Entries of streams in
-Duepoint's own Redis are appended by hundreds in one script: they have no spans.
+of all its attempts, is written when the worker is done with the slot: delivered, given up or
+skipped; for a Job that is its creation. Both carry the same names and the same slot. Entries of
+streams in Duepoint's own Redis are appended by hundreds in one script and have no spans.
 
-Names of attributes are OpenTelemetry's where it has one; ours begin with ``duepoint.``.
+Attributes have OpenTelemetry's names if it defines one; ours begin with ``duepoint.``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from duepoint.worker import endings
 from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
 
-#: Seconds between two lines of one schedule and reason.
+#: Seconds between two log lines of one schedule and reason.
 WINDOW_SECONDS = 60.0
-#: Schedules and reasons of a namespace with lines of their own; the others share one.
+#: Most pairs of schedule and reason in a namespace with lines of their own; the others share one.
 MOST_OF_NAMESPACE = 100
-#: Stands for these; no Schedule or member has this name.
+#: The name under which these others are logged; no Schedule or member has it.
 OTHERS = "(others)"
 
 #: Namespace, schedule and reason.
@@ -41,11 +41,11 @@ _Line = tuple[str, str, str]
 
 
 class Results:
-    """Of one worker.
+    """Records the outcomes of one worker's attempts.
 
     Args:
-        dice: uniform in [0, 1), spreads retries.
-        traces: None where traces are off.
+        dice: uniform in [0, 1), the jitter of retries.
+        traces: None if traces are off.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Results:
         answer: outcomes.Outcome,
         started_us: int,
     ) -> Settlement:
-        """Count, log and trace the answer; what it means for the settlement."""
+        """Count, log and trace the answer; return its settlement."""
         self.observe(attempt, answer)
         settlement = self.settlement(settler, attempt, firing, answer, started_us)
         if self._traces is not None:
@@ -94,7 +94,7 @@ class Results:
         answer: outcomes.Outcome,
         started_us: int,
     ) -> Settlement:
-        """What the answer means for the settlement."""
+        """Return the settlement of the answer."""
         claim = settler.claim
         attempted = endings.Tried(
             attempt=attempt,
@@ -104,7 +104,7 @@ class Results:
             started_us=started_us,
             now_us=settler.now_us(),
             fraction=self._dice(),
-            # Another worker that held these points may have asked a target.
+            # Another worker that held these points may have sent requests.
             had_owner=claim.reclaimed > 0 or claim.first_us not in (0, claim.now_us),
         )
         return endings.settlement(attempted)
@@ -112,7 +112,7 @@ class Results:
     def observe(self, attempt: Attempt, answer: outcomes.Outcome) -> None:
         """Count how late the slot was, that it has started, and log a failure."""
         if isinstance(answer, outcomes.Delivered):
-            # A slot that waited for a run to end is no later than its author wants it.
+            # A slot that waited for a run to end is not late: its policy asks for that.
             if attempt.number == 1 and attempt.point.kind is not points.PointKind.QUEUED:
                 lateness_us = max(0, answer.accepted_us - attempt.due_us)
                 telemetry.start_lateness_seconds.observe(lateness_us / 1_000_000)
@@ -130,7 +130,7 @@ class Results:
             _count_started(attempt.definition.namespace)
 
     def report_bug(self, firing: targets.Firing, bug: Exception) -> None:
-        """A target raised, which it must not; its schedule's log line comes once in a while."""
+        """Log that a target raised, which it must not; rate-limited for each schedule."""
         if self._failures.record(
             firing.name,
             now=self._clock.monotonic(),
@@ -166,7 +166,7 @@ def count_ended(events: Iterable[RunEvent | run.Together]) -> None:
 
 
 def deadline_us(attempt: Attempt) -> int | None:
-    """Until when the slot may start; None where its author has set no deadline."""
+    """Return until when the slot may start; None if its author has set no deadline."""
     limit_us = attempt.definition.rule.policy.deadline_us
     return None if limit_us is None else attempt.due_us + limit_us
 
@@ -175,13 +175,13 @@ class FailureLog:
     """Writes ``attempt failed`` lines, a bounded number of them.
 
     A receiver that is down fails a thousand attempts a minute, and a line for each would bury the
-    one that matters. Per schedule and reason the first failure is logged at once and the others
-    once a minute, with their number. Where very many of a namespace fail, such as the members of a
-    set, all but the first share a line for each reason. Times are monotonic seconds.
+    one that matters. For each schedule and reason the first failure is logged at once, and later
+    ones once a minute with their number. If very many of a namespace fail, such as the members of a
+    set, all but the first hundred share a line for each reason. Times are monotonic seconds.
     """
 
     def __init__(self) -> None:
-        #: When each line was written last, and failures since.
+        #: For each line, when it was last written, and the failures since.
         self._lines: dict[_Line, tuple[float, int]] = {}
         self._of_namespace: collections.Counter[str] = collections.Counter()
         self._swept_at = float("-inf")
@@ -189,7 +189,7 @@ class FailureLog:
     def record(
         self, schedule: str, *, now: float, namespace: str, reason: str, **fields: object
     ) -> bool:
-        """One more failure; True where it was logged, so that more may be said beside it."""
+        """Count a failure; return whether it was logged, so that the caller may log more."""
         if now - self._swept_at >= 2 * WINDOW_SECONDS:
             self._forget_quiet(now)
         key = (namespace, schedule, reason)
@@ -206,7 +206,7 @@ class FailureLog:
         return True
 
     def _forget_quiet(self, now: float) -> None:
-        """What has not failed for a while leaves its line to others."""
+        """Drop the lines of schedules that have not failed for a while."""
         since = now - 2 * WINDOW_SECONDS
         self._lines = {key: line for key, line in self._lines.items() if line[0] > since}
         self._of_namespace = collections.Counter(namespace for namespace, _, _ in self._lines)
@@ -227,19 +227,19 @@ def _log(key: _Line, count: int, fields: dict[str, object]) -> None:
 
 # -- spans ----------------------------------------------------------------------------------------
 
-#: A slot that began much later than it was due, as in a backfill, has a span that begins with its
-#: first attempt: no backend takes one of months.
+#: If a slot began later than this after its due, as in a backfill, its span begins with its first
+#: attempt: tracing backends take no spans of months.
 _LONGEST_WAIT_US = 3_600_000_000
 
-#: Their attempts end with an answer; those of others hand something on.
+#: Targets whose attempts are client calls with an answer; the others produce messages.
 _CALLS = frozenset({"job", "webhook"})
 
 
 class AttemptTraces:
-    """Of one worker.
+    """Writes the spans of one worker's attempts and slots.
 
     Args:
-        record: takes each span that has ended; it never waits.
+        record: takes each span that has ended, without waiting.
         ratio: share of slots that are traced, 0 to 1.
     """
 
@@ -248,7 +248,7 @@ class AttemptTraces:
         self._ratio = ratio
 
     def begin(self, firing: targets.Firing) -> targets.Firing:
-        """The attempt with the context that it hands on."""
+        """Return the attempt with the trace context that it propagates."""
         header = spans.traceparent(self._trace(firing), spans.new_span_id())
         return dataclasses.replace(firing, traceparent=header)
 
@@ -262,7 +262,7 @@ class AttemptTraces:
         first_try_us: int,
         is_over: bool,
     ) -> None:
-        """Report an attempt that was made, and its slot where it is over.
+        """Report an attempt that was made, and its slot if that is over.
 
         Args:
             first_try_us: when the first attempt of the slot began; 0 = with this one.
@@ -346,5 +346,5 @@ def _answer_attributes(answer: outcomes.Outcome) -> dict[str, str | int | float]
 
 
 def _error(answer: outcomes.Outcome) -> str:
-    """Messages hold no secrets: a status shows them too."""
+    """Return the error message for a span; it has no secrets, as statuses show it too."""
     return answer.message if isinstance(answer, outcomes.Retry | outcomes.Rejected) else ""

@@ -1,19 +1,18 @@
-"""What a worker may have in hand: how much it claims next, and where an attempt waits.
+"""Limits what a worker has in hand: how much it claims next, and where an attempt waits.
 
-What one worker holds no other can fire, so it holds some times what it can try at a time, and no
-more (``Room``). Shards that are due get a ``PART`` of what is free each; those that had more than
-the last claim could take get all of it as far as there is room, because a claim of one point costs
-as much as one of hundreds. Shards of the namespaces with the fewest points in hand come first, and
-where nothing is free, namespaces with less than a part in hand get one all the same: the burst of
-one namespace keeps no other waiting.
+A point that one worker holds no other can fire, so a worker holds a few times as many as it can try
+at once, and no more (``Room``). Each shard that is due gets a ``PART`` of the free room. A shard
+that had more points than its last claim could take gets as much as there is room for, because a
+claim of one point costs as much as one of hundreds. Shards of the namespaces with the fewest points
+in hand come first. When there is no room, namespaces with less than a part in hand still get one,
+so that a burst of one namespace keeps no other waiting.
 
-An attempt waits by its kind, and no kind waits behind another (``AttemptPlaces``). A Job has a
-connection to the API server for a moment (``JobPlaces``): those come free by themselves, so they
-have no reserve and only the order is fair. A webhook, or a record for another server, may take its
-whole time limit (``targets.places``), and what gets no place soon is put off; so is a Job while the
-API server is slow, and a large Job that finds all places for such taken. What a check reads it
-reads at the API server, in places of its own. Entries of streams in our own Redis are parts of a
-few scripts and wait for nothing.
+Each kind of attempt has its own queue, so no kind waits behind another (``AttemptPlaces``). A Job
+uses a connection to the API server for a moment (``JobPlaces``): connections free up by themselves,
+so they need no reserve, only a fair order. A webhook, or a record for another server, may take its
+whole time limit (``targets.places``); if it gets no place soon, it is put off. So is a Job while
+the API server is slow, and a large Job while all places for large ones are taken. Checks have
+places of their own. Entries of streams in our own Redis need a few scripts and no place.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import places as receiverplaces
 from duepoint.worker.plan import ActionUnreadable
 
-#: Points of one claim of a shard of which it is not known that more are due.
+#: Most points in a claim from a shard that is not known to have more due.
 PART = 16
-#: A shard with more waits until this part of the room is free.
+#: A shard with more points due waits until this share of the room is free.
 _ENOUGH_OF_ROOM = 1 / 8
-#: For namespaces with few points in hand a worker takes so many more than it should hold.
+#: For namespaces with few points in hand a worker may exceed its limit by this many points.
 _BEYOND = 128
 
 
@@ -46,15 +45,15 @@ Asks = list[tuple[Sequence[messages.ShardId], int]]
 
 
 class Room:
-    """Counts what is in hand.
+    """Counts the points in hand, and decides how many to claim next.
 
     Args:
         most: points that should be in hand.
         batch: most points in one claim.
 
     Attributes:
-        in_hand: points, by the namespaces that their shards hold (``sharding.namespaces_of``).
-        more: how many points were due in each shard beside those of its last claim.
+        in_hand: points by group of namespaces (``sharding.namespaces_of`` their shard).
+        more: how many points were due in each shard beyond those of its last claim.
     """
 
     def __init__(self, jobs: JobPlaces, *, most: int, batch: int) -> None:
@@ -70,7 +69,7 @@ class Room:
         return self._free() >= self._enough()
 
     def asks(self, due: Sequence[messages.ShardId]) -> tuple[Asks, Sequence[messages.ShardId]]:
-        """What to claim of the shards that are due, and those that have to wait for room."""
+        """Return what to claim from the due shards, and the shards that must wait for room."""
         free, enough = self._free(), self._enough()
         beyond = min(0, self._most - self.in_hand.total()) + _BEYOND
         asked: dict[int, list[messages.ShardId]] = {}
@@ -90,10 +89,10 @@ class Room:
         return [(shards, size) for size, shards in asked.items()], later
 
     def hold(self, claim: messages.Claim, on_change: Callable[[], None]) -> Holding:
-        """Count the points of a claim among those in hand.
+        """Count the points of a claim as in hand.
 
         Args:
-            on_change: called when fewer are in hand, or when fewer may be Jobs.
+            on_change: called when fewer points are in hand, or fewer of them may be Jobs.
         """
         size = max(1, len(claim.points) + len(claim.unknown_members))
         group = sharding.namespaces_of(claim.shard)
@@ -110,7 +109,7 @@ class Room:
         return max(self._part, int(self._jobs.limit(self._most) * _ENOUGH_OF_ROOM))
 
     def _in_hand_beside(self, shard: messages.ShardId) -> int:
-        """Points in hand of the namespaces that this shard holds."""
+        """Return how many points are in hand of the namespaces that this shard holds."""
         return self.in_hand[sharding.namespaces_of(shard)]
 
 
@@ -119,9 +118,9 @@ class Holding:
     """The points of one claim that are still in hand.
 
     Attributes:
-        group: the namespaces of their shard, as ``Room.in_hand`` has them.
-        left: how many there are.
-        unknown: how many ``jobs`` counts among those that may be Jobs.
+        group: the namespaces of their shard, the key in ``Room.in_hand``.
+        left: how many points there are.
+        unknown: how many of them ``jobs`` still counts as possible Jobs.
     """
 
     room: Room
@@ -132,54 +131,54 @@ class Holding:
     unknown: int
 
     def ended(self, points: int) -> None:
-        """So many more have ended."""
+        """Note that this many more points have ended."""
         points = min(points, self.left)
         self.left -= points
         self.room.in_hand[self.group] -= points
         self.on_change()
 
     def begun(self, points: int) -> None:
-        """So many have begun: those that are Jobs stand in the line now."""
+        """Note that this many points have begun: Jobs among them now wait in ``JobPlaces``."""
         points = min(points, self.unknown)
         self.unknown -= points
         self.jobs.unknown -= points
 
     def kinds_known(self) -> None:
-        """Those among them that are Jobs stand in the line; what is no Job leaves room."""
+        """Note that every Job among them waits in ``JobPlaces``; all other points leave room."""
         self.begun(self.unknown)
         self.on_change()
 
     def close(self) -> None:
-        """None of them is in hand any more."""
+        """Note that none of them is in hand any more."""
         self.kinds_known()
         self.ended(self.left)
 
 
 # -- where an attempt waits -----------------------------------------------------------------------
 
-#: Checks at a time; several objects are read for each.
+#: Most checks at a time; each reads several objects.
 _CHECKS = 32
 _SECOND_US = 1_000_000
 _LEAST_US = _SECOND_US // 10
 
-#: The place of what is not tried.
+#: The place of an attempt that is not made.
 _NOWHERE = contextlib.nullcontext(0.0)
 
-#: Jobs in hand for each connection: the one under way and three that follow at once.
+#: Jobs in hand for each connection: the one in flight and three that follow at once.
 _IN_HAND = 4
-#: Room for a claim that comes free within this is waited for: a claim of a few points costs as
-#: much as dozens of them.
+#: The worker waits for room that frees up within this, because claiming a few points costs as much
+#: as claiming dozens.
 _SOON_SECONDS = 0.05
 
-#: Large Jobs that are created at a time; no namespace has all of these places.
+#: Most large Jobs being created at a time; no namespace gets all of these places.
 _LARGE_PLACES = 4
 
 
 class AttemptPlaces:
-    """Of one worker. As context managers; what they give are seconds: above 0 there is no place.
+    """One worker's places: context managers that give seconds; above 0 there is no place.
 
     Args:
-        most: attempts of a kind at a time.
+        most: attempts at receivers at a time.
     """
 
     def __init__(self, clock: clocks.Clock, most: int, jobs: JobPlaces) -> None:
@@ -190,16 +189,16 @@ class AttemptPlaces:
     def of(
         self, namespace: str, outline: actions.Action | ActionUnreadable
     ) -> contextlib.AbstractAsyncContextManager[float]:
-        """Where an attempt at this action waits before its time begins."""
+        """Return the place in which an attempt at this action waits before its time begins."""
         if isinstance(outline, ActionUnreadable):
-            return _NOWHERE  # nothing is tried
+            return _NOWHERE  # no attempt will be made
         if not isinstance(outline.target, actions.JobAction):
             return self._receivers.turn(namespace)
         return self.jobs.turn(namespace, is_large=outline.target.is_large)
 
     @contextlib.asynccontextmanager
     async def of_check(self, namespace: str) -> AsyncIterator[float]:
-        """For a look at what a definition refers to."""
+        """Wait for a place to check the objects that a definition refers to."""
         await self._checks.wait(namespace)
         try:
             yield 0.0
@@ -208,10 +207,10 @@ class AttemptPlaces:
 
 
 def put_off(seconds: float, namespace: str, *, is_job: bool, left_us: int) -> outcome.Retry:
-    """What becomes of an attempt without a place: it was none, and uses none up.
+    """Return the retry of an attempt that got no place; it does not count as an attempt.
 
     Args:
-        left_us: until the slot is given up; the last look falls just inside.
+        left_us: until the slot is given up; the last retry falls just before that.
     """
     message = (
         f"the API server is slow, and namespace {namespace} has as many Jobs under way as it may "
@@ -232,25 +231,25 @@ def put_off(seconds: float, namespace: str, *, is_job: bool, left_us: int) -> ou
 class JobPlaces:
     """Where Jobs wait for a connection to the API server; ``turn`` is around each attempt.
 
-    A Job's attempt begins when it has a connection: waiting inside the attempt would use up its
-    time, end it when it had hardly begun, and have the Job asked for a second time. What waits here
-    is held by this worker and by no other, so a worker that makes Jobs takes only as many as keep
-    its connections busy for the moment: of a burst of thousands, all workers then end at the same
-    time. A connection that comes free goes to the namespace that has the fewest, so a burst of one
-    namespace keeps no other waiting.
+    A Job's attempt begins when it has a connection. Waiting inside the attempt would use up its
+    time, end it when it had hardly begun, and request the Job a second time. A Job that waits here
+    is claimed, so no other worker can create it. A worker that makes Jobs therefore claims only as
+    many as keep its connections busy for the moment; of a burst of thousands, all workers then
+    finish at the same time. A connection that frees up goes to the namespace that has the fewest,
+    so a burst of one namespace keeps no other waiting.
 
     While the API server is slow, or does not answer, the waiting Jobs must not keep webhooks and
-    streams from being claimed: then a worker goes on claiming, a few points at a time, and the Jobs
-    among them that find enough others before them are put off.
+    streams from being claimed. The worker then goes on claiming, a few points at a time, and puts
+    off those Jobs among them that find enough others before them.
 
     Attributes:
-        length: attempts that wait or are under way.
-        unknown: claimed points of which is not known yet whether they are Jobs.
+        length: attempts that wait or are in flight.
+        unknown: claimed points that may be Jobs; nothing has read yet what they are.
     """
 
     def __init__(self, clock: clocks.Clock, places: int = transport.REQUEST_CONNECTIONS) -> None:
         self._clock = clock
-        # A creation ends by itself in a moment: no reserve is needed, only the order.
+        # Creating a Job ends in a moment: a fair order is enough, without a reserve.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
         self._large = receiverplaces.ReceiverPlaces(clock, _LARGE_PLACES)
         self._pace = shares.Pace(clock.monotonic())
@@ -261,13 +260,13 @@ class JobPlaces:
         self.unknown = 0
 
     def limit(self, usual: int) -> int:
-        """Points that should be in hand, usually so many."""
+        """Return how many points should be in hand; ``usual`` unless the worker makes Jobs."""
         return min(usual, self._in_hand) if self._makes_jobs else usual
 
     def room(self, usual: int) -> int:
-        """Points that may be claimed, where it would usually be so many.
+        """Return how many points may be claimed; ``usual`` unless the worker makes Jobs.
 
-        None rather than a few, if there is room for more soon.
+        Returns 0 rather than a few if more room frees up soon.
         """
         if not self._makes_jobs:
             return usual
@@ -280,13 +279,13 @@ class JobPlaces:
         return self._in_hand - self.length - self.unknown
 
     def _is_soon(self) -> bool:
-        """Whether places come free fast enough that a claim may wait for some."""
+        """Whether places free up fast enough that a claim may wait for some."""
         now = self._clock.monotonic()
         return self._pace.seconds_to_wait(self._least - 1, now) < _SOON_SECONDS
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str, *, is_large: bool = False) -> AsyncIterator[float]:
-        """One attempt for this namespace; gives 0.0, or the seconds to try again after."""
+        """Wait for a connection for this namespace; gives 0.0, or the seconds to retry after."""
         self._makes_jobs = True
         large = self._large.turn(namespace) if is_large else None
         async with large or contextlib.nullcontext(self._put_off(namespace)) as seconds:
@@ -294,7 +293,7 @@ class JobPlaces:
                 yield seconds
                 return
             if self.length == self._least:
-                self._pace.moved_at = self._clock.monotonic()  # from now on some wait
+                self._pace.moved_at = self._clock.monotonic()  # from now on some attempts wait
             self.length += 1
             try:
                 await self._places.wait(namespace)
@@ -308,7 +307,7 @@ class JobPlaces:
                 self.length -= 1
 
     def _put_off(self, namespace: str) -> float:
-        """Seconds after which a Job comes back that finds too many before it; 0.0 = it stays."""
+        """Return the seconds to put off a Job that finds too many before it; 0.0 = it may wait."""
         has_any = self._places.held(namespace) or self._places.waiting(namespace)
         if not has_any or self.length < self._in_hand or self._is_soon():
             return 0.0

@@ -1,9 +1,9 @@
-"""How many regular slots of a schedule with ``maxRuns`` may still be tried.
+"""Limits the regular slots of a schedule with ``maxRuns``.
 
-A definition counts the slots that have started; a slot that is under way and has not started (a Job
-under a quota, a slot that waits) has a run set aside for it, and gets it back when it ends without
-one. So no more than ``maxRuns`` ever start, and none is lost to a slot that was missed: while every
-run is taken or set aside, further slots are skipped. ``left`` reads, ``within`` decides.
+A definition counts the slots that have started. A slot in flight that has not started (a Job under
+a quota, a slot that waits) reserves a run, and frees it if it ends without starting. So no more
+than ``maxRuns`` ever start, and a missed slot uses up none. While every run is used or reserved,
+further slots are skipped. ``left`` reads, ``within`` decides.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from duepoint.schedules import points, policies
 if TYPE_CHECKING:  # `duepoint simulate` decides without a server and does not load its library
     from duepoint.delayqueue.delayqueue import DelayQueue
 
-#: Slots that overdue chains of one claim become, all together: a claim is extended and given back
-#: by one script, which takes the server some 3 us for each of its points.
+#: Most slots that the overdue chains of one claim become in all: one script extends or releases a
+#: claim, which takes the server some 3 us for each of its points.
 MOST_PLANNED = 500
 
-#: Runs that may be begun, by schedule; one without a limit is not in it.
+#: Runs that may still begin, by schedule; only schedules with a limit.
 RunsLeft = Mapping[points.ScheduleId, int]
 
 _REGULAR = frozenset({points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUEUED})
@@ -33,10 +33,10 @@ _REGULAR = frozenset({points.PointKind.RETRY, points.PointKind.PLANNED, points.P
 async def left(
     queue: DelayQueue, claim: messages.Claim, found: messages.FoundDefinitions
 ) -> RunsLeft:
-    """For the claimed chains of limited schedules; ``found`` has their newest counts afterwards.
+    """Return the runs left to claimed chains of limited schedules; update counts in ``found``.
 
-    The count is read again after the slots under way: one that starts in between is so counted
-    twice, for the moment, and never not at all. Raises QueueUnavailable and WorldChanged.
+    The counts are read after the slots in flight, so a slot that starts in between is counted twice
+    for the moment, and never missed. Raises QueueUnavailable and WorldChanged.
     """
     limited = [
         point.schedule_id
@@ -45,7 +45,7 @@ async def left(
     ]
     if not limited:
         return {}
-    begun = dict.fromkeys(limited, 0)  # regular slots under way that have not started
+    begun = dict.fromkeys(limited, 0)  # regular slots in flight that have not started
     for known in map(found.__getitem__, begun):
         for shard in sharding.homes(known.id, queue.layouts.known()):
             async for one in queue.occurrences.all_occurrences(shard, of=known.id):
@@ -57,17 +57,17 @@ async def left(
 
 
 def is_limited(known: definitions.Definition | None) -> bool:
-    """Whether its runs are counted."""
+    """Whether the runs of this definition are limited, and so counted."""
     return known is not None and known.runs_left is not None
 
 
 def has_started(known: definitions.Definition, first_try_us: int) -> bool:
-    """Whether a slot under way has: a Job starts with its Job, all else with the first try."""
+    """Whether a slot in flight has started: a Job's cannot have, others start at the first try."""
     return first_try_us > 0 and not known.rule.whole_seconds
 
 
 def starts(known: definitions.Definition, first_try_us: int, answer: outcomes.Outcome) -> bool:
-    """Whether a slot has started by this answer, and had not before."""
+    """Whether this answer means that the slot has started, and it had not before."""
     if isinstance(answer, outcomes.Delivered):
         return not has_started(known, first_try_us)
     return answer.started and not known.rule.whole_seconds and not first_try_us
@@ -76,7 +76,7 @@ def starts(known: definitions.Definition, first_try_us: int, answer: outcomes.Ou
 def within(
     decision: policies.Decision, runs_left: int | None
 ) -> tuple[policies.Decision, tuple[policies.Chosen, ...]]:
-    """The decision as far as runs are left, and what is skipped for want of them."""
+    """Return the decision limited to the runs that are left, and the slots that it skips."""
     surplus = () if runs_left is None else decision.run[runs_left:]
     if not surplus:
         return decision, ()
@@ -84,5 +84,5 @@ def within(
 
 
 def most_planned(claim: messages.Claim) -> int:
-    """How many slots each overdue chain of a claim may become; then it is due again at once."""
+    """Return how many slots each overdue chain may become before it is due again at once."""
     return max(1, MOST_PLANNED // len(claim.points))

@@ -1,10 +1,10 @@
-"""Points that may have ended the workers that tried them: few at a time, then alone.
+"""Isolates poison: points that may have killed the workers that tried them.
 
-A worker that dies had perhaps a hundred points in hand, and one of them ended it. So no point is
-suspected for having been there: only one that was all its worker had is, and Redis counts that
-worker as lost to it until the worker takes it back (``Isolation``). Expired claims are taken over
-in ever smaller parts, of which a worker has one in hand at a time (``SuspectClaims``), so that a
-culprit is soon alone.
+A worker that dies may have had a hundred points in hand, and one of them killed it. So a point is
+not suspected for being among them, only for being the one point that its worker had: Redis then
+counts that worker as lost to the point until the worker takes the count back (``Isolation``).
+Workers take expired claims over in ever smaller parts, and hold one part at a time
+(``SuspectClaims``), so that a culprit is soon alone.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 
-#: After so many lost owners the worker empties its hands for a point; before, they may be empty.
+#: From this many lost owners on, the worker isolates a point; before, only if it has no other.
 ALONE_FROM = 4
-#: For so long it then has nothing else in hand; twice as long after each further lost owner.
+#: How long it then claims nothing else; twice as long after each further lost owner.
 _FIRST_SECONDS = 1.0
 _MOST_SECONDS = 600.0
 
 
 class Isolation:
-    """Has a suspected point in hand alone, so that a crash counts against that point.
+    """Holds a suspected point alone, so that a crash counts against that point.
 
-    A point that comes alone, after its owner was lost, to a worker with empty hands is counted at
-    once, which is taken back before anything else is claimed: one round trip. A point that has lost
-    several owners is worth more: the worker claims nothing else, lets the rest end, tries that
-    point alone, and claims nothing for a while, longer each time, because a crash may come late. So
-    a slow neighbour is never suspected, and a culprit is after some crashes.
+    If a point that has lost an owner comes alone to a worker without other points, the worker
+    counts itself as lost to it at once, and takes that back before its next claim: one round trip.
+    For a point that has lost several owners the worker claims nothing else, lets its other points
+    end, tries that point alone, and claims nothing for a while, longer each time, because a crash
+    may come late. A slow neighbour is never suspected; a culprit is found after some crashes.
 
     Attributes:
-        claim: the one that is, or is to be, in hand alone.
+        claim: the one that is, or is about to be, in hand alone.
 
     Args:
-        lease_seconds: how long it is tried to take the count back while its shard does not answer.
+        lease_seconds: how long to retry taking the count back while its shard does not answer.
     """
 
     def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
@@ -55,10 +55,10 @@ class Isolation:
         self._turn = asyncio.Lock()
 
     def takes(self, claim: messages.Claim, *, in_company: bool) -> bool:
-        """Whether this claim shall be in hand alone; if so nothing else is asked for any more.
+        """Isolate this claim if it is suspected, and return whether; claims must wait then.
 
         Args:
-            in_company: something else is in hand, or on its way.
+            in_company: whether other points are in hand, or another claim is in flight.
         """
         if self.claim is not None or not claim.reclaimed or self._is_over:
             return False
@@ -70,7 +70,7 @@ class Isolation:
         return True
 
     async def begin(self, is_alone: Callable[[], bool]) -> None:
-        """Return when the claim is all that is in hand, and counted; or never will be."""
+        """Wait until nothing else is in hand, then count the crash; return early if that fails."""
         claim = self.claim
         assert claim is not None  # noqa: S101 - ``takes`` said so
         while not is_alone() and not self._is_over:
@@ -91,9 +91,9 @@ class Isolation:
         self.note_change()
 
     async def wait_to_ask(self) -> None:
-        """Return when something else may be asked for, and nothing is counted as alone.
+        """Wait until the worker may claim again; by then the counted crash is taken back.
 
-        Raises TryLater while that cannot be taken back.
+        Raises TryLater while it cannot be taken back.
         """
         claim = self.claim
         if claim is None:
@@ -108,7 +108,7 @@ class Isolation:
                 await clocks.wait_for(self._change, left, self._clock)
 
     def end(self, claim: messages.Claim, *, is_innocent: bool) -> None:
-        """This claim is not in hand any more; ``is_innocent``: that says nothing of its point."""
+        """Note that this claim has ended; ``is_innocent``: without an attempt at its point."""
         if self.claim is claim and is_innocent and self._is_counted:
             self._until = self._clock.monotonic()  # taken back before the next claim
         elif self.claim is claim:
@@ -116,16 +116,16 @@ class Isolation:
         self.note_change()
 
     def note_change(self) -> None:
-        """Something that was in hand, or asked for, is not any more."""
+        """Note that a point has left the worker's hands, or a claim has been answered."""
         self._change.set()
 
     def close(self) -> None:
-        """Nothing is asked for any more."""
+        """Stop isolating: this worker claims nothing more."""
         self._is_over = True
         self.note_change()
 
     async def leave(self) -> None:
-        """This worker ends, and did not end by the point that it has given back."""
+        """Take a counted crash back when this worker ends: the point did not kill it."""
         if self.claim is not None and self._is_counted:
             with contextlib.suppress(errors.TryLater, errors.WorldChanged):
                 await self._queue.claims.survive(self.claim)
@@ -140,7 +140,7 @@ class Isolation:
             if now - self._failing_since < self._lease:
                 raise
         except errors.WorldChanged:
-            pass  # the index is another one, and knows nothing of it
+            pass  # the index is a new one, without that count
         self._forget()
 
     def _forget(self) -> None:
@@ -149,15 +149,15 @@ class Isolation:
 
 
 class SuspectClaims:
-    """Claims of points that have lost two owners: one of them is in hand at a time.
+    """Lets a worker hold one claim at a time of points that have lost two owners.
 
-    A worker that took all parts of such claims at once would take the neighbours along each time,
-    and what has not ended by then gets as suspicious as the culprit. So the others wait until those
-    in hand have ended, or have been in hand for so long that they do not end workers at once. Fresh
-    points do not wait, nor do those that have lost one owner. Pure; instants are monotonic seconds.
+    A worker that took all parts of such claims at once would take the culprit's neighbours down
+    with it each time, and they would become as suspicious as the culprit. So the other parts wait
+    until the one in hand has ended, or has not killed its worker for a while. Fresh points do not
+    wait, nor do points that have lost one owner. Pure; instants are monotonic seconds.
 
     Args:
-        patience_seconds: in hand for so long, a claim holds up no other.
+        patience_seconds: after this long a claim in hand holds up no other.
     """
 
     def __init__(self, patience_seconds: float) -> None:
@@ -166,19 +166,19 @@ class SuspectClaims:
         self._waiting: set[messages.ShardId] = set()
 
     def begin(self, now: float) -> bool:
-        """Whether a claim of suspects may be made now; then no other may for a while."""
+        """Whether suspects may be claimed now; if so, no others may for a while."""
         if now < self._until:
             return False
         self._until = now + self._patience
         return True
 
     def wait(self, shard: messages.ShardId, now: float) -> float:
-        """Seconds until this shard may be looked at again, if nothing ends sooner."""
+        """Return the seconds until this shard may be claimed from, if the claim ends no sooner."""
         self._waiting.add(shard)
         return max(self._until - now, 0.0)
 
     def end(self) -> tuple[messages.ShardId, ...]:
-        """What was in hand has ended, or there was nothing: the shards to look at again."""
+        """Note that no suspects are in hand; return the shards that waited to be claimed from."""
         self._until = float("-inf")
         waiting, self._waiting = tuple(self._waiting), set()
         return waiting
