@@ -1,8 +1,7 @@
-"""The changes of a Schedule that are Kubernetes Events: problems and recoveries, not every run.
+"""Kubernetes Events about a Schedule: its problems and recoveries, but not every run.
 
-Compares a Schedule before and after something became known, so an event that arrives twice is
-reported once. The recorder groups them by object and reason; exact numbers stand in the status.
-Pure.
+Compares a Schedule before and after a change, so a run event that arrives twice is reported once.
+The recorder groups Events by object and reason; the status has the exact numbers. Pure.
 """
 
 from __future__ import annotations
@@ -27,17 +26,16 @@ RUN_SKIPPED = "RunSkipped"
 JOB_WITHOUT_SLOT = "JobWithoutSlot"
 JOB_MADE_AGAIN = "JobMadeAgain"
 
-#: Reasons that are Events of their own; another slot that was missed is a RunMissed, another spec
-#: that cannot be accepted is an InvalidSpec.
+#: Reasons of missed slots that are Event reasons of their own; all others are RunMissed.
 _OF_MISSED = frozenset({Reason.FORBIDDEN, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
-#: A slot that is skipped is what the spec asks for, except where it was meant to wait for its turn.
+#: A skipped slot is what the spec asks for, unless the slot was meant to wait for its turn.
 _UNWANTED_SKIPS = frozenset({Reason.QUEUE_FULL})
 
 
 def of_event(
     about: ObjectReference, event: RunEvent, before: Summary, after: Summary
 ) -> Iterator[Event]:
-    """What a run event has changed."""
+    """Yield the Events for what a run event has changed."""
     slot, why = instant(event.slot_us), event.why
     related = job(about.namespace, event.job_name, event.job_uid) if event.job_name else None
 
@@ -74,7 +72,7 @@ def of_event(
 def _of_receiver(
     about: ObjectReference, before: ReceiverState, after: ReceiverState
 ) -> Iterator[Event]:
-    """A receiver that is gone, or whose circuit is open, once for each generation."""
+    """Yield an Event if the receiver is gone or its circuit is open; once for each generation."""
     for reason, was, note in (
         (Reason.ENDPOINT_GONE, before.gone, after.gone),
         (Reason.CIRCUIT_OPEN, before.waits, after.waits),
@@ -84,7 +82,7 @@ def _of_receiver(
 
 
 def of_check(about: ObjectReference, check: RunEvent, before: RunEvent | None) -> Iterator[Event]:
-    """What a look at the Secrets of a generation has found, where it was not found before."""
+    """Yield an Event if a check of a generation's Secrets has a new result."""
     if check.reason != Reason.SECRET_UNAVAILABLE:
         return
     if before is None or _found(before) != _found(check):
@@ -96,7 +94,7 @@ def _found(check: RunEvent) -> tuple[int, str, str]:
 
 
 def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
-    """What the reconcile queue found in a spec, where that was not published before."""
+    """Yield the Events for a report of the reconciler that was not published before."""
     if not report.is_settled:
         return
     for condition in report.conditions:
@@ -114,7 +112,7 @@ def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
 
 
 def of_job_without_slot(about: ObjectReference, job_name: str, job_uid: str) -> Event:
-    """A Job that says that it is a run of the Schedule, and does not say of which slot."""
+    """Return the Event for a Job that claims to be a run of the Schedule but names no slot."""
     note = (
         f"Job {job_name} names this Schedule as its controller and is no run of it: it lacks "
         f"the annotation {jobbuilder.SCHEDULED_TIME}; it is neither counted nor deleted. To "
@@ -126,12 +124,12 @@ def of_job_without_slot(about: ObjectReference, job_name: str, job_uid: str) -> 
 
 
 def of_refused_pods(about: ObjectReference, refused: ObjectReference, message: str) -> Event:
-    """A Job gets no Pods."""
+    """Return the Event for a Job that gets no Pods."""
     return _event(about, "Run", Reason.PODS_REFUSED, message, related=refused)
 
 
 def of_job_made_again(about: ObjectReference, job_name: str, job_uid: str) -> Event:
-    """A slot that had ended runs once more."""
+    """Return the Event for a slot that had ended and runs once more."""
     note = (
         f"Job {job_name} is there again after it was deleted: its slot, which had ended, runs"
         " once more; a request to make it came late, or another client made it"
@@ -142,7 +140,7 @@ def of_job_made_again(about: ObjectReference, job_name: str, job_uid: str) -> Ev
 
 
 def job(namespace: str, name: str, uid: str) -> ObjectReference:
-    """A Job, as Events refer to it."""
+    """Return a reference to a Job, as Events need it."""
     return ObjectReference(
         namespace=namespace, name=name, uid=uid, kind="Job", api_version="batch/v1"
     )

@@ -1,7 +1,7 @@
-"""Events of runs, folded into the state of a Schedule.
+"""The fold of run events into the state of a Schedule.
 
-Only the queue ends a regular slot: a Job that is watched may be one whose creation was never
-answered, and its name must not become free while it is still being requested. No I/O, no clock.
+Only the queue ends a regular slot. A watched Job may be one whose creation was never answered, and
+its name must not become free while a worker is still requesting it. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 
-#: A delivery that is published as active and that the queue does not hold has ended unobserved
-#: when its slot is older than this.
+#: A delivery that is published as active but is not in the queue counts as ended unobserved once
+#: its slot is older than this.
 _UNOBSERVED_AFTER_US = 3_600_000_000
 
 
@@ -27,10 +27,10 @@ _UNOBSERVED_AFTER_US = 3_600_000_000
 
 
 def fold(state: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool = False) -> None:
-    """The event counts among the runs."""
+    """Count an event of a run."""
     runs = state.runs()
     if is_lost and event.is_regular and state.began.has_ended(event.slot_us):
-        return  # the worker that took the slot over has ended it, and an earlier process counted it
+        return  # another worker took over and ended the slot, and an earlier leader counted that
     is_over = not event.job_name and event.trigger in REGULAR
     is_over = is_over and not state.is_open(event.slot_us) and event.slot_us <= runs.settled_us
     if by_queue and event.trigger in REGULAR:
@@ -45,14 +45,14 @@ def fold(state: ScheduleState, event: RunEvent, *, by_queue: bool, is_lost: bool
 
 
 def announce(state: ScheduleState, event: RunEvent) -> None:
-    """A worker is about to delete the Job of this run in favour of a newer slot."""
+    """Record that a worker is about to delete the Job of this run in favour of a newer slot."""
     runs = state.runs()
     if not has_ended(state, event):
         state.summary = replace(runs, replacing={**runs.replacing, event.job_name: event.message})
 
 
 def put_off(state: ScheduleState, event: RunEvent) -> None:
-    """The event's slots are open.
+    """Record that the event's slots were put off, and are open.
 
     A chain hands its slots over in order, so the watermark may rise to the newest of them.
     """
@@ -62,14 +62,14 @@ def put_off(state: ScheduleState, event: RunEvent) -> None:
 
 
 def _open(state: ScheduleState, event: RunEvent) -> None:
-    """The event's slots are open; for those that have ended it is an old event."""
+    """Open the event's slots, except those that have ended since."""
     runs = state.runs()
     state.open = watermark.joined(
         state.open,
         [
             OpenSlot(
                 slot_us=slot_us,
-                due_us=max(event.due_us, slot_us),  # of several, each is due no sooner than itself
+                due_us=max(event.due_us, slot_us),  # a slot is never due before its own time
                 reason=event.reason,
                 message=event.message,
                 started=event.state is RunState.RUNNING,
@@ -82,7 +82,7 @@ def _open(state: ScheduleState, event: RunEvent) -> None:
 
 
 def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries.Summary) -> bool:
-    """Whether this event, folded already, is the last refusal that a template may have."""
+    """Whether this event, folded already, is one refusal too many for the Job template."""
     if event.generation != state.generation or event.trigger not in REGULAR:
         return False
     if event.state is not RunState.MISSED:
@@ -101,7 +101,7 @@ def has_ended(state: ScheduleState, event: RunEvent) -> bool:
 
 
 def is_running(state: ScheduleState, event: RunEvent) -> bool:
-    """Whether the run of the event is active as far as is known."""
+    """Whether the run of the event is active, as far as we know."""
     wanted_by = event.job_name or event.run_uid
     known = summaries.state_of(state.runs(), event.slot_us, event.trigger, wanted_by)
     return known is RunState.RUNNING
@@ -111,7 +111,7 @@ def is_running(state: ScheduleState, event: RunEvent) -> bool:
 
 
 def lost_deliveries(state: ScheduleState, now_us: int) -> list[int]:
-    """Slots of deliveries that are active by the status, and that the queue does not hold."""
+    """Return slots whose deliveries the status shows as active but the queue does not have."""
     open_us = {slot.slot_us for slot in state.open}
     return [
         slot_us
@@ -121,14 +121,14 @@ def lost_deliveries(state: ScheduleState, now_us: int) -> list[int]:
 
 
 def end_lost(state: ScheduleState, lost: Iterable[int], now_us: int) -> None:
-    """These deliveries have ended, and all outcomes are counted: they left none."""
+    """End these deliveries as lost: all outcomes are counted, and none was theirs."""
     for slot_us in lost:
         message = "the queue does not hold the delivery any more, and its end was not observed"
         _end_unobserved(state, slot_us, now_us, message)
 
 
 def end_refused(state: ScheduleState, now_us: int) -> None:
-    """The queue holds nothing of a refused Schedule, so no delivery of it is tried again."""
+    """End the active deliveries of a refused Schedule, which has left the queue."""
     if state.holds_nothing and (state.summary is not None or state.may_show_running):
         for slot_us in _running_deliveries(state):
             message = "the spec was refused after an edit, which took the delivery out of the queue"
@@ -136,13 +136,13 @@ def end_refused(state: ScheduleState, now_us: int) -> None:
 
 
 def _running_deliveries(state: ScheduleState) -> list[int]:
-    """The regular slots whose deliveries are active."""
+    """Return the regular slots whose deliveries are active."""
     running = state.runs().running.items()
     return [slot_us for (slot_us, wanted_by), job in running if not (job or wanted_by)]
 
 
 def _end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: str) -> None:
-    """The delivery of a slot has ended without an event."""
+    """End the delivery of a slot that no event has ended."""
     ended = RunEvent(
         uid=state.uid,
         namespace=state.namespace,

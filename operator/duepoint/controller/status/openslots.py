@@ -1,8 +1,8 @@
-"""What the queue shows of a Schedule's slots: how far its chain has come, and which are open.
+"""The position of a Schedule's chain in the queue, and its open slots.
 
-A chain stands at the first slot that was never handed over, so every older one has ended or is
-open, and an open one has an occurrence of its own. The chain is read before the occurrences: a slot
-that is handed over meanwhile is then above the watermark that is found.
+A chain points to the first slot that was never handed over, so every older slot has ended or is
+open, and an open one has an occurrence of its own. We read the chain before the occurrences: a slot
+that is handed over in between is then above the watermark.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What the queue showed of a Schedule.
+    """The slots of a Schedule, as read from the queue.
 
     Attributes:
-        handed_us: the newest slot that was handed over; 0 = none, or it cannot be told, as while a
-            worker has the chain.
+        handed_us: the newest slot that was handed over; 0 = none, or unknown, for example while a
+            worker has claimed the chain.
         open: slots that have not ended.
         replayed_us: those of them that were replayed from the dead letters.
     """
@@ -41,7 +41,7 @@ class Shown:
 
 
 async def read(queue: DelayQueue, known: Definition, now_us: int) -> Shown:
-    """What the queue shows of the Schedule with this stored definition.
+    """Read the slots of the Schedule with this stored definition.
 
     Raises QueueUnavailable.
     """
@@ -67,11 +67,11 @@ async def read(queue: DelayQueue, known: Definition, now_us: int) -> Shown:
 
 
 def _handed_us(known: Definition, due_us: int | None, now_us: int) -> int:
-    """The newest slot that was handed over; 0 = none, or it cannot be told."""
+    """Return the newest slot that was handed over; 0 = none, or unknown."""
     if due_us is None and known.state is State.ARMED:
-        return 0  # it is being put anew
+        return 0  # the chain is about to be stored again
     if due_us is not None and due_us >= points.DUE_LIMIT_US:
-        return 0  # a worker has it
+        return 0  # a worker has claimed the chain
     try:
         return plan.slots_of(known).newest_due(now_us if due_us is None else due_us - 1) or 0
     except errors.InvalidExpression:
@@ -85,7 +85,7 @@ def _open_slot(occurrence: StoredOccurrence, known: Definition) -> OpenSlot:
         due_us=record.first_try_us or occurrence.slot_us,
         reason=record.last_error,
         message=record.last_cause,
-        # A Job's slot starts and ends with the creation of the Job.
+        # The slot of a Job starts and ends when the Job is created.
         started=record.first_try_us > 0 and not known.rule.whole_seconds,
         superseded=plan.is_superseded(occurrence, known),
     )

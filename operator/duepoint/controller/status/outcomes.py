@@ -1,20 +1,20 @@
-"""The shards' ``runs`` streams, read by one process, and what runs have come to in the ledger.
+"""The reader of outcomes: reads the shards' ``runs`` streams, and records the counts in the ledger.
 
-What an outcome has changed is passed to the reporter, and stored with the mark that it is counted,
-in one step (``delayqueue.ledger``), so each counts once although a leader may die at any time; no
-status shows it before. What Jobs, edits and time have changed is seen again by the next leader. Of
-the record and the status the one is newer that has counted more. A record goes when a status shows
-it. Where Redis has lost the ledger the statuses have nearly all of it, and what this process knows
-beyond them is stored once more. A status needs its object, so reading begins once a complete list
-has been seen; the events of an unknown uid then belong to a Schedule that is gone.
+The reader passes each outcome to the reporter. Then it stores the new summary and marks the entry
+as counted in one step (``delayqueue.ledger``), so each outcome counts once, whenever a leader dies;
+no status shows it before. The next leader sees changes by Jobs, edits and time again anyway. Of the
+ledger's record and the status, the one that has counted more is newer. A record is
+removed when a status shows it. If Redis loses the ledger, the statuses still have nearly all of it,
+and this process stores again what it knows beyond them. A status needs its object, so reading
+begins after a complete list; events of an unknown uid then belong to a deleted Schedule.
 
-The outcomes of a lost claim count among the runs alone: its slots are other workers' to end. A note
-that a server went back stands in its place among the outcomes; entries that the server then shows
-again were passed on before.
+The outcomes of a lost claim count only among the runs: another worker ends its slots. If a server
+went back, an entry among the outcomes says so at that point; earlier entries that the server then
+shows again were already counted.
 
-A shard keeps a bounded number of bytes of outcomes. Where no operator reads for long, the oldest
-are dropped: the statuses miss their counters and last runs, which a log line and a metric report.
-Watermark and open slots do not depend on them (``openslots``).
+A shard keeps a bounded number of bytes of outcomes. If no operator reads them for long, the oldest
+are dropped: the statuses lack their counts and last runs, and a log line and a metric say so. The
+watermark and the open slots do not depend on them (``openslots``).
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from duepoint.runs import run as runs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent
 
-#: Entries of a shard that are counted together; each carries up to some hundred events.
+#: Entries of a shard that are counted together; each has up to some hundred events.
 _BATCH = 10
-#: Outcomes are read this long after the first one was announced: slots that are due together end
-#: together, statuses may be two seconds old, and the workers are busy at just that moment.
+#: The wait between an announcement and the read: slots that are due together end together,
+#: statuses may be two seconds old, and the workers are busy at just that moment.
 GATHER_SECONDS = 0.1
-#: A look at least this often; what is added wakes us at once.
+#: The longest time between two reads; a new entry wakes the reader at once.
 _LOOK_SECONDS = 60.0
 
 _RUNS = runs.ENDED | {runs.RunState.RUNNING, runs.RunState.REPLACING}
 
 
-#: Records that statuses show are removed so long after.
+#: The wait between two removals of records that statuses show.
 _REMOVE_SECONDS = 1.0
-#: Before the name of a record that is a ScheduleRun's.
+#: The prefix of a ScheduleRun's record name.
 _OF_RUN = "run "
 #: The end of the name of a ScheduleRun's Job: slot, and ten hexadecimal digits.
 _JOB_OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
@@ -59,19 +59,19 @@ _Places = dict[str, set[messages.ShardId]]
 
 
 def is_job_of_a_run(job_name: str) -> bool:
-    """Whether the name is that of a Job of some ScheduleRun."""
+    """Whether this is the name of a ScheduleRun's Job."""
     return _JOB_OF_A_RUN.search(job_name) is not None
 
 
 def run_key(event: RunEvent) -> str:
-    """What the outcomes of a ScheduleRun's slot are stored under; empty = it is of none."""
+    """Return the key of a ScheduleRun's outcomes in the ledger; empty = not of a ScheduleRun."""
     if event.run_uid or not is_job_of_a_run(event.job_name):
         return event.run_uid
     return f"{event.namespace}/{event.job_name}"
 
 
 def of_runs(found: ledgers.Records) -> list[RunEvent]:
-    """The outcomes in the ledger that no status of a ScheduleRun shows, as far as is known."""
+    """Return the outcomes of ScheduleRuns in the ledger; statuses may already show some."""
     return [
         event
         for name, listed in found.items()
@@ -85,7 +85,7 @@ class Outcomes:
     """The service; one for each term of a leader.
 
     Args:
-        found: what the ledger held when the term began.
+        found: the records in the ledger when the term began.
     """
 
     def __init__(
@@ -102,23 +102,23 @@ class Outcomes:
         self._term = term
         self._has_begun = asyncio.Event()
         self._upheavals = term.queue.health.upheavals
-        #: The newest entry of each shard that was handed on, now and when a server went back last.
+        #: The newest entry of each shard that was handed on, by now and by the last upheaval.
         self._newest: dict[messages.ShardId, ledgers.EntryId] = {}
         self._before_upheaval: dict[messages.ShardId, ledgers.EntryId] = {}
-        #: Notes that a shard went back, since the last upheaval: what stands behind one is new.
+        #: Entries since the last upheaval that say that a shard went back; later ones are new.
         self._notes: dict[messages.ShardId, ledgers.EntryId] = {}
-        #: Name of a record -> shards that have one.
+        #: Record names, with the shards that have such a record.
         self._places: _Places = {
             name: {shard for shard, _ in listed} for name, listed in found.items()
         }
-        #: Those that are not needed any more: a status shows them, or another shard has a newer
-        #: one. A Schedule that always runs has no moment in which a status shows all, and a shard
-        #: that closes waits until its ledger is empty.
+        #: Records to remove: a status shows them, or another shard has a newer one. Without the
+        #: second rule a Schedule that always runs would keep its old records, and a shard that
+        #: closes waits until its ledger is empty.
         self._unneeded: _Places = {}
-        #: Held while outcomes are counted and stored: one shard after the other.
+        #: The lock taken while outcomes are counted and stored: one shard after the other.
         self._turn = asyncio.Lock()
-        #: Outcomes of a shard, up to this entry, that are counted and not stored, and the names of
-        #: the records that they have changed.
+        #: Outcomes that are counted but not stored: their shard, their last entry, and the names
+        #: of the records that they have changed.
         self._uncertain: tuple[messages.ShardId, str, set[str]] | None = None
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class Outcomes:
                     waits = _waits()
 
     async def _read(self) -> None:
-        """One subscription's life: first what was read before, then what is new."""
+        """Subscribe and read until an error: first earlier entries, then new ones."""
         try:
             await self._ledger.start()
             await self._report_dropped()
@@ -152,9 +152,9 @@ class Outcomes:
             await self._ledger.close()
 
     async def catch_up(self) -> None:
-        """Every outcome up to the call is counted; raises QueueUnavailable.
+        """Count every outcome reported before the call; raises QueueUnavailable.
 
-        However much is reported meanwhile: a shard that gave less than it was asked for has no
+        Returns even if workers keep reporting: a shard that returns less than a full batch has no
         older outcome.
         """
         await self._has_begun.wait()
@@ -168,9 +168,9 @@ class Outcomes:
     async def _read_once(
         self, shards: tuple[messages.ShardId, ...] | None
     ) -> tuple[messages.ShardId, ...]:
-        """The shards that may have more.
+        """Read and count one batch of each shard; return the shards that may have more.
 
-        One reader at a time: what one reads is passed on before the next finds nothing new.
+        One reader at a time, so that one that finds nothing new knows that all was counted.
         """
         async with self._turn:
             await self._store_uncertain()
@@ -184,7 +184,7 @@ class Outcomes:
             return tuple(shard for shard, count in given.items() if count >= _BATCH)
 
     async def _report_dropped(self) -> None:
-        """Say how many entries no operator has read for so long that they were dropped."""
+        """Report how many entries were dropped because no operator had read them for long."""
         if dropped := await self._ledger.dropped():
             telemetry.logger.warning(
                 "outcomes were dropped unread; counters and last runs of statuses lack them",
@@ -195,7 +195,7 @@ class Outcomes:
             telemetry.outcomes_dropped_total.inc(sum(dropped.values()))
 
     def _notice_upheaval(self) -> None:
-        """A server may have gone back: then shards show again what was counted."""
+        """Detect that a server may have gone back, so that shards show counted entries again."""
         upheavals = self._term.queue.health.upheavals
         if self._upheavals != upheavals:
             self._upheavals, self._before_upheaval = upheavals, dict(self._newest)
@@ -203,7 +203,7 @@ class Outcomes:
             self._lost()
 
     async def _take(self, shard: messages.ShardId, entries: list[ledgers.OutcomeEntry]) -> None:
-        """Count what is new of a shard, and store it before anything else is counted."""
+        """Count the new entries of a shard, and store that before anything else is counted."""
         events: list[RunEvent] = []
         for entry in entries:
             if not self._was_handed_on(entry):
@@ -211,7 +211,7 @@ class Outcomes:
         await self._counted(shard, entries[-1].id, events)
 
     def _was_handed_on(self, entry: ledgers.OutcomeEntry) -> bool:
-        """Whether this shows again what was read before the server went back."""
+        """Whether this entry was already read before the server went back."""
         entry_id = ledgers.order_of(entry.id)
         before = self._before_upheaval.get(entry.shard)
         self._newest[entry.shard] = max(entry_id, self._newest.get(entry.shard, entry_id))
@@ -219,12 +219,12 @@ class Outcomes:
             self._notes.setdefault(entry.shard, entry_id)
         if before is None or entry_id > before:
             return False
-        # Ids are times: those of a promoted server whose clock is behind look old for a while.
+        # Ids are times: after a failover to a server whose clock lags, new ids look old for a time.
         noted = self._notes.get(entry.shard)
         return noted is None or entry_id < noted
 
     def _hand_on(self, entry: ledgers.OutcomeEntry) -> list[RunEvent]:
-        """What the entry says."""
+        """Pass the events of an entry to the reporter, and return them."""
         if entry.back_us:
             self._term.services.resync.request()
             self._term.services.index.look()
@@ -241,7 +241,7 @@ class Outcomes:
     # -- the ledger ------------------------------------------------------------------------------
 
     async def _remove_shown(self) -> None:
-        """Remove what statuses show, until cancelled."""
+        """Remove the records that statuses show, until cancelled."""
         of_schedules = {name for name in self._places if not name.startswith(_OF_RUN)}
         for name in of_schedules - {state.uid for state in self._states}:
             self.shown(name)
@@ -252,12 +252,12 @@ class Outcomes:
                     try:
                         await self._remove()
                     except (errors.TryLater, queue_errors.LayoutChanged):
-                        continue  # the next round
+                        continue  # try again in the next round
 
     async def _counted(
         self, shard: messages.ShardId, through: str, events: Iterable[RunEvent]
     ) -> None:
-        """Store that these outcomes are counted; in its turn. Raises TryLater."""
+        """Store that these outcomes are counted; needs the lock. Raises TryLater."""
         names: set[str] = set()
         for event in events:
             names.add(event.uid)
@@ -267,7 +267,7 @@ class Outcomes:
         await self._store_uncertain()
 
     async def _store_uncertain(self) -> None:
-        """Store what was counted when Redis was away, in its turn; raises TryLater."""
+        """Store what was counted while Redis was unavailable; needs the lock. Raises TryLater."""
         if self._uncertain is None:
             return
         try:
@@ -275,25 +275,25 @@ class Outcomes:
         except queue_errors.Fenced:
             raise
         except errors.WorldChanged:
-            pass  # the entries went with the index that was made anew
+            pass  # the index was rebuilt, and its entries are gone
         self._uncertain = None
 
     def require(self, uid: str) -> None:
-        """Raise TryLater where outcomes of the Schedule are counted and not stored."""
+        """Raise TryLater if outcomes of the Schedule are counted but not stored."""
         if self._uncertain is not None and uid in self._uncertain[2]:
             raise errors.QueueUnavailable("what runs have come to is not stored yet")
 
     def shown(self, uid: str) -> None:
-        """A status shows all that is known of the Schedule, or it is gone."""
+        """Release the records of a Schedule: its status shows all of them, or it is gone."""
         if uid in self._places:
             self._unneeded[uid] = set(self._places[uid])
 
     def shown_of_run(self, key: str) -> None:
-        """The status of a ScheduleRun shows these outcomes, or it is gone."""
+        """Release the outcomes of a ScheduleRun: its status shows them, or it is gone."""
         self.shown(_OF_RUN + key)
 
     def _lost(self) -> None:
-        """A server may have lost records: what no status shows is stored anew with the next one."""
+        """Have unshown records stored again with the next outcome: a server may have lost them."""
         for uid, shards in self._places.items():
             state = self._states.get(uid)
             if state is not None and shards - self._unneeded.get(uid, set()):
@@ -340,7 +340,7 @@ class Outcomes:
             self._places[name] -= shards
             if not self._places[name]:
                 del self._places[name]
-                self._unneeded.pop(name, None)  # it was shown once more meanwhile
+                self._unneeded.pop(name, None)  # a status may have shown it again meanwhile
 
 
 def _events(entry: ledgers.OutcomeEntry) -> list[RunEvent]:

@@ -1,12 +1,12 @@
-"""The published status of a Schedule: read back, and kept compressed.
+"""Parsing of a Schedule's published status.
 
-A takeover looks at the status of every object, so ``of``, ``answered_generation`` and the other
-functions on JSON text decode only the fields that a decision needs. ``summary`` reads everything
-that counting needs from a decoded status, so a new leader continues where the last one stopped.
-A text or a field that Duepoint did not write counts as absent.
+A new leader reads the status of every object, so ``of``, ``answered_generation`` and the other
+functions on JSON text decode only the fields that a decision needs. ``summary`` reads all that
+counting needs from a decoded status, so a new leader continues where the last one stopped. A text
+or a field that Duepoint did not write counts as absent.
 
-The published statuses are most of what an operator keeps in memory, and a compressed one is half as
-long. Pure.
+Published statuses are most of an operator's memory, so they are kept compressed, at half the size.
+Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Condition(msgspec.Struct, rename="camel"):
 
 
 class _Runs(msgspec.Struct):
-    """Manual runs are among the started ones and belong to no regular slot."""
+    """Run counts; ``started`` includes manual runs, which belong to no regular slot."""
 
     started: int = 0
     manual: int = 0
@@ -78,9 +78,9 @@ _NONE_OPEN = _OpenSlots()
 _decoder = msgspec.json.Decoder(_Status)
 
 
-@functools.lru_cache(maxsize=4)  # a takeover asks several things of each status
+@functools.lru_cache(maxsize=4)  # a new leader calls several functions on each status
 def _read(status: bytes) -> _Status:
-    """The status; empty where it is not ours."""
+    """Parse a status; empty if it is not ours."""
     try:
         return _decoder.decode(status)
     except msgspec.DecodeError:
@@ -91,7 +91,7 @@ def _read(status: bytes) -> _Status:
 
 
 def of(status: bytes) -> PublishedStatus:
-    """The published status as a reconcile decision takes it; empty where it is not ours."""
+    """Return the published status as ``plan`` takes it; empty if it is not ours."""
     fields = _read(status)
     try:
         settled_us = times.parse_us(fields.settled_through) if fields.settled_through else None
@@ -116,7 +116,7 @@ def of(status: bytes) -> PublishedStatus:
 
 
 def _retried_us(recent: Iterable[_RecentRun], settled_us: int) -> tuple[int, ...]:
-    """Regular slots above the watermark whose delivery failed and is repeated, oldest first."""
+    """Return regular slots above the watermark with a delivery being retried, oldest first."""
     found = {
         texts.instant_us(run.scheduled_time)
         for run in recent
@@ -126,10 +126,10 @@ def _retried_us(recent: Iterable[_RecentRun], settled_us: int) -> tuple[int, ...
 
 
 def answered_generation(status: bytes) -> int:
-    """The newest generation that was accepted or refused; -1 = none.
+    """Return the newest generation that was accepted or refused; -1 = none.
 
-    A generation that was observed and waits for something was neither; nor were those before it,
-    where the status has no watermark.
+    An observed generation that waits for something is neither; nor are those before it, if the
+    status has no watermark.
     """
     fields = _read(status)
     observed = fields.observed_generation
@@ -147,12 +147,12 @@ def has_accepted(status: bytes, generation: int) -> bool:
 
 
 def observed_generation(status: bytes) -> int:
-    """``observedGeneration``; -1 = none."""
+    """Return ``observedGeneration``; -1 = none."""
     return _read(status).observed_generation
 
 
 def next_us(status: bytes) -> int:
-    """``nextScheduleTime`` in microseconds; 0 = none."""
+    """Return ``nextScheduleTime`` in microseconds; 0 = none."""
     return texts.instant_us(_read(status).next_schedule_time)
 
 
@@ -162,12 +162,12 @@ def may_show_running(status: bytes) -> bool:
 
 
 def mark(managed_by: str) -> bytes:
-    """A part of the JSON text of every status of an installation; empty where it has no name."""
+    """Return the JSON text in every status of an installation; empty if it has no name."""
     return b'"managedBy":' + msgspec.json.encode(managed_by) if managed_by else b""
 
 
 def managed_by(status: bytes) -> str:
-    """The installation that wrote a status; empty where the status does not say."""
+    """Return the installation that wrote a status; empty if the status does not say."""
     return _read(status).managed_by
 
 
@@ -175,13 +175,13 @@ def managed_by(status: bytes) -> str:
 
 
 def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
-    """The summary of runs that a status of this Schedule was rendered from."""
+    """Return the summary of runs that a status of this Schedule was rendered from."""
     runs = _mapping(status.get("runs"))
     counts = summaries.RunTotals(**{name: _count(runs, name) for name in _COUNTS})
     running = texts.running(status, schedule_name)
     success_us = texts.instant_us(status.get("lastSuccessfulTime"))
     failure_us = texts.instant_us(status.get("lastFailureTime"))
-    # Of two conditions of one type the first.
+    # If a type occurs twice, the first condition counts.
     conditions = {str(one.get("type")): one for one in reversed(conditions_of(status))}
     settled_us = texts.instant_us(status.get("settledThrough"))
     last_slot_us = texts.instant_us(status.get("lastScheduleTime"))
@@ -189,7 +189,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     missed = None
     if (taken := conditions.get(ConditionType.NAME_CONFLICT)) is not None:
         missed = summaries.MissedSlot(
-            slot_us=max(settled_us, last_slot_us),  # not published; at most the newest that ended
+            slot_us=max(settled_us, last_slot_us),  # not published; at most the newest ended slot
             reason=Reason.NAME_CONFLICT,
             message=str(taken.get("message") or ""),
         )
@@ -200,7 +200,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
         conditions.get(ConditionType.LAST_RUN_SUCCEEDED), max(success_us, failure_us)
     )
     return summaries.Summary(
-        # A status of another writer may not add up.
+        # The counts in another writer's status may not add up.
         counts=msgspec.structs.replace(counts, started=counts.ended + len(running)),
         running=running,
         last_run=texts.last_run_of(status),
@@ -242,7 +242,7 @@ def _last_result(condition: Mapping[str, Any] | None, at_us: int) -> summaries.L
 def _retried(
     conditions: Mapping[str, Mapping[str, Any]], last_result: summaries.LastResult | None
 ) -> summaries.FailingRun | None:
-    """The run that keeps failing; its slot is not published."""
+    """Return the run that keeps failing; its slot is not published."""
     failing = conditions.get(ConditionType.FAILING)
     if failing is None or (last_result is not None and not last_result.succeeded):
         return None
@@ -262,7 +262,7 @@ def _retried(
 
 
 def _note(condition: Mapping[str, Any] | None) -> Note | None:
-    """The time is not published; any newer event replaces the note."""
+    """Return the note of a condition; its time is not published, so any event replaces it."""
     if condition is None or condition.get("status") != "True":
         return None
     generation = condition.get("observedGeneration")
@@ -274,7 +274,7 @@ def _note(condition: Mapping[str, Any] | None) -> Note | None:
 
 
 def conditions_of(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The published conditions; other entries of the list are left out."""
+    """Return the published conditions; entries that are not conditions are left out."""
     listed = status.get("conditions")
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
@@ -283,9 +283,9 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-@functools.lru_cache(maxsize=2)  # one rendering reads the same status several times
+@functools.lru_cache(maxsize=2)  # each rendering reads the same status several times
 def read(status: bytes) -> dict[str, Any]:
-    """The status of a compressed form, read-only; empty where the text is no JSON object."""
+    """Decompress and decode a status, read-only; empty if the text is not a JSON object."""
     try:
         fields = msgspec.json.decode(zlib.decompress(status))
     except msgspec.DecodeError:

@@ -1,9 +1,9 @@
-"""The status that follows from the state of a Schedule: the only place that writes its fields.
+"""The rendering of a Schedule's status from its state; no other module sets its fields.
 
 ``status_at(state, now_us)`` returns the whole status as it should be at an instant. A condition or
-field that nothing in this process has determined yet is carried over from the published status, so
-a takeover touches no object that is in order. Ready's message names the worst problem that is
-true, because it is the line that users see in a list. Pure.
+field that this process has not determined yet is copied from the published status, so a takeover
+writes no status that is already right. Ready's message names the worst current problem, because
+that line is what users see in a list. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NEXT = ("nextScheduleTime", "upcomingTimes")
 
 
 def status_at(state: ScheduleState, now_us: int) -> dict[str, Any]:
-    """The whole status as it should be at an instant."""
+    """Return the whole status as it should be at an instant."""
     last = state.last()
     runs = state.runs()
     status: dict[str, Any] = {
@@ -112,7 +112,7 @@ def _active(state: ScheduleState, runs: summaries.Summary, last: dict[str, Any])
 
 
 def _timing_hash(state: ScheduleState, last: dict[str, Any]) -> str:
-    """The timing that the watermark belongs to, or that waits to be armed; empty if refused."""
+    """Return the hash of the watermark's timing, or of one waiting to be armed; "" if refused."""
     if state.definition is not None:
         return rules.timing_hash(state.definition.rule)
     if state.waiting_timing:
@@ -142,7 +142,7 @@ def _conditions(
 def _derived(
     state: ScheduleState, runs: summaries.Summary, previous: list[dict[str, Any]], now_us: int
 ) -> Iterable[Condition]:
-    """The conditions that follow from runs, slots and Jobs."""
+    """Yield the conditions that follow from runs, slots and Jobs."""
     if (result := runs.last_result) is not None:
         yield conditions.last_run(
             succeeded=result.succeeded,
@@ -165,7 +165,7 @@ def _derived(
 
 
 def _refused_pods(state: ScheduleState, previous: list[dict[str, Any]]) -> str:
-    """Why a Job has no Pods; until the Jobs are observed, the published message holds."""
+    """Return why a Job has no Pods; until Jobs are observed, this is the published message."""
     if state.active is not None or state.refused_pods:
         return state.refused_pods
     for condition in previous:
@@ -175,7 +175,7 @@ def _refused_pods(state: ScheduleState, previous: list[dict[str, Any]]) -> str:
 
 
 def _of_receiver(receiver: ReceiverState, generation: int) -> Iterable[Condition]:
-    """A note about the receiver of an older generation says nothing about this one."""
+    """Yield the conditions of the receiver; a note about an older generation does not count."""
     for type_, reason, note in (
         (ConditionType.ENDPOINT_GONE, Reason.ENDPOINT_GONE, receiver.gone),
         (ConditionType.CIRCUIT_OPEN, Reason.CIRCUIT_OPEN, receiver.waits),
@@ -189,7 +189,7 @@ def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
 
 
 def _failing(derived: Iterable[Condition], runs: summaries.Summary) -> Condition | None:
-    """That its runs do not succeed, for the worst reason that is known."""
+    """Return the Failing condition with the worst known reason, if runs do not succeed."""
     if found := diagnosis.troubles(derived):
         return replace(found[0], type=ConditionType.FAILING)
     if (failure := runs.failure) is None:
@@ -199,7 +199,7 @@ def _failing(derived: Iterable[Condition], runs: summaries.Summary) -> Condition
 
 
 def _rests(state: ScheduleState, now_us: int) -> bool:
-    """Whether nothing of it should run: it is refused, or suspended."""
+    """Whether no runs are expected: the Schedule is refused or suspended."""
     if state.definition is not None and plan.has_resumed(state.definition, now_us):
         return False
     return any(
@@ -218,7 +218,7 @@ def _ready(
     derived: Iterable[Condition],
     now_us: int,
 ) -> Condition:
-    """Ready with its message; other conditions, and a Ready with its own reason, are unchanged."""
+    """Set the message of Ready; leave other conditions, or a Ready with its own reason, as is."""
     known = state.definition
     if condition.type is not ConditionType.READY:
         return condition
@@ -240,7 +240,7 @@ def _ready(
 def _worst(derived: Iterable[Condition]) -> str:
     for condition in diagnosis.troubles(derived):
         if condition.type is ConditionType.FAILING:
-            break  # of a run that fails its slot is named as well
+            break  # ``_newest_run`` describes a failing run with its slot
         is_same_word = condition.reason.value == condition.type.value
         why = "" if is_same_word else f" ({condition.reason})"
         return f"{condition.type}{why}: {condition.message}"

@@ -1,10 +1,10 @@
-"""Applies everything that becomes known of a Schedule to its state, and reports what has changed.
+"""The reporter: applies all news about a Schedule to its state, and reports what has changed.
 
-Reports of the reconcile queue, events of runs, observed objects and Jobs come in. Each is applied
-to the state of its Schedule at once; what follows is a status to write, Kubernetes Events for
-users, and calls of the other services. A change by an edit is written at once, a change
-by runs within two seconds of the first one and at most every two seconds per object; ``writer``
-decides whose turn it is. The reporter is the only one that changes a ``ScheduleState``.
+It receives reports of the reconciler, run events, observed objects and Jobs. It applies each to the
+state of its Schedule at once, and then queues a status write, records Kubernetes Events for users,
+and calls other services. A change by an edit is written at once; a change by runs within two
+seconds of the first one, and at most every two seconds for each object. ``writer`` orders the
+writes. Only the reporter changes a ``ScheduleState``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 
-#: The start of a run waits a little less than its end may, so that a short run costs one write.
+#: A run's start waits almost the two seconds that its end may wait, so a short run costs one write.
 _START_SECONDS = 1.8
-#: A Job that is being replaced is gone by then, mostly.
+#: A Job that is being replaced is mostly gone after this.
 _REPLACED_SECONDS = 1.0
 
 
@@ -44,8 +44,8 @@ class Reporter:
     """The service; one for each term of a leader.
 
     Args:
-        states: changed by this service alone.
-        is_arming: whether a takeover still lists all objects; no status is written until it has.
+        states: the states; only this service changes them.
+        is_arming: whether a takeover is still listing all objects; until then nothing is written.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Reporter:
         self._term = term
         self._mark = published.mark(term.installation)
         self._writer = StatusWriter(term, source=self, part="status", is_arming=is_arming)
-        #: What each status that is being written was rendered from.
+        #: The summary that each status in flight was rendered from.
         self._rendered: dict[str, summaries.Summary] = {}
 
     async def run(self) -> None:
@@ -83,7 +83,7 @@ class Reporter:
     # -- objects ------------------------------------------------------------
 
     def adopt(self, seen: Observed) -> None:
-        """Take note of an object; its status counts as last written when it is new to us."""
+        """Take note of an observed object; a new one's status counts as the last one written."""
         schedule, now_us = self.states.get(seen.uid), self._term.clock.now_us()
         if seen.spec != UNKNOWN:
             self._writer.resize(seen.uid, seen.size)
@@ -96,7 +96,7 @@ class Reporter:
             if due_us is not None:
                 self._writer.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
-        is_newer = seen.version > schedule.version  # else what we wrote, seen late
+        is_newer = seen.version > schedule.version  # else the watch shows our own write late
         is_current = seen.version >= schedule.version
         schedule.version = max(schedule.version, seen.version)
         if is_newer and seen.status != UNKNOWN:
@@ -108,7 +108,7 @@ class Reporter:
             self._term.services.others.found(seen, self._term.record)
 
     def report(self, uid: str, report: Report) -> None:
-        """This is true of the object now."""
+        """Apply a report of the reconciler."""
         schedule = self.states.get(uid)
         if schedule is None:
             return
@@ -121,18 +121,18 @@ class Reporter:
             self._refuse_if_final(schedule)
 
     def held(self, uid: str, definition: Definition) -> None:
-        """The queue holds this of the object now; there is nothing else to report."""
+        """Take over the definition that the queue has now; nothing else has changed."""
         schedule = self.states.get(uid)
         if schedule is not None and schedule.definition is not None:
             schedule.definition = definition
 
     def went_back(self, seen: Observed) -> None:
-        """The objects were restored: no report of a newer generation is true any more."""
+        """Handle a restored object: reports of newer generations are no longer true."""
         if (schedule := self.states.get(seen.uid)) is not None:
             state.restore(schedule, seen.status)
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Drop the state of an object that is gone."""
         self.states.remove(uid)
         self._rendered.pop(uid, None)
         self._term.services.outcomes.shown(uid)
@@ -147,13 +147,13 @@ class Reporter:
         by_queue: bool = False,
         is_lost: bool = False,
     ) -> None:
-        """Something happened to a slot.
+        """Apply a run event.
 
         Args:
-            event: what happened.
-            by_queue: a worker says so, by an outcome stream.
-            is_lost: the claim behind it was lost: it counts among the runs, and its slot is still
-                another worker's to end.
+            event: what happened to a slot.
+            by_queue: whether a worker reported it, in an outcome stream.
+            is_lost: whether the worker had lost its claim: the run counts, but another worker will
+                end the slot.
         """
         self._term.services.runs.event(event, by_queue=by_queue)
         self._term.on_run(event)
@@ -171,7 +171,7 @@ class Reporter:
             if not event.run_uid:  # else the ScheduleRun shows its slot
                 self._put_off(schedule, event)
         elif event.job_name and event.state in ENDED and not folding.is_running(schedule, event):
-            return  # it was counted, or is looked for once a worker has reported its start
+            return  # it was counted, or a worker's report of its start will trigger a read
         else:
             self._fold(schedule, event, by_queue=by_queue and not is_lost, is_lost=is_lost)
 
@@ -182,7 +182,7 @@ class Reporter:
         folding.fold(schedule, event, by_queue=by_queue, is_lost=is_lost)
         after = schedule.runs()
         self._record_all(changes.of_event(schedule.object, event, before, after))
-        if event.job_name:  # a worker counts the end of a delivery
+        if event.job_name:  # the metric of a delivery's end is counted by its worker
             _count_results(event.namespace, before, after)
         if folding.is_refused_for_good(schedule, event, before):
             refusal = statusconditions.refused_again_and_again(schedule.generation, event.message)
@@ -207,19 +207,19 @@ class Reporter:
             self._changed_by_run(uid)
         elif event.reason:
             self._changed_soon(uid)
-        else:  # mostly the slot ends before this, and its end is what is written
+        else:  # mostly the slot ends sooner, and one write shows its end
             self._writer.look(uid, writer.STEADY_SECONDS)
         if event.reason == Reason.FORBIDDEN:
-            self._term.services.jobs.sync.look(uid)  # finished Jobs may be what fills the quota
+            self._term.services.jobs.sync.look(uid)  # finished Jobs may fill the quota
         if event.reason and not summaries.has_ended(after, event.slot_us):
             self._record_all(changes.of_event(schedule.object, event, before, after))
 
     def _check(self, schedule: ScheduleState, check: RunEvent) -> None:
-        """A worker has read what a generation refers to."""
+        """Apply a worker's check of the Secrets that a generation refers to."""
         answered, before = schedule.answered, schedule.check
         report = state.apply_check(schedule, check)
         if report is None:
-            return  # of an older generation, or no report awaits it
+            return  # the check is of an older generation, or no report awaits it
         if report.generation > answered:
             self._record_all(changes.of_report(schedule.object, report))
         self._record_all(changes.of_check(schedule.object, check, before))
@@ -227,7 +227,7 @@ class Reporter:
         self._refuse_if_final(schedule)
 
     def _refuse_if_final(self, schedule: ScheduleState) -> None:
-        """A spec that only an edit can mend leaves the queue."""
+        """Remove a Schedule from the queue if the check found what only an edit can mend."""
         check = schedule.check
         if schedule.unchecked is None or check is None or check.generation < schedule.generation:
             return
@@ -242,7 +242,7 @@ class Reporter:
         )
 
     def withdrawn(self, event: RunEvent) -> None:
-        """A slot was taken out of the queue; if its run had begun, it has ended."""
+        """Handle a slot that was withdrawn from the queue: its run, if begun, has ended."""
         schedule = self.states.get(event.uid)
         if schedule is not None and folding.is_running(schedule, event):
             self.event(event)
@@ -250,7 +250,7 @@ class Reporter:
     # -- Jobs ------------------------------------------------------------------------------------
 
     def job_runs(self, event: RunEvent) -> None:
-        """A Job is observed as active: its run may be bound to fail."""
+        """Handle an active Job: its run may be bound to fail."""
         schedule = self.states.get(event.uid)
         if schedule is None or event.reason != Reason.RUN_FAILED:
             return
@@ -258,7 +258,7 @@ class Reporter:
             self._fold(schedule, event, by_queue=False)
 
     def active_jobs(self, uid: str, references: tuple[dict[str, Any], ...]) -> None:
-        """These Jobs of the Schedule are active; of many the first by name."""
+        """Take over the references to a Schedule's active Jobs; if there are many, the first."""
         schedule = self.states.get(uid)
         if schedule is None or schedule.active == references:
             return
@@ -268,17 +268,17 @@ class Reporter:
             self._changed_soon(uid)
 
     def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
-        """A Job says that this Schedule controls it, and names no slot."""
+        """Report a Job that claims this Schedule as its controller but names no slot."""
         if (schedule := self.states.get(uid)) is not None:
             self._term.record(changes.of_job_without_slot(schedule.object, job_name, job_uid))
 
     def job_made_again(self, uid: str, job_name: str, job_uid: str) -> None:
-        """A Job that was deleted exists again, so its slot runs once more."""
+        """Report that a deleted Job exists again, so its slot runs once more."""
         if (schedule := self.states.get(uid)) is not None:
             self._term.record(changes.of_job_made_again(schedule.object, job_name, job_uid))
 
     def pods_refused(self, uid: str, job: kube_events.ObjectReference | None, message: str) -> None:
-        """A Job of the Schedule gets no Pods, for this reason; None: no Job is without Pods."""
+        """Report why a Job of the Schedule gets no Pods; None = no Job lacks Pods any more."""
         schedule = self.states.get(uid)
         if schedule is None or schedule.refused_pods == message:
             return
@@ -290,7 +290,7 @@ class Reporter:
     # -- what the queue shows --------------------------------------------------------------------
 
     async def _look(self, schedule: ScheduleState) -> None:
-        """Take over how far the slots have come, where the queue can tell.
+        """Read the position of the chain and the open slots from the queue into the state.
 
         Raises QueueUnavailable.
         """
@@ -298,17 +298,17 @@ class Reporter:
         stored = await self.states.stored(schedule)
         known = schedule.definition
         if stored is None or known is None or stored.timing_generation != known.timing_generation:
-            return  # an edit is being reported, or the queue was emptied
+            return  # an edit is about to be reported, or the queue was emptied
         shown = await openslots.read(queue, stored, now_us)
         runs, published_as = schedule.runs(), schedule.settled_published
         if any(
             published_as.has_ended(slot.slot_us) and slot.slot_us not in shown.replayed_us
             for slot in shown.open
-        ):  # If its server went back, these have ended since, and do not run once more.
+        ):  # If the server went back, these slots have ended and must not be reopened.
             doubts = await queue.fallbacks.doubts(every=True)
             if not shown.shards.isdisjoint(doubt.shard for doubt in doubts):
                 return
-        # What is not held has ended where the chain is beyond it.
+        # A slot that is not in the queue has ended if the chain is beyond it.
         still_open = watermark.joined(
             tuple(slot for slot in schedule.open if slot.slot_us > shown.handed_us),
             [
@@ -328,7 +328,7 @@ class Reporter:
             folding.end_lost(schedule, sorted(still_lost), now_us)
 
     def settled_through(self, uid: str, through_us: int) -> None:
-        """Every slot up to here has ended or is known to be open."""
+        """Record that every slot up to here has ended, except the known open ones."""
         if (schedule := self.states.get(uid)) is not None:
             schedule.settle(through_us, schedule.open)
             self._changed_by_run(uid)
@@ -340,7 +340,7 @@ class Reporter:
         schedule = self.states.get(uid)
         if schedule is None:
             return None
-        with contextlib.suppress(errors.TryLater):  # what was read before is as true as it was
+        with contextlib.suppress(errors.TryLater):  # without Redis, render what was read before
             await self._look(schedule)
         now_us = self._term.clock.now_us()
         state.resume(schedule, now_us)
@@ -356,14 +356,14 @@ class Reporter:
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
         if (schedule := self.states.get(uid)) is not None:
             schedule.record_written(dict(fields))
-            # A foreign status may have been seen before the answer to our own write.
+            # The watch may have shown another client's status before our own write was answered.
             schedule.is_overwritten = schedule.is_overwritten and version < schedule.version
             schedule.version = max(schedule.version, version)
             self._show(uid)
         self._term.services.jobs.sync.look(uid)
 
     def _show(self, uid: str) -> None:
-        """The published status is as it was rendered last."""
+        """Release the ledger's record if the published status shows all of it."""
         schedule = self.states.get(uid)
         is_newest = schedule is not None and self._rendered.pop(uid, None) is schedule.summary
         # No status shows that a Job is being replaced.
@@ -395,7 +395,7 @@ class Reporter:
         self._writer.changed(uid, self._writer.rest(uid))
 
     def _changed_soon(self, uid: str) -> None:
-        """A change that may be followed by another one at once."""
+        """Queue a write, a little later, because another change may follow at once."""
         self._writer.changed(uid, max(_START_SECONDS, self._writer.rest(uid)))
 
     def _record_all(self, recorded: Iterable[kube_events.Event]) -> None:
@@ -404,7 +404,7 @@ class Reporter:
 
 
 def _count_results(namespace: str, before: summaries.Summary, after: summaries.Summary) -> None:
-    """Count what an event of a Job adds to the results in its Schedule's status."""
+    """Count in the metrics what an event of a Job adds to its Schedule's results."""
     label = telemetry.namespaces.label(namespace)
     for result, count in (
         (RunState.SUCCEEDED, after.counts.succeeded - before.counts.succeeded),

@@ -1,9 +1,9 @@
-"""The state of one Schedule: what is published of it, and what has become known since.
+"""The state of one Schedule: its published status, and everything learned since.
 
-A ``ScheduleState`` holds the published status, the newest report of the reconcile queue, the newest
-check of a worker, the definition in the queue, and the fold of its runs. The functions here apply
-reports, checks and published statuses to it; ``folding`` applies events of runs; ``render`` makes
-the status that follows. What this process has not determined yet is taken from the published
+A ``ScheduleState`` has the published status, the newest report of the reconciler, the newest check
+of a worker, the definition in the queue, and the fold of its runs. The functions here apply
+reports, checks and published statuses to it; ``folding`` applies run events; ``render`` makes the
+resulting status. A field that this process has not determined yet is read from the published
 status, lazily, because a takeover creates one state for every object. No I/O, no clock.
 """
 
@@ -32,9 +32,9 @@ from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
 
 _USUAL_POLICY = Policy()
-#: A status whose NEXT has passed is looked at so long after that, if nothing was reported.
+#: How long after its published next slot a status is rendered again, if nothing was reported.
 _NEXT_GRACE_US = 5_000_000
-#: Open slots are read again so often, should the report of an end be lost.
+#: How often open slots are read again, in case the report of an end was lost.
 _OPEN_US = 600_000_000
 _FAILING_TEXT = f'"{ConditionType.FAILING}"'.encode()
 #: Conditions that follow from runs, slots and Jobs; the others come from reports.
@@ -57,29 +57,29 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
     Attributes:
         generation: the newest one reported or published.
-        observed: value of observedGeneration: the newest generation that was looked at.
+        observed: the value of observedGeneration: the newest generation that we have processed.
         answered: the newest generation that was accepted or refused.
-        conditions: of the newest report; None = those published stay.
+        conditions: those of the newest report; None = the published ones hold.
         definition: the definition in the queue, once known.
-        holds_nothing: the queue holds nothing of this Schedule, because it was refused.
+        holds_nothing: whether the Schedule was refused and so has left the queue.
         waiting_timing: hash of the timing that waits to be armed for the first time; "" = none.
         keeps: the history limits; they also hold for a refused Schedule.
         summary: the fold of its runs; None until it is needed.
-        recorded: the same as it is in the ledger, or in the published status.
+        recorded: the summary as stored in the ledger, or in the published status.
         began: the slots that had ended when this process began.
-        open: slots that had not ended when the queue was read last, although later ones may have.
-        unchecked: the newest report, where it awaits a worker's check.
+        open: slots that had not ended when the queue was last read, although later ones may have.
+        unchecked: the newest report, if it awaits a worker's check.
         check: the newest check of a worker.
-        refusals: slots in a row whose Jobs the API server has refused for their template.
+        refusals: how many slots in a row the API server has refused for their Job template.
         active: references to active Jobs, as the API spells them; None = Jobs are not known yet.
         managed_by: our installation, as the status names it.
-        was_written: this term has written the status.
-        is_overwritten: another client has written a status since.
-        shows_failing: whether the published status has such a condition.
+        was_written: whether this term has written the status.
+        is_overwritten: whether another client has written the status since.
+        shows_failing: whether the published status has a Failing condition.
         may_show_running: whether the published status may list an active run.
-        next_us: the next slot of the published status; 0 = none.
-        version: the newest resourceVersion that was read, or written here; 0 = not known.
-        refused_pods: why one of its Jobs has no Pods; "" = none is without, or Jobs are unknown.
+        next_us: the next slot in the published status; 0 = none.
+        version: the newest resourceVersion that we have read or written; 0 = unknown.
+        refused_pods: why one of its Jobs has no Pods; "" = all have some, or Jobs are unknown.
     """
 
     namespace: str
@@ -123,7 +123,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
     @property
     def published(self) -> bytes:
-        """JSON text of the status as the API server has it, as far as is known."""
+        """The JSON text of the status in the API server, as far as we know."""
         return zlib.decompress(self._compressed)
 
     @published.setter
@@ -135,11 +135,11 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         self.next_us = published.next_us(status)
 
     def last(self) -> dict[str, Any]:
-        """The published status, read-only."""
+        """Return the published status, read-only."""
         return published.read(self._compressed)
 
     def is_published(self, status: bytes) -> bool:
-        """Whether a status equals the published one; the API server reorders fields."""
+        """Whether a status equals the published one, although the API server reorders fields."""
         if status == self.published:
             return True
         try:
@@ -148,59 +148,59 @@ class ScheduleState(msgspec.Struct, kw_only=True):
             return False
 
     def record_written(self, status: dict[str, Any]) -> None:
-        """This process has written the status."""
+        """Record that this process has written the status."""
         self.published = msgspec.json.encode(status)
         self.was_written = True
 
     @property
     def settled_published(self) -> Watermark:
-        """The slots that have ended by the published status; history may use no other."""
+        """The slots that have ended by the published status; the history limits use only these."""
         if self._settled_published is None:
             self._settled_published = texts.watermark(self.last())
         return self._settled_published
 
     def reported_conditions(self) -> tuple[Condition, ...]:
-        """The conditions of the newest report, else of the published status."""
+        """Return the conditions of the newest report, else of the published status."""
         if self.conditions is not None:
             return self.conditions
         return tuple(_reported(published.conditions_of(self.last())))
 
     def is_edit(self, timing_hash: str) -> bool:
-        """Whether this is another timing than the one that was looked at before, and waits."""
+        """Whether this timing differs from the one that waits or is published."""
         former = self.waiting_timing or published.of(self.published).timing_hash
         return not timing_hash or timing_hash != former
 
     # -- runs ------------------------------------------------------------------------------------
 
     def settled(self) -> Watermark:
-        """The slots that have ended as far as is known, published or not."""
+        """Return the slots that have ended as far as we know, published or not."""
         return watermark.settled(self.open, self.runs().settled_us)
 
     def settled_if_folded(self) -> Watermark | None:
-        """``settled`` where it may be newer than the published status, else None."""
+        """Return ``settled`` if it may be newer than the published status, else None."""
         return None if self.summary is None else self.settled()
 
     def settle(self, through_us: int, open_slots: OpenSlots) -> None:
-        """Every slot up to here has ended, or is among these."""
+        """Record that every slot up to here has ended, except these open ones."""
         listable_us = watermark.listable_us(open_slots, through_us)
         self.summary, self.open = summaries.settled(self.runs(), listable_us), open_slots
 
     def is_open(self, slot_us: int) -> bool:
-        """Whether the slot had not ended when the queue was read last."""
+        """Whether the slot had not ended when the queue was last read."""
         return any(slot.slot_us == slot_us for slot in self.open)
 
     @property
     def timing_generation(self) -> int:
-        """Generation of the last edit of the timing; never above the generation itself.
+        """The generation of the last edit of the timing; never above the generation itself.
 
-        The generation is the lower one after a restore of the objects.
+        After a restore of the objects, the generation may be the lower one.
         """
         if self.definition is None:
             return 0
         return min(self.definition.timing_generation, self.definition.generation)
 
     def runs(self) -> summaries.Summary:
-        """The fold of its runs, read from the published status at first."""
+        """Return the fold of its runs; the first call reads it from the published status."""
         if self.summary is None:
             summary = self.recorded = published.summary(self.last(), self.name)
             self.began = watermark.settled(self.open, summary.settled_us)
@@ -220,7 +220,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
 
 def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
-    """The state of an object that was not known before."""
+    """Return the state of a newly observed object."""
     is_known = seen.status != UNKNOWN
     observed = published.observed_generation(seen.status) if is_known else -1
     state = ScheduleState(
@@ -239,7 +239,7 @@ def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
 
 
 def adopt_published(state: ScheduleState, status: bytes) -> None:
-    """The API server has another status than was known; the state continues from it."""
+    """Continue from a status that another writer has published."""
     known = state.runs()
     state.published = status
     written = published.summary(state.last(), state.name)
@@ -251,7 +251,7 @@ def adopt_published(state: ScheduleState, status: bytes) -> None:
 
 
 def adopt_records(state: ScheduleState, texts: Iterable[bytes]) -> None:
-    """The ledger holds these of the Schedule, of which a status may not show the newest."""
+    """Continue from the newest of these ledger records, if the status does not show it yet."""
     written = state.runs()
     for record in map(summaries.unpack, texts):
         if summaries.newest(state.runs(), record) is record:
@@ -264,13 +264,13 @@ def adopt_records(state: ScheduleState, texts: Iterable[bytes]) -> None:
 
 
 def _load_open(state: ScheduleState) -> None:
-    """The slots that the published status lists as open are open."""
+    """Load the open slots from the published status."""
     if texts.MARK in state.published:
         state.open = watermark.open_slots(state.settled_published)
 
 
 def restore(state: ScheduleState, status: bytes) -> None:
-    """The object was restored with this status; the runs since then have ended all the same."""
+    """Handle a restore of the object with this status; the runs since then still count."""
     state.summary = replace(state.runs(), edited=0, resumed=0, check=None)
     state.published = status
     state.generation = state.observed = published.observed_generation(status)
@@ -283,7 +283,7 @@ def restore(state: ScheduleState, status: bytes) -> None:
 
 
 def has_news(state: ScheduleState, report: Report) -> bool:
-    """Whether the report says of its generation what was not published of it."""
+    """Whether the report says something about its generation that was not published yet."""
     if report.generation > state.answered:
         return True
     former = {condition.type for condition in state.reported_conditions()}
@@ -291,7 +291,7 @@ def has_news(state: ScheduleState, report: Report) -> bool:
 
 
 def apply_report(state: ScheduleState, report: Report) -> bool:
-    """The report holds from now on; False where it is of an older generation."""
+    """Apply a report; return False if its generation is older than the known one."""
     if report.generation < state.generation:
         return False
     if report.generation > state.generation:
@@ -330,7 +330,7 @@ def count(state: ScheduleState, report: Report) -> None:
 
 
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
-    # A former leader may have recorded what the edit has ended, and not published it.
+    # A former leader may have recorded the slots that the edit ended without publishing them.
     is_new = report.generation > runs.edited and bool(report.missed or report.skipped)
     if is_new:
         counts = replace(
@@ -350,7 +350,7 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
 def _suspended(
     runs: summaries.Summary, known: Definition, through_us: int, count: int
 ) -> summaries.Summary:
-    """The history says that so many slots passed in a suspension; the newest up to there."""
+    """Add an entry to the history: this many slots passed while the Schedule was suspended."""
     newest_us = plan.awake_slots_of(known).at_or_before(through_us)
     skipped = histories.PastSlot(
         slot_us=newest_us or through_us,
@@ -363,7 +363,7 @@ def _suspended(
 
 
 def _reported(listed: Iterable[dict[str, Any]]) -> Iterator[Condition]:
-    """The published conditions that come from reports."""
+    """Yield the published conditions that come from reports."""
     for fields in listed:
         try:
             condition = Condition(
@@ -373,13 +373,13 @@ def _reported(listed: Iterable[dict[str, Any]]) -> Iterator[Condition]:
                 message=fields.get("message", ""),
             )
         except (KeyError, ValueError):
-            continue  # of another version; a report replaces it where it is still true
+            continue  # written by another version; the next report restores it if still true
         if condition.type not in _DERIVED:
             yield condition
 
 
 def awaits_dry_run(state: ScheduleState, generation: int) -> bool:
-    """Whether no dry run of this generation, the newest, has had a verdict."""
+    """Whether this is the newest generation and it still lacks a dry-run verdict."""
     return generation == state.generation and any(
         condition.reason is Reason.FORBIDDEN for condition in state.conditions or ()
     )
@@ -389,7 +389,7 @@ def awaits_dry_run(state: ScheduleState, generation: int) -> bool:
 
 
 def _published_check(state: ScheduleState, generation: int) -> RunEvent | None:
-    """The check of this generation that the former leader published; it holds until the next."""
+    """Return the former leader's published check of this generation; valid until the next one."""
     for fields in published.conditions_of(state.last()):
         is_of_check = (
             fields.get("observedGeneration") == generation
@@ -412,7 +412,7 @@ def _published_check(state: ScheduleState, generation: int) -> RunEvent | None:
 
 
 def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
-    """The check holds from now on; the report as it stands by it, None where nothing changes."""
+    """Apply a worker's check; return the report updated by it, or None if nothing changes."""
     if check.generation < state.generation or (
         state.check is not None and _outweighs(state.check, check)
     ):
@@ -429,7 +429,7 @@ def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
 
 
 def _outweighs(current: RunEvent, check: RunEvent) -> bool:
-    """A check that found everything stays: what is lost later fails runs and not the spec."""
+    """Whether to keep the current check. A good one stays: later losses fail runs, not the spec."""
     if current.generation != check.generation:
         return current.generation > check.generation
     return not current.reason or current.at_us > check.at_us
@@ -439,9 +439,9 @@ def _outweighs(current: RunEvent, check: RunEvent) -> bool:
 
 
 def resume(state: ScheduleState, now_us: int) -> None:
-    """Where a suspension has ended by itself, its slots count as skipped, once.
+    """Count the slots of a suspension that has ended by itself as skipped, once.
 
-    The published status says whether they were counted: it says Armed from the same write on.
+    The status write that publishes the count also replaces Suspended, so no leader counts twice.
     """
     definition = state.definition
     if definition is None or not plan.has_resumed(definition, now_us):
@@ -461,10 +461,10 @@ def resume(state: ScheduleState, now_us: int) -> None:
 
 
 def next_change_us(state: ScheduleState, now_us: int) -> int | None:
-    """When the status will change without any event; None = never.
+    """Return when the status will change without any event; None = never.
 
-    Where no event comes (a slot waits for others to end, its receiver is away) NEXT would stay in
-    the past. Mostly one does, within moments, and after a burst later: so NEXT has a grace.
+    If no event comes (a slot waits for others, or its receiver is away), nextScheduleTime would
+    stay in the past. An event mostly comes within moments, or after a burst: hence the grace.
     """
     changes = [watermark.next_overdue_us(state.open, now_us) or 0]
     if state.open:
@@ -473,14 +473,14 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
         changes.append(state.definition.rule.timing.suspend_until_us or 0)
     if state.next_us:
         due_us = state.next_us
-        if state.definition is not None:  # a slot is next until its due
+        if state.definition is not None:  # a slot is the next one until it is due
             due_us = plan.slots_of(state.definition).due_slot(state.next_us).due_us
         changes.append(due_us + _NEXT_GRACE_US)
     return min((at_us for at_us in changes if at_us > now_us), default=None)
 
 
 def first_look_us(state: ScheduleState, now_us: int, *, may_resume: bool) -> int | None:
-    """The same for a Schedule whose published status another leader may have written."""
+    """Return the same for a Schedule whose published status another leader may have written."""
     if may_resume or state.open or 0 < state.next_us < now_us:
         return now_us
     return next_change_us(state, now_us)

@@ -1,7 +1,7 @@
-"""The states of all Schedules, and what other services ask of them.
+"""The states of all Schedules, with queries for other services.
 
-The reporter alone changes states; everyone else asks here. "Published" is what the API server has:
-history may delete a Job only by that. The other answers hold what is known now, published or not.
+Only the reporter changes states; all others query them here. "Published" means in the API server:
+the history limits delete Jobs by that alone. Other queries use all that we know, published or not.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class ScheduleStates:
         self._states: dict[str, ScheduleState] = {}
 
     def __iter__(self) -> Iterator[ScheduleState]:
-        """All states; the set may change meanwhile."""
+        """Iterate over a copy of all states, so that the set may change meanwhile."""
         return iter(list(self._states.values()))
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._states
 
     def get(self, uid: str) -> ScheduleState | None:
-        """The state of a Schedule; None = it is not known, or gone."""
+        """Return the state of a Schedule; None = unknown or gone."""
         return self._states.get(uid)
 
     def add(self, state: ScheduleState) -> bool:
-        """A Schedule was observed for the first time; whether the ledger has a record of it."""
+        """Add a newly observed Schedule; return whether the ledger has a record of it."""
         self._states[state.uid] = state
         records = self._records.get(state.uid)
         if records is not None:
@@ -57,53 +57,53 @@ class ScheduleStates:
         return records is not None
 
     def remove(self, uid: str) -> None:
-        """The Schedule is gone."""
+        """Remove a Schedule that is gone."""
         self._states.pop(uid, None)
 
     def version(self, uid: str) -> int:
-        """The newest resourceVersion of the object that was read, or written here; 0 = none."""
+        """Return the newest resourceVersion of the object that we read or wrote; 0 = none."""
         state = self._states.get(uid)
         return 0 if state is None else state.version
 
     # -- the Schedule ----------------------------------------------------------------------------
 
     def owner(self, uid: str) -> jobs.JobOwner | None:
-        """The Schedule as the controller of its Jobs; None = it is not known."""
+        """Return the Schedule as the controller of its Jobs; None = unknown."""
         state = self._states.get(uid)
         return None if state is None else jobs.JobOwner(state.namespace, state.name, uid)
 
     async def definition(self, uid: str) -> Definition | None:
-        """The definition in the queue, read at most once; raises QueueUnavailable."""
+        """Return the definition in the queue, read at most once; raises QueueUnavailable."""
         state = self._states.get(uid)
         if state is None:
             return None
         if state.definition is None and not state.holds_nothing and state.conditions is None:
             read = await self._definitions(state.uid, state.namespace)
-            if state.conditions is None:  # no report came meanwhile
+            if state.conditions is None:  # no report arrived meanwhile
                 state.definition = read
         return state.definition
 
     async def stored(self, state: ScheduleState) -> Definition | None:
-        """The definition as the queue has it now; raises QueueUnavailable."""
+        """Read the definition from the queue; raises QueueUnavailable."""
         return await self._definitions(state.uid, state.namespace)
 
     def refused_keeps(self, uid: str) -> Policy | None:
-        """The history limits of a Schedule that is refused; None = it is not, or not known."""
+        """Return the history limits of a refused Schedule; None = not refused, or unknown."""
         state = self._states.get(uid)
         return state.keeps if state is not None and state.holds_nothing else None
 
     # -- slots that have ended -------------------------------------------------------------------
 
     def watermark_us(self, uid: str) -> int:
-        """The watermark as it is known, published or not."""
+        """Return the watermark, published or not."""
         state = self._states.get(uid)
         return 0 if state is None else state.runs().settled_us
 
     def has_ended(self, uid: str, slot_us: int) -> bool:
-        """Whether the published status says that a slot has ended, for good.
+        """Whether the published status says that a slot has ended for good.
 
-        Not where an edit of the timing has passed a slot whose Job is still being requested: the
-        name of that Job must not become free.
+        False if an edit of the timing has passed the slot while a worker still requests its Job:
+        the name of that Job must not become free.
         """
         state = self._states.get(uid)
         if state is None:
@@ -113,7 +113,7 @@ class ScheduleStates:
     # -- runs ------------------------------------------------------------------------------------
 
     def running_jobs(self, namespace: str | None) -> Iterator[tuple[str, tuple[RunningJob, ...]]]:
-        """By uid, of Schedules with active runs, the Jobs of these; None = all namespaces."""
+        """Yield the uids of Schedules with active runs, and their Jobs; None = all namespaces."""
         for state in self:
             may_run = state.summary is not None or state.may_show_running
             if not may_run or namespace not in (None, state.namespace):
@@ -138,7 +138,7 @@ class ScheduleStates:
                 )
 
     def published_jobs(self, uid: str) -> frozenset[str]:
-        """The Jobs of a Schedule that its published status shows as running."""
+        """Return the Jobs of a Schedule that its published status shows as running."""
         state = self._states.get(uid)
         if state is None or not state.may_show_running:
             return frozenset()
@@ -151,12 +151,12 @@ class ScheduleStates:
         return frozenset(names)
 
     def replacement(self, uid: str, job_name: str) -> str | None:
-        """Why Duepoint deletes a Job in favour of a newer slot; None = it does not."""
+        """Return why Duepoint deletes a Job in favour of a newer slot; None = it does not."""
         state = self._states.get(uid)
         return None if state is None else state.runs().replacing.get(job_name)
 
     def is_over(self, job: RunningJob) -> bool:
-        """Whether the run of this Job is not believed to be active any more."""
+        """Whether the run of this Job is no longer active, as far as we know."""
         state = self._states.get(job.uid)
         if state is None:
             return True

@@ -1,23 +1,23 @@
-"""What a status writes of slots and runs, and the same read back; instants among it.
+"""The text forms of slots, runs and instants in a status: written, and read back.
 
-``openSlots``: the oldest slot is written as an instant, each further one as its distance in seconds
-from the one before it, with ``*n`` for n equal distances in a row, so that hundreds of slots take
-little space and stay readable::
+``openSlots``: the oldest slot is an instant, and each further slot its distance in seconds from the
+one before it, with ``*n`` for n equal distances in a row, so that hundreds of slots take little
+space and stay readable::
 
     2026-03-01T12:05:00Z +300*2 +0.25
 
-``active``: a run of a Job is a reference to that Job. A delivery is no object of its own: its
-reference is to the object that requested it, the Schedule or a ScheduleRun, and ``fieldPath`` names
-the slot. Runs by hand come first. Of more than ``MOST_LISTED``, ``activeSlots`` has the slots of
-the others, so that a new leader knows every run by name; ``activeCount`` counts all of them.
+``active``: a run of a Job is a reference to that Job. A delivery is not an object, so its reference
+is to the object that requested it, the Schedule or a ScheduleRun, and ``fieldPath`` names the slot.
+Manual runs come first. If there are more runs than ``MOST_LISTED``, ``activeSlots`` has the slots
+of the others, so that a new leader knows every run by name; ``activeCount`` counts all of them.
 
-``recentRuns``: the last slots, newest first. An entry leaves out what is usual (trigger
+``recentRuns``: the last slots, newest first. An entry leaves out the usual values (trigger
 ``Schedule``, one attempt, the reason of a success), so that ten of them stay small. A slot that was
 put off and has not started is shown as ``Waiting`` with its reason, and a delivery between two
-attempts as ``Retrying``; the first is not history, and is not read back.
+attempts as ``Retrying``. A ``Waiting`` slot is not history, and is not read back.
 
-An instant is RFC 3339 in UTC; a fraction is written only where there is one, because schedules of
-less than a second and exact replays need it. Pure.
+An instant is RFC 3339 in UTC, with a fraction only if it is not zero; schedules of less than a
+second and exact replays need fractions. Pure.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from duepoint.schedules.conditions import MESSAGE_LIMIT, Reason
 _MOST_READ = 10_000
 _SECOND_US = 1_000_000
 _DISTANCE = re.compile(r"\+([0-9]{1,12})(?:\.([0-9]{1,6}))?(?:\*([0-9]{1,6}))?")
-#: Stands in the JSON text of every status with open slots.
+#: Occurs in the JSON text of every status with open slots.
 MARK = b'"openSlots"'
 
 
 def open_slots(settled: Watermark) -> dict[str, Any] | None:
-    """The status field; None where no slot is open."""
+    """Return the status field; None if no slot is open."""
     slots_us = settled.open_us
     if not slots_us:
         return None
@@ -60,7 +60,7 @@ def open_slots(settled: Watermark) -> dict[str, Any] | None:
 
 
 def watermark(status: Mapping[str, Any]) -> Watermark:
-    """The slots that have ended according to a status."""
+    """Return the slots that have ended according to a status."""
     listed = status.get("openSlots")
     listed = listed if isinstance(listed, Mapping) else {}
     settled = Watermark(
@@ -72,7 +72,7 @@ def watermark(status: Mapping[str, Any]) -> Watermark:
 
 
 def slots_text(slots_us: Iterable[int]) -> str:
-    """The text of distinct slots, oldest first; empty for none."""
+    """Return the text of distinct slots, given oldest first; empty for none."""
     listed = list(slots_us)
     if not listed:
         return ""
@@ -85,7 +85,7 @@ def slots_text(slots_us: Iterable[int]) -> str:
 
 
 def parse_slots(listed: object) -> tuple[int, ...]:
-    """The slots of a text that ``slots_text`` wrote; none for anything else."""
+    """Return the slots of a text that ``slots_text`` wrote; none for anything else."""
     if not isinstance(listed, str) or not listed:
         return ()
     first, *distances = listed.split(" ")
@@ -108,24 +108,24 @@ _BEGINNING, _WAS_MISSED = "the slot of ", " was missed: "
 
 
 def missed(slot: MissedSlot) -> str:
-    """What a status says of a missed slot."""
+    """Return the message about a missed slot."""
     return f"{_BEGINNING}{instant(slot.slot_us)}{_WAS_MISSED}{slot.message or slot.reason}"
 
 
 def missed_slot(text: str, reason: str) -> MissedSlot | None:
-    """The missed slot that a status says this of; None where the text names none."""
+    """Return the missed slot of such a message; None if the text names none."""
     beginning, _, message = text.partition(_WAS_MISSED)
     slot_us = instant_us(beginning.removeprefix(_BEGINNING))
     return MissedSlot(slot_us=slot_us, reason=reason, message=message) if slot_us else None
 
 
 def instant(at_us: int) -> str:
-    """An instant as a status writes it, with a fraction only where there is one."""
+    """Return the text of an instant, with a fraction only if it is not zero."""
     return times.micro_time_text(at_us) if at_us % _SECOND_US else times.time_text(at_us)
 
 
 def instant_us(text: object) -> int:
-    """The instant of such a text; 0 for anything else."""
+    """Return the instant of such a text; 0 for anything else."""
     try:
         return times.parse_us(text) if isinstance(text, str) else 0
     except ValueError:
@@ -139,14 +139,14 @@ def _seconds(distance_us: int) -> str:
 
 # -- active runs -------------------------------------------------------------------------------
 
-#: How many references a status holds, but for those of runs by hand.
+#: The most references to regular runs in a status; manual runs take up these places first.
 MOST_LISTED = 20
-#: The same of runs by hand: a new leader does not know others until it has seen their Jobs.
+#: The most references to manual runs: a new leader knows others only once it has seen their Jobs.
 _MOST_BY_HAND = 100
-#: Slots of further runs: their text stays shorter than what the API server takes (16 KiB).
+#: The most slots of further runs: their text stays below the API server's limit (16 KiB).
 _MOST_SLOTS = 1_000
 
-#: What follows the Schedule's name in the name of a Job: the slot in seconds and, for a Job of a
+#: The part of a Job's name after the Schedule's name: the slot in seconds and, for a Job of a
 #: ScheduleRun, ten hexadecimal digits. The Schedule's name itself may end in digits.
 _SLOT = re.compile(r"-([0-9]+)(-[0-9a-f]{10})?")
 _SLOT_PATH = re.compile(r"slots\[(.+)\]")
@@ -155,13 +155,13 @@ _SLOT_PATH = re.compile(r"slots\[(.+)\]")
 def active(
     runs: Running, owner: JobOwner, references: Collection[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The fields of a status; none where no run is active.
+    """Return the status fields about active runs; none if no run is active.
 
     Args:
         runs: the active runs.
         owner: the Schedule of these runs.
-        references: observed Jobs as ObjectReferences; a Job that is not among them is written by
-            its name alone.
+        references: observed Jobs as ObjectReferences; any other Job gets a reference without its
+            uid.
     """
     if not runs:
         return {}
@@ -199,7 +199,7 @@ def _delivery(owner: JobOwner, key: Key) -> dict[str, Any]:
 
 
 def running(status: Mapping[str, Any], schedule_name: str) -> Running:
-    """The active runs of a status of a Schedule of that name."""
+    """Return the active runs that a status shows, for a Schedule of that name."""
     listed, more = status.get("active"), status.get("activeSlots")
     references = listed if isinstance(listed, list) else ()
     named = [_run_of(one, schedule_name) for one in references if isinstance(one, Mapping)]
@@ -227,7 +227,7 @@ def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str]
 
 
 def _job_key(schedule_name: str, name: str) -> Key | None:
-    """The run of a Job of that Schedule; None where the name is not one of ours."""
+    """Return the run of a Job of that Schedule; None if the name is not one of ours."""
     for begin, is_regular in ((schedule_name, True), (jobbuilder.cut_name(schedule_name), False)):
         match = _SLOT.fullmatch(name, len(begin)) if name.startswith(begin) else None
         if match is not None and is_regular == (not match[2]):
@@ -242,7 +242,7 @@ def _job_key(schedule_name: str, name: str) -> Key | None:
 RETRYING = "Retrying"
 #: The published outcome of a slot that was put off and has not started.
 WAITING = "Waiting"
-#: Waiting slots that are shown beside those that began or ended.
+#: The most waiting slots among the recent runs.
 _MOST_WAITING = 3
 
 _RECENT = "recentRuns"
@@ -250,7 +250,7 @@ _USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.RUNNING.value})
 
 
 def recent_runs(history: History, open_slots: OpenSlots) -> dict[str, Any]:
-    """The status field; empty where no slot is known."""
+    """Return the status field; empty if no slot is known."""
     begun = {entry.slot_us for entry in history if entry.is_regular}
     waiting = [slot for slot in open_slots if slot.may_be_late and not slot.superseded]
     rows = [
@@ -264,20 +264,20 @@ def recent_runs(history: History, open_slots: OpenSlots) -> dict[str, Any]:
 
 
 def history(status: Mapping[str, Any]) -> History:
-    """The history that a status shows; entries that are not ours are left out."""
+    """Return the history that a status shows; entries that are not ours are left out."""
     entries = tuple(filter(None, map(_past, shown(status))))
     return entries[: histories.MOST]
 
 
 def shown(status: Mapping[str, Any]) -> Iterator[PastSlot]:
-    """The slots that a status shows, as they are written there."""
+    """Yield the slots that a status shows, with their published outcomes."""
     for row in _listed(status):
         if slot_us := instant_us(row.get("scheduledTime")):
             yield _shown(row, slot_us)
 
 
 def last_run(run: PastSlot) -> dict[str, Any]:
-    """``status.lastRun``: an entry that leaves out nothing."""
+    """Return ``status.lastRun``: an entry that also has the usual values."""
     values: dict[str, Any] = {
         "scheduledTime": instant(run.slot_us),
         "since": instant(run.since_us) if run.since_us else None,
@@ -296,7 +296,7 @@ def last_run(run: PastSlot) -> dict[str, Any]:
 
 
 def last_run_of(status: Mapping[str, Any]) -> PastSlot | None:
-    """The newest started run of a status."""
+    """Return the newest started run of a status."""
     row = status.get("lastRun")
     if not isinstance(row, Mapping):
         return None
@@ -337,7 +337,7 @@ def _listed(status: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _past(slot: PastSlot) -> PastSlot | None:
-    """A slot that began or ended; None for one that waits, or an outcome that is unknown here."""
+    """Return a slot that began or ended; None if it waits or its outcome is unknown to us."""
     outcome = RunState.RUNNING.value if slot.outcome == RETRYING else slot.outcome
     if outcome not in set(RunState) or outcome == RunState.PENDING:
         return None

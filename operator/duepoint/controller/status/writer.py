@@ -1,15 +1,14 @@
-"""The only writer of statuses, of Schedules, ScheduleRuns and ScheduleSets.
+"""The writer of all statuses: of Schedules, ScheduleRuns and ScheduleSets.
 
-An owner of statuses (``StatusSource``) says that a status has changed, and how soon it is to be
-written. The writer asks for the status when its turn has come, so
-it is always written in its newest state, and replaces it as a whole, guarded by the object's uid. A
-status that would be the same is not written. All writes of a term, of whichever kind, keep to one
-rate, which grows while statuses are late, and a few are under way at a time.
+A ``StatusSource`` reports that a status has changed, and how soon it must be written. The writer
+renders the status just before it writes, so the status is always the newest. It replaces the whole
+status, guarded by the object's uid, and skips a status that has not changed. All writes of a term,
+of every kind, share one rate limit, which rises while statuses are late; a few are in flight at a
+time.
 
-What follows an answer depends on the answer. A write that failed is repeated without a read, which
-is harmless. One that found another object under the name is dropped. One that was refused comes
-from a leader that is behind, or the schema does not know it: its source takes over what the API
-server has, and it is written again.
+A write that failed is retried without a read, which is harmless. A write that found another object
+under the name is dropped. A write that was refused comes from a leader that is behind, or does not
+match the schema: its source adopts the API server's status, and it is written again.
 """
 
 from __future__ import annotations
@@ -29,61 +28,61 @@ from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 
-#: A status follows the runs of its Schedule by no more than this when the cluster is calm.
+#: The longest time that a status lags behind the runs of its Schedule in a calm cluster.
 STALENESS_SECONDS = 2.0
 #: The same for a Schedule that never pauses, while its results stay the same.
 STEADY_SECONDS = 10.0
-#: A change so soon after a write was allowed had been waiting for it.
+#: A status written this soon after writing was allowed again counts as having waited for that.
 _WAITED_SECONDS = 0.5
-#: A large object waits a second for each of these bytes, and no longer than this.
+#: The status of a large object waits a second for this many bytes of it, up to a limit.
 _BYTES_PER_SECOND = 4 * 1024
 _MOST_DISTANCE_SECONDS = 60.0
-#: When the rate is not enough, an urgent status precedes changes of runs younger than this.
+#: When the rate does not suffice, an urgent status precedes run changes younger than this.
 _PRECEDENCE_SECONDS = 30.0
-#: The wait between two looks whether writes may begin while all objects are listed.
+#: How often to check whether the list of all objects is done, so that writes may begin.
 _ARMING_SECONDS = 0.25
 _PARALLEL_WRITES = 8
-#: So many entries of the queue may be of uids that became due sooner, or were dropped.
+#: The most outdated heap entries, of uids that became due sooner or were dropped.
 _FORMER_DUES = 1_000
-#: What is refused for so long, by an older schema for example, is given up.
+#: A status that is refused for this long, for example by an older schema, is given up.
 _REFUSED_SECONDS = 3600.0
 
-#: A status to write, and whose it is.
+#: The object to write to, and its status.
 Rendered = tuple[schedules.StatusTarget, Mapping[str, Any]]
 
 
 class StatusSource(Protocol):
-    """The owner of the statuses; all by the uid of their object."""
+    """The owner of statuses, by the uid of their object."""
 
     async def render(self, uid: str) -> Rendered | None:
-        """The status as it should be; None where it is published already. Raises TryLater."""
+        """Return the status as it should be; None = already published. Raises TryLater."""
         ...
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
-        """The API server has this status now; ``version`` as ``schedules.StatusWritten`` has it."""
+        """Record that the API server has this status; ``version`` as in ``StatusWritten``."""
         ...
 
     async def refused(self, uid: str) -> None:
-        """A newer writer may have been there: what is known of the published status is wrong.
+        """Check the published status after a refusal: a newer writer may have changed it.
 
-        Where it is, the source adopts the status that is there. Raises ApiError.
+        If so, the source adopts that status. Raises ApiError.
         """
         ...
 
     def next_change_in(self, uid: str) -> float | None:
-        """Seconds until the status changes without any event; None = never."""
+        """Return the seconds until the status changes without any event; None = never."""
         ...
 
 
 class WriteQueue:
-    """Uids, each once, with the instant at which it is due; the soonest first. No clock."""
+    """A priority queue of uids, each once, by the instant at which it is due. No clock."""
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
 
     def bring_forward(self, uid: str, due: float) -> bool:
-        """The uid is due then, or sooner if it was; True where it is the soonest of all now."""
+        """Make the uid due by then at the latest; return whether it is the first of all now."""
         if self._due.get(uid, due + 1) <= due:
             return False
         self._due[uid] = due
@@ -94,27 +93,27 @@ class WriteQueue:
         return self._heap[0][1] == uid
 
     def drop(self, uid: str) -> None:
-        """The uid is not due any more."""
+        """Remove the uid."""
         self._due.pop(uid, None)
 
     def first(self) -> tuple[float, str] | None:
-        """When the soonest is due, and which that is; None where none is."""
+        """Return the first due instant and its uid; None if the queue is empty."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
 
 
 class _Pending(msgspec.Struct):
-    """One object whose status was, or is to be, written; instants are monotonic seconds.
+    """The write state of one object's status; instants are monotonic seconds.
 
     Attributes:
-        size: bytes of the object where it is large, else 0.
-        written_at: when the status was written last.
+        size: bytes of the object if it is large, else 0.
+        written_at: when the status was last written.
         distance: seconds between that write and the next one about runs.
         changed_at: since when its status has changed; None = the published one is true.
-        urgency: 1 = it precedes others, 2 = it does not even wait for the rate.
-        due_after_write: when it is due again by what changed while it was being written.
-        refused_since: when it was refused first; None = the last answer was another one.
+        urgency: 1 = it precedes others, 2 = it also skips the rate limit.
+        due_after_write: when it is due again, because it changed while it was being written.
+        refused_since: when it was first refused; None = the last answer was not a refusal.
     """
 
     size: int = 0
@@ -132,9 +131,9 @@ class StatusWriter:
     """The service; one for each source and term.
 
     Args:
-        part: of the health: what is unwell while statuses cannot be written.
-        is_arming: whether a takeover still lists all objects; nothing is written until it has.
-            Beside 100,000 objects a write costs the API server as much time as a page of the list.
+        part: the part of the health that is unwell while statuses cannot be written.
+        is_arming: whether a takeover is still listing all objects; until then nothing is written.
+            With 100,000 objects, a write costs the API server as much time as a page of the list.
     """
 
     def __init__(
@@ -168,14 +167,14 @@ class StatusWriter:
                     self._under_way += 1
                     group.create_task(self._write_next(first[1]))
 
-    # -- what the source says --------------------------------------------------------------------
+    # -- the interface for the source ------------------------------------------------------------
 
     def changed(
         self, uid: str, seconds: float = 0.0, *, urgent: bool = False, unlimited: bool = False
     ) -> None:
-        """The status has changed and is due in so many seconds.
+        """Queue a changed status, due in ``seconds``.
 
-        An urgent one precedes others; an unlimited one does not even wait for the rate.
+        An urgent one precedes others; an unlimited one also skips the rate limit.
         """
         pending, now = self._pending_of(uid), self._term.clock.monotonic()
         pending.urgency = max(pending.urgency, 2 * unlimited, urgent)
@@ -190,33 +189,33 @@ class StatusWriter:
             self._bring_forward(uid, due)
 
     def look(self, uid: str, seconds: float) -> None:
-        """The status may have changed by then, though no change is known."""
+        """Check in ``seconds`` whether the status has changed by itself."""
         pending = self._pending.get(uid)
         if pending is None or not pending.writing:
             self._bring_forward(uid, self._term.clock.monotonic() + seconds)
 
     def hurry(self, uid: str) -> None:
-        """The next write waits no longer than the shortest interval."""
+        """Reset the wait before the next write to the shortest interval."""
         self._pending_of(uid).distance = STALENESS_SECONDS
 
     def resize(self, uid: str, size: int) -> None:
-        """The object has so many bytes; the status of a large one is written less often."""
+        """Set the object's size in bytes; the status of a large one is written less often."""
         if size >= LARGE_BYTES or uid in self._pending:
             self._pending_of(uid).size = size if size >= LARGE_BYTES else 0
 
     def forget(self, uid: str) -> None:
-        """The object is gone; no status of it has to be written."""
+        """Drop an object that is gone: no status of it must be written."""
         self._queue.drop(uid)
         self._pending.pop(uid, None)
 
     def rest(self, uid: str) -> float:
-        """Seconds until a change of runs may be written.
+        """Return the seconds until a change of runs may be written.
 
-        A status follows its runs by two seconds. For a Schedule that runs every second that would
-        be a write every two seconds, each as expensive for the API server as a create, that says
-        nothing new. So while a change waits whenever a write is allowed again, and the results stay
-        the same, the distance doubles up to ten seconds. A write for a large object costs the API
-        server a hundred times as much, so its distance follows from the size.
+        A status follows its runs by two seconds. A Schedule that runs every second would cause a
+        write every two seconds, each as expensive for the API server as a create, with nothing new
+        in it. So as long as a change is waiting whenever a write is allowed again, and the results
+        stay the same, the distance doubles up to ten seconds. A write to a large object costs the
+        API server a hundred times as much, so its distance depends on the size.
         """
         pending = self._pending.get(uid)
         if pending is None:
@@ -225,7 +224,7 @@ class StatusWriter:
         after = pending.written_at + max(pending.distance, least)
         return max(0.0, after - self._term.clock.monotonic())
 
-    # -- whose turn it is ------------------------------------------------------------------------
+    # -- ordering --------------------------------------------------------------------------------
 
     def _pending_of(self, uid: str) -> _Pending:
         pending = self._pending.get(uid)
@@ -238,7 +237,7 @@ class StatusWriter:
             self._some_due.set()
 
     def _wait_seconds(self) -> float | None:
-        """Seconds until the first status may be written, None = for ever; 0 uses up a write."""
+        """Return seconds until the first write may start; None = not yet known, 0 uses up one."""
         first = self._queue.first()
         if first is None or self._under_way >= _PARALLEL_WRITES:
             return None
@@ -271,7 +270,7 @@ class StatusWriter:
             self._bring_forward(uid, self._term.clock.monotonic() - precedence)
 
     async def _write_one(self, uid: str, pending: _Pending) -> float | None:
-        """Seconds until it is tried again; None = it is written."""
+        """Write one status; return seconds until the retry, or None if there is none."""
         changed_at, urgency = pending.changed_at, pending.urgency
         pending.writing, pending.changed_at, pending.urgency = True, None, 0
         try:
@@ -289,7 +288,7 @@ class StatusWriter:
         return wait
 
     async def _write(self, uid: str, pending: _Pending) -> float | None:
-        """None where nothing is left to write of what was known at the beginning."""
+        """Render and write the status; return seconds until the retry, or None = done."""
         try:
             rendered = await self._source.render(uid)
             if rendered is None:
@@ -316,7 +315,7 @@ class StatusWriter:
     async def _refused(
         self, uid: str, pending: _Pending, target: schedules.StatusTarget, message: str
     ) -> float | None:
-        """None where it is given up."""
+        """Handle a refused write; return seconds until the retry, or None = given up."""
         now = self._term.clock.monotonic()
         pending.refused_since = now if pending.refused_since is None else pending.refused_since
         telemetry.logger.warning(
@@ -343,7 +342,7 @@ class StatusWriter:
         return wait
 
     def _finish(self, uid: str, pending: _Pending, changed_at: float | None) -> None:
-        """What changed during the write is due again."""
+        """Finish a write, and queue the status again if it has changed meanwhile."""
         now = self._term.clock.monotonic()
         if changed_at is not None:
             telemetry.status_staleness_seconds.observe(now - changed_at)
