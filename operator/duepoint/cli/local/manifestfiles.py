@@ -1,10 +1,10 @@
-"""The manifests of files and folders, read again when they change.
+"""Manifests in files and folders, read again when they change.
 
-``look`` compares what the file system says of each file (time, size, inode) with the last look and
-reads what has changed. A change counts once two looks in turn have seen the same, so that a file
-which an editor is still writing, or is about to put in place, is not read half and not taken for
-deleted. A file that cannot be read, or an object that is wrong, is a ``Wrong`` with its place;
-everything else of the file and of the other files goes on.
+Each call of ``look`` compares the time, size and inode of all files with those of the last call,
+and reads the files that have changed. A change counts only after two calls in a row have seen it.
+So a file that an editor is still writing or replacing is neither read half nor taken for deleted.
+A file that cannot be read, or an object that is wrong, becomes a ``Wrong`` with its place; the rest
+of the file and the other files are used.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from duepoint.cli import options
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem
 
-#: Files and folders that are looked through several times a second.
+#: The most files and folders, because they are checked several times a second.
 MOST_ENTRIES = 5_000
-#: Kinds beside ours that a webhook or a connection may refer to.
+#: Other kinds that a webhook or a connection may refer to.
 _DATA_KINDS = ("Secret", "ConfigMap")
-#: Ours that the services of this process watch.
+#: Our kinds that the services of this process watch.
 _RUN_KINDS = ("Schedule", "ScheduleRun")
 
 #: Kind, namespace, name.
@@ -34,11 +34,11 @@ _Signature = tuple[int, int, int]
 
 
 class LocalObject(NamedTuple):
-    """An object of a manifest, as it is to be stored.
+    """An object of a manifest, ready to be stored.
 
     Attributes:
         where: file, document and object, for messages.
-        document: with ``metadata.namespace``.
+        document: the object, with ``metadata.namespace``.
     """
 
     where: str
@@ -52,13 +52,13 @@ class LocalObject(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """Something of a file that is not used.
+    """A part of a file that is not used.
 
     Attributes:
         where: file, document and object.
-        field: the field as a user would write it; empty for the whole.
-        message: the value and what to write.
-        is_note: nothing is wrong with it.
+        field: the field as users write it; empty for the whole object.
+        message: the value and what to write instead.
+        is_note: this is a note; nothing is wrong.
     """
 
     where: str
@@ -73,16 +73,16 @@ class Wrong(NamedTuple):
 
 
 class ManifestFiles:
-    """Files and folders that were named on the command line.
+    """The files and folders named on the command line.
 
     Args:
-        names: files, folders (looked through with their folders), or what can be read once only:
-            ``-`` and pipes.
-        namespace: of objects that name none.
-        now_us: creation time of the objects, for what depends on it.
+        names: files, folders (with their subfolders), or ``-`` and pipes, which can be read only
+            once.
+        namespace: the namespace of objects without one.
+        now_us: the creation time of the objects, on which slots may depend.
 
     Attributes:
-        contents: by file, the objects that it defines now and what is wrong with it.
+        contents: by file, the objects that it defines now and its mistakes.
     """
 
     def __init__(self, names: Iterable[str], *, namespace: str, now_us: Callable[[], int]) -> None:
@@ -94,7 +94,7 @@ class ManifestFiles:
         self.contents: dict[str, list[LocalObject | Wrong]] = {}
 
     def start(self) -> None:
-        """Read everything; raises errors.InvalidSetting for a name that leads nowhere."""
+        """Read everything; raises errors.InvalidSetting for a name that does not exist."""
         for name in self._names:
             path = Path(name)
             if name != "-" and not path.exists():
@@ -107,7 +107,7 @@ class ManifestFiles:
         self.look()
 
     def look(self) -> set[str]:
-        """Files that changed, appeared or went since the last look that found any."""
+        """Read changed files again; return those that changed, appeared or were deleted."""
         before, self._seen = self._seen, dict(self._walked())
         if self._seen != before:
             return set()
@@ -120,7 +120,7 @@ class ManifestFiles:
         return changed
 
     def objects(self) -> tuple[dict[ObjectName, LocalObject], list[Wrong]]:
-        """All objects by name; of those that two places define, the first one, and all mistakes."""
+        """Return all objects by name, and all mistakes; the first definition of a name counts."""
         found: dict[ObjectName, LocalObject] = {}
         wrong: list[Wrong] = []
         for file in sorted(self.contents):
@@ -140,7 +140,7 @@ class ManifestFiles:
                     found = os.stat(file)  # noqa: PTH116 - thousands of them, several times a second
                 except OSError:
                     continue
-                if stat.S_ISREG(found.st_mode):  # a pipe would be read for ever
+                if stat.S_ISREG(found.st_mode):  # reading a pipe could block for ever
                     yield file, (found.st_mtime_ns, found.st_size, found.st_ino)
 
     # -- contents ----------------------------------------------------------------------------
@@ -183,12 +183,12 @@ class ManifestFiles:
         metadata = {**content["metadata"]}
         metadata["namespace"] = metadata.get("namespace") or self._namespace
         for key in ("uid", "resourceVersion", "generation", "creationTimestamp"):
-            metadata.pop(key, None)  # of an object that was read from a cluster
+            metadata.pop(key, None)  # in case the manifest was exported from a cluster
         yield LocalObject(manifest.where, manifest.file, {**document, "metadata": metadata})
 
 
 def _wrong_data(content: dict[str, Any]) -> Iterator[Problem]:
-    """What the API server would refuse of a Secret or ConfigMap."""
+    """Yield what the API server would refuse in a Secret or ConfigMap."""
     metadata = content.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         yield Problem("metadata.name", "is missing; write a name")
@@ -216,7 +216,7 @@ def _is_base64(text: str) -> bool:
 
 
 def _with_encoded_strings(content: dict[str, Any]) -> dict[str, Any]:
-    """A Secret as the API server stores it."""
+    """Return a Secret as the API server stores it, with ``stringData`` encoded into ``data``."""
     strings = content.pop("stringData", None) or {}
     encoded = {key: base64.b64encode(text.encode()).decode() for key, text in strings.items()}
     return {**content, "data": {**(content.get("data") or {}), **encoded}}

@@ -1,7 +1,7 @@
-"""How a session is shown: JSON lines, lines of text, or the live view of ``make up``.
+"""Shows a session as JSON lines, as lines of text, or in the live view of ``make up``.
 
-Log lines of the engine go to standard error, errors alone: what is not well, and every failed run,
-is a record. The live view has the terminal to itself, so they follow it.
+Only errors of the engine's log go to standard error: troubles and failed runs are reported as
+records. The live view uses the whole terminal, so these errors are printed after it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from duepoint.cli.local.session import RunRequest, RunSession
 
 TICK_SECONDS = 0.5
 _MOST_NOTICES = 6
-#: Characters of log lines that are shown after the view.
+#: How many characters of the log to show after the view.
 _LAST_ERRORS = 4_000
 
 
 async def present(request: RunRequest, form: str) -> int:
-    """Run it and show it; the exit code."""
+    """Run a session and show it; return the exit code."""
     writers = {"json": _write_json, "text": _write_text, "view": lambda _record: None}
     session = RunSession(request, writers[form])
     async with contextlib.AsyncExitStack() as stack:
@@ -103,9 +103,9 @@ async def _in_view(session: RunSession, request: RunRequest) -> int:
 
 @contextlib.contextmanager
 def quitting() -> Iterator[Callable[[], bool]]:
-    """Whether q was pressed since the last question; without a terminal of our own never.
+    """Yield a function that says whether q was pressed since its last call; only in the foreground.
 
-    A process in the background would be stopped by the terminal if it changed its settings.
+    The terminal would stop a process in the background that changed the terminal's settings.
     """
     descriptor = sys.stdin.fileno() if sys.stdin.isatty() else -1
     if descriptor < 0 or os.tcgetpgrp(descriptor) != os.getpgrp():

@@ -1,9 +1,9 @@
-"""What happens while ``duepoint run`` runs: records, lines for people, rows of the view.
+"""Reports of ``duepoint run``: JSON records, lines for people, rows of the live view.
 
-A ``Record`` is one JSON object of ``-o json``; its keys are the command's interface. Each kind of
-record has one line of text. ``RunLog`` turns events of runs into records, each event once: the
-operator may hear of the same start from a worker and from the API server, and of a short Job's end
-before its start.
+A ``Record`` is one JSON object of ``-o json``; its keys are a public interface. Each kind of record
+has one line of text. ``RunLog`` turns events of runs into records and removes duplicates: the
+operator may learn of the same start from a worker and from the API server, and of a short Job's
+end before its start.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ Record = dict[str, Any]
 #: Namespace and name of a Schedule.
 _Name = tuple[str, str]
 
-#: Runs that are remembered, and those of them that the view may show.
+#: How many runs to keep, and how many of them the view may show.
 _KEPT_RUNS = 5_000
 _KEPT_ROWS = 200
-#: Schedules that a summary names.
+#: How many Schedules a summary names.
 _MOST_NAMED = 5
 
-#: Results that a newer run replaces in the view.
+#: Results in the view that a newer run may replace.
 _ANSWERS = ("Succeeded", "Failed", "Running", "Retrying", "-", "new")
 _HIDDEN = frozenset({RunState.CHECKED, RunState.REPLACING})
 _ENDED_BADLY = frozenset({RunState.FAILED, RunState.MISSED})
 
 
 class RunLog:
-    """The newest event of each run, and how runs went.
+    """The newest event of each run, and counts of results.
 
     Args:
-        kind_of: the kind of target of a Schedule, by namespace and name.
+        kind_of: returns the kind of target of a Schedule, by namespace and name.
 
     Attributes:
-        succeeded: runs that succeeded.
+        succeeded: number of runs that succeeded.
     """
 
     def __init__(self, kind_of: Callable[[str, str], str]) -> None:
         self._kind_of = kind_of
-        #: By uid of the Schedule, slot and uid of the ScheduleRun; the newest last.
+        #: Runs by uid of the Schedule, slot and uid of the ScheduleRun; the newest last.
         self._runs: dict[tuple[str, int, str], RunEvent] = {}
         #: The newest regular run of each Schedule.
         self._newest: dict[_Name, RunEvent] = {}
@@ -58,20 +58,20 @@ class RunLog:
 
     @property
     def failed(self) -> int:
-        """Runs that failed, and slots that were missed."""
+        """The number of runs that failed and slots that were missed."""
         return self._badly.total()
 
     @property
     def retrying(self) -> int:
-        """Runs that have failed at least once and are to be tried again."""
+        """The number of runs that have failed and will be retried."""
         return sum(event.is_retrying for event in self._runs.values())
 
     def is_retrying(self, run_uid: str) -> bool:
-        """Whether the run that this ScheduleRun wanted is one of those."""
+        """Whether the run of this ScheduleRun has failed and will be retried."""
         return any(event.is_retrying and key[2] == run_uid for key, event in self._runs.items())
 
     def summary(self) -> tuple[str, list[str]]:
-        """How the runs went, and which of them badly."""
+        """Return a sentence about all runs, and a line for each Schedule with failed ones."""
         retrying = collections.Counter(
             (event.namespace, event.name) for event in self._runs.values() if event.is_retrying
         )
@@ -91,20 +91,20 @@ class RunLog:
         return ", ".join(counts), which
 
     def record(self, event: RunEvent) -> Record | None:
-        """The record of an event; None of one that was seen or that says nothing new."""
+        """Return the record of an event; None if the event says nothing new."""
         key = event.uid, event.slot_us, event.run_uid
         former = self._runs.get(key)
         is_silent = event.state is RunState.PENDING and not event.reason
         if event.state in _HIDDEN or is_silent or (former and not _goes_on(former, event)):
             return None
         if former is not None and former.started_us and event.attempts <= 1:
-            # The API server notes the start of a Job in whole seconds.
+            # Keep the worker's time of the start: the API server has it in whole seconds only.
             event = msgspec.structs.replace(event, started_us=former.started_us)
         self._runs.pop(key, None)
         self._runs[key] = event
         if len(self._runs) > _KEPT_RUNS:
             del self._runs[next(iter(self._runs))]
-        # A run that succeeds after all has not failed.
+        # Only final failures count here: a run that is retried may still succeed.
         schedule = event.namespace, event.name
         if event.state in _ENDED_BADLY:
             self._badly[schedule] += event.count
@@ -118,7 +118,7 @@ class RunLog:
         return _record(event, self._kind_of(*schedule))
 
     def rows(self) -> Iterator[ArrivalRow]:
-        """The newest runs, for the view."""
+        """Yield the newest runs, for the view."""
         for event in list(self._runs.values())[-_KEPT_ROWS:]:
             kind = self._kind_of(event.namespace, event.name)
             yield ArrivalRow(
@@ -131,7 +131,7 @@ class RunLog:
             )
 
     def newest(self, row: ScheduleRow) -> ScheduleRow:
-        """The row of a Schedule with its newest regular run, which its status may not show yet."""
+        """Return a Schedule's row with its newest regular run, even if its status is older."""
         event = self._newest.get((row.namespace, row.name))
         if event is None or (row.last is not None and row.last >= _moment(event.slot_us)):
             return row
@@ -144,7 +144,7 @@ class RunLog:
 
 
 def _goes_on(former: RunEvent, event: RunEvent) -> bool:
-    """Whether an event says more of a run than the former one, which may have ended it."""
+    """Whether an event is news about a run, after the former one, which may have ended it."""
     if former.state in ENDED | _ENDED_BADLY:
         return False
     return (event.state, event.reason, event.attempts) != (
@@ -184,10 +184,10 @@ def _record(event: RunEvent, kind: str) -> Record:
 
 
 def line_of(record: Mapping[str, Any]) -> str:
-    """A record as a line for people."""
+    """Return a record as a line for people."""
     at = str(record["at"]).partition("T")[2].removesuffix("Z")
     clock, _, fraction = at.partition(".")
-    # The times of a Job are whole seconds; with .000 its end would seem to precede its beginning.
+    # A Job's times are whole seconds; shown with .000, its end could seem to precede its start.
     when = f"{clock}.{fraction[:3].ljust(3, '0')}" if fraction else f"{clock}    "
     return f"{when}  {_LINES[record['event']](record)}"
 
@@ -199,14 +199,14 @@ def _run_line(record: Mapping[str, Any]) -> str:
 
 
 def _outcome(record: Mapping[str, Any]) -> str:
-    """How it went, for a row of the view, where success needs no word."""
+    """Return the result for a row of the view, which says nothing about a plain success."""
     state = record["state"]
     words = [] if state == "Succeeded" and not record.get("job") else [state.lower()]
     return ", ".join([*words, *_details(record)])
 
 
 def _details(record: Mapping[str, Any]) -> list[str]:
-    """What is known beside the Schedule, the slot and the state."""
+    """Return the details of a record besides the Schedule, the slot and the state."""
     is_trouble = record["state"] not in ("Succeeded", "Running")
     slots, attempts = record["slots"], record["attempts"]
     found = [

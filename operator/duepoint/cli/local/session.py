@@ -1,9 +1,9 @@
-"""One run of ``duepoint run``: from the manifests to the end, with everything reported on the way.
+"""A session of ``duepoint run``, from reading the manifests to the end, with its reports.
 
-Order: read the manifests, start Valkey, start the installation, write the objects, then look at the
-files and the statuses until it is time to end. A report goes to standard output as it happens, or
-into the live view. With ``once`` no regular slot runs: each Schedule is suspended and run by a
-ScheduleRun, and the end of the last one is the end of the session.
+A session reads the manifests, starts Valkey, starts the installation and writes the objects. Then
+it checks the files and the statuses until it is time to end. Reports go to standard output at once,
+or into the live view. With ``once`` no regular slot runs: each Schedule is suspended and run by a
+ScheduleRun, and the session ends with the last of them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What the command line asks for.
+    """The options of the command line.
 
     Attributes:
         seconds: how long to run; None = until Ctrl-C.
         once: run each Schedule once, now, and end.
-        receive_port: of this machine, where a receiver also stands for each Service.
+        receive_port: local port of a receiver, which also takes the place of each Service.
     """
 
     files: tuple[str, ...]
@@ -66,21 +66,21 @@ class RunRequest:
 
     @property
     def note(self) -> str:
-        """What runs here of a Job."""
+        """The note on how Jobs run here."""
         if self.executes:
             return "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
         return "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
 
 
 class RunSession:
-    """What runs, and what is known of it.
+    """A session and its state.
 
     Attributes:
-        log: what Schedules have brought about.
+        log: the runs of all Schedules.
         schedules: the rows of all Schedules, for the view.
         troubles: what is not well with the installation.
-        received: webhooks that the receiver took.
-        stopping: set it to end; what is under way may end within a few seconds.
+        received: number of webhooks that the receiver got.
+        stopping: set it to end the session; runs in flight get a few seconds to end.
     """
 
     def __init__(self, request: RunRequest, report: Callable[[Record], None]) -> None:
@@ -89,9 +89,9 @@ class RunSession:
         self._files = manifestfiles.ManifestFiles(
             request.files, namespace=request.namespace, now_us=instants.now_us
         )
-        #: What was written last.
+        #: Each object as it was last written.
         self._applied: dict[ObjectName, LocalObject] = {}
-        #: What goes on as it was, because its file is wrong now.
+        #: Objects that stay as they were, because their file is wrong now.
         self._former: dict[ObjectName, LocalObject] = {}
         self._wrong: list[Wrong] = []
         self._conditions: dict[tuple[str, str, str], str] = {}
@@ -104,11 +104,11 @@ class RunSession:
 
     @property
     def wrong(self) -> list[str]:
-        """What is wrong with the manifests as they are now."""
+        """The mistakes in the manifests as they are now."""
         return [self._text(each) for each in self._wrong if not each.is_note]
 
     async def run(self) -> int:
-        """The exit code; raises errors.InvalidSetting where it cannot begin."""
+        """Run the session; return its exit code. Raises InvalidSetting if it cannot start."""
         self._files.start()
         if not self._files.contents:
             listed = ", ".join(self._request.files)
@@ -133,7 +133,7 @@ class RunSession:
         }
         how, which = self.summary()
         self._say("stopped", message="; ".join([how, *which]), **counts)
-        # A script asked for an end, and the exit code is its answer.
+        # With an end on the command line, the caller is a script that reads the exit code.
         is_checked = self._request.once or self._request.seconds is not None
         has_failed = self._has_refused or self._has_failed_run or self.log.failed
         if is_checked and (has_failed or self.log.retrying):
@@ -141,12 +141,12 @@ class RunSession:
         return NOT_ENDED if self._request.once and not has_ended else 0
 
     def summary(self) -> tuple[str, list[str]]:
-        """How it went, and what went badly."""
+        """Return a sentence about the session, and a line for each Schedule with failed runs."""
         how, which = self.log.summary()
         return (f"{how}, a manifest was refused" if self._has_refused else how), which
 
     async def _look_on(self, running: Installation, valkey: installation.EmbeddedValkey) -> bool:
-        """Until it is time to end; whether everything that was to run once has ended."""
+        """Watch until it is time to end; return whether all runs of ``once`` have ended."""
         loop = asyncio.get_running_loop()
         seconds = self._request.seconds
         ends_at = float("inf") if seconds is None else loop.time() + seconds
@@ -175,9 +175,9 @@ class RunSession:
         return "" if known is None else view.target_kind(known.document["spec"])
 
     async def _apply(self, api: LocalApi, changed: set[str]) -> None:
-        """Write what the files say now, and report what changed and what is wrong.
+        """Write the objects of changed files, and report the changes and mistakes.
 
-        Nothing of a file is deleted while something in it is wrong: what it said before goes on.
+        While a file has a mistake, none of its objects is deleted: they stay as they were.
         """
         wanted, wrong = self._files.objects()
         wanted = {key: self._adapted(each) for key, each in wanted.items()}
@@ -196,7 +196,7 @@ class RunSession:
                 del self._applied[key]
             self._say_object("deleted", gone[key])
         for key in sorted(wanted, key=_order):
-            if self.stopping.is_set():  # thousands take a while
+            if self.stopping.is_set():  # writing thousands of objects takes a while
                 break
             if trouble := await self._write(api, wanted[key]):
                 wrong.append(trouble)
@@ -206,7 +206,7 @@ class RunSession:
                 self._report_wrong(each)
 
     async def _write(self, api: LocalApi, new: LocalObject) -> Wrong | None:
-        """Write an object if it has changed; why it is not written."""
+        """Write an object if it has changed; return why it cannot be written, or None."""
         before = self._applied.get(new.key)
         if before is not None and before.document == new.document:
             return None
@@ -216,7 +216,7 @@ class RunSession:
             message = "a ScheduleRun does not change; write another metadata.name for a new run"
             return Wrong(new.where, new.file, "spec", message)
         api.add_namespace(namespace)
-        self._applied[new.key] = new  # before its first run, which asks for its kind
+        self._applied[new.key] = new  # before its first run, whose report needs its kind
         try:
             if before is None:
                 await api.request("POST", _path(new.key), new.document)
@@ -232,7 +232,7 @@ class RunSession:
         return None
 
     def _adapted(self, each: LocalObject) -> LocalObject:
-        """The object, its webhook sent to the receiver where it names a Service, without TLS.
+        """Return the object, with a webhook to a Service redirected to the receiver, without TLS.
 
         With ``once`` a Schedule is suspended.
         """
@@ -271,7 +271,7 @@ class RunSession:
     # -- what happens ----------------------------------------------------------------------------
 
     async def _look(self, running: Installation) -> None:
-        """The statuses as they are now; a condition that a person should see is reported once."""
+        """Read the statuses; report each condition that a person should see once."""
         before, self.troubles = self.troubles, running.troubles()
         for trouble in self.troubles:
             if trouble not in before:
@@ -292,7 +292,7 @@ class RunSession:
                     self._say("condition", **found, reason=reason, message=message)
 
     def _row(self, item: dict[str, Any]) -> ScheduleRow:
-        """As the status has it, which may be seconds behind, and what is newer than that."""
+        """Return the row of a Schedule: its status, which may be seconds old, and newer events."""
         row = self.log.newest(view.schedule(item))
         now = dt.datetime.now(dt.UTC)
         if row.next is not None and row.next <= now and not item["spec"].get("jitter"):
@@ -306,12 +306,12 @@ class RunSession:
             self._report(record)
 
     def on_request(self, request: dict[str, Any]) -> None:
-        """Report a webhook that the receiver took."""
+        """Report a webhook that the receiver got."""
         self.received += 1
         self._say("received", **{**request, "arrived": request["arrived"].isoformat()})
 
     async def _all_ended(self, running: Installation) -> bool:
-        """Whether each run has ended, or has failed once and nobody said how long to go on."""
+        """Whether each run has ended; without a time limit, one failed attempt counts as an end."""
         runs = await running.listed(schedules.RUN_PLURAL)
         ends = [_ends(each) for each in runs]
         self._has_failed_run = any("Failed" in each for each in ends)
@@ -326,7 +326,7 @@ class RunSession:
 
 
 def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
-    """The next slot by the code that arms it; None where there is none, or no valid spec."""
+    """Return the next slot, from the code that arms it; None if there is none or a bad spec."""
     try:
         spec = schedules.spec_of(schedules.item_of(item))
     except errors.InvalidSpec:
@@ -337,14 +337,14 @@ def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
 
 
 def _ends(run: dict[str, Any]) -> list[str]:
-    """``Complete`` or ``Failed`` of a ScheduleRun; nothing while it goes on."""
+    """Return ``Complete`` or ``Failed`` for an ended ScheduleRun; empty before its end."""
     conditions = run.get("status", {}).get("conditions", ())
     true = (each["type"] for each in conditions if each["status"] == "True")
     return [each for each in true if each in ("Complete", "Failed")]
 
 
 def _run_once(of: LocalObject) -> LocalObject:
-    """The ScheduleRun of a Schedule."""
+    """Return the ScheduleRun for a Schedule."""
     _, namespace, name = of.key
     run = {
         "apiVersion": schedules.API_VERSION,

@@ -1,7 +1,7 @@
-"""One screen: Schedules with what is next and what was last, then what arrived, newest first.
+"""The live view: one screen of Schedules with next and last runs, then deliveries, newest first.
 
-Pure: values and a size in, something rich can print out. Narrow terminals lose columns, low ones
-lose rows, and say so; notices alone are wrapped, because their end has the cause.
+Pure: from values and a size it makes a renderable for rich. Narrow terminals lose columns, low ones
+lose rows, and the view says so. Only notices are wrapped, because the cause is at their end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duepoint.schedules import diagnosis
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRow:
-    """A Schedule's answer to: what is next, what was last, how did it go?"""
+    """A row of the view: a Schedule, its next and last slots, and its last result."""
 
     namespace: str
     name: str
@@ -39,10 +39,10 @@ class ScheduleRow:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ArrivalRow:
-    """Something that a Schedule brought about.
+    """A row of the view for one run of a Schedule.
 
     Attributes:
-        at: when.
+        at: when it started or arrived.
         kind: ``Job``, ``webhook``, ``stream`` or ``kafka``.
         is_exact: ``at`` has fractions of a second, so how late it is means something.
     """
@@ -56,7 +56,7 @@ class ArrivalRow:
 
 
 def schedule(item: dict[str, Any]) -> ScheduleRow:
-    """The row of a Schedule as the API server has it."""
+    """Return the row of a Schedule object from the API server."""
     spec, status = item["spec"], item.get("status", {})
     last = status.get("lastRun", {})
     slot, started = instant(last.get("scheduledTime")), instant(last.get("startTime"))
@@ -81,30 +81,30 @@ def schedule(item: dict[str, Any]) -> ScheduleRow:
 
 
 def instant(text: str | None) -> dt.datetime | None:
-    """RFC 3339 as the API server writes it; None for nothing or for anything else."""
+    """Return the instant in an RFC 3339 text from the API server; None if it is not one."""
     try:
         return dt.datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
 
 
-#: The target of a spec, by the field that has it.
+#: The kind of target, by the field of the spec.
 _KINDS = {"jobTemplate": "Job", "webhook": "Webhook", "stream": "Stream", "kafka": "Kafka"}
 
 
 def target_kind(spec: dict[str, Any]) -> str:
-    """``Job``, ``Webhook``, ``Stream`` or ``Kafka``; empty where the spec has no target."""
+    """Return ``Job``, ``Webhook``, ``Stream`` or ``Kafka``; empty if the spec has no target."""
     return next((name for field, name in _KINDS.items() if spec.get(field)), "")
 
 
 # -- rows ------------------------------------------------------------------------------------------
 
 
-#: From so many columns on a screen is wide, is not narrow, is not slim: a name keeps a dozen at 40.
+#: A screen with this many columns is wide, not narrow, not slim; at 40, a name keeps a dozen.
 WIDE, _NARROW, _SLIM = 110, 76, 56
-#: So far ahead a day of the week names one day only.
+#: Within this time a day of the week is unambiguous.
 _WEEKDAY_SECONDS = 6 * 86_400
-#: Instead of a result: its file is wrong now, and what it said before goes on.
+#: The result shown while a Schedule's file is wrong and its former version still runs.
 FORMER = "former runs"
 RESULT_STYLES = {
     "Succeeded": "green",
@@ -126,10 +126,10 @@ def screen(
     size: tuple[int, int],
     end: str = "stops everything",
 ) -> RenderableType:
-    """`size` is columns and rows; the whole takes at most that many rows.
+    """Return the whole screen; ``size`` is its columns and rows, which it never exceeds.
 
     Args:
-        end: what the keys do that leave it.
+        end: what the keys that leave the view do.
     """
     width, height = size
     notes = _notes(notices, width, height // 3)
@@ -154,9 +154,9 @@ class _Column(NamedTuple):
     """A column of a table.
 
     Attributes:
-        width: of the narrowest screen that shows it.
-        least: characters that it keeps.
-        shares: takes what the others leave, on a screen narrower than this.
+        width: the narrowest screen that shows the column.
+        least: the characters that it always keeps.
+        shares: on a screen narrower than this, it gets only what the others leave.
     """
 
     name: str
@@ -166,7 +166,7 @@ class _Column(NamedTuple):
     justify: Literal["left", "right"] = "left"
 
 
-#: Answers keep their width; names and expressions give way.
+#: Times and results keep their width; names and expressions shrink.
 _OF_SCHEDULES = (
     _Column("SCHEDULE", shares=WIDE),
     _Column("WHEN", width=_NARROW, shares=WIDE),
@@ -239,10 +239,10 @@ def _delivery_table(deliveries: Sequence[ArrivalRow], width: int) -> Table:
 
 
 def until(moment: dt.datetime | None, now: dt.datetime) -> str:
-    """`in 12 s`; with the day where it is another one, and a date when it is far away.
+    """Return a time such as ``in 12 s``; with the day if not today, and with a date if far away.
 
-    A time that has passed is `due`: the run may wait for its jitter, or its status for a moment,
-    so how long ago that was says nothing about how late it is.
+    A past time is ``due``: the run may wait for its jitter, or its status may be a moment old, so
+    the time since then does not say how late the run is.
     """
     if moment is None:
         return "-"
@@ -272,7 +272,7 @@ def milliseconds(late: dt.timedelta | None) -> str:
 
 
 def _notes(notices: Sequence[str], width: int, most: int) -> list[Text]:
-    """The notices in so many lines at most."""
+    """Return the notices in at most ``most`` lines."""
     shown = map(output.one_line, notices)
     wrapped = [textwrap.wrap(notice, width, subsequent_indent="  ") for notice in shown]
     lines = [line for notice in wrapped for line in notice]

@@ -1,1 +1,1 @@
-"""Schedules as their owners handle them: list, describe, why, suspend, resume, logs."""
+"""Commands for owners of Schedules: list, describe, why, suspend, resume, logs."""

@@ -1,7 +1,7 @@
-"""What is known of one Schedule, as far as the person who asks may read it.
+"""Collects the facts about one Schedule that the user of the command may read.
 
-Only the Schedule itself is needed. What a person may not read (Jobs, Events, the operator's Lease)
-is left out, and the answer says less. Instants in microseconds, 0 = unknown.
+Only the Schedule itself is required. Objects that the user may not read (Jobs, Events, the
+operator's Lease) are left out, and the answer says less. Instants in microseconds, 0 = unknown.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from duepoint.schedules.spec import ScheduleSpec
 
 Object = dict[str, Any]
 
-#: The Lease of an installation by the chart's usual names; a status names the real one.
+#: The Lease of an installation with the chart's default names; a status names the real one.
 USUAL_LEASE = "duepoint-system/duepoint-operator"
 _LEASES = "/apis/coordination.k8s.io/v1"
-#: A Lease that was not renewed for longer than this has no holder: it lasts 15 s.
+#: A Lease that was not renewed for longer than this has no holder: its duration is 15 s.
 _STALE_US = 20_000_000
 _MOST_EVENTS = "500"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """A Job of the Schedule, and why its Pods do not run, where they do not."""
+    """A Job of the Schedule, and why its Pods do not run, if they do not."""
 
     name: str
     slot_us: int
@@ -53,8 +53,8 @@ class LeaseFacts:
     """The operator's Lease.
 
     Attributes:
-        holder: empty where none leads.
-        is_stale: it was not renewed for longer than it lasts.
+        holder: empty if no operator leads.
+        is_stale: it was not renewed within its duration.
     """
 
     holder: str
@@ -69,18 +69,18 @@ class LeaseFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFacts:
-    """Everything that is known of a Schedule.
+    """All facts about a Schedule.
 
     Attributes:
-        observed: newest generation that an operator has looked at; -1 = none.
-        spec: None where this version cannot read it; ``invalid`` then says why.
+        observed: newest generation that an operator has processed; -1 = none.
+        spec: None if this version cannot read it; ``invalid`` then says why.
         conditions: by type; those that are not True, Ready besides, are left out.
         recent: newest first.
         last_us: slot of the newest started run.
         written: who last wrote each field of the spec, and when.
-        jobs: None where they may not be read.
-        lease: None where it may not be read, or is not named by the status.
-        notes: of Events about the Schedule: reason and text, newest first.
+        jobs: None if they may not be read.
+        lease: None if it may not be read, or if the status does not name it.
+        notes: reason and text of the Events about the Schedule, newest first.
         is_deleting: the namespace is being deleted.
     """
 
@@ -115,7 +115,7 @@ class ScheduleFacts:
 
     @property
     def timeline(self) -> slots.Slots | None:
-        """The slots as they would be if no suspension held them up."""
+        """The slots of the Schedule, ignoring any suspension."""
         if self.spec is None:
             return None
         timing = msgspec.structs.replace(
@@ -126,7 +126,7 @@ class ScheduleFacts:
 
     @property
     def edited_us(self) -> int:
-        """When a field of the spec was written last."""
+        """When a field of the spec was last written."""
         return max((at_us for _, at_us in self.written.values()), default=0)
 
     @property
@@ -147,7 +147,7 @@ class ScheduleFacts:
         return self.spec.rule.timing.suspend and (until_us is None or until_us > now_us)
 
     def diagnosis(self, now_us: int) -> diagnosis.Diagnosis:
-        """How it stands."""
+        """Return the diagnosis of the Schedule."""
         return diagnosis.of(
             self.conditions.values(),
             is_current=self.observed >= self.generation,
@@ -156,7 +156,7 @@ class ScheduleFacts:
 
 
 def of_object(found: Object) -> ScheduleFacts:
-    """The facts of a Schedule as the API server gives it."""
+    """Return the facts in a Schedule object from the API server."""
     metadata, status = found["metadata"], found.get("status") or {}
     spec, invalid = None, ""
     try:
@@ -198,7 +198,7 @@ def of_object(found: Object) -> ScheduleFacts:
 
 
 async def gathered(place: options.Place, name: str) -> ScheduleFacts:
-    """Everything that may be read about a Schedule."""
+    """Read all facts about a Schedule that the user may read."""
     async with clusters.session(place) as server:
         known = of_object(await clusters.schedule(server, name))
         named = known.managed_by
@@ -214,7 +214,7 @@ async def gathered(place: options.Place, name: str) -> ScheduleFacts:
 async def lease_facts(
     server: clusters.ClusterSession, lease: str, *, is_certain: bool
 ) -> LeaseFacts | None:
-    """The operator's Lease; where it is certain to be the right one, a missing one leads not."""
+    """Read the operator's Lease; if its name is certain, a missing one means that nobody leads."""
     namespace, _, name = lease.partition("/")
     try:
         found = await clusters.get(server, port.path(_LEASES, namespace, "leases", name))
@@ -244,7 +244,7 @@ async def _is_deleting(server: clusters.ClusterSession) -> bool:
 async def _notes(
     server: clusters.ClusterSession, known: ScheduleFacts
 ) -> tuple[tuple[str, str], ...]:
-    """Reason and text of the Events about the Schedule, newest first."""
+    """Read reason and text of the Events about the Schedule, newest first."""
     selector = f"involvedObject.name={known.name},involvedObject.kind={schedules.KIND}"
     try:
         path = port.path("/api/v1", server.namespace, "events")
@@ -264,7 +264,7 @@ def _event_time(event: Object) -> str:
 
 
 async def job_objects(server: clusters.ClusterSession, known: ScheduleFacts) -> list[Object]:
-    """The Jobs of the Schedule, newest slot first; raises kube_errors.ApiError."""
+    """List the Jobs of the Schedule, newest slot first; raises kube_errors.ApiError."""
     selector = f"{jobbuilder.SCHEDULE_LABEL}={known.name}"
     found = await clusters.get(server, jobs.collection(server.namespace), labelSelector=selector)
     own = [job for job in found["items"] if _is_of(job, known)]
@@ -272,7 +272,7 @@ async def job_objects(server: clusters.ClusterSession, known: ScheduleFacts) -> 
 
 
 def slot_us(job: Object) -> int:
-    """The slot that a Job names."""
+    """Return the slot of a Job, from its annotation."""
     annotations = (job.get("metadata") or {}).get("annotations") or {}
     return texts.instant_us(annotations.get(jobbuilder.SCHEDULED_TIME))
 
@@ -312,7 +312,7 @@ def is_over(job: Object) -> bool:
 
 
 async def pods(server: clusters.ClusterSession, job_name: str) -> list[Object]:
-    """The Pods of a Job, oldest first; raises kube_errors.ApiError."""
+    """List the Pods of a Job, oldest first; raises kube_errors.ApiError."""
     path = port.path("/api/v1", server.namespace, "pods")
     selector = f"batch.kubernetes.io/job-name={job_name}"
     found = await clusters.get(server, path, labelSelector=selector)
@@ -328,13 +328,13 @@ async def _pod_trouble(server: clusters.ClusterSession, job_name: str) -> str:
 
 
 def has_log(pod: Object) -> bool:
-    """Whether ``kubectl logs`` has something to say of a Pod: what it wrote, or why it cannot."""
+    """Whether ``kubectl logs`` has output for a Pod: its log, or why it cannot start."""
     phase = (pod.get("status") or {}).get("phase")
     return phase not in (None, "Pending") or any(True for _ in _troubles(pod))
 
 
 def _troubles(pod: Object) -> Iterator[str]:
-    """Why a Pod has not started, in the words of the scheduler and the kubelet."""
+    """Yield why a Pod has not started, in the words of the scheduler and the kubelet."""
     status = pod.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":

@@ -1,4 +1,4 @@
-"""``duepoint list`` and ``describe``: Schedules as they stand, and one with its history."""
+"""``duepoint list`` and ``describe``: the state of many Schedules, or of one with its history."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _listed(place: options.Place, selector: str | None) -> list[dict[str, 
 
 
 def none_of(server: ClusterSession, place: options.Place, selector: str | None) -> str:
-    """That there is nothing to show, and where."""
+    """Return the message that there is no Schedule to show, and where."""
     where = "any namespace" if place.everywhere else f"namespace {server.namespace}"
     labelled = f" with the labels {selector}" if selector else ""
     return f"there is no Schedule{labelled} in {where}"
@@ -165,7 +165,7 @@ def _show(known: ScheduleFacts, answer: tuple[why.Finding, ...], now_us: int) ->
 
 
 def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
-    """The next slots; none while it is refused, or suspended without an end."""
+    """Return the next slots; none while the Schedule is refused or suspended without an end."""
     spec, timeline = known.spec, known.timeline
     is_refused = ConditionType.STALLED in known.conditions
     if spec is None or timeline is None or is_refused:
@@ -183,12 +183,12 @@ def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
 
 
 _SECOND_US = 1_000_000
-#: How a run that no due time has started is named beside its slot.
+#: What to show beside the slot of a run that a ScheduleRun has started.
 _BY_HAND = {manualruns.TRIGGER_MANUAL: "by hand", manualruns.TRIGGER_BACKFILL: "run again"}
 
 
 def row(slot: PastSlot) -> output.Row:
-    """A slot under the names of the JSON output."""
+    """Return a slot as a row of the JSON output."""
     late_us = slot.started_us - slot.slot_us if slot.started_us else None
     return {
         "scheduledTime": output.time(slot.slot_us),
@@ -213,7 +213,7 @@ def _took(slot: PastSlot) -> float | None:
 
 
 def columns(zone: str) -> output.Columns:
-    """Of a table of slots, in the Schedule's zone."""
+    """Return the columns of a table of slots, with times in the Schedule's zone."""
     local = instants.LocalTime(zone)
 
     def when(row: output.Row) -> str:

@@ -21,10 +21,10 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, schedules
 from duepoint.kube import jobs as kube_jobs
 
-#: A Pod that is being created is waited for so long, though the log is not followed.
+#: Without --follow, how long to wait for a Pod that is being created.
 _STARTS_WITHIN_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
-#: Containers that kubectl reads side by side, as more would have to be asked for.
+#: How many containers kubectl may read at once; its default is lower.
 _MOST_AT_ONCE = 100
 
 
@@ -52,7 +52,7 @@ def logs(
     job_name, namespace = asyncio.run(_job_to_read(place, name, at, follows=follows))
     own += [f"--namespace={namespace}", "--prefix"]
     own.append(f"--selector=batch.kubernetes.io/job-name={job_name}")
-    own.append("--tail=-1")  # with a selector kubectl shows ten lines
+    own.append("--tail=-1")  # with a selector, kubectl shows ten lines by default
     own.append(f"--max-log-requests={_MOST_AT_ONCE}")
     if not any(word.startswith(("-c", "--container")) for word in words):
         own.append("--all-containers")
@@ -65,9 +65,9 @@ def logs(
 async def _job_to_read(
     place: options.Place, name: str, at: str | None, *, follows: bool
 ) -> tuple[str, str]:
-    """The name of the Job that is meant and its namespace, once a Pod of it has a log.
+    """Wait until a Pod of the requested Job has a log; return the Job's name and namespace.
 
-    Who does not follow waits some seconds for the Pod; kubectl then says what it waits for.
+    Without --follow, wait for the Pod only some seconds; kubectl then says why it has no log.
     """
     async with cluster.session(place) as server:
         known = facts.of_object(await cluster.schedule(server, name))
@@ -100,9 +100,9 @@ async def _job_to_read(
 async def _triggered(
     server: ClusterSession, known: ScheduleFacts, jobs: list[Any]
 ) -> tuple[str, str] | None:
-    """The newest run that ``duepoint trigger`` asked for, while it goes on, and its Job's name.
+    """Return the newest unfinished run of ``duepoint trigger``, and the name of its Job.
 
-    None: a Job is newer, the Schedule makes none, or who asks may not list ScheduleRuns.
+    None if a Job is newer, the Schedule makes none, or the user may not list ScheduleRuns.
     """
     if known.target and not known.target.startswith("Job"):
         return None
@@ -129,7 +129,7 @@ async def _triggered(
 
 
 async def _job_of(server: ClusterSession, run_name: str, job_name: str) -> Any:  # noqa: ANN401 - JSON
-    """The Job of a run; None before it exists; raises errors.InvalidSetting if it never will."""
+    """Read the Job of a run; None before it exists; raises InvalidSetting if it never will."""
     is_over = True
     with contextlib.suppress(kube_errors.NotFound):
         path = schedules.path(server.namespace, run_name, plural=schedules.RUN_PLURAL)
@@ -147,7 +147,7 @@ def _created_us(thing: Any) -> int:  # noqa: ANN401 - JSON
 
 
 def _chosen(known: ScheduleFacts, jobs: list[Any], at: str | None) -> Any:  # noqa: ANN401 - JSON
-    """The Job of the run that is meant; raises errors.InvalidSetting."""
+    """Return the Job of the requested run; raises errors.InvalidSetting if there is none."""
     if at is not None:
         at_us = instants.parse_last_us(at, zone=known.zone, name="--at")
         jobs = [job for job in jobs if facts.slot_us(job) == at_us]

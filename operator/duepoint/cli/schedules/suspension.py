@@ -1,9 +1,9 @@
-"""``duepoint suspend`` and ``duepoint resume``: hold Schedules, say why and until when, and go on.
+"""``duepoint suspend`` and ``duepoint resume``: suspend Schedules with a reason and an end.
 
-One Schedule, or all of a namespace or of the cluster. A choice of many leaves alone what another
-person suspended: suspending it again would replace its reason and its end, so that it would run by
-itself, and resuming it needs its reason or a yes. The fields are written by a patch of this
-command's own manager, so a GitOps tool that does not write them does not take them back.
+They apply to named Schedules, or to all of a namespace or of the cluster. A command for all leaves
+alone what another person suspended. To suspend it again would replace its reason and its end, and
+it could then resume by itself. To resume it takes its reason, or a yes. The command patches the
+fields with a field manager of its own, so a GitOps tool that does not set them does not revert it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from duepoint.expressions import durations
 from duepoint.kube import port, schedules
 
 _MANAGER = "duepoint-cli"
-#: A number with a unit, and no date.
+#: Matches a number with a unit, but not a date.
 _STARTS_AS_DURATION = re.compile(r"\d+(\.\d+)?[A-Za-z]", re.ASCII)
 _REASON_LIMIT = 256
 _REASONS_SHOWN = 5
 
 
 def _until(text: str) -> str:
-    """An instant that is still to come, or a length of time from now; raises ValueError."""
+    """Read a future instant, or a duration from now; raises ValueError."""
     try:
         return instants.utc_text(instants.now_us() + durations.parse_duration_us(text))
     except ValueError as no_duration:
@@ -124,11 +124,11 @@ def _apply(
     dry_run: bool, form: str, verb: str, fields: dict[str, Any],
     leaves: Callable[[dict[str, Any], bool], bool], asks: bool = False,
 ) -> None:  # fmt: skip
-    """Write fields of the specs that are meant, and show what became of each Schedule.
+    """Write fields into the specs of the chosen Schedules, and show the result for each.
 
     Args:
-        leaves: whether a Schedule with this spec, suspended or not, stays as it is.
-        asks: a person has to agree first.
+        leaves: whether to leave alone a Schedule with this spec, suspended or not.
+        asks: whether the user has to agree first.
     """
     if names and (everything or selector or place.everywhere):
         raise errors.InvalidSetting("NAME", "leave out --all, -l and -A, or the names")
@@ -143,7 +143,7 @@ def _apply(
 
     async def change() -> list[output.Row]:
         async with cluster.session(place) as server:
-            if names:  # all are looked up before the first is changed
+            if names:  # look up all before changing the first: a name may be misspelt
                 found = [await cluster.schedule(server, name) for name in names]
             else:
                 found = await cluster.listed_schedules(server, place, selector)
@@ -187,7 +187,7 @@ def _suspension_of(spec: dict[str, Any]) -> str:
 
 
 def _is_agreed(found: Sequence[dict[str, Any]]) -> bool:
-    """Whether these may be resumed, whatever they were suspended for."""
+    """Ask whether to resume these, whatever they were suspended for."""
     reasons = collections.Counter(one["spec"].get("suspendReason") or "" for one in found)
     shown = [
         f"{errors.quoted(reason) if reason else 'without a reason'} ({count})"

@@ -1,10 +1,10 @@
-"""``duepoint why``: why a Schedule does not run, or what became of one of its slots.
+"""``duepoint why``: explains why a Schedule does not run, or what happened to one of its slots.
 
-``now`` answers for the Schedule as it stands, ``of_slot`` for one slot. The first finding is the
-cause; further findings are true besides. The facts are asked in a fixed order, what explains the
-most first: a Schedule that is refused or suspended has no slots to ask about; a slot that was put
-off names its reason itself; a slot of which nothing was heard was not claimed, and then the
-installation is asked: operator, Redis, workers, clocks.
+``now`` explains the present state of the Schedule, ``of_slot`` one slot. The first finding is the
+cause; the others are further findings. The facts are checked in a fixed order, the most general
+first. A Schedule that is refused or suspended has no slots to explain. A slot that was put off
+has a reason of its own. A slot without any record was not claimed; then the installation is
+checked: operator, Redis, workers, clocks.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
 _SECOND_US = 1_000_000
-#: A slot is expected to show in the status so long after its due.
+#: How long after its due a slot should be in the status at the latest.
 _SHOWN_WITHIN_US = 15 * _SECOND_US
-#: An object is expected to be looked at so long after its creation or edit.
+#: How long after a creation or edit the operator should have processed it at the latest.
 _LOOKED_AT_WITHIN_US = 10 * _SECOND_US
-#: A state on the Lease that is older was not renewed by the leader.
+#: An older state on the Lease is outdated: the leader has stopped renewing it.
 _STATE_AGES_US = 60 * _SECOND_US
-#: Points that wait for longer although workers live are claimed by none of them.
+#: If points wait for longer although workers live, no worker claims them.
 _LONG_LAG_SECONDS = 5.0
-#: Unclaimed slots that are counted.
+#: The most unclaimed slots to count.
 _MOST_UNCLAIMED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is so.
+    """One finding about a Schedule or slot.
 
     Attributes:
         cause: one word, as in the reference of errors and reasons.
@@ -90,7 +90,7 @@ def why(
 
 
 def row(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> output.Row:
-    """The answer under the names of the JSON output; of a slot, unless it is 0."""
+    """Return the answer as a row of the JSON output; about a slot, unless that is 0."""
     cause, *also = (
         {"cause": one.cause, "message": one.text, "since": output.time(one.since_us or None)}
         for one in found
@@ -107,7 +107,7 @@ def row(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> out
 
 
 def lines(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> Iterator[str]:
-    """The answer in lines: cause, since when, what to do, and what else."""
+    """Yield the answer as lines: cause, since when, what to do, further findings."""
     first, *others = found
     local = instants.LocalTime(facts.zone)
     slot = f", slot {local.text(slot_us)}" if slot_us else ""
@@ -126,7 +126,7 @@ def lines(facts: ScheduleFacts, found: Sequence[Finding], slot_us: int = 0) -> I
 
 
 def _steps(facts: ScheduleFacts, cause: Finding, slot_us: int) -> tuple[str, ...]:
-    """What to do about the cause, in commands that can be copied."""
+    """Return what to do about the cause, with commands to copy."""
     at = {"at": instants.utc_text(slot_us)} if slot_us else {}
     return diagnosis.steps_for(cause.cause, namespace=facts.namespace, name=facts.name, **at)
 
@@ -135,14 +135,14 @@ def _steps(facts: ScheduleFacts, cause: Finding, slot_us: int) -> tuple[str, ...
 
 
 def now(facts: ScheduleFacts, now_us: int) -> tuple[Finding, ...]:
-    """Why it does not run now, or that nothing is wrong."""
+    """Return why the Schedule does not run now, or that nothing is wrong."""
     if facts.is_deleting:
         return (Finding(Reason.DELETED, f"the namespace {facts.namespace} is being deleted"),)
     return tuple(_stopped(facts, now_us)) or tuple(_running(facts, now_us)) or (_well(facts),)
 
 
 def _stopped(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
-    """What keeps it from having slots at all."""
+    """Yield what keeps the Schedule from having slots at all."""
     if facts.observed < facts.generation:
         yield from _unobserved(facts, now_us)
         return
@@ -156,7 +156,7 @@ def _stopped(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
 
 
 def _running(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
-    """What the last slots show of one that has slots, or has had the last of them."""
+    """Yield what the last slots show, for a Schedule that has slots or is completed."""
     unclaimed = _unclaimed_us(facts, now_us)
     if unclaimed:
         yield from _unclaimed(facts, unclaimed, now_us)
@@ -172,7 +172,7 @@ def _running(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
 
 
 def _suspension(facts: ScheduleFacts, now_us: int) -> Finding | None:
-    """That it is suspended, by whom and since when, as far as the object says."""
+    """Return that it is suspended, by whom and since when if the object says so; else None."""
     if facts.spec is None or not facts.is_suspended(now_us):
         return None
     until_us = facts.spec.rule.timing.suspend_until_us
@@ -188,7 +188,7 @@ def _suspension(facts: ScheduleFacts, now_us: int) -> Finding | None:
 
 
 def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
-    """No operator has looked at the newest edit."""
+    """Yield that no operator has processed the newest edit."""
     changed_us = max(facts.created_us, facts.edited_us)
     what = "it" if facts.observed < 0 else f"generation {facts.generation} of it"
     text = f"no operator has looked at {what} yet"
@@ -204,7 +204,7 @@ def _of_condition(found: Shown) -> Finding:
 
 
 def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
-    """What the newest slots show where no condition says more."""
+    """Yield what the newest slots show, if no condition says more."""
     newest = facts.recent[0] if facts.recent else None
     if newest is None or newest.outcome in ("Succeeded", "Replaced"):
         return
@@ -212,12 +212,12 @@ def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
         yield _of_shown(facts, newest)
         return
     yield Finding(newest.why, _sentence(newest), _streak_us(facts, newest.why))
-    # A slot is held up by a run; where the Pod of that run does not start, this is what to repair.
+    # A run may block the next slot. If that run's Pod does not start, the Pod is what to repair.
     yield from (_of_job(job) for job in facts.jobs or () if job.pod_trouble and not job.is_over)
 
 
 def _of_completion(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
-    """Why no slot is left: where none was ever due, that is what stopped it."""
+    """Yield why no slot is left; if none was ever due, that is the cause."""
     ready = facts.conditions[ConditionType.READY]
     text = ready.message or "no slot is left"
     end_us = None if facts.spec is None else facts.spec.rule.timing.end_us
@@ -245,9 +245,9 @@ def _well(facts: ScheduleFacts) -> Finding:
 
 
 def _streak_us(facts: ScheduleFacts, reason: str) -> int:
-    """The oldest of the newest slots in a row that show this reason; 0 = unknown.
+    """Return since when the newest slots in a row show this reason; 0 = unknown.
 
-    The status keeps ten slots. If none of them has started, it began after the last run that did.
+    The status keeps ten slots. If none of them started, the series began after the last run.
     """
     streak = list(itertools.takewhile(lambda slot: slot.why == reason, facts.recent))
     if len(streak) < history.MOST:
@@ -258,13 +258,13 @@ def _streak_us(facts: ScheduleFacts, reason: str) -> int:
     return 0 if first is None else first.slot_us
 
 
-# -- slots of which nothing was heard ------------------------------------------------------------
+# -- slots without any record --------------------------------------------------------------------
 
 
 def _unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
-    """Slots that were due and of which the status says nothing, newest first."""
+    """Return slots that were due but are not in the status, newest first."""
     timeline, through_us = facts.timeline, facts.settled.through_us
-    # Of a Schedule that is over, later times of its expression are no slots.
+    # After a Schedule is completed, later times of its expression are not slots.
     if timeline is None or not through_us or facts.is_over or facts.is_refused:
         return ()
     found = (
@@ -288,7 +288,7 @@ def _unclaimed(facts: ScheduleFacts, slots_us: tuple[int, ...], now_us: int) -> 
 
 
 def _installation(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
-    """What is wrong with the installation, as its Lease says; nothing where that is not known."""
+    """Yield what is wrong with the installation by its Lease; nothing if that is unknown."""
     lease = facts.lease
     if lease is None:
         return
@@ -322,7 +322,7 @@ def _installation(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
 def of_slot(  # noqa: PLR0911 - a case each
     facts: ScheduleFacts, at_us: int, now_us: int
 ) -> tuple[Finding, ...]:
-    """What became of the slot at an instant, or which slots are next to it."""
+    """Return what happened to the slot at an instant, or which slots are next to it."""
     if shown := [slot for slot in facts.recent if slot.covers(at_us)]:
         return tuple(_of_shown(facts, slot) for slot in shown)
     if (outside := _no_slot(facts, at_us)) is not None:
@@ -347,7 +347,7 @@ def of_slot(  # noqa: PLR0911 - a case each
 
 
 def _of_shown(facts: ScheduleFacts, slot: PastSlot) -> Finding:
-    """What became of a slot that the status shows."""
+    """Return what happened to a slot that is in the status."""
     if slot.outcome != "Running":
         return Finding(slot.why, _sentence(slot), slot.since_us or slot.slot_us)
     job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
@@ -361,7 +361,7 @@ def _outside(text: str) -> Finding:
 
 
 def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
-    """That the instant is no slot of the Schedule, or one that never counts."""
+    """Return why the instant is not a slot, or is one that never runs; None for other slots."""
     timeline = facts.timeline
     if timeline is None or facts.spec is None:
         return Finding(Reason.INVALID_SPEC, facts.invalid)
@@ -384,7 +384,7 @@ def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
 
 
 def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
-    """It has ended, and the last slots do not reach back to it."""
+    """Return what is known of a slot that is older than the last slots in the status."""
     for job in facts.jobs or ():
         if job.slot_us == at_us:
             return _of_job(job)
@@ -422,7 +422,7 @@ _VERBS = {
 
 
 def _sentence(slot: PastSlot) -> str:
-    """What became of a slot, in a sentence."""
+    """Return what happened to a slot, in a sentence."""
     local = instants.utc_text(slot.slot_us)
     many = slot.count > 1
     which = f"{slot.count} slots up to {local}" if many else f"the slot of {local}"
