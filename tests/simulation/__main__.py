@@ -16,7 +16,7 @@ from multiprocessing import queues
 from tests.simulation import oracle, playing, scopes, stories
 from tests.simulation.faults import Kind
 
-#: What each seed is a story of.
+#: The function that makes a story of a seed, by scope.
 _OF_SEEDS = {
     "random": stories.of_seed,
     "storms": stories.of_storm,
@@ -84,7 +84,7 @@ def _tasks(scope: str, seeds: range, names: tuple[str, ...]) -> Iterator[playing
 
 
 def _play_all(tasks: Iterator[playing.Task], jobs: int) -> int:
-    """Play them and return how many failed."""
+    """Play the tasks and return how many histories failed."""
     began = time.monotonic()
     histories = failed = points = faults = changes = 0
     context = multiprocessing.get_context("fork")  # everything is imported here already
@@ -115,7 +115,7 @@ def _play_all(tasks: Iterator[playing.Task], jobs: int) -> int:
 def _played(
     pool: concurrent.futures.Executor, tasks: Iterator[playing.Task], jobs: int
 ) -> Iterator[tuple[playing.Task, playing.Verdict]]:
-    """In the order in which they end; a few are under way at a time."""
+    """Yield the results as histories end; a few run at a time."""
     waiting: dict[concurrent.futures.Future[playing.Verdict], playing.Task] = {}
     while True:
         for task in itertools.islice(tasks, 3 * jobs - len(waiting)):

@@ -1,8 +1,8 @@
-"""The processes of the HTTP API as their client finds them, and that client.
+"""The processes of the HTTP API, and a client of theirs.
 
-The application is the product's; sockets, and the parser of HTTP in front of it, have tests of
-their own. The client repeats a change with its ``Idempotency-Key`` until it is answered, each time
-at another process, as the product's own client does.
+The application is the product's. Sockets and the HTTP parser in front of it have tests of their
+own. The client repeats a change with its ``Idempotency-Key`` until it gets an answer, each time at
+another process, as the product's own client does.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from tests.simulation.cluster import NAMESPACE
 from tests.simulation.loop import Process
 from tests.simulation.network import Network, Reset
 
-#: Of the client's process.
+#: The name of the client's process.
 NAME = "client"
 _ANSWER_SECONDS = 8.0
 _AGAIN_SECONDS = 0.5
-#: A change that gets no answer for so long is given up.
+#: The client gives up a change that gets no answer for this long.
 _PATIENCE_SECONDS = 120.0
-#: Refusals that pass, beside all of 5xx: the set is not stored yet, another attempt is under way.
+#: Transient refusals beside all of 5xx: the set is not stored yet, another attempt is in flight.
 _PASSING = frozenset({"NotFound", "NotActive", "IdempotencyInProgress", "SetFull"})
-#: Refusals that say that there is nothing to change any more.
+#: Refusals that mean that there is nothing left to change.
 _ENDED = frozenset({"NoSuchMember", "SetDeleting", "TooLate"})
 
 
 class Answer(enum.Enum):
-    """What became of a change."""
+    """The result of a change."""
 
     DONE = "done"
     NOTHING_THERE = "nothing there"
-    #: It may have been made, or may still be.
+    #: The change may have been made, or may still be made.
     UNKNOWN = "unknown"
 
 
 class ApiClient:
-    """Asks for changes of members, as a process of its own.
+    """A process of its own that asks for changes of members.
 
     Attributes:
-        refusals: answers that no history allows for.
+        refusals: answers that no history may produce.
     """
 
     def __init__(self, network: Network) -> None:
@@ -59,24 +59,24 @@ class ApiClient:
         self.refusals: list[str] = []
 
     def begin(self) -> None:
-        """The client's process is there from now on."""
+        """Start the client's process."""
         self._process = self._network.loop.start(NAME, asyncio.sleep(0))
 
     def open(self, process: Process, handler: application.Application) -> None:
-        """This process serves, as long as it lives."""
+        """Send requests to this process, as long as it lives."""
         self._serving = [each for each in self._serving if not each[0].is_dead]
         self._serving.append((process, handler))
 
     def close(self, process: Process) -> None:
-        """It serves no longer."""
+        """Send no more requests to this process."""
         self._serving = [each for each in self._serving if each[0] is not process]
 
     def turn_of(self, name: str) -> asyncio.Lock:
-        """Changes of one member are made one after the other."""
+        """Return the lock that makes changes of one member follow one another."""
         return self._turns[name]
 
     async def change(self, name: str, method: str, body: Any) -> Answer:
-        """Ask for it until there is an answer, or for two minutes."""
+        """Repeat the request until there is an answer, for two minutes at most."""
         key = self._dice.randbytes(8).hex()
         headers = {"idempotency-key": key, "content-type": calls.JSON}
         content = b"" if body is None else msgspec.json.encode(body)
@@ -98,7 +98,7 @@ class ApiClient:
         return Answer.UNKNOWN
 
     async def listed(self, set_name: str) -> dict[str, Any] | None:
-        """The members of a set, by id; None where there was no answer."""
+        """Return the members of a set by id; None if there was no answer."""
         path = f"/v1/namespaces/{NAMESPACE}/schedulesets/{set_name}/schedules"
         for attempt in range(4):
             answer = await self._ask("GET", path, {}, b"", attempt)

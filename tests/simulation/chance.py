@@ -21,12 +21,12 @@ from duepoint.delayqueue.wire import servers
 from duepoint.net import dialling
 from tests.simulation.loop import Process, SimulatedLoop, running_process
 
-#: 2026-03-01T12:00:00Z. It lies before the machine's own time, as the ages of stream entries need.
+#: 2026-03-01T12:00:00Z. It must lie before the machine's own time: stream entries have ages.
 BASE_US = 1_772_366_400_000_000
 
 
 class ProcessClock:
-    """The machine's clocks as one process has them; its own may be wrong."""
+    """The clocks that one process reads; its wall clock may be wrong."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -50,10 +50,10 @@ def controlled(
     dialler: Callable[..., Any],
     leave: Callable[[int], object],
 ) -> Iterator[None]:
-    """Time, chance and network of the product are those of the history.
+    """Give the product the time, chance and network of the history.
 
     Args:
-        leave: ends the running process of the history, in place of this one.
+        leave: ends the running process of the history instead of this one.
     """
     dice = random.Random(f"chance of {seed}")
     seeded = random.Random
@@ -74,7 +74,7 @@ def controlled(
             (secrets, "randbits", dice.getrandbits),
             (uuid, "uuid4", lambda: uuid.UUID(bytes=dice.randbytes(16), version=4)),
             (random, "Random", a_random),
-            # killed processes leave their gauges here, and with them a whole history each
+            # a killed process leaves its gauges here, and each keeps a whole history alive
             (telemetry, "before_scrape", set()),
             (clocks, "SystemClock", lambda: ProcessClock(loop)),
             (servers, "open_servers", open_servers),
@@ -91,7 +91,7 @@ def controlled(
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """The product logs nothing: a million lines say less than the trace."""
+    """Silence the product's log: a million lines say less than the trace."""
     before = structlog.get_config()
     structlog.configure(processors=[_drop])
     try:

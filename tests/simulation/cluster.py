@@ -1,9 +1,9 @@
 """The API server of a history, its controllers, and each process's session to it.
 
-The server is the product's own in memory, which passes the conformance suite of a real one. What a
-session adds is the network between: requests and watches take time, get lost, and end in the errors
-that ``kube.api`` makes of them. Jobs run for as long as the history says, and everything that was
-ever created is written down.
+The server is the product's own in memory, which passes the conformance suite of a real one. A
+session adds the network in between: requests and watches take time, get lost, and end in the errors
+that ``kube.api`` raises. Jobs run for as long as the history says. The cluster records everything
+that was ever created.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ItemT = TypeVar("ItemT", bound=port.KubeObject)
 NAMESPACE = "shop"
 SYSTEM_NAMESPACE = "duepoint-system"
 
-#: The garbage collector needs so long for an object whose owner is gone.
+#: The garbage collector takes this long to delete an object whose owner is gone.
 COLLECTED_SECONDS = 0.5
 
 
@@ -41,10 +41,10 @@ class MadeJob:
     """One creation of a Job.
 
     Attributes:
-        owner_uid, slot_us: what its owner reference and its annotation say; of a member the first
-            is ``SET/ID``.
-        ended_us: when it finished; None = it runs.
-        gone_us: when it was deleted; None = it is there.
+        owner_uid, slot_us: from its owner reference and its annotation; the owner of a member's Job
+        is ``SET/ID``.
+        ended_us: when it finished; None = it still runs.
+        gone_us: when it was deleted; None = it still exists.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Cluster:
         return self.network.loop.now_us < self.down_until_us
 
     async def run_controllers(self) -> None:
-        """Write down each Job that is made, and end it in time."""
+        """Record each Job that is created, and finish it when its time is up."""
         by_uid: dict[str, MadeJob] = {}
         path = jobs.collection()
         async for change in self.server.watch(path, StoredJob, "0"):
@@ -134,14 +134,14 @@ class Cluster:
             return
 
     async def _collect(self, made: MadeJob) -> None:
-        """The server deletes what an object owns with it; this was made after that."""
+        """Delete a Job that was created after its owner had been deleted."""
         path = f"{jobs.collection(NAMESPACE)}/{made.name}"
         found = await self.document(path)
         if found is not None and found["metadata"]["uid"] == made.uid:
             await self.server.request("DELETE", path)
 
     async def request(self, verb: str, path: str, body: bytes | None, **options: Any) -> bytes:
-        """What a process asks for; every token is valid, and its owner may do anything."""
+        """Carry out a process's request; every token is valid and may do anything."""
         if path.endswith("/tokenreviews"):
             return b'{"status":{"authenticated":true,"user":{"username":"a-user"}}}'
         if path.endswith("/subjectaccessreviews"):
@@ -153,7 +153,7 @@ class Cluster:
     async def create(
         self, plural: str, kind: str, name: str, spec: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """A new object of ours."""
+        """Create one of our objects."""
         body = {
             "apiVersion": schedules.API_VERSION,
             "kind": kind,
@@ -165,18 +165,18 @@ class Cluster:
         return made
 
     async def patch(self, path: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        """A merge patch."""
+        """Apply a merge patch."""
         answer = await self.server.request("PATCH", path, change, content_type=port.MERGE_PATCH)
         changed: dict[str, Any] = msgspec.json.decode(answer)
         return changed
 
     async def delete(self, path: str, uid: str) -> None:
-        """An object of ours, and all that it owns."""
+        """Delete one of our objects and everything that it owns."""
         await self.server.request("DELETE", path)
         self._gone.add(uid)
 
     async def document(self, path: str) -> dict[str, Any] | None:
-        """An object as it is now."""
+        """Return the current object."""
         try:
             found: dict[str, Any] = msgspec.json.decode(await self.server.request("GET", path))
         except errors.NotFound:
@@ -242,7 +242,7 @@ class Session:
         *,
         query: Mapping[str, str] | None = None,
     ) -> AsyncIterator[port.WatchEvent[ItemT]]:
-        """See ``port.Api.watch``; a cut is mended inside, as there."""
+        """See ``port.Api.watch``; like that one it reconnects by itself."""
         server = self._cluster.server
         async for change in server.watch(path, item_type, resource_version, query=query):
             while self._cluster.is_down:  # noqa: ASYNC110 - nothing tells

@@ -1,4 +1,4 @@
-"""One Valkey for all histories of a test process, and quiet histories that are played once."""
+"""One Valkey for all histories of a test process, and quiet histories, each played only once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.plans import Story
 from tests.support import virtualvalkey
 from tests.support.virtualvalkey import SimulatedValkey
 
-#: By the events of each history that went wrong, what was wrong.
+#: What went wrong in each history that failed, by its events.
 Wrong = dict[str, list[str]]
 Try = Callable[[Story, Sequence[Sequence[Event]]], Wrong]
 
@@ -30,7 +30,7 @@ def valkey() -> Iterator[SimulatedValkey]:
 
 @pytest.fixture(scope="session")
 def quiet(valkey: SimulatedValkey) -> Callable[[str], Record]:
-    """The history of a story of ``scopes.STORIES`` in which nothing happens."""
+    """Return the history of a story of ``scopes.STORIES`` without any event."""
 
     @functools.cache
     def played(name: str) -> Record:
@@ -41,13 +41,13 @@ def quiet(valkey: SimulatedValkey) -> Callable[[str], Record]:
 
 @pytest.fixture(scope="session")
 def played(valkey: SimulatedValkey) -> Callable[[Story], Record]:
-    """The history of this story."""
+    """Return the history of a story."""
     return lambda story: history.run(story, 1, valkey)
 
 
 @pytest.fixture(scope="session")
 def wrong_of(valkey: SimulatedValkey) -> Try:
-    """What goes wrong in the histories of a story, each with its events."""
+    """Return what goes wrong when a story is played with each of several lists of events."""
 
     def found(story: Story, plans: Sequence[Sequence[Event]]) -> Wrong:
         wrong = {}

@@ -1,4 +1,4 @@
-"""What each slot did in the world, read from a record; for the judge."""
+"""The effects of each slot in the world, read from a record for the judge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.simulation import slots
 from tests.simulation.history import Record
 
-#: Of runs that no slot of a Schedule caused.
+#: Causes of runs that no slot of a Schedule started.
 _BY_HAND = frozenset({"Manual", "Backfill"})
 
 
@@ -18,9 +18,9 @@ class Effect:
     """Something that a slot did in the world.
 
     Attributes:
-        key: by which who gets it knows it again.
-        event: the id of the slot: a member that was lost and made again has it too.
-        refused: a receiver answered that it did not take it.
+        key: by which its receiver deduplicates it.
+        event: the id of the slot; it stays the same if a member is lost and made again.
+        refused: a receiver answered with an error.
     """
 
     at_us: int
@@ -29,12 +29,12 @@ class Effect:
     refused: bool = False
 
 
-#: By uid (``SET/ID`` of a member), and whether it was run by hand: by slot, in order.
+#: Effects in order, by (uid, or ``SET/ID`` of a member; whether run by hand), then by slot.
 Effects = Mapping[tuple[str, bool], Mapping[int, Sequence[Effect]]]
 
 
 def effects_of(record: Record) -> Effects:
-    """All that the slots did."""
+    """Return the effects of all slots."""
     found: defaultdict[tuple[str, bool], defaultdict[int, list[Effect]]]
     found = defaultdict(lambda: defaultdict(list))
     for job in record.made:
@@ -63,5 +63,5 @@ def _owner(fields: dict[str, str]) -> str:
 
 
 def all_of(found: Effects) -> set[tuple[str, int]]:
-    """Whose slots had any effect."""
+    """Return every (uid, slot) that had an effect."""
     return {(uid, slot) for (uid, _), by_slot in found.items() for slot in by_slot}

@@ -1,9 +1,9 @@
-"""What may happen, and where: a plan names messages by their number and says what befalls them.
+"""The kinds of faults, and events that inject one of them at the message of a given number.
 
 Each message that a process sends (commands to Redis, a request to the API server or to a receiver)
-has the next number of the history. Up to its first event a history is the same as one without
-events, so the numbers of a quiet run say where something can be put. Between two messages nothing
-outside a process changes, so killing it before and after each of them is killing it everywhere.
+gets the next number of the history. Up to its first event a history is the same as one without
+events, so the numbers of a quiet run say where an event can be injected. Between two messages a
+process changes nothing outside itself, so kills before and after each message cover every kill.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from enum import StrEnum
 class Kind(StrEnum):
     """Kinds of events.
 
-    The first group is about the message, the second about the process that sends it, the third
-    about Redis, and the last is what users and leaders do.
+    The first group affects the message, the second the process that sends it, the third Redis; the
+    last is what users and leaders do.
     """
 
     LOSE_REQUEST = "lose-request"
@@ -69,19 +69,19 @@ OF_USERS = frozenset(
     {Kind.EDIT, Kind.RETIME, Kind.RESCHEDULE, Kind.POLICY, Kind.SUSPEND, Kind.RESUME}
     | {Kind.DELETE, Kind.RECREATE, Kind.RUN, Kind.BACKFILL}
 )
-#: A process's own clock, and Redis's: with both wrong at a time nothing is promised.
+#: A process's own clock, and Redis's: if both are wrong at once, nothing is promised.
 OF_CLOCKS = frozenset({Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND, Kind.SERVER_AHEAD, Kind.SERVER_BEHIND})
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Event:
-    """One event.
+    """A fault, and where it is injected.
 
     Attributes:
         at: number of the message.
-        amount: seconds of a pause, an outage, a delay or a wrong clock; commands that a fallback
-            loses; shards that are asked for.
-        name: the Schedule, set or member that a user's event is about; "" = the first Schedule.
+        amount: seconds of a pause, an outage, a delay or a clock error; the number of commands that
+        a fallback loses; the number of shards that a user asks for.
+        name: the Schedule, set or member that a user changes; "" = the first Schedule.
     """
 
     at: int
@@ -94,7 +94,7 @@ class Event:
         return f"{self.kind}@{self.at}{amount}{f' {self.name}' if self.name else ''}"
 
 
-#: A lease is 10 s, a Redis command is given up after 5 s, a request to the API server after 15 s.
+#: A lease lasts 10 s; a Redis command times out after 5 s, a request to the API server after 15 s.
 USUAL_AMOUNTS = {
     Kind.LATE_REQUEST: 20.0,
     Kind.LATE_REPLY: 4.0,
@@ -113,5 +113,5 @@ USUAL_AMOUNTS = {
 
 
 def usual(kind: Kind, at: int, amount: float | None = None, name: str = "") -> Event:
-    """An event with the amount that is usual for its kind."""
+    """Return an event with the usual amount of its kind."""
     return Event(at, kind, USUAL_AMOUNTS.get(kind, 0.0) if amount is None else amount, name)

@@ -1,8 +1,8 @@
-"""One history: an installation, some Schedules, what befalls them, and what came of it.
+"""One history: an installation, its Schedules, the events that hit them, and the outcome.
 
 ``run`` plays a ``Story`` under a seed and returns the ``Record``: what the API server created, what
-the receivers saw, what the streams hold, and what users did. Nothing that the product says about
-itself is in it, apart from the statuses at the end, which are judged, not believed.
+the receivers saw, what the streams contain, and what users did. The record contains no claim of the
+product about itself except the final statuses, and the judge checks those.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from tests.simulation.users import Users
 from tests.support.virtualvalkey import SimulatedValkey
 
 _LEASE = port.path("/apis/coordination.k8s.io/v1", SYSTEM_NAMESPACE, "leases", "duepoint-operator")
-#: A killed process is started again after so long.
+#: A killed process is started again after this time.
 RESTART_SECONDS = 3.0
-#: They serve members of sets, where a story has any.
+#: The number of API processes in a story that has members of sets.
 API_PROCESSES = 2
-#: A new key is given to one process after the other, so long apart.
+#: Processes get a new key one after the other, this far apart.
 ROLLING_SECONDS = 4.0
-#: A clock that was set wrong is right again after so long.
+#: A clock that was set wrong is right again after this time.
 WRONG_SECONDS = 30.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """What came of a story.
+    """The outcome of a story.
 
     Attributes:
-        wishes: by the name of the Schedule, set or member, in order.
+        wishes: in order, by the name of the Schedule, set or member.
         runs: ScheduleRuns that were created.
         events: when each event happened.
-        statuses: by name, at the end; those of ScheduleRuns too.
-        members: by the name of the set, what the HTTP API listed at the end; None = no answer.
-        exits: when a process ended itself, and which.
+        statuses: final statuses by name, those of ScheduleRuns included.
+        members: what the HTTP API listed at the end, by the name of the set; None = no answer.
+        exits: when a process ended itself, and which one.
         entries: (id, fields) of each stream at the end.
-        trace: what happened, a line each.
-        messages: what was sent, for choosing where something may happen.
+        trace: a line for each thing that happened.
+        messages: every message sent, from which a test chooses where to inject an event.
     """
 
     story: Story
@@ -78,12 +78,12 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """Of the whole trace."""
+        """Return a digest of the whole trace."""
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
 
 
 def run(story: Story, seed: int, valkey: SimulatedValkey) -> Record:
-    """Play the story; the same seed plays it the same way."""
+    """Play the story; the same seed always plays it the same way."""
     loop = SimulatedLoop(seed)
     loop.now_us = BEGIN_US
     try:
@@ -121,7 +121,7 @@ def _settings(kind: type[Any], identity: str, key: int) -> Any:
 
 
 class Exited(BaseException):
-    """The process that runs has ended itself."""
+    """The running process has ended itself."""
 
 
 class _History:
@@ -162,7 +162,7 @@ class _History:
             return self._loop.run(self._play())
 
     def _may_fall_back(self) -> bool:
-        """Whether an event that makes Redis fall back is still to come."""
+        """Whether Redis is still going to fall back to an older state."""
         planned = sum(event.kind is Kind.FALL_BACK for event in self._story.events)
         past = sum(event.kind is Kind.FALL_BACK for _, event in self._network.witnessed)
         return past < planned
@@ -188,7 +188,7 @@ class _History:
         return record
 
     async def _until_the_end(self) -> None:
-        """As long after the last event as a story with one at the last moment goes on."""
+        """Wait as long after the last event as a story goes on after the last possible one."""
         story = self._story
         await asyncio.sleep(min(story.seconds, story.calm_seconds))
         if story.seconds > story.calm_seconds:
@@ -232,7 +232,7 @@ class _History:
         return None if found is None else found.get("status", {})
 
     def _entries(self) -> dict[str, list[tuple[str, dict[str, str]]]]:
-        """Of each stream, by its documented name in Redis."""
+        """Return the entries of each stream, by its documented name in Redis."""
         found = {}
         writing = (each for each in self._story.schedules if each.target == "stream")
         for name in sorted({each.set_name or each.name for each in writing}):
@@ -317,7 +317,7 @@ class _History:
         return Session(self._cluster, running_process.get())
 
     def _leave(self, code: int) -> None:
-        """A process ends itself at once."""
+        """End the running process at once, as its own exit does."""
         process = running_process.get()
         if not process.is_dead:
             self._network.note(process, f"exits with {code}")
@@ -326,14 +326,14 @@ class _History:
         raise Exited
 
     def _kill(self, process: Process) -> None:
-        if process.is_dead or process.name == apiclient.NAME:  # who asks is no part of the product
+        if process.is_dead or process.name == apiclient.NAME:  # the client is no product code
             return
         self._network.note(process, "is killed")
         self._loop.kill(process)
         self._redis.listeners = [
             each for each in self._redis.listeners if each.process is not process
         ]
-        if process.name in self._processes:  # others are started by an event, and end with it
+        if process.name in self._processes:  # an event starts the others, and they end with it
             self._restart_later(process.name)
 
     def _drain(self, name: str) -> None:
@@ -343,7 +343,7 @@ class _History:
             self._loop.call_soon(self._ends.pop(name), context=self._loop.context_of(process))
 
     async def _take_over(self) -> None:
-        """The leader gets SIGTERM, so another one leads."""
+        """Send SIGTERM to the leader, so that another operator takes over."""
         lease = await self._cluster.document(_LEASE)
         holder = "" if lease is None else str(lease["spec"].get("holderIdentity") or "")
         if (leader := holder.partition("_")[0]) in self._processes:
@@ -407,7 +407,7 @@ class _History:
         self._loop.in_world_at(self._loop.now_us + round(WRONG_SECONDS * 1e6), mend)
 
     async def _partition(self, shards: int) -> None:
-        """Somebody asks for another number of shards, until the queue has heard it."""
+        """Ask for another number of shards until the queue has taken it in."""
         queue = app.open_queue(
             self._settings(settings.OperatorSettings, "partition"), clocks.SystemClock()
         )

@@ -1,4 +1,4 @@
-"""What all parts of the judge share: the record, its disturbances, and what was found wrong."""
+"""The state that all parts of the judge share: record, disturbances, and problems found."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.simulation.timeline import LATENESS_US, RECOVERY_US, Window, seen_by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A Schedule from its creation to its deletion, or a member, and what came of it.
+    """A Schedule from its creation to its deletion, or a member, with its effects.
 
     Attributes:
-        name: in the story; ``uid`` is that of the object, or ``SET/ID``.
-        effects: of its own slots.
-        by_hand: of ScheduleRuns.
+        name: its name in the story; ``uid`` is that of the object, or ``SET/ID``.
+        effects: those of its own slots.
+        by_hand: those of ScheduleRuns.
     """
 
     name: str
@@ -38,17 +38,17 @@ class Subject:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The last one."""
+        """Return its last spec."""
         return next(wish.spec for wish in reversed(self.wishes) if wish.spec is not None)
 
     def values(self, name: str, default: Any) -> set[Any]:
-        """What a field of its spec has been."""
+        """Return every value that a field of its spec has had."""
         return {wish.spec.get(name, default) for wish in self.wishes if wish.spec is not None}
 
 
 @dataclass(slots=True)
 class Judgement:
-    """The verdict while it is made."""
+    """The verdict in the making."""
 
     record: Record
     windows: Sequence[Window]
@@ -61,7 +61,7 @@ class Judgement:
         self.problems.append(f"{name}: {text}")
 
     def disturbance(self, instant: int, *, around_us: int = 0) -> Window | None:
-        """What may have kept this instant from being as usual."""
+        """Return the disturbance that may have affected this instant, if any."""
         return next(
             (
                 window
@@ -72,28 +72,28 @@ class Judgement:
         )
 
     def had(self, *kinds: Kind) -> bool:
-        """Whether an event of these kinds happened."""
+        """Whether an event of one of these kinds happened."""
         return any(event.kind in kinds for _, event in self.record.events)
 
     @property
     def forgot(self) -> bool:
-        """Whether Redis has lost something."""
+        """Whether Redis lost data."""
         return self.had(Kind.FLUSH, Kind.FALL_BACK)
 
     @property
     def ends_calm(self) -> bool:
-        """Whether everything had the time to be as it has to be."""
+        """Whether everything had enough time to settle before the end."""
         end_us = self.record.end_us
         return all(window.end_us + RECOVERY_US <= end_us for window in self.windows)
 
     def latest(self, due: int) -> int:
-        """When a slot of this due must have had its effect."""
+        """Return by when a slot with this due time must have had its effect."""
         window = self.disturbance(due, around_us=LATENESS_US)
         usual = due + LATENESS_US
         return usual if window is None else max(usual, window.end_us + RECOVERY_US)
 
     def spoilt(self, first_us: int, last_us: int) -> int:
-        """How many events may have made a delivery of this time come again."""
+        """Return how many events may have caused a delivery of this time to be repeated."""
         return sum(
             1
             for at_us, event in self.record.events
@@ -103,11 +103,11 @@ class Judgement:
     def judge_count(
         self, name: str, slot: int, target: str, found: Sequence[Effect], *, lives: int = 1
     ) -> None:
-        """Once, or as often as the documentation allows.
+        """Check that a slot had its effect once, or as often as the documentation allows.
 
         Args:
-            lives: of a member that Redis lost and a repeated change made again; each has a
-                ``webhook-id`` of its own, and all have the slot's event id; or a Job of its own.
+            lives: how many times a member existed that Redis lost and a repeated change made again.
+            Each life has its own ``webhook-id`` or Job; all share the slot's event id.
         """
         keys = {effect.key for effect in found}
         has_several = target != "job" and len({effect.event for effect in found}) > 1
@@ -131,10 +131,10 @@ def events_of(record: Record, *kinds: Kind) -> list[tuple[int, Event]]:
 def without_collected(
     judgement: Judgement, subject: Subject, found: Sequence[Effect]
 ) -> Sequence[Effect]:
-    """Effects without Jobs that Kubernetes collects because their Schedule is gone.
+    """Return the effects without Jobs that Kubernetes collects because their Schedule is gone.
 
-    A worker that holds a point while the Schedule is deleted may make its Job after that. Where the
-    slot had run before and Redis lost that, the former Job is gone with the Schedule already.
+    A worker that has claimed a point while the Schedule is deleted may create its Job afterwards.
+    If the slot had run before and Redis lost that, the former Job went with the Schedule already.
     """
     deleted = subject.wishes[-1]
     if subject.target != "job" or subject.is_member or deleted.spec is not None:
@@ -151,10 +151,10 @@ def without_collected(
 def without_replaced(
     judgement: Judgement, subject: Subject, found: Sequence[Effect]
 ) -> Sequence[Effect]:
-    """Effects without Jobs of which nothing was left when Redis had lost that they were there.
+    """Return the effects without Jobs that were deleted before Redis forgot that they had run.
 
-    A newer slot has deleted such a Job, and has none itself yet: its worker died, or the API server
-    went away. Until a status says that the older slot had started, only Redis knows.
+    A newer slot has deleted such a Job but has none itself yet: its worker died, or the API server
+    went away. Until a status says that the older slot had started, only Redis knows it.
     """
     if subject.target != "job" or "Replace" not in subject.values("concurrencyPolicy", "Allow"):
         return found

@@ -1,12 +1,12 @@
 """The event loops of all simulated processes: one virtual clock, one seeded order.
 
-A process is a ``Process``. Which one a callback belongs to is written in its context, so whatever
-a process starts belongs to it. Each process keeps asyncio's own order (first in, first out);
-between processes a seeded generator chooses who takes the next turn. Time stands still while
-anything can run, apart from a few microseconds for each turn, and then jumps to the next timer.
+The context of a callback names the ``Process`` that it belongs to, so whatever a process starts
+belongs to it. Each process keeps asyncio's own order (first in, first out); a seeded generator
+chooses which process takes the next turn. While anything can run, time stands still except for a
+few microseconds for each turn; then it jumps to the next timer.
 
 A killed process never runs again, not even its ``finally`` blocks, as after kill -9. A paused one
-(SIGSTOP) keeps what comes for it, and its timers are late.
+(SIGSTOP) keeps its callbacks waiting, and its timers are late.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from unittest import mock
 
 T = TypeVar("T")
 
-#: What a turn of a loop takes; a process that spins therefore meets the next timer.
+#: A turn of the loop takes this long, so that a process that spins reaches the next timer.
 TURN_US = 20
-#: A history that takes more turns at one instant than this has a busy loop.
+#: A history that takes more turns than this between two timers has a busy loop.
 MOST_TURNS_BETWEEN_TIMERS = 200_000
 
 
 class Stuck(AssertionError):
-    """A process runs for ever without time passing."""
+    """A process runs for ever while no timer comes due."""
 
 
 class Process:
-    """A simulated process, from its start to its end; a restart is another one."""
+    """A simulated process from its start to its end; a restart makes another one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,8 +45,8 @@ class Process:
         self.paused_until_us: int | None = None
         self.clock_offset_us = 0
         self.ready: deque[Handle] = deque()
-        #: A task that nothing refers to any more is closed at once, and its ``finally`` blocks run:
-        #: those of a killed process must not.
+        #: Python closes a task that nothing refers to, and runs its ``finally`` blocks. Those of a
+        #: killed process must not run, so its tasks stay here.
         self.tasks: list[asyncio.Task[Any]] = []
         self._most_tasks = 100
 
@@ -54,22 +54,22 @@ class Process:
         return self.name
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold on to a task for as long as it runs."""
+        """Keep a reference to a task for as long as it runs."""
         self.tasks.append(task)
         if len(self.tasks) > self._most_tasks and not self.is_dead:
             self.tasks = [each for each in self.tasks if not each.done()]
             self._most_tasks = 2 * len(self.tasks) + 100
 
 
-#: Of the context that runs; the world's own work (network, controllers) is that of no process.
+#: The process of the running context; work of the world (network, controllers) belongs to none.
 running_process: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
 class Handle:
-    """A callback that waits for its turn, or for its time; see ``asyncio.TimerHandle``.
+    """A callback that waits for its turn or its time; see ``asyncio.TimerHandle``.
 
-    It never runs once it was cancelled, or its process is dead. A history has ten thousand of them:
-    the loop reads the fields itself.
+    It never runs once it is cancelled or its process is dead. A history has ten thousand of them,
+    so the loop reads the fields directly.
     """
 
     __slots__ = ("_when", "args", "callback", "context", "is_cancelled", "process")
@@ -100,7 +100,7 @@ class Handle:
 
 
 class _Task(asyncio.Task[Any]):
-    """Sets of tasks are iterated in the order of their hashes, which must not be addresses."""
+    """A task with a fixed hash: sets of tasks iterate by hash, and an address would be chance."""
 
     def __init__(self, coro: Any, *, number: int, **options: Any) -> None:
         self._number = number
@@ -120,10 +120,10 @@ class _Future(asyncio.Future[Any]):
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
-    """All processes of one history; ``run`` is given what the world itself does.
+    """The event loop of all processes of one history; ``run`` takes the work of the world.
 
     Args:
-        seed: of the order of turns.
+        seed: chooses the order of turns.
     """
 
     def __init__(self, seed: int) -> None:
@@ -143,7 +143,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # -- processes ---------------------------------------------------------------------------
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> Process:
-        """A new process that does this."""
+        """Start a new process that does this work."""
         process = Process(name)
         self._processes.append(process)
         self._all.append(process)
@@ -151,28 +151,28 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return process
 
     def kill(self, process: Process) -> None:
-        """As kill -9: nothing of it runs any more."""
+        """End a process as kill -9 does: none of its code runs again."""
         process.is_dead = True
         process.ready.clear()
         self._processes = [each for each in self._processes if each is not process]
 
     def pause(self, process: Process, seconds: float) -> None:
-        """As SIGSTOP, and SIGCONT after so long."""
+        """Stop a process as SIGSTOP does, and continue it after these seconds."""
         until = self.now_us + round(seconds * 1e6)
         process.paused_until_us = max(until, process.paused_until_us or 0)
 
     def in_world_at(self, at_us: int, callback: Callable[..., object], *args: Any) -> Handle:
-        """Do this at that instant, on behalf of no process."""
+        """Call this at that instant, outside of all processes."""
         handle = Handle(callback, args, self._world_context(), self.world, at_us / 1e6)
         self._push(handle)
         return handle
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task of the world's."""
+        """Start a task that belongs to the world."""
         return self._world_context().run(self.create_task, work)
 
     def context_of(self, process: Process) -> contextvars.Context:
-        """In which a callback is that process's."""
+        """Return a context whose callbacks belong to this process."""
         context = contextvars.Context()
         context.run(running_process.set, process)
         return context
@@ -183,8 +183,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # -- running -----------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Until this work of the world's is done."""
-        # A documented duty of event loops, and the only way to be the running one.
+        """Run until this work of the world is done."""
+        # Documented for authors of event loops, and the only way to become the running one.
         asyncio._set_running_loop(self)
         try:
             task = self.spawn(work)
@@ -215,7 +215,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         process = able[0] if len(able) == 1 else self._random.choice(able)
         ready = process.ready
         for _ in range(len(ready)):
-            if not ready:  # it has been killed
+            if not ready:  # the process has been killed
                 break
             handle = ready.popleft()
             if not handle.is_cancelled:
@@ -225,7 +225,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.now_us += TURN_US
 
     def _goes_on(self, process: Process) -> bool:
-        """Whether a process that was paused runs again."""
+        """Whether a process that may be paused can run now."""
         until_us = process.paused_until_us
         if until_us is not None and self.now_us < until_us:
             return False
@@ -312,7 +312,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return task
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        """At once: a thread would be chance."""
+        """Run the function at once: a thread's timing would be chance."""
         del executor
         done = self.create_future()
         try:
@@ -322,7 +322,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return done
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Of a process that is dead, nothing is wrong; everything else is a defect."""
+        """Ignore errors of dead processes; every other one is a defect."""
         error = context.get("exception")
         if error is not None and not self._is_closed:
             self.failures.append(f"{context.get('message')}: {error!r}")
@@ -337,16 +337,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self._is_closed
 
     def close(self) -> None:
-        """Nothing that is left runs again, the ``finally`` blocks of coroutines apart.
+        """Drop everything that is left; only ``finally`` blocks of coroutines still run.
 
-        Those run when their coroutines are collected: their errors are no errors of the product.
+        They run when Python collects the coroutines; their errors are not errors of the product.
         """
         self._is_closed = True
         self._timers.clear()
         self._processes = []
         with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook", _ignore):
             warnings.simplefilter("ignore")
-            # A ``finally`` block may start a task: on this loop, which drops it.
+            # A ``finally`` block may start a task; this loop drops it.
             asyncio._set_running_loop(self)
             try:
                 for process in self._all:
@@ -356,7 +356,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 gc.collect()
                 for process in self._all:
                     process.tasks.clear()
-                gc.collect()  # what those blocks have held on to
+                gc.collect()  # objects that those blocks kept alive
             finally:
                 asyncio._set_running_loop(None)
 

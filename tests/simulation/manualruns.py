@@ -1,4 +1,4 @@
-"""Runs by hand: what must have come of each ScheduleRun, by docs/reference/schedulerun.md."""
+"""The judge of runs by hand: each ScheduleRun must do what docs/reference/schedulerun.md says."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.simulation.plans import ManualRun
 from tests.simulation.slots import S
 from tests.simulation.timeline import RECOVERY_US
 
-#: The runs of a backfill follow one another, and each waits for the one before.
+#: The runs of a backfill go one after the other; each waits for the one before.
 _ALL_RUN_US = 60 * S
 
 
 def judge(judgement: Judgement, subject: Subject, runs: Sequence[overlaps.Run]) -> None:
-    """Every run of a ScheduleRun happened once, and nothing else was run by hand."""
+    """Check that every run of a ScheduleRun happened once, and nothing else ran by hand."""
     asked = [run for run in judgement.record.runs if run.uid == subject.uid]
-    # What began with no former Schedule of the name begins with this one.
+    # A run that did not begin under a former Schedule of this name begins under this one.
     may = [run for run in judgement.record.runs if _precedes(judgement, run, subject)]
     allowed = Counter(slot for run in (*asked, *may) for slot in _slots(subject, run, may=True))
     for slot, found in sorted(subject.by_hand.items()):
@@ -34,14 +34,14 @@ def judge(judgement: Judgement, subject: Subject, runs: Sequence[overlaps.Run]) 
 
 
 def _precedes(judgement: Judgement, run: ManualRun, subject: Subject) -> bool:
-    """Whether it was asked for while the Schedule's name was another's, before this one."""
+    """Whether it was created while a former Schedule had this name."""
     of_name = {wish.uid for wish in judgement.record.wishes[subject.name]}
     is_former = run.uid != subject.uid and run.uid in of_name
     return is_former and run.at_us <= subject.wishes[0].at_us
 
 
 def _slots(subject: Subject, run: ManualRun, *, may: bool) -> list[int]:
-    """Those of a run; ``may``: of any spec that the Schedule has had."""
+    """Return the slots of a run; with ``may``, by any spec that the Schedule has had."""
     if run.slots is None:
         return [run.at_us // S * S]
     first, last = run.slots
@@ -59,7 +59,7 @@ def _slots(subject: Subject, run: ManualRun, *, may: bool) -> list[int]:
 
 
 def _since_us(spec: Mapping[str, Any], first_us: int, created_us: int) -> int:
-    """A period without a start has no slots before the Schedule was created; others have."""
+    """Return where slots begin: for a period without a start, when the Schedule was created."""
     return created_us if spec["schedule"].startswith("@every") else min(first_us - S, created_us)
 
 
@@ -71,7 +71,7 @@ def _judge_run(
     if is_deleted or by_us > judgement.record.end_us:
         return
     if run.slots is not None and subject.values("schedule", None) != {subject.spec["schedule"]}:
-        return  # an edit holds from the next slot on
+        return  # an edit applies from the next slot on
     for slot in _slots(subject, run, may=False):
         found = subject.by_hand.get(slot, ())
         excused = overlaps.excuses(

@@ -1,8 +1,8 @@
-"""Members of sets: what differs from Schedules, by docs/reference/scheduleset.md.
+"""The judge's rules for members of sets, as far as they differ from Schedules.
 
-A change of a member holds from an instant between the request and its answer. A set that is
-suspended or deleted holds all its members. What Redis loses of members is lost, and what it turns
-back to may fire once more, under the same ids.
+See docs/reference/scheduleset.md. A change of a member takes effect between the request and its
+answer. A set that is suspended or deleted stops all its members. Members that Redis loses are lost;
+if Redis falls back, members may fire once more under the same ids.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tests.simulation.slots import S
 from tests.simulation.timeline import LATENESS_US, RECOVERY_US, seen_by, segments_of
 
 _FAR = 2**60
-#: A set that is deleted is gone, and what has ended has left, so long before the end.
+#: By this long before the end, a deleted set is gone and finished members have left.
 _ENDED_US = 30 * S
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A set is suspended or being deleted.
+    """A time in which a set is suspended or being deleted.
 
     Attributes:
-        begin_us, certain_us: it holds from some instant between these on.
-        ends_us, end_us: and up to some instant between these.
+        begin_us, certain_us: it begins at some instant between these.
+        ends_us, end_us: it ends at some instant between these.
     """
 
     begin_us: int
@@ -40,7 +40,7 @@ class Hold:
         return self.begin_us <= last_us and first_us <= self.end_us + LATENESS_US
 
     def delays(self, due: int, ran_us: int) -> bool:
-        """Whether a slot ran late because of it."""
+        """Whether a slot may have run late because of it."""
         return self.touches(due, ran_us)
 
     def forbids(self, instant: int) -> bool:
@@ -48,7 +48,7 @@ class Hold:
 
 
 def holds_of(judgement: Judgement, subject: Subject) -> list[Hold]:
-    """Of the member's set; a Schedule has none."""
+    """Return the holds of the member's set; a Schedule has none."""
     if not subject.is_member:
         return []
     wishes = judgement.record.wishes[subject.name.partition("/")[0]]
@@ -66,7 +66,7 @@ def holds_of(judgement: Judgement, subject: Subject) -> list[Hold]:
 def required(
     judgement: Judgement, subject: Subject, usual: Mapping[int, int], holds: Sequence[Hold]
 ) -> dict[int, int]:
-    """Slots that have to run, with their dues."""
+    """Return the slots that must run, with their due times."""
     is_sure = all(wish.ready_us is not None for wish in subject.wishes)
     if not is_sure or _may_be_lost(judgement, subject):
         return {}
@@ -78,7 +78,7 @@ def required(
 
 
 def allowed(judgement: Judgement, subject: Subject, usual: Mapping[int, int]) -> Mapping[int, int]:
-    """Slots that may run: a change that Redis lost may not hold."""
+    """Return the slots that may run, those included that run if Redis lost a change."""
     if not _may_be_lost(judgement, subject):
         return usual
     end_us, begin_us = judgement.record.end_us, subject.wishes[0].at_us
@@ -87,11 +87,11 @@ def allowed(judgement: Judgement, subject: Subject, usual: Mapping[int, int]) ->
 
 
 def lives_of(judgement: Judgement, subject: Subject) -> int:
-    """How many members may have had its id: one more for each loss of Redis before its answer.
+    """Return how many members may have had its id: one more for each loss before the answer.
 
-    The client repeats what was not answered, and what is made again then has a uid, and so a
-    ``webhook-id`` or the name of a Job, of its own. A request that was disturbed may arrive behind
-    the answer to its repetition. Entries have no part of the uid in their names.
+    The client repeats an unanswered request. A member that this makes again has a new uid, and so a
+    new ``webhook-id`` or Job name. A request that was disturbed may arrive after the answer to its
+    repetition. The ids of stream entries do not contain the uid.
     """
     first = subject.wishes[0]
     if not subject.is_member or subject.target not in ("webhook", "job"):
@@ -107,7 +107,7 @@ def _losses_us(judgement: Judgement) -> list[int]:
 
 
 def _may_be_lost(judgement: Judgement, subject: Subject) -> bool:
-    """Whether Redis lost something after it was first asked for."""
+    """Whether Redis lost data after the member was first asked for."""
     begin_us = subject.wishes[0].at_us
     return any(at_us >= begin_us for at_us in _losses_us(judgement))
 
@@ -115,7 +115,7 @@ def _may_be_lost(judgement: Judgement, subject: Subject) -> bool:
 def judge_holds(
     judgement: Judgement, name: str, slot: int, found: Sequence[Effect], holds: Sequence[Hold]
 ) -> None:
-    """Nothing was sent while the set held its members."""
+    """Check that nothing was sent while the set was suspended or deleted."""
     for effect in found:
         is_held = any(hold.forbids(effect.at_us) for hold in holds)
         if is_held and judgement.disturbance(effect.at_us) is None:
@@ -125,7 +125,7 @@ def judge_holds(
 
 
 def judge_listed(judgement: Judgement, subject: Subject, due_of: Mapping[int, int]) -> None:
-    """What the HTTP API lists in the end is what was asked for."""
+    """Check that the HTTP API lists in the end what was asked for."""
     set_name, _, id_ = subject.name.partition("/")
     record = judgement.record
     is_open = record.wishes[set_name][-1].spec is not None
@@ -151,7 +151,7 @@ def judge_listed(judgement: Judgement, subject: Subject, due_of: Mapping[int, in
 
 
 def judge_set(judgement: Judgement, name: str) -> None:
-    """The object is as it has to be in the end."""
+    """Check the final state of the ScheduleSet object."""
     record = judgement.record
     wishes, status = record.wishes[name], record.statuses[name]
     if not judgement.ends_calm or not wishes:

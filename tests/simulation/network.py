@@ -1,8 +1,8 @@
-"""Messages between the processes and the servers: when they arrive, and what befalls them.
+"""The network between processes and servers: when messages arrive, and which faults hit them.
 
-A server carries out a message in one step, at the message's instant of arrival. Requests and
-replies take a seeded time, so messages that are under way together overtake each other, as on
-connections of their own. ``on_event`` carries out what an event does beside the message itself.
+A server carries out a message in one step, at the instant at which it arrives. Requests and
+replies take a seeded time, so messages in flight together overtake each other, as on separate
+connections. ``on_event`` carries out what an event does beyond the message itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 from tests.simulation.faults import Event, Kind
 from tests.simulation.loop import Process, SimulatedLoop, running_process
 
-#: One way of a message.
+#: How long one way of a message takes: least and most.
 _WAY_US = (80, 900)
-#: What happens once a message was carried out, and before its reply arrives.
+#: Events that happen after a message was carried out and before its reply arrives.
 _AFTERWARDS = frozenset({Kind.KILL_AFTER, Kind.PAUSE_AFTER})
 
 
 class Reset(ConnectionResetError):
-    """The connection was cut; what was sent on it may have arrived."""
+    """The connection was cut; a request sent on it may have arrived."""
 
 
 @dataclass(slots=True)
@@ -44,11 +44,11 @@ class Network:
     """All messages of one history.
 
     Attributes:
-        events: by the number of the message that they befall.
+        events: by the number of the message that they hit.
         until_us: no event happens later, by the loop's clock.
-        on_event: does what an event is, apart from what it does to the message.
+        on_event: carries out an event, except for what it does to the message.
         trace: lines of text.
-        sent: every message so far, for choosing where something may happen.
+        sent: every message so far, from which a test chooses where to inject an event.
     """
 
     loop: SimulatedLoop
@@ -68,18 +68,18 @@ class Network:
             self._at.setdefault(event.at, []).append(event)
 
     def note(self, who: object, text: str) -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         self.trace.append(f"{self.loop.now_us / 1e6:12.6f}  {who!s:<12} {text}")
 
     def way_us(self) -> int:
-        """How long a message is under way."""
+        """Return how long a message travels."""
         return self._random.randint(*_WAY_US)
 
     async def ask(self, server: str, text: str, carry_out: Callable[[], Any]) -> Any:
-        """The reply to a message of the running process; waits for ever where there is none.
+        """Send a message of the running process and return the reply; wait for ever if none comes.
 
         Args:
-            carry_out: what the server does, in one step; what it raises is the reply's error.
+            carry_out: the server's one step; an exception that it raises is the reply.
         """
         reply: asyncio.Future[Any] = self.loop.create_future()
         self._begin(server, text, carry_out, reply)
@@ -88,7 +88,7 @@ class Network:
     def ask_nowait(
         self, server: str, text: str, carry_out: Callable[[], Any], on_reply: Callable[..., None]
     ) -> None:
-        """The same for a protocol: ``on_reply`` gets the future, in the caller's context."""
+        """Do the same for a protocol: ``on_reply`` gets the future, in the caller's context."""
         reply: asyncio.Future[Any] = self.loop.create_future()
         reply.add_done_callback(on_reply, context=contextvars.copy_context())
         self._begin(server, text, carry_out, reply)

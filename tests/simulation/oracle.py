@@ -1,18 +1,18 @@
-"""What must have come of a history, by docs/reference/semantics.md; nothing of the engine is used.
+"""The judge of a history, by docs/reference/semantics.md; it uses no code of the engine.
 
-The verdict rests on what the API server created, the receivers saw and the streams hold. Instants
-are microseconds since the epoch.
+The verdict rests on what the API server created, the receivers saw and the streams contain.
+Instants are microseconds since the epoch.
 
-*Slots.* Each wish of a user has slots, enumerated here from its text. Wishes with the same timing
-make a segment. It begins with the creation of the object, or with the instant at which an edit was
-seen, which lies between the edit and the first status that calls it Ready. Of its slots those
-are *required* that are due while it is certainly current, *optional* those that are due while an
-edit may or may not have been seen, and all others *forbidden*.
+*Slots.* Each wish of a user has slots, which the judge enumerates from its text. Consecutive wishes
+with the same timing make a segment. It begins when the object is created, or when the operator sees
+the edit: between the edit and the first status that calls it Ready. A slot is *required* if it is
+due while its segment is certainly current, *optional* if it is due while the operator may or may
+not have seen an edit, and otherwise *forbidden*.
 
 *Disturbances.* An event disturbs from its beginning to its end and for ``RECOVERY`` after it. Slots
 that are due in a disturbance may be late up to its end, and the catch-up policy may choose among
-them; a delivery may come more than once where the documentation says at least once. All other slots
-run once, and within ``LATENESS``.
+them; a delivery may be repeated if the documentation says at least once. All other slots run once,
+within ``LATENESS``.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from tests.simulation.timeline import (
     woke_up_at,
 )
 
-#: A server that falls back by so many commands may lack a Schedule, so it is filled by its status.
+#: A server that loses this many commands may lack a Schedule; the operator then restores it.
 MUCH_LOST = 20
-#: Of the last slot, the one behind it bounds the jitter; no story has a longer period.
+#: The slot after the last one bounds its jitter; no story has a longer period than this.
 _FOLLOWING_US = 100 * S
-#: The status of a Schedule that fires every second, among many: an interval of 10 s between two
-#: writes, and the wait for the part of a second that is not for slots.
+#: How far the status of a Schedule that fires every second may be behind: 10 s between two writes,
+#: and the wait for the part of a second in which no slots fire.
 _LAG_US = 20 * S
 
 
 def judge(record: Record) -> list[str]:
-    """What is wrong, a line each; nothing where all is as it has to be."""
+    """Return the problems of a history, a line each; none if all is well."""
     judgement = Judgement(record, windows_of(record))
     judgement.problems += [f"failure: {text}" for text in record.failures]
     for at_us, name in record.exits:
-        # What stood still while its term was to stop leaves when it wakes up: its time was over.
+        # A process paused while it was to end its term exits when it wakes up: its time was over.
         if woke_up_at(record, name, at_us):
             continue
         judgement.complain(name, f"ended itself at {judgement.text(at_us)}: a part does not stop")
@@ -76,7 +76,7 @@ def judge(record: Record) -> list[str]:
 
 
 def _subjects(record: Record, found: Effects) -> Iterator[Subject]:
-    """Each Schedule from its creation to its deletion, and each member."""
+    """Yield each Schedule from its creation to its deletion, and each member."""
     for planned in record.story.schedules:
         lives = itertools.groupby(record.wishes[planned.name], lambda wish: wish.uid)
         for uid, wishes in lives:
@@ -108,7 +108,7 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
             continue
         due = allowed[slot]
         waited = overlaps.excuses(spec, runs, slot, due, judgement.latest(due))
-        # entries that a server lost are written again, with new ids
+        # workers write entries that a server lost again, with new ids
         waited = waited or (subject.target == "stream" and judgement.forgot)
         waited = waited or any(hold.delays(due, found[0].at_us) for hold in holds)
         _judge_times(
@@ -135,13 +135,13 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
 def _slots(
     judgement: Judgement, subject: Subject
 ) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
-    """Slots that have to run, and those that may, with their dues.
+    """Return the slots that must run and those that may, with their due times.
 
-    The last are the earliest dues: an edit of the jitter may or may not have been seen.
+    Slots that may run have their earliest due time: the operator may not have seen a new jitter.
     """
     wishes = subject.wishes
     end_us = judgement.record.end_us
-    created_us = wishes[0].at_us // S * S  # the API server cuts it to the second
+    created_us = wishes[0].at_us // S * S  # the API server truncates it to the second
     required: dict[int, int] = {}
     allowed: dict[int, int] = {}
     earliest: dict[int, int] = {}
@@ -159,7 +159,7 @@ def _slots(
                 continue
             allowed.setdefault(slot, due)
             earliest[slot] = min(earliest.get(slot, due), due)
-            # what was claimed late may have met the edit
+            # the edit may have overtaken a slot that was claimed late
             settled_by = judgement.latest(due)
             if (
                 slot >= segment.latest_begin_us
@@ -171,7 +171,7 @@ def _slots(
 
 
 def _is_shown_again(judgement: Judgement, segment: segments.Segment[Wish], due: int) -> bool:
-    """Whether a server that lost the edit runs what was before, until all objects are compared."""
+    """Whether a server that lost the edit may run the former spec until objects are compared."""
     fallbacks = (at_us for at_us, _ in events_of(judgement.record, Kind.FALL_BACK))
     return any(
         segment.end_us <= at_us and at_us - LATENESS_US <= due <= judgement.latest(at_us)
@@ -180,7 +180,7 @@ def _is_shown_again(judgement: Judgement, segment: segments.Segment[Wish], due: 
 
 
 def _is_first_seen(wishes: Sequence[Wish], segment: segments.Segment[Wish]) -> bool:
-    """Whether no operator may have seen an earlier edit: then it was so from the creation on."""
+    """Whether operators may have seen no earlier edit: then it applies from the creation on."""
     first = segment.wishes[0]
     earlier = wishes[: wishes.index(first)]
     return not is_of_member(first) and not any(
@@ -200,7 +200,7 @@ def _judge_required(
     if found and found[-1].at_us + overlaps.wait_us(found) > judgement.record.end_us:
         return  # it waits for its next attempt
     if found and judgement.had(Kind.NEW_KEY):
-        return  # what waits for its next attempt is signed with the former key
+        return  # a retry that waits is signed with the former key
     if subject.target == "stream" and _was_emptied(judgement, due):
         return
     if _may_be_missed(judgement, subject, slot, due):
@@ -209,7 +209,7 @@ def _judge_required(
 
 
 def _was_emptied(judgement: Judgement, due: int) -> bool:
-    """A FLUSHALL takes users' streams with it, and so does a server that lost nearly everything."""
+    """Whether users' streams were lost, by a FLUSHALL or a server that lost nearly everything."""
     return any(
         at >= due and (event.kind is Kind.FLUSH or event.amount >= MUCH_LOST)
         for at, event in events_of(judgement.record, Kind.FLUSH, Kind.FALL_BACK)
@@ -217,7 +217,7 @@ def _was_emptied(judgement: Judgement, due: int) -> bool:
 
 
 def _may_be_missed(judgement: Judgement, subject: Subject, slot: int, due: int) -> bool:
-    """The catch-up policy chooses among slots that were overdue together."""
+    """Whether the catch-up policy may skip the slot for a newer one that was overdue with it."""
     window = judgement.disturbance(due, around_us=LATENESS_US)
     if window is None:
         return False
@@ -282,16 +282,16 @@ def _judge_status(judgement: Judgement, subject: Subject, required: Mapping[int,
 
 
 def may_be_open(found: Sequence[Effect], end_us: int) -> bool:
-    """Whether a slot waits for its next attempt, or had it so late that no status says so yet."""
+    """Whether a slot waits for a retry, or had it so late that no status may say so yet."""
     if not any(effect.refused for effect in found):
         return False
     return found[-1].at_us + (overlaps.wait_us(found) or _LAG_US) > end_us
 
 
 def _unsaid(record: Record, name: str, effects: Mapping[int, Sequence[Effect]]) -> int:
-    """Slots whose worker was killed before it could say that they ran, and that an edit ended.
+    """Count the slots whose worker was killed before it could report them, and that an edit ended.
 
-    The edit takes them from the queue, so no other worker tries them and finds out.
+    The edit removes them from the queue, so no other worker tries them and finds out.
     """
     kills = [at for at, event in record.events if event.kind in (Kind.KILL_BEFORE, Kind.KILL_AFTER)]
     edits = [wish.at_us for wish in record.wishes[name][1:]]
@@ -311,7 +311,7 @@ def _judge_counters(
     status: Mapping[str, Any],
     effects: Mapping[int, Sequence[Effect]],
 ) -> None:
-    """Each slot that started is counted once; what a server forgot may be missing."""
+    """Check that each slot that started is counted once, except those that a server forgot."""
     runs = Counter(status.get("runs", {}))
     end_us = judgement.record.end_us
     ran = sum(1 for slot in effects if slot < end_us - _LAG_US)

@@ -1,4 +1,4 @@
-"""Runs that overlap: what a concurrency policy excuses, and what it forbids."""
+"""The judge of overlapping runs: what each concurrency policy excuses, and what it forbids."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.simulation.history import Record
 from tests.simulation.judgement import Subject
 from tests.simulation.slots import S
 
-#: A webhook that was refused a few times waits at most so long for its next attempt; one that was
-#: refused n times, by what is usual of a Schedule, for 5 s times 2^(n-1).
+#: A webhook that was refused a few times waits at most this long for its retry; with a Schedule's
+#: default policy, one that was refused n times waits 5 s times 2^(n-1).
 _WAIT_US = 60 * S
 _BACKOFF_US = 5 * S
 _FAR = 2**60
-#: A Job that was replaced before it existed is deleted so soon.
+#: A Job that was replaced before it existed is deleted within this time.
 _WITHDRAWN_US = 2 * S
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run, from its first effect until it was over, as the world saw it.
+    """A run from its first effect until it ended, as the world saw it.
 
     Attributes:
         is_withdrawn: its Job was deleted as soon as it existed.
@@ -36,7 +36,7 @@ class Run:
 
 
 def runs_of(record: Record, subject: Subject) -> list[Run]:
-    """The runs of an object, those by hand too, in the order in which they began."""
+    """Return the runs of an object in the order in which they began, those by hand included."""
     if subject.target == "job":
         found = [
             Run(
@@ -58,7 +58,7 @@ def runs_of(record: Record, subject: Subject) -> list[Run]:
 
 
 def wait_us(tried: Sequence[Effect]) -> int:
-    """How long a delivery may wait for its next attempt; 0 where the last one was taken."""
+    """Return how long a delivery may wait for its retry; 0 if the last attempt was accepted."""
     if not tried[-1].refused:
         return 0
     refusals = sum(each.refused for each in tried)
@@ -74,7 +74,7 @@ def excuses(
     *,
     has_begun: bool = True,
 ) -> bool:
-    """Whether a slot may have been skipped, put off or replaced because of another run.
+    """Whether a slot may have been skipped, delayed or replaced because of another run.
 
     ``has_begun``: whether one of the runs may be its own. A run by hand that never began may have
     been skipped because of the Schedule's own run of the same slot.
@@ -83,16 +83,16 @@ def excuses(
     if policy == "Allow":
         return False
     if policy == "Replace" and any(run.slot_us == slot for run in runs):
-        # it began, and a newer one took its place before it was delivered
+        # it began, and a newer one replaced it before it was delivered
         return any(run.slot_us > slot and run.begin_us >= due for run in runs)
     others = [run for run in runs if run.slot_us != slot or (policy == "Forbid" and not has_begun)]
     return any(run.begin_us <= by_us and run.end_us >= due for run in others)
 
 
 def together(spec: Mapping[str, Any], target: str, runs: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """Pairs of Jobs that ran at the same time, and must not.
+    """Return pairs of Jobs that ran at the same time although the policy forbids it.
 
-    A Job whose creation is under way when it is replaced begins after the newer one, and goes.
+    A Job that is replaced while its creation is in flight begins after the newer one, then goes.
     """
     policy = spec.get("concurrencyPolicy", "Allow")
     if target != "job" or policy == "Allow":

@@ -1,4 +1,4 @@
-"""What is played, and what its users ask for: values, without anything that plays them."""
+"""Values that describe a story and what its users ask for; nothing here plays them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Planned:
 
     @property
     def set_name(self) -> str:
-        """The set of a member; empty for a Schedule."""
+        """Return the set of a member; empty for a Schedule."""
         return self.name.partition("/")[0] if "/" in self.name else ""
 
     @property
@@ -52,10 +52,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What is played.
+    """An installation's Schedules, the events that hit it, and how long it is played.
 
     Attributes:
-        seconds: how long, after the begin; less where the last event was early.
+        seconds: how long it goes on after the begin; less if the last event was early.
         calm_seconds: events of later messages do not happen, and the history goes on for
             ``seconds - calm_seconds`` after the last one.
         job_seconds: how long each Job runs.
@@ -73,17 +73,17 @@ class Story:
 
     @property
     def sets(self) -> Mapping[str, str]:
-        """The target of each ScheduleSet, by name."""
+        """Return the target of each ScheduleSet, by name."""
         return {each.set_name: each.target for each in self.schedules if each.set_name}
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user asked for, from this instant on; ``spec`` None: to be deleted.
+    """What a user wants from this instant on; ``spec`` None = to be deleted.
 
     Attributes:
-        ready_us: when the status was first seen to have this generation Ready, or the HTTP API
-            answered; None = never.
+        ready_us: when the status first called this generation Ready, or the HTTP API answered;
+            None = never.
     """
 
     at_us: int
@@ -98,7 +98,7 @@ class ManualRun:
     """A ScheduleRun that a user created.
 
     Attributes:
-        schedule: the name of its Schedule, and ``uid`` the one it has then.
+        schedule: the name of its Schedule, whose uid at that time is ``uid``.
         slots: of a backfill, the range; None = a trigger, whose slot is its creation.
     """
 
@@ -110,7 +110,7 @@ class ManualRun:
 
 
 def target_of(name: str, target: str) -> Mapping[str, Any]:
-    """The part of a spec that says what is run, of a Schedule or a set of this name."""
+    """Return the target fields of the spec of a Schedule or set with this name."""
     match target:
         case "job":
             return {"jobTemplate": JOB_TEMPLATE}
@@ -122,5 +122,5 @@ def target_of(name: str, target: str) -> Mapping[str, Any]:
 
 
 def stream_of(name: str) -> str:
-    """The stream of a Schedule or a set that writes to one."""
+    """Return the stream that a Schedule or set with this name writes to."""
     return f"ticks-{name}"

@@ -1,4 +1,4 @@
-"""What a process of a pool does: one server, and histories on it one after the other."""
+"""The work of a pool process: play histories one after the other on one server."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.virtualvalkey import SimulatedValkey
 #: A seed and its story.
 Task = tuple[int, Story]
 
-#: Of this process, until it ends.
+#: Resources of this process, until it ends.
 _held = contextlib.ExitStack()
 _servers: list[SimulatedValkey] = []
 
 
 def begin() -> None:
-    """Before the first history of a process that plays by itself."""
+    """Prepare a process that plays by itself for its first history."""
     begin_on(_held.enter_context(virtualvalkey.a_server()))
 
 
@@ -33,8 +33,8 @@ Place = tuple[str, int | None]
 
 
 def begin_in_pool(places: queues.SimpleQueue[Place]) -> None:
-    """Before the first history of a forked process of a pool, which ends without a word."""
-    _servers.clear()  # that of its parent
+    """Prepare a forked process of a pool, which ends without cleaning up, for its first history."""
+    _servers.clear()  # the parent's server
     path, core = places.get()
     if core is not None:
         os.sched_setaffinity(0, {core})
@@ -43,10 +43,10 @@ def begin_in_pool(places: queues.SimpleQueue[Place]) -> None:
 
 @contextlib.contextmanager
 def a_place(number: int, of: int) -> Iterator[Place]:
-    """Where one of so many processes of a pool plays, with the server that it has for itself.
+    """Start a server for one of ``of`` processes of a pool, and yield its place.
 
-    Either waits while the other works, so they lose nothing on one core, and save what it takes to
-    wake another core for each message.
+    Process and server wait for each other, so sharing a core costs them nothing, and saves the time
+    that waking another core takes for each message.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     core = cores[number] if of <= len(cores) else None
@@ -70,7 +70,7 @@ def begin_on(path: str) -> None:
 
 
 def end() -> None:
-    """After the last one."""
+    """Clean up after the last history."""
     _held.close()
 
 
@@ -81,12 +81,12 @@ def play(task: Task) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a history showed.
+    """The result of a history.
 
     Attributes:
         points: slots that had an effect.
-        faults: events that happened, changes by users apart.
-        changes: what users did because of an event.
+        faults: events that happened, without changes by users.
+        changes: events that were changes by users.
     """
 
     problems: list[str]

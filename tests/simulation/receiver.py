@@ -1,8 +1,7 @@
-"""The servers that webhooks go to, and the connections to them.
+"""The receivers of webhooks, and the connections to them.
 
-The worker's HTTP client is the product's; below it stands a transport of the simulator's. A
-receiver writes down what arrives before it answers, so what it saw is true whatever the worker
-believes.
+The worker uses the product's HTTP client on a transport of the simulator. A receiver records each
+request before it answers, so its record is true whatever the worker believes.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ class Seen:
     """A request that arrived.
 
     Attributes:
-        id: ``webhook-id``; of a member, that of the life that it has.
-        event: the id in the body: one for each slot, whatever becomes of Redis.
-        uid: of a Schedule; ``SET/ID`` is a member.
-        status: what was answered.
+        id: its ``webhook-id``; a member that was lost and made again has a new one.
+        event: the id in the body: one for each slot, whatever happens to Redis.
+        uid: that of a Schedule; ``SET/ID`` is a member.
+        status: the status that the receiver answered.
     """
 
     id: str
@@ -45,10 +44,10 @@ class Receiver:
     """Every receiver of the history.
 
     Args:
-        answers: number of the request (from 0) -> status; 204 where it says nothing.
+        answers: number of the request (from 0) -> status; 204 for all others.
 
     Attributes:
-        down_until_us: everything is answered with 503 before this instant of the loop's.
+        down_until_us: all requests get 503 before this instant of the loop's clock.
     """
 
     def __init__(self, network: Network, now_us: Callable[[], int]) -> None:
@@ -59,7 +58,7 @@ class Receiver:
         self.seen: list[Seen] = []
 
     def take(self, content: bytes) -> bytes:
-        """One request; its response."""
+        """Record one request and return its response."""
         head, _, body = content.partition(b"\r\n\r\n")
         lines = head.decode().split("\r\n")[1:]
         headers = {
@@ -91,7 +90,7 @@ class Receiver:
 
 
 class SimulatedDialler:
-    """In place of ``dialling.Dialler``; every host is the receiver."""
+    """A stand-in for ``dialling.Dialler``; every host is the receiver."""
 
     def __init__(self, receiver: Receiver, network: Network) -> None:
         self._receiver = receiver
@@ -110,7 +109,7 @@ class SimulatedDialler:
 
 
 class Transport(asyncio.Transport):
-    """Carries one request at a time, each written in one piece."""
+    """A transport that carries one request at a time, each written in one piece."""
 
     def __init__(self, protocol: http1.Connection, receiver: Receiver, network: Network) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small stories that are tried exhaustively: every event at every message of a stretch of time."""
+"""Small stories for exhaustive tests: every event at every message of a stretch of time."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tests.simulation.faults import Event, Kind
 from tests.simulation.history import Record
 from tests.simulation.plans import BEGIN_US, TARGETS, Planned, Story
 
-#: The slot of the story, after its begin, and the one that shows that all is well again.
+#: When the slot of the story is due after its begin; a later one shows that all is well again.
 SLOT_SECONDS = 8.0
 PERIOD_SECONDS = 80.0
 
 
 def clock_text(seconds: float) -> str:
-    """An instant of a history, so long after its begin, as a manifest has it."""
+    """Return the instant that lies this long after the begin, as text for a manifest."""
     at = (chance.BASE_US + BEGIN_US) / 1e6 + seconds
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def one_slot(target: str, **fields: object) -> Story:
-    """One Schedule with a slot in which something happens, and one long after it."""
+    """Return a story of one Schedule, with a slot that events hit and another one long after it."""
     timing = {"schedule": f"@every {PERIOD_SECONDS:g}s", "startTime": clock_text(SLOT_SECONDS)}
     planned = Planned(name="one", target=target, timing={**timing, **fields})
     return Story(schedules=[planned], seconds=SLOT_SECONDS + PERIOD_SECONDS + 2)
 
 
 def one_member(target: str) -> Story:
-    """Two members of a set, which fire once: at the slot, and long after it."""
+    """Return a story of two members that fire once: at the slot, and long after it."""
     instants = (SLOT_SECONDS, SLOT_SECONDS + PERIOD_SECONDS)
     planned = [
         Planned(
@@ -46,7 +46,7 @@ def one_member(target: str) -> Story:
     return Story(schedules=planned, seconds=SLOT_SECONDS + PERIOD_SECONDS + 2)
 
 
-#: What is tried exhaustively, by name.
+#: The stories, by name.
 STORIES: Mapping[str, Callable[[], Story]] = {
     **{target: functools.partial(one_slot, target) for target in TARGETS},
     "history": functools.partial(one_slot, "job", successfulJobsHistoryLimit=0),
@@ -59,24 +59,24 @@ STORIES: Mapping[str, Callable[[], Story]] = {
 
 
 def points(record: Record, first_seconds: float, last_seconds: float) -> list[int]:
-    """The messages of a stretch of time, after the begin."""
+    """Return the numbers of the messages in a stretch of time after the begin."""
     first, last = (BEGIN_US + round(each * 1e6) for each in (first_seconds, last_seconds))
     return [message.number for message in record.messages if first <= message.at_us <= last]
 
 
 def of_slot(record: Record) -> list[int]:
-    """Messages from just before the slot until its Job has ended and its status says so."""
+    """Return messages from just before the slot until its Job has ended and its status says so."""
     return points(record, SLOT_SECONDS - 0.1, SLOT_SECONDS + 4.5)
 
 
 def of_applying(record: Record) -> list[int]:
-    """Messages that arm the Schedule."""
+    """Return the messages that arm the Schedule."""
     begin = record.story.schedules[0].apply_seconds
     return points(record, begin, begin + 0.5)
 
 
 def singles(numbers: Sequence[int], kinds: Sequence[Kind]) -> Iterator[Event]:
-    """Each event at each message; fallbacks lose one, three and thirty commands."""
+    """Yield each event at each message; fallbacks lose one, three and thirty commands."""
     for number in numbers:
         for kind in kinds:
             if kind is Kind.FALL_BACK:
@@ -90,7 +90,7 @@ def with_events(story: Story, *events: Event) -> Story:
 
 
 def of_firing(record: Record) -> list[int]:
-    """The messages of workers from just before the slot until it is settled."""
+    """Return the messages of workers from just before the slot until it is settled."""
     return [
         number
         for number in points(record, SLOT_SECONDS - 0.1, SLOT_SECONDS + 0.3)
@@ -98,14 +98,14 @@ def of_firing(record: Record) -> list[int]:
     ]
 
 
-#: Those that leave a second clock wrong: with both, nothing is promised.
+#: Kinds that set Redis's clock wrong: with a process's clock wrong too, nothing is promised.
 _OF_SERVER_CLOCK = frozenset({Kind.SERVER_AHEAD, Kind.SERVER_BEHIND})
 
 
 def kinds(numbers: Sequence[int]) -> Iterator[tuple[Event, Event]]:
-    """Each ordered pair of all kinds of events, at two messages of the slot each time.
+    """Yield each ordered pair of kinds of events, each at two messages of the slot.
 
-    Which two they are goes round, so that every two have a share of the pairs.
+    The choice of messages rotates, so that every two messages get a share of the pairs.
     """
     places = itertools.cycle(itertools.combinations(numbers, 2))
     for one, other in itertools.product(Kind, repeat=2):

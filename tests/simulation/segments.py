@@ -1,4 +1,4 @@
-"""Wishes of one object with the same timing; for the judges of simulated and of real histories."""
+"""Segments, wishes of one object with the same timing; judges of all histories use them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMING = (
 
 
 class Wish(Protocol):
-    """What a user wanted; ``spec`` None = that the object is gone."""
+    """What a user wanted; ``spec`` None = the object is to be gone."""
 
     @property
     def at_us(self) -> int: ...
@@ -34,11 +34,11 @@ WishT = TypeVar("WishT", bound=Wish)
 
 @dataclass(frozen=True, slots=True)
 class Segment(Generic[WishT]):
-    """Wishes with the same timing; where changes are not answered, nobody knows until when.
+    """Consecutive wishes with the same timing; its bounds are uncertain if changes got no answer.
 
     Attributes:
-        begin_us, latest_begin_us: it was current from some instant between these on.
-        end_us, latest_end_us: and up to some instant between these.
+        begin_us, latest_begin_us: it became current at some instant between these.
+        end_us, latest_end_us: it ceased to be current at some instant between these.
     """
 
     wishes: Sequence[WishT]
@@ -49,7 +49,7 @@ class Segment(Generic[WishT]):
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The newest of them; the timing is that of all."""
+        """Return the newest spec, whose timing is that of all."""
         spec = self.wishes[-1].spec
         assert spec is not None
         return spec
@@ -66,17 +66,17 @@ def segments(
     begun_by: Callable[[WishT, bool], int],
     seen_by: Callable[[WishT], int],
 ) -> list[Segment[WishT]]:
-    """Of one object, in order.
+    """Return the segments of one object, in order.
 
     Args:
-        begun_by: until when a wish has begun to hold, and whether it is the object's first.
-        seen_by: until when a wish is certainly seen.
+        begun_by: returns by when a wish took effect; it is told whether the wish is the first.
+        seen_by: returns by when the operator has certainly seen a wish.
     """
 
     def timing(wish: WishT) -> object:
         if wish.spec is None:
             return None
-        is_suspended = bool(wish.spec.get("suspend"))  # false says the same as nothing
+        is_suspended = bool(wish.spec.get("suspend"))  # false means the same as absent
         return (is_job(wish), is_suspended, *(repr(wish.spec.get(name)) for name in _TIMING))
 
     groups: list[list[WishT]] = []

@@ -23,7 +23,7 @@ class RedisSide:
     """The server, its subscribers, and whether it can be reached.
 
     Attributes:
-        down_until_us: nothing is answered before; connections are refused.
+        down_until_us: it refuses connections until then.
     """
 
     def __init__(self, valkey: SimulatedValkey, network: Network) -> None:
@@ -37,7 +37,7 @@ class RedisSide:
         return self.network.loop.now_us < self.down_until_us
 
     def carry_out(self, commands: Sequence[Any], run: int) -> list[Any]:
-        """One round trip of a connection to the process with this run number."""
+        """Carry out one round trip of a connection to the server process with this run number."""
         self.check(run)
         replies = self.valkey.carry_out(commands)
         if any(command[0] == "EVALSHA" for command in commands):
@@ -49,7 +49,7 @@ class RedisSide:
             raise Reset("Connection lost")
 
     def drop_connections(self) -> None:
-        """Those that listen find out at once."""
+        """Drop all connections; subscribers notice it at once."""
         for listener in self.listeners:
             listener.lose()
         self.listeners = []
@@ -66,7 +66,7 @@ class RedisSide:
 
 
 class SimulatedServers:
-    """What a process has in place of ``OneServer``."""
+    """The stand-in for ``OneServer`` in a simulated process."""
 
     is_cluster = False
 
@@ -79,7 +79,7 @@ class SimulatedServers:
     async def exchange(
         self, commands: Sequence[nodes.Command], *, confirmed: bool = False
     ) -> list[Any]:
-        """See ``Servers``; as ``nodes.Node`` does it."""
+        """See ``Servers``; it behaves as ``nodes.Node`` does."""
         if not commands:
             return []
         try:
@@ -108,7 +108,7 @@ class SimulatedServers:
         return list(replies)
 
     async def _meet(self, *, confirmed: bool) -> None:
-        """A new connection; another server than before is an upheaval."""
+        """Open a new connection; announce an upheaval if another server answers."""
         if self._redis.is_down:
             await asyncio.sleep(0.001)
             raise redis.exceptions.ConnectionError("Error 111 connecting to redis:6379.")
@@ -130,7 +130,7 @@ class SimulatedServers:
     async def exchange_safely(
         self, commands: Sequence[nodes.Command], safety: nodes.Safety
     ) -> list[Any]:
-        """There is no replica, and the disk is as safe as the memory."""
+        """See ``Servers``; there is no replica, and the disk is as safe as the memory."""
         replies = await self.exchange(commands)
         if safety.replicas:
             return [
@@ -143,10 +143,10 @@ class SimulatedServers:
         return [await self.exchange(commands)]
 
     async def keepalive(self) -> None:
-        """A connection that died without a word is found out by it."""
+        """Send a command that detects a connection that died silently."""
 
     async def refresh(self) -> None:
-        """A server that is another one by now is met."""
+        """Meet the server again if it has been replaced."""
         valkey = self._redis.valkey
         if self._met is not None and self._met != valkey.run and not self._redis.is_down:
             await self._meet(confirmed=False)
@@ -172,7 +172,7 @@ def _library_error(error: BaseException) -> BaseException:
 
 
 class ListeningClient:
-    """As much of ``redis.asyncio.Redis`` as a subscription needs."""
+    """The part of ``redis.asyncio.Redis`` that a subscription needs."""
 
     def __init__(self, redis: RedisSide) -> None:
         self._redis = redis
@@ -185,7 +185,7 @@ class ListeningClient:
 
 
 class Listener:
-    """One subscription; as ``redis.asyncio.client.PubSub``."""
+    """One subscription, as ``redis.asyncio.client.PubSub``."""
 
     def __init__(self, redis: RedisSide) -> None:
         self._redis = redis
@@ -196,7 +196,7 @@ class Listener:
         self.process: Process = running_process.get()
 
     async def ssubscribe(self, *channels: str) -> None:
-        """As the library does, this only sends: confirmations are messages, and so are errors."""
+        """Send the command only, as the library does: confirmations and errors come as messages."""
         side = self._redis
         if side.is_down:
             await asyncio.sleep(0.001)
@@ -237,7 +237,7 @@ class Listener:
         return found
 
     async def ping(self) -> None:
-        """This only sends, too: an answer is a message, and may never come."""
+        """Send the command only: the answer is a message, and may never come."""
 
         def answer() -> None:
             if self not in self._redis.listeners:

@@ -1,8 +1,8 @@
-"""The slots of a spec, counted out one by one from docs/reference/semantics.md.
+"""An independent enumeration of a spec's slots, by docs/reference/semantics.md.
 
-The engine is not asked: an expression is a walk over seconds, a period is arithmetic. What the
-stories do not use (zones, daylight saving, ``L``, ``W``, ``H``) is compared with other engines in
-``tests/differential``.
+It uses no code of the engine: an expression is a walk over seconds, a period is arithmetic.
+``tests/differential`` compares what the stories do not use (zones, daylight saving, ``L``, ``W``,
+``H``) with other engines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def duration_us(text: str) -> int:
 
 
 def slots_of(spec: Mapping[str, Any], created_us: int, until_us: int) -> list[int]:
-    """All slots of a spec up to an instant, without regard to edits; ascending."""
+    """Return all slots of a spec up to an instant in ascending order, ignoring edits."""
     start_us = instant_us(spec["startTime"]) if "startTime" in spec else None
     end_us = instant_us(spec["endTime"]) if "endTime" in spec else until_us + 1
     found: set[int] = set()
@@ -57,7 +57,7 @@ def _of_text(
 
 
 def _of_cron(text: str, from_us: int, until_us: int) -> Iterator[int]:
-    """Seconds and minutes in UTC; the other fields are ``*``. More is not needed here."""
+    """Yield slots of an expression in UTC; it may use seconds and minutes, all else is ``*``."""
     fields = text.split()
     seconds, minutes = ("0", fields[0]) if len(fields) == 5 else (fields[0], fields[1])
     rest = fields[-4:]
@@ -80,7 +80,7 @@ def _values(text: str) -> frozenset[int]:
 def jitter_us(
     spec: Mapping[str, Any], namespace: str, name: str, slot: int, following: int | None
 ) -> int:
-    """By the formula of the semantics."""
+    """Return the jitter of a slot, by the formula of the semantics."""
     if not spec.get("jitter"):
         return 0
     most_ms = duration_us(spec["jitter"]) // 1_000

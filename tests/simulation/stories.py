@@ -10,10 +10,10 @@ from tests.simulation import faults, plans, scopes
 from tests.simulation.faults import Event, Kind
 from tests.simulation.plans import Planned, Story
 
-#: Events befall messages of the first part; the rest shows that all is well again.
+#: Events hit messages of the first part; the rest shows that all is well again.
 CALM_SECONDS = 70.0
 SECONDS = 160.0
-#: Messages before the first Schedule is there, and in each second after it, about.
+#: Roughly, messages before the first Schedule exists, and in each second after it.
 _FIRST_MESSAGE = 70
 _MESSAGES_PER_SECOND = 6
 _PERIODS = (5, 7, 10, 20, 30)
@@ -24,18 +24,18 @@ _WEIGHTS = {
     Kind.RESET_REQUEST: 2, Kind.LOSE_REQUEST: 2, Kind.LATE_REPLY: 2, Kind.OUTAGE: 2,
     Kind.API_OUTAGE: 2, Kind.DRAIN: 2, Kind.TAKEOVER: 2, Kind.PAUSE_AFTER: 2, Kind.PARTITION: 2,
 }  # fmt: skip
-#: Members are signed with the key: with another one, they have to be written again.
+#: Members are signed with the key: after a change of key they must be written again.
 _NOT_FOR_SETS = frozenset({Kind.NEW_KEY})
 _OF_SERVER_CLOCK = frozenset({Kind.SERVER_AHEAD, Kind.SERVER_BEHIND})
 
 
 def of_seed(seed: int) -> Story:
-    """The story of a seed; always the same one."""
+    """Return the story of a seed; always the same one."""
     return _of_some(random.Random(f"story of {seed}"), (0, 1, 1, 2, 2, 3, 4))
 
 
 def of_storm(seed: int) -> Story:
-    """The same with many events, one into the recovery from another."""
+    """Return a story with many events, one in the recovery from another."""
     return _of_some(random.Random(f"storm of {seed}"), (12, 16, 20))
 
 
@@ -56,7 +56,7 @@ def _of_some(dice: random.Random, counts: Sequence[int]) -> Story:
     )
 
 
-#: Of stories about ``Replace``: what makes a slot be tried again while its Job runs.
+#: Weights of events in stories about ``Replace``: they cause a retry while the slot's Job runs.
 _REPLACING_WEIGHTS = {
     Kind.FALL_BACK: 8, Kind.FLUSH: 5, Kind.TAKEOVER: 5, Kind.PAUSE_BEFORE: 3, Kind.PAUSE_AFTER: 3,
     Kind.KILL_BEFORE: 2, Kind.KILL_AFTER: 3, Kind.LOSE_REPLY: 3, Kind.RESET_REPLY: 3,
@@ -74,7 +74,7 @@ _REPLACING_LAST_MESSAGE = 1500
 
 
 def of_replacing(seed: int) -> Story:
-    """Jobs that replace one another every few seconds, and outlast several slots."""
+    """Return a story of Jobs that outlast several slots and replace one another."""
     dice = random.Random(f"replacing of {seed}")
     timing = {
         "schedule": f"@every {dice.choice((2, 3))}s",
@@ -99,14 +99,14 @@ def of_replacing(seed: int) -> Story:
     )
 
 
-#: Periods of a crowd, and how many messages a second each of its Schedules causes, about.
+#: Periods of a crowd, and roughly how many messages a second each of its Schedules causes.
 _CROWD_PERIODS = (1, 1, 2, 3, 5)
 _CROWD_SIZES = (40, 80, 120)
 _CROWD_MESSAGES = {"job": 0.2, "webhook": 0.5, "stream": 0.01}
 
 
 def of_crowd(seed: int) -> Story:
-    """Many Schedules that fire at the same seconds, so that claims and settlements are large."""
+    """Return a story of many Schedules that fire together, so claims and settlements are large."""
     dice = random.Random(f"crowd of {seed}")
     targets = dice.choice((("stream",), ("webhook", "stream"), ("job", "webhook", "stream")))
     planned = [_of_crowd(dice, number, targets) for number in range(dice.choice(_CROWD_SIZES))]
@@ -157,7 +157,7 @@ def _schedule(dice: random.Random, number: int) -> Planned:
 
 
 def _members(dice: random.Random) -> list[Planned]:
-    """Those of one set, some of which fire once."""
+    """Return the members of one set; some fire once."""
     target = dice.choice(plans.TARGETS)
     found = []
     for number in range(dice.choice((1, 2, 4))):
@@ -182,7 +182,7 @@ def _members(dice: random.Random) -> list[Planned]:
 
 
 def _kinds(dice: random.Random, *, has_sets: bool) -> list[Kind]:
-    """Those of one story: its processes' clocks may be wrong, or Redis's."""
+    """Return the kinds of one story: either processes' clocks may be wrong, or Redis's."""
     left_out = faults.OF_CLOCKS - _OF_SERVER_CLOCK if dice.random() < 0.5 else _OF_SERVER_CLOCK
     if has_sets:
         left_out |= _NOT_FOR_SETS
@@ -205,7 +205,7 @@ def _event(dice: random.Random, last: int, planned: list[Planned], kinds: list[K
 
 
 def _answers(dice: random.Random) -> Mapping[int, int]:
-    """Receivers are in trouble now and then."""
+    """Return the answers of receivers, which fail now and then."""
     if dice.random() < 0.6:
         return {}
     return {dice.randrange(12): dice.choice((500, 503, 429)) for _ in range(dice.randint(1, 3))}

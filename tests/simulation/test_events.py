@@ -1,4 +1,4 @@
-"""What each kind of event must not break, where it hurts most."""
+"""Each kind of event, injected where it hurts most."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _BEFORE_SLOT = (0.05, scopes.SLOT_SECONDS - 0.5)
 
 
 def a_story(target="webhook", *, seconds=100.0, **timing):
-    """A Schedule that fires every few seconds."""
+    """Return a story of one Schedule that fires every few seconds."""
     planned = Planned(name="one", target=target, timing={"schedule": "@every 3s", **timing})
     return Story(schedules=[planned], seconds=seconds)
 
 
 def messages_of(record, beginning, first=_BEFORE_SLOT[0], last=_BEFORE_SLOT[1], text=""):
-    """The first message of each process whose name begins so, in a stretch of time."""
+    """Return the first message of each process with this prefix in a stretch of time."""
     found = {}
     for number in scopes.points(record, first, last):
         message = record.messages[number]
@@ -95,7 +95,7 @@ def test_what_is_run_by_hand_runs_once(wrong_of, played, target, kind):
 def test_a_run_by_hand_that_got_no_answer_and_whose_end_comes_late_runs_once(
     wrong_of, played, kind
 ):
-    """The operator does not know whether the run is in the queue, nor yet that it has ended."""
+    """The operator knows neither that the run is in the queue nor that it has ended."""
     story = a_story("stream", seconds=60.0)
     at = messages_of(played(story), "worker", 20.0, 30.0)[0]
     run = faults.usual(Kind.RUN, at)
@@ -137,7 +137,7 @@ def test_what_a_receiver_refuses_is_tried_as_often_as_its_spec_says(played):
 
 
 def test_jobs_of_which_redis_knows_no_more_keep_others_from_starting(played):
-    """Each Job takes longer than it takes to arm what Redis forgot, with the Job that runs."""
+    """Each Job outlasts the time in which the operator restores what Redis forgot."""
     story = dataclasses.replace(a_story("job", concurrencyPolicy="Forbid"), job_seconds=40.0)
     for number in messages_of(played(story), "worker", 21.0, 29.0):
         record = played(scopes.with_events(story, faults.usual(Kind.FLUSH, number)))
@@ -169,7 +169,7 @@ def test_a_change_of_a_set_or_a_member_holds_when_it_is_answered(wrong_of, playe
 
 
 def test_workers_leave_the_members_of_a_suspended_set_alone(played):
-    """They do not claim again and again what they must not fire."""
+    """Workers do not claim again and again members that they must not fire."""
     story = dataclasses.replace(members_story(), seconds=34.0)
     quiet = played(story)
     at = messages_of(quiet, "worker", 20.0, 30.0)[0]
@@ -209,7 +209,7 @@ def test_a_member_that_fired_once_is_not_made_again_by_a_repeated_request(wrong_
 
 
 def test_a_member_is_not_made_again_by_a_request_that_is_repeated_after_long(played, wrong_of):
-    """While its client stands still others end, and that it has ended is forgotten."""
+    """While its client is paused, other members end, and Redis drops the record of its own end."""
     planned = [
         Planned(
             name=f"set/{name}",
@@ -231,7 +231,7 @@ def test_a_member_is_not_made_again_by_a_request_that_is_repeated_after_long(pla
 
 
 def test_a_member_that_redis_forgot_is_another_delivery_of_the_same_event(played, wrong_of):
-    """The client repeats its request after the loss, and the member that it makes fires again."""
+    """The client repeats its request after the loss, and the new member fires again."""
     timing = {"schedule": f"@at {scopes.clock_text(10)}", "startingDeadlineSeconds": 60}
     planned = Planned(name="set/one", target="webhook", timing=timing, apply_seconds=6.0)
     story = Story(schedules=[planned], seconds=80.0)

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation import history, oracle, stories
 from tests.simulation.plans import Story
 
-#: The first seeds; `make simulate` plays as many as it is given.
+#: The first seeds; `make simulate` plays as many as you ask for.
 SEEDS = range(1, 41)
 FILES = sorted((Path(__file__).parent / "found").glob("*.json"))
 
@@ -20,7 +20,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         what: the defect, in a line.
-        problems: what the judge said.
+        problems: those that the judge found.
     """
 
     what: str

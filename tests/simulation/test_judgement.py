@@ -17,7 +17,7 @@ from tests.simulation.slots import S
 
 @pytest.fixture
 def judge_of(quiet):
-    """A judge of a quiet history to which these events are added, at seconds after its begin."""
+    """Return a judge of a quiet history with these events added, at seconds after its begin."""
 
     def made(*events):
         record = quiet("member-webhook")
@@ -28,7 +28,7 @@ def judge_of(quiet):
 
 
 def a_member(judge, *, target="webhook", asked=6.0, answered=7.0):
-    """One that was asked for and answered at these seconds after the begin."""
+    """Return a member whose request and answer came at these seconds after the begin."""
     begin_us = judge.record.begin_us
     wish = Wish(
         begin_us + round(asked * S),

@@ -1,8 +1,8 @@
 """One Schedule and one slot: every event at every message from the claim to the status.
 
-`make simulate SCOPE=singles` tries all of them, at every message since the object was applied, in
-every story. Here are those that befall the messages of the worker that fires, and the two before
-and after; for stories beside the plain ones, each kind at one of those messages.
+`make simulate SCOPE=singles` tries all events at every message since the object was applied, in
+every story. This module tries those that hit the messages of the firing worker, and the two before
+and after. In stories other than the plain ones it tries each kind at one of those messages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from tests.simulation import faults, history, oracle, plans, scopes
 from tests.simulation.faults import Kind
 
-#: What takes longest to play has every third message, and what ``test_events`` tries, one.
+#: The stride over messages by kind: 3 for slow kinds, 99 (one message) where ``test_events`` tests.
 _EVERY = {
     **dict.fromkeys((Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.LOSE_REPLY, Kind.PAUSE_BEFORE), 1),
     **dict.fromkeys((*faults.OF_CLOCKS, Kind.RECEIVER_OUTAGE, Kind.PARTITION, Kind.NEW_KEY), 99),
@@ -36,7 +36,7 @@ def test_a_slot_survives_one_event(valkey, quiet, wrong_of, target, kind):
 
 @pytest.mark.parametrize("name", _OTHERS)
 def test_a_slot_of_another_kind_survives_one_event(quiet, wrong_of, name):
-    """Each kind of event in one of these stories, and what users do to members in all of theirs."""
+    """Each kind of event in one of these stories; users change members in each that has some."""
     numbers = scopes.of_firing(quiet(name))
     place = _OTHERS.index(name)
     kinds = [

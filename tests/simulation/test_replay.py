@@ -37,7 +37,7 @@ def test_a_seed_plays_the_same_way_twice(valkey, target):
 
 
 def test_a_history_leaves_nothing_to_the_collector(valkey):
-    """What is left runs its ``finally`` blocks in the middle of another test."""
+    """A leftover coroutine would run its ``finally`` blocks in the middle of another test."""
     history.run(scopes.one_slot("job"), 1, valkey)
     assert not [each for each in gc.get_objects() if isinstance(each, SimulatedLoop)]
 

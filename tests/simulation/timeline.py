@@ -1,4 +1,4 @@
-"""What disturbed a history, and which wish of a user was current when; for the judge.
+"""The timeline of a history for the judge: its disturbances, and which wish was current when.
 
 Instants are microseconds since the epoch. Two disturbances that touch are one window.
 """
@@ -14,18 +14,18 @@ from tests.simulation.history import ROLLING_SECONDS, WRONG_SECONDS, Record
 from tests.simulation.plans import Wish
 from tests.simulation.slots import S
 
-#: Nothing disturbs: a slot has its effect so long after its due.
+#: Without a disturbance, a slot has its effect within this time of its due time.
 LATENESS_US = 1 * S
-#: Something disturbed: so long after its end everything is as if it had not been. A lease of 10 s
-#: has to run out, a leader's of 15 s, and what a server lost is found and mended within 30 s.
+#: This long after the end of a disturbance everything has recovered. A worker's lease expires
+#: after 10 s, a leader's after 15 s, and data that a server lost is found and restored in 30 s.
 RECOVERY_US = 45 * S
-#: A process starts again after so long, see ``history.RESTART_SECONDS``.
+#: A process restarts within this time, see ``history.RESTART_SECONDS``.
 _RESTART_US = 4 * S
-#: A message that is lost is given up by its sender after so long at most.
+#: The sender of a lost message times out after this at most.
 _TIMEOUT_US = 15 * S
-#: They get a new key one after the other.
+#: How many processes get a new key, one after the other.
 _PROCESSES = 6
-#: Where one clock is wrong; see "never early" of the semantics.
+#: How early a slot may be if one clock is wrong; see "never early" in the semantics.
 EARLY_US = 5_000
 
 
@@ -39,7 +39,7 @@ class Window:
 
 
 def windows_of(record: Record) -> list[Window]:
-    """Disturbances, merged where they touch."""
+    """Return the disturbances, merged if they touch."""
     found = sorted(
         (at_us, at_us + _lasting_us(event))
         for at_us, event in record.events
@@ -75,7 +75,7 @@ def _lasting_us(event: Event) -> int:
 
 
 def woke_up_at(record: Record, process: str, at_us: int) -> bool:
-    """Whether this process had stood still until less than a second before."""
+    """Whether this process was paused until less than a second before."""
     for begin_us, event in record.events:
         if event.kind not in (Kind.PAUSE_BEFORE, Kind.PAUSE_AFTER):
             continue
@@ -87,7 +87,7 @@ def woke_up_at(record: Record, process: str, at_us: int) -> bool:
 
 
 def segments_of(wishes: Sequence[Wish], windows: Sequence[Window]) -> list[segments.Segment[Wish]]:
-    """Of one object, or of one member, in order."""
+    """Return the segments of one object or member, in order."""
     return segments.segments(
         wishes,
         is_job=lambda wish: wish.spec is not None and "jobTemplate" in wish.spec,
@@ -97,17 +97,17 @@ def segments_of(wishes: Sequence[Wish], windows: Sequence[Window]) -> list[segme
 
 
 def _begun_by(wish: Wish, windows: Sequence[Window], *, is_first: bool) -> int:
-    """A new object's slots count from its creation, whenever it is seen."""
+    """Return by when a wish took effect; a new object's slots count from its creation."""
     return wish.at_us if is_first and not is_of_member(wish) else seen_by(wish, windows)
 
 
 def is_of_member(wish: Wish) -> bool:
-    """Whether the HTTP API was asked, and not the API server."""
+    """Whether the wish is about a member, and so went to the HTTP API."""
     return "/" in wish.uid
 
 
 def seen_by(wish: Wish, windows: Sequence[Window]) -> int:
-    """It holds by then: its status says so, the HTTP API does, or enough calm has passed."""
+    """Return by when it was certainly seen: its status or the HTTP API said so, or calm passed."""
     if is_of_member(wish):
         return segments.FAR_US if wish.ready_us is None else wish.ready_us
     if wish.spec is not None and wish.ready_us is not None:

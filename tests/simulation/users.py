@@ -1,7 +1,7 @@
-"""What users do in a history: they apply, edit and delete objects, and change members of sets.
+"""The users of a history, who apply, edit and delete objects and change members of sets.
 
-Every wish is written down with the instant at which it was made, and the one at which its status
-was first seen to be ``Ready``, or the HTTP API answered. The judge goes by these alone.
+They record every wish with the instant at which it was made and the instant at which its status
+was first ``Ready`` or the HTTP API answered. The judge relies on these alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 class Users:
-    """All of them.
+    """All users of a history.
 
     Attributes:
         wishes: by the name of the Schedule, set or member, in order.
@@ -48,7 +48,7 @@ class Users:
         self._numbers = itertools.count(1)
 
     def begin(self) -> None:
-        """Everything that is planned happens at its time."""
+        """Schedule everything that is planned for its time."""
         for plural in (schedules.PLURAL, schedules.SET_PLURAL)[: 1 + bool(self._story.sets)]:
             self._loop.spawn(self._watch_readiness(plural))
         for name, target in self._story.sets.items():
@@ -91,7 +91,7 @@ class Users:
             return
         try:
             answer = await self._cluster.patch(self._path(name), {"spec": change})
-        except errors.NotFound:  # another user deleted it in this moment
+        except errors.NotFound:  # another user has just deleted it
             return
         self._note_wish(name, answer, answer["spec"])
 
@@ -102,7 +102,7 @@ class Users:
             self._note_wish(name, found, None)
 
     async def _recreate(self, name: str) -> None:
-        """Deleted, and made again at once: another object."""
+        """Delete an object and create it again at once, as a new object."""
         wishes = self.wishes[name]
         if wishes and (spec := wishes[-1].spec) is not None:
             await self._delete(name)
@@ -117,7 +117,7 @@ class Users:
         if is_backfill:
             if spec.get("concurrencyPolicy", "Allow") != "Allow":
                 return
-            # the anchor of a period is a slot too, but one that a new Schedule does not run
+            # the anchor of a period is a slot too, but a new Schedule does not run it
             last_us = self._cluster.now_us() // 1_000_000 * 1_000_000
             slots = (min(wishes[0].at_us + 1_000_000, last_us), last_us)
             body["backfill"] = {"from": times.time_text(slots[0]), "to": times.time_text(slots[1])}
@@ -167,10 +167,10 @@ class Users:
     async def _change_member(
         self, name: str, method: str, body: Any, change: Mapping[str, Any] | None
     ) -> None:
-        """One change of a member after the other: the next is sent when this one is answered.
+        """Change a member; send the next change of it only when this one is answered.
 
         Args:
-            change: fields of its spec; None = it is deleted.
+            change: fields of its spec; None = delete it.
         """
         async with self._client.turn_of(name):
             wishes = self.wishes[name]
@@ -189,7 +189,7 @@ class Users:
     # -- events --------------------------------------------------------------------------------
 
     def carry_out(self, kind: Kind, name: str, number: int) -> None:
-        """What a user does because of an event at the message of this number."""
+        """Do what an event at the message of this number makes a user do."""
         name = name or self._story.schedules[0].name
         work = self._of_member if "/" in name else self._of_object
         if self.wishes.get(name):
