@@ -1,1 +1,1 @@
-"""The delay queue in Redis; nothing else talks to Redis."""
+"""The delay queue in Redis; no other package talks to Redis."""

@@ -1,10 +1,10 @@
-"""The runs of a Schedule that count for its concurrency policy, as Redis keeps them.
+"""The runs of a Schedule that count for its concurrency policy, as Redis stores them. Pure.
 
-A *run* is a slot and, of a manual or backfilled one, its tag: the end of its occurrence's member
+A *run* is a slot and, for a manual or backfilled one, its tag: the end of its occurrence's member
 (8 or 12 bytes). ``active:<id>`` is a HASH, run -> state, target, timing version, name of its Job.
-Under the empty field stands the *stamp*: 8 random bytes, new with each change, by which
-``activeruns.lua`` compares and sets; then the mark of what the runs are complete for. Nothing in
-it has to be true: what a run does is found out before it is held against a slot. Pure.
+The empty field has the *stamp*: 8 random bytes, new with each change, by which ``activeruns.lua``
+compares and sets; then the mark, which names the state for which the runs are complete. The hash
+may be out of date: the state of a run is verified before it keeps a slot from starting.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _STAMP = 8  # random bytes; the mark follows
 
 
 class ActiveRunState(enum.StrEnum):
-    """How a run stands."""
+    """The state of a run."""
 
     ACTIVE = "A"
-    REPLACED = "R"  # a newer one took its place; it ends when it is met
-    SURPLUS = "F"  # too many waited; it ends when it is met
+    REPLACED = "R"  # a newer one took its place; it ends when its occurrence is claimed
+    SURPLUS = "F"  # too many waited; it ends when its occurrence is claimed
     WAITING = "Q"
     ABSENT = ""
 
@@ -44,7 +44,7 @@ class ActiveRun:
     """One run.
 
     Attributes:
-        value: what stands under it: state, target, timing version, name of its Job.
+        value: the stored value: state, target, timing version, name of its Job.
     """
 
     run: Run
@@ -52,7 +52,7 @@ class ActiveRun:
 
     @property
     def state(self) -> ActiveRunState:
-        """Raises ValueError of a value that no version of ours wrote."""
+        """The state; raises ValueError for a value that no version of ours wrote."""
         return ActiveRunState(self.value[:1].decode())
 
     @property
@@ -70,17 +70,17 @@ class ActiveRun:
 
     @property
     def slot_us(self) -> int:
-        """Its slot; 0 of a Job whose name is none of ours."""
+        """The slot; 0 for a Job whose name is not ours."""
         slot_us = int.from_bytes(self.run[:_SLOT], "big")
         return slot_us if slot_us < points.DUE_LIMIT_US else 0
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a ScheduleRun wanted it; the slot is not of the regular sequence."""
+        """Whether a ScheduleRun requested it; its slot is not one of the regular sequence."""
         return len(self.run) > _SLOT
 
     def as_(self, state: ActiveRunState) -> ActiveRun:
-        """The same run in this state."""
+        """Return the same run in this state."""
         return dataclasses.replace(self, value=state.encode() + self.value[1:])
 
 
@@ -93,20 +93,20 @@ class EndedRun:
 
 
 def run_of(member: bytes) -> Run:
-    """The run of an occurrence."""
+    """Return the run of an occurrence."""
     return Run(member[13:])
 
 
 def active(run: Run, version: points.TimingVersion, job: str) -> ActiveRun:
-    """A run that is let in; ``job`` empty for a delivery."""
+    """Return an active run; ``job`` is empty for a delivery."""
     target = b"J" if job else b"W"
     return ActiveRun(run=run, value=b"A" + target + version + job.encode())
 
 
 def run_of_job(name: str, schedule: str, slot_us: int | None) -> Run:
-    """The run that a Job of a Schedule is of, by its name and its slot.
+    """Return the run of a Schedule's Job, by its name and its slot.
 
-    A name that is none of ours (a user made the Job) gets a run of its own.
+    A Job whose name is not ours (a user made it) gets a run of its own.
     """
     if slot_us is not None and 0 <= slot_us < points.DUE_LIMIT_US:
         slot = slot_us.to_bytes(8, "big")
@@ -128,7 +128,7 @@ class Tried:
     """The occurrence by which a run is being tried, or waits to be.
 
     Attributes:
-        due_us: from ``points.DUE_LIMIT_US`` on: a worker holds it.
+        due_us: at or above ``points.DUE_LIMIT_US`` a worker holds it.
     """
 
     member: bytes
@@ -145,15 +145,15 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRuns:
-    """The runs of a Schedule as they were read, in one moment.
+    """The runs of a Schedule as they were read at one instant.
 
     Attributes:
-        runs: all that are known, by their names.
-        tried: those that have an occurrence; with another mark than was asked for, all that the
-            Schedule has.
-        stamp: as it was stored; empty = nothing was.
-        history: of the server: another one may have lost what was written last.
-        is_held: the claim that asks holds its occurrence.
+        runs: all stored runs, by their names.
+        tried: the occurrences of these runs; if the mark differs from the requested one, all
+            occurrences of the Schedule.
+        stamp: the stored stamp; empty = none.
+        history: replication id of the server: after a change of it the last writes may be lost.
+        is_held: whether the claim that asks holds its occurrence.
     """
 
     now_us: int
@@ -165,17 +165,17 @@ class ActiveRuns:
 
     @property
     def mark(self) -> str:
-        """What the runs are complete for."""
+        """The name of the state for which the runs are complete."""
         return self.stamp[_STAMP:].decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What becomes of the runs, and of occurrences beside them.
+    """A change of the runs, and of occurrences beside them.
 
     Attributes:
-        due: occurrences that are due at once, unless a worker holds them.
-        waiting: the occurrence that stands for the claimed one from now on.
+        due: occurrences to make due at once, unless a worker holds them.
+        waiting: the occurrence that replaces the claimed one.
     """
 
     runs: Mapping[Run, ActiveRun]
@@ -190,5 +190,5 @@ class Change:
 
 
 def new_stamp(mark: str) -> bytes:
-    """One that no other change has."""
+    """Return a stamp that no other change has."""
     return secrets.token_bytes(_STAMP) + mark.encode()

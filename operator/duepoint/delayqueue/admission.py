@@ -1,9 +1,9 @@
-"""Concurrency policies in the queue: runs are read, it is decided, and what changes is written.
+"""Applies concurrency policies in the queue: reads the runs, decides, writes the changes.
 
 ``admit`` is for one occurrence of a claim; ``leave`` and ``finish`` record runs that have ended
-(the worker by its claim, the operator by its watch of Jobs). ``overlaps`` decides, by the runs as
-they were read; where somebody has changed them meanwhile, it decides again. The caller finds out
-about Jobs; nothing here speaks to an API server.
+(the worker by its claim, the operator by its watch of Jobs). ``overlaps`` decides on the runs as
+they were read; if somebody has changed them meanwhile, it decides again. The caller finds out
+about Jobs; nothing here talks to an API server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
-#: Each time it is in vain, another caller has changed the runs.
+#: Most attempts at one decision; each failed one means that another caller has changed the runs.
 _MOST_TRIES = 1_000
 
 DecisionT = TypeVar("DecisionT", overlaps.Answer, overlaps.Finished)
@@ -32,11 +32,11 @@ DecisionT = TypeVar("DecisionT", overlaps.Answer, overlaps.Finished)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where the runs of a Schedule are, and for whom it is decided.
+    """Where the runs of a Schedule are, and for which occurrence the decision is.
 
     Attributes:
-        member: a claimed occurrence, if it is for one; ``claim`` has to hold it.
-        mark: what the runs have to be complete for; None where that does not matter.
+        member: the claimed occurrence, if there is one; ``claim`` must hold it.
+        mark: names the state for which the runs must be complete; None if that does not matter.
     """
 
     shard: messages.ShardId
@@ -49,19 +49,19 @@ class _Place:
 
 @dataclass(eq=False)
 class Concurrency:
-    """Says which claimed slots may start, and which runs are over."""
+    """Decides which claimed slots may start, and records which runs are over."""
 
     index: index.Index
     layouts: layouts.Layouts
-    #: One decision of a process about a Schedule at a time: two would only undo each other's.
+    #: Locks: a process makes one decision about a Schedule at a time, as two would conflict.
     _turns: weakref.WeakValueDictionary[points.ScheduleId, asyncio.Lock] = field(
         default_factory=weakref.WeakValueDictionary, init=False
     )
 
     async def admit(self, claim: messages.Claim, request: overlaps.Request) -> overlaps.Answer:
-        """Whether a claimed occurrence may start beside the active runs of its schedule.
+        """Return whether a claimed occurrence may start beside the active runs of its schedule.
 
-        If so it is one of them from here on; asking again is harmless.
+        If so it counts as one of them from here on; asking again is harmless.
         """
         schedule_id = points.ScheduleId(request.member[:8])
         place = _Place(
@@ -85,7 +85,7 @@ class Concurrency:
         jobs: Collection[str] = (),
         look: Run | None = None,
     ) -> overlaps.Finished:
-        """These runs, or the runs of these Jobs, have ended; slots that wait are due instead."""
+        """Record that these runs, or those of these Jobs, have ended; call waiting slots up."""
         place = _Place(shard=claim.shard, lane=claim.lanes[known.id], schedule_id=known.id)
         decide = functools.partial(
             overlaps.finish, version=known.timing_version, ended=runs, jobs=jobs, look=look
@@ -100,9 +100,9 @@ class Concurrency:
         *,
         every: bool = False,
     ) -> overlaps.Finished:
-        """The same for who holds no claim: these Jobs have ended.
+        """Record that these Jobs have ended, without a claim.
 
-        ``every``: there is more room than by these ends, so all slots that wait are called up.
+        ``every``: there is room for more than these, so call all waiting slots.
         """
         removed = called = 0
         decide = functools.partial(
@@ -136,7 +136,7 @@ class Concurrency:
     async def _exchange(
         self, place: _Place, known: ActiveRuns | None = None, change: Change | None = None
     ) -> ActiveRuns | None:
-        """The runs as they are; None where they were as known, and were changed."""
+        """Change the runs if they are still as known, and return None; else return them as read."""
         names = self.index.shard(place.shard)
         keys = names.lane(place.lane), names.active(place.schedule_id)
         call = self.index.call(
@@ -167,7 +167,7 @@ def _put_change(call: scripting.ScriptCall, known: ActiveRuns, change: Change) -
     )
     if (waiting := change.waiting) is not None:
         call.put(queued=waiting.point.member, due=records.checked_due(waiting.point.due_us))
-        if waiting.point.kind is points.PointKind.QUEUED:  # another one keeps its own
+        if waiting.point.kind is points.PointKind.QUEUED:  # other kinds keep their own
             call.put(record=records.pack(waiting.record))
 
 

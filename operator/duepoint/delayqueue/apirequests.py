@@ -1,9 +1,9 @@
-"""What the processes of the HTTP API have to know of one another: repeated requests, and rates.
+"""State that the processes of the HTTP API share: idempotency keys, and rate limits.
 
 A request with an idempotency key is recorded before it is carried out, and again with its answer,
-for a day; a namespace may have so many in a day, and so many bytes of them. Changes are taken from
-a set's second in parts, so that all processes together keep its limit. Both go with the server's
-data: they are conveniences, not truths.
+for a day; the number and the bytes of a namespace's requests in a day are limited. Each process
+takes its part of the changes that a set may have in a second, so that all of them together keep the
+limit. Both are lost with the server's data: nothing depends on them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index
 
 KEPT_SECONDS = 86_400
-#: Requests with a key that one namespace may have in a day, and bytes of them: as of its streams.
+#: Most requests with a key of one namespace in a day, and their bytes: the same as of its streams.
 MOST_REQUESTS = 1_000_000
 MOST_BYTES = 256 << 20
-#: Bytes that Redis takes for a key beside its value, about.
+#: About how many bytes Redis takes for a key beside its value.
 _OVERHEAD = 150
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a process may change of a set before it asks again.
+    """How many changes of a set a process may make before it asks again.
 
     Attributes:
-        granted: 0 = nothing in this second.
+        granted: 0 = none in this second.
         rest_us: until the next second, by the server's clock.
     """
 
@@ -40,8 +40,8 @@ class RepeatedRequest:
     """A request with an idempotency key.
 
     Attributes:
-        owner: whose keys these are: the set, and the caller.
-        now_us: when it came, which says of which day it is.
+        owner: the set and the caller, whose keys these are.
+        now_us: when it came, which decides to which day it counts.
     """
 
     namespace: str
@@ -57,9 +57,9 @@ class ApiRequests:
     index: index.Index
 
     async def begin(self, request: RepeatedRequest, record: bytes) -> bytes | None:
-        """What an earlier request with this key left; b"" where this is the first one.
+        """Return the record of an earlier request with this key; b"" if this is the first one.
 
-        None: the namespace has had too many in this day.
+        Returns None if the namespace has had too many on this day.
         """
         key, taken = self._names(request)
         found, is_first, count, size, _ = await self.index.read(
@@ -68,7 +68,7 @@ class ApiRequests:
             ("SET", key, record, "NX", "EX", KEPT_SECONDS),
             *self._count(taken, _OVERHEAD + len(record), requests=1),
         )
-        if found is None and not is_first:  # another process was between the two
+        if found is None and not is_first:  # another process came in between
             (found,) = await self.index.read("read a request", ("GET", key))
         if found is not None:
             return bytes(found)
@@ -90,7 +90,7 @@ class ApiRequests:
         )
 
     async def resume(self, request: RepeatedRequest, before: bytes, record: bytes) -> bool:
-        """Carry a lost request out again; False where another one does so since ``before``."""
+        """Take over a lost request; False if another process has done so since ``before``."""
         key, _ = self._names(request)
         again = f"{key}:{hashlib.sha256(before).hexdigest()[:16]}"
         found, is_first = await self.index.read(
@@ -115,7 +115,7 @@ class ApiRequests:
         return names.request(digest), names.requests(request.namespace, span)
 
     async def take(self, owner: str, *, wanted: int, most: int) -> Taken:
-        """Take a part of what may be changed in a second, which begins with the first part."""
+        """Take a part of the changes of a second, which begins with the first part."""
         key = self.index.keys.changes(owner)
         try:
             total, _, rest_ms = await self.index.read(
@@ -130,5 +130,5 @@ class ApiRequests:
 
 
 def _digest(owner: str, key: str) -> str:
-    """Of one length for keys of any length, and different for each owner."""
+    """Return a digest of fixed length for a key of any length, different for each owner."""
     return hashlib.sha256(f"{owner}\n{key}".encode()).hexdigest()[:40]

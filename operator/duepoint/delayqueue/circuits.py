@@ -1,12 +1,11 @@
-"""What all workers know of receivers in trouble: open circuits, and receivers that are gone.
+"""Circuit breakers that all workers share, and receivers that are gone.
 
-A circuit breaker says when deliveries to a receiver stop, and when they may go on. Each worker
-counts the failures of its own calls and opens the circuit for all. While it is open no call goes
-until ``until_us``; then one worker gets the probe, a key that expires, and its outcome closes the
-circuit or opens it for twice as long (M. Nygard, "Release It!"). A success that was under way when
-it opened changes nothing. Only what is wrong is stored, so the one hash is small. It is worth
-nothing after a loss: what is wrong with a receiver is found out again by calling it. Times are the
-server's, in microseconds.
+A circuit breaker stops deliveries to a failing receiver, and decides when they may go on. Each
+worker counts the failures of its own calls and opens the circuit for all. While it is open, no
+worker calls before ``until_us``; then one worker gets the probe, a key that expires, and its
+outcome closes the circuit or opens it for twice as long (M. Nygard, "Release It!"). A success that
+was in flight when it opened changes nothing. Only failing receivers are stored, so the one hash is
+small. If it is lost, workers find out again by calling. Times are the server's, in microseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from duepoint.delayqueue import index
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import run
 
-#: Receivers and Schedules that are remembered; further ones are called as if they were well.
+#: Most receivers and Schedules that are stored; further ones are called as if they were healthy.
 MOST_KNOWN = 10_000
 
 _HOST, _GONE = b"h", b"g"
@@ -37,10 +36,10 @@ class CircuitRule:
 
     Attributes:
         most_in_a_row: failures in a row that open it.
-        least_calls: calls in the window below which their share of failures says nothing.
-        window_us: the window; more than half of its calls failed opens the circuit.
+        least_calls: with fewer calls in the window their share of failures does not count.
+        window_us: the window; if more than half of its calls failed, the circuit opens.
         first_wait_us, most_wait_us: how long it stays open at first, and at most.
-        forget_us: a receiver that is not called any more is forgotten after this.
+        forget_us: a receiver that is no longer called is forgotten after this.
         gone_us: the same for a receiver that is gone, so that a deleted Schedule takes no room.
     """
 
@@ -53,7 +52,7 @@ class CircuitRule:
     gone_us: int = 35 * 86_400_000_000
 
     def trouble_of(self, *, in_a_row: int, failed: int, calls: int) -> str:
-        """Why a circuit opens after these calls; empty where it does not."""
+        """Return why a circuit opens after these calls; empty if it does not."""
         if in_a_row >= self.most_in_a_row:
             return f"{in_a_row} failures in a row"
         if calls >= self.least_calls and 2 * failed > calls:
@@ -69,7 +68,7 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         wait_us: how long it was opened for the last time.
         since_us: when it opened.
         why: which failures opened it, in words.
-        cause: what the newest failure was, in our words; empty where it is not known.
+        cause: the newest failure, in our words; empty if unknown.
     """
 
     until_us: int
@@ -80,7 +79,7 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def trouble(self) -> str:
-        """Why it is open, in words that stay the same until the cause is another."""
+        """Why it is open, in words that stay the same until the cause changes."""
         return f"{self.why}, the last: {self.cause}" if self.cause else self.why
 
 
@@ -91,12 +90,12 @@ class _Gone(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """All that is known of receivers in trouble.
+    """The open circuits and gone receivers at one instant.
 
     Attributes:
         now_us: the server's time at which this was true.
-        gone: uids of Schedules whose receiver said 410, with the generation that it was said to.
-        stale: fields of what nobody has spoken of for long.
+        gone: uids of Schedules whose receiver answered 410, with the generation that it answered.
+        stale: fields that nobody has used for long.
     """
 
     now_us: int
@@ -107,13 +106,13 @@ class Board:
 
 @dataclass(eq=False)
 class Circuits:
-    """What all workers know of receivers in trouble."""
+    """Stores open circuits and gone receivers for all workers."""
 
     index: index.Index
     rule: CircuitRule = CircuitRule()
 
     async def read(self) -> Board:
-        """All that is known."""
+        """Return all open circuits and gone receivers."""
         time, found = await self.index.read(
             "read the circuits", ("TIME",), ("HGETALL", self.index.keys.circuits)
         )
@@ -137,16 +136,16 @@ class Circuits:
 
     @staticmethod
     def _as_of(circuit: Circuit, now_us: int) -> Circuit:
-        """No wait is longer than it was made for, though the server's clock was ahead."""
+        """Cap the wait at its own length, in case the server's clock was ahead when it opened."""
         until_us = min(circuit.until_us, now_us + circuit.wait_us)
         return msgspec.structs.replace(circuit, until_us=until_us)
 
     async def forget(self, stale: Sequence[bytes]) -> None:
-        """These fields are gone."""
+        """Remove these fields."""
         await self.index.read("forget circuits", ("HDEL", self.index.keys.circuits, *stale))
 
     async def open(self, host: str, why: str, cause: str) -> None:
-        """Open a receiver's circuit; one that is open stays as it is."""
+        """Open a receiver's circuit; leave it unchanged if it is open."""
         key = self.index.keys.circuits
         time, count = await self.index.read("open a circuit", ("TIME",), ("HLEN", key))
         now_us = scripting.time_us(time)
@@ -159,9 +158,9 @@ class Circuits:
             await self.index.read("open a circuit", ("HSETNX", key, field, value))
 
     async def probe(self, host: str, hold_seconds: float) -> tuple[bool, Circuit | None, int]:
-        """Whether the probe was given, the circuit (None = closed), and the server's time.
+        """Return whether the caller got the probe, the circuit (None = closed), the server's time.
 
-        ``probed`` has to follow within the time for which it is held.
+        The caller must call ``probed`` within the time for which it holds the probe.
         """
         lock, hold_ms = self._lock(host), max(1, int(hold_seconds * 1_000))
         ask = ("HGET", self.index.keys.circuits, _HOST + host.encode())
@@ -169,7 +168,7 @@ class Circuits:
             time, value, given = await self.index.read(
                 "ask for a probe", ("TIME",), ask, ("SET", lock, b"", "NX", "PX", hold_ms)
             )
-        except queue_errors.WriteRefused:  # a full server: whoever asks probes
+        except queue_errors.WriteRefused:  # the server is full: everyone who asks may probe
             time, value = await self.index.read("ask for a probe", ("TIME",), ask)
             given = True
         now_us = scripting.time_us(time)
@@ -180,7 +179,7 @@ class Circuits:
         return bool(given), circuit, now_us
 
     async def probed(self, host: str, succeeded: bool | None, cause: str = "") -> None:  # noqa: FBT001 - the outcome
-        """What became of a probe; None = it says nothing of the receiver."""
+        """Record the outcome of a probe; None = it does not tell whether the receiver is well."""
         key, field = self.index.keys.circuits, _HOST + host.encode()
         if succeeded:
             await self.index.read("close a circuit", ("HDEL", key, field))
@@ -200,7 +199,7 @@ class Circuits:
         await self.index.read("give a probe back", ("DEL", self._lock(host)))
 
     async def note_gone(self, uid: str, generation: int) -> None:
-        """The receiver of this Schedule said 410 to this generation; 0 = it is there again."""
+        """Note that a Schedule's receiver answered 410 to this generation; 0 = it is back."""
         key, field = self.index.keys.circuits, _GONE + uid.encode()
         if not generation:
             await self.index.read("take back a receiver", ("HDEL", key, field))

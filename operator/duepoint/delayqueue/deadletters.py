@@ -1,9 +1,9 @@
-"""Dead letters: the log of what was given up on, read by lanes, replayed and purged.
+"""Dead letters: reads, replays and purges the slots that were given up, lane by lane.
 
-Each lane (a namespace, or a set) has in each shard a stream of its own, bounded by bytes, in which
+Each lane (a namespace, or a set) has in each shard a stream of its own, bounded by bytes, to which
 the script that ends a slot adds its letter (``scripts/includes/log.lua``). A replayed letter
-becomes an occurrence of its Schedule, due at once, and goes when that is in the queue: so it runs
-again once, under the id that the slot always had. Its attempts and its age count anew from the
+becomes an occurrence of its Schedule, due at once, and is removed when that is in the queue: so the
+slot runs once more, under the id that it always had. Its attempts and its age count anew from the
 replay, by ``OccurrenceRecord.replayed_us``.
 """
 
@@ -25,9 +25,9 @@ from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
 _LETTERS_TOGETHER = 200
-#: Letters that one command removes.
+#: Most letters that one command removes.
 _PURGED_TOGETHER = 500
-#: Of each part of the id of a stream's entry; the server refuses more.
+#: The largest number in either part of a stream entry's id; the server refuses more.
 _LARGEST = 2**64 - 1
 #: The log of letters that name no namespace, because their point could not be read.
 NO_LANE = "-"
@@ -37,7 +37,7 @@ _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,6})", re.ASCII)
 
 
 class Replayed(enum.StrEnum):
-    """What became of a letter."""
+    """The result of a replay."""
 
     APPLIED = "replayed"
     UNCHANGED = "waiting"
@@ -48,7 +48,7 @@ class Replayed(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """What a letter says of its slot; enough to run it again."""
+    """The slot of a letter, with all that is needed to run it again."""
 
     schedule_id: points.ScheduleId
     uid: str
@@ -60,7 +60,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadEntry:
-    """One letter of a lane's log in a shard; ``entry_id`` begins with when it was added (ms)."""
+    """One letter of a lane's log in a shard; ``entry_id`` begins with the time of adding (ms)."""
 
     shard: messages.ShardId
     lane: str
@@ -70,7 +70,7 @@ class DeadEntry:
 
     @property
     def id(self) -> str:
-        """Its name for people: its layout, shard and entry."""
+        """The letter's id for people: its layout, shard and entry."""
         layout, number = sharding.layout_of(self.shard), sharding.index_of(self.shard)
         return f"{layout}.{number}.{self.entry_id}"
 
@@ -80,7 +80,7 @@ class DeadEntry:
 
     @property
     def slot(self) -> Slot | None:
-        """None where it does not say which slot it is of: it could not be read when buried."""
+        """The letter's slot; None if the letter cannot name it or there is nothing to replay."""
         entry = self.entry
         point = points.parse_member(self.member, 0) if self.member else None
         slot_us = whole(entry.get("slot_us"))
@@ -91,10 +91,10 @@ class DeadEntry:
         if not entry.get("uid") or not entry.get("namespace"):
             return None
         if point is not None and point.kind is points.PointKind.CHECK:
-            return None  # nothing was to be delivered
+            return None  # a check delivers nothing
         is_run = point is not None and point.kind in points.RUN_KINDS
         if bool(entry.get("run_uid")) != is_run:
-            return None  # the id of its event hangs on the ScheduleRun
+            return None  # the id of its event depends on the ScheduleRun
         try:
             schedule_id = self.member[:8] or bytes.fromhex(entry.get("schedule_id", ""))
         except ValueError:
@@ -110,7 +110,7 @@ class DeadEntry:
 
 
 def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
-    """The slot as it was before its first attempt; with what its ScheduleRun wanted otherwise."""
+    """Return the slot's record as before its first attempt, with overrides of its ScheduleRun."""
     kept = messages.OccurrenceRecord()
     if packed := entry.get("record"):
         try:
@@ -128,7 +128,7 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
 
 
 class _Place(NamedTuple):
-    """Where a letter stands: newer ones first, those of one id by the places of their shards."""
+    """The position of a letter: newest first, those of one id by the places of their shards."""
 
     milliseconds: int
     number: int
@@ -136,7 +136,7 @@ class _Place(NamedTuple):
 
 
 class _Log(NamedTuple):
-    """The log of a lane in a shard, which has this place among all of them."""
+    """The log of a lane in a shard; ``place`` is the position of the shard among all."""
 
     place: int
     shard: messages.ShardId
@@ -144,19 +144,19 @@ class _Log(NamedTuple):
 
 
 class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some dead letters, and where to go on; empty = the end."""
+    """Some dead letters, and the cursor of the next page; empty = the end."""
 
     letters: list[DeadEntry]
     cursor: str
 
 
 def lane_of(entry: Mapping[str, str]) -> str:
-    """The lane to whose log a letter belongs, by what it says."""
+    """Return the lane to whose log the letter with this entry belongs."""
     return entry.get("set_id") or entry.get("namespace") or NO_LANE
 
 
 def namespace_of(lane: str) -> str:
-    """The namespace that a lane is, or whose set it is."""
+    """Return the namespace of a lane: the lane itself, or the namespace of its set."""
     try:
         return points.parse_set(lane.encode()).namespace
     except ValueError:
@@ -179,7 +179,7 @@ class DeadLetters:
     def put_log(
         self, call: scripting.ScriptCall, shard: messages.ShardId, lane: str
     ) -> dict[str, object]:
-        """The log of a lane, as a script that adds to it takes it."""
+        """Return the log of a lane in the form that scripts take it."""
         shards = self.index.known_layout().shards
         return {
             "key": call.key(self.index.shard(shard).log(lane)),
@@ -188,7 +188,7 @@ class DeadLetters:
         }
 
     async def lanes_of(self, shards: Sequence[messages.ShardId]) -> list[list[str]]:
-        """The lanes that have a log, of each of these shards."""
+        """Return, for each of these shards, the lanes that have a log."""
         found = await self.index.read_many(
             "look for dead letters",
             [("ZRANGE", self.index.shard(shard).logs, 0, -1) for shard in shards],
@@ -198,10 +198,10 @@ class DeadLetters:
     async def newest(
         self, lanes: Collection[str] | None = None, *, cursor: str = ""
     ) -> AsyncIterator[DeadEntry]:
-        """Letters of these lanes, or of all, newest first, read as they are asked for.
+        """Yield the letters of these lanes, or of all, newest first; reads them on demand.
 
         Args:
-            cursor: of a page, behind which they begin. Raises InvalidCursor.
+            cursor: that of a page; the letters after it are returned. Raises InvalidCursor.
         """
         before = _parse_cursor(cursor)
         shards = sharding.all_shards(self.index.known_layout())
@@ -243,7 +243,7 @@ class DeadLetters:
                 heapq.heappush(heads, (_order(log, unread[log][0]), log))
 
     async def page(self, lane: str, *, limit: int, cursor: str = "") -> LetterPage:
-        """Letters of a lane, newest first. Raises InvalidCursor."""
+        """Return a page of a lane's letters, newest first. Raises InvalidCursor."""
         found: list[DeadEntry] = []
         async for letter in self.newest([lane], cursor=cursor):
             if len(found) == limit:
@@ -259,7 +259,7 @@ class DeadLetters:
         return self.index.shard(log.shard).log(log.lane)
 
     async def find(self, letter_id: str, lane: str | None = None) -> DeadEntry | None:
-        """The letter with this id, in the log of this lane or in any; None = not (any more)."""
+        """Return the letter with this id, from this lane's log or any; None = it does not exist."""
         parts = LETTER_ID.fullmatch(letter_id)
         if parts is None or any(int(part) > _LARGEST for part in parts[3].split("-")):
             return None
@@ -276,9 +276,9 @@ class DeadLetters:
         return None
 
     async def replay(self, letter: DeadEntry, *, dry: bool = False) -> Replayed:
-        """The letter's slot is due again, and the letter gone; or why not, which ``dry`` asks.
+        """Make the letter's slot due again and remove the letter; return the result.
 
-        Raises WorldChanged where its Schedule is removed at this moment.
+        ``dry`` changes nothing. Raises WorldChanged if its Schedule is removed at this moment.
         """
         slot = letter.slot
         if slot is None:
@@ -307,7 +307,7 @@ class DeadLetters:
         return Replayed.APPLIED
 
     async def purge(self, letters: Iterable[DeadEntry]) -> int:
-        """These letters are gone; how many were there."""
+        """Remove these letters; return how many of them existed."""
         by_log: dict[str, list[str]] = {}
         for letter in letters:
             key = self.index.shard(letter.shard).log(letter.lane)
@@ -336,10 +336,10 @@ def _parse_cursor(cursor: str) -> _Place | None:
 
 
 def _bound(log: _Log, before: _Place | None) -> str:
-    """From where on the letters of a log come behind a place."""
+    """Return the bound from which the letters of a log come after a place."""
     if before is None:
         return "+"
-    # In a later shard the letter of the very same id comes behind.
+    # In a later shard, a letter with the very same id comes after.
     return f"{'' if log.place > before.shard else '('}{before.milliseconds}-{before.number}"
 
 
@@ -366,5 +366,5 @@ def _letters(log: _Log, found: Sequence[tuple[bytes, Any]]) -> Iterable[DeadEntr
 
 
 def whole(text: str | None) -> int | None:
-    """The number that a field of a letter is; None where it is none."""
+    """Return the number in a field of a letter; None if it is not one."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None

@@ -1,15 +1,15 @@
-"""What can go wrong with the index, by what the caller should do next.
+"""Errors of the index, ordered by what the caller should do next.
 
 ::
 
     errors.QueueUnavailable     try again later
         Uninitialised           the operator has to create the index
-        ShardMoving             one shard is on its way to another node
+        ShardMoving             one shard is migrating to another node
         Foreign                 use another index
-        Damaged                 remove a key that holds something else
+        Damaged                 remove a key that holds foreign data
         WriteRefused            nothing was written: the server is full, or the user lacks rights
     errors.TryLater
-        NotDurable              write it again: it is stored, and not as safely as was asked for
+        NotDurable              write it again: it is stored, but less safely than requested
     errors.WorldChanged         read again, decide again
         LayoutChanged           read the layout
         Fenced                  this term is over
@@ -31,7 +31,7 @@ class Uninitialised(errors.QueueUnavailable):
 
 
 class ShardMoving(errors.QueueUnavailable):
-    """This shard is on its way to another node of the cluster; other shards are not affected."""
+    """This shard is migrating to another node of the cluster; other shards are not affected."""
 
 
 class Foreign(errors.QueueUnavailable):
@@ -39,7 +39,7 @@ class Foreign(errors.QueueUnavailable):
 
 
 class Damaged(errors.QueueUnavailable):
-    """A key of the index holds something that no script of ours wrote; it has to be removed."""
+    """A key of the index holds data that our scripts did not write; somebody must remove it."""
 
 
 class WriteRefused(errors.QueueUnavailable):
@@ -47,7 +47,7 @@ class WriteRefused(errors.QueueUnavailable):
 
 
 class NotDurable(errors.TryLater):
-    """What was written is stored, and not as safely as was asked for; it may be written again."""
+    """The write is stored, but less safely than requested; it may be repeated."""
 
 
 class LayoutChanged(errors.WorldChanged):
@@ -67,7 +67,7 @@ class BlobForged(errors.WorldChanged):
 
 
 class WrongType(errors.DuepointError):
-    """The key of a user's stream holds something that is no stream."""
+    """The key of a user's stream holds a value of another type."""
 
 
 class TooManyWaiting(errors.DuepointError):

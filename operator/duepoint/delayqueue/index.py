@@ -1,9 +1,9 @@
-"""The index as one process reaches it: servers, scripts, names of keys, and the layout read last.
+"""One process's access to the index: servers, scripts, names of keys, and the last layout read.
 
-Every service of the queue has this object. It owns the connections and what is known of the index
-(layout, number of buckets), and gives plain replies: errors of the library are translated here and
-in ``wire.scripting``. What is remembered of it is memory of this process: a service reads the
-layout again when a shard says that it has changed.
+Every service of the queue shares this object. It owns the connections and caches the layout and the
+number of buckets. It gives plain replies: errors of the library are translated here and in
+``wire.scripting``. The cache belongs to this process: a service reads the layout again when a shard
+answers that it has changed.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from duepoint.delayqueue import keys as keys_
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting, servers
 
-#: Plain reading commands that one caller wants answered together.
+#: Plain reading commands of one caller that are answered together.
 Commands = Sequence[tuple[Any, ...]]
 _COMMANDS_TOGETHER = 1_000
 _KEYS_TOGETHER = 8
-#: Of scripts and shards together, whose fixed keys are remembered.
+#: Most pairs of script and shard whose fixed keys are cached.
 _MOST_KEYS_OF_SCRIPTS = 16_384
 
 
 class Index:
-    """What the services share.
+    """The access to the index that all services share.
 
     Attributes:
         pipelined: script calls made in one turn of the event loop share a round trip.
         pipelined_appends: the same for entries of users' streams.
-        pipelined_durably: the same for what arms; replies wait for a replica.
+        pipelined_durably: the same for scripts that arm; replies wait for a replica.
         pipelined_reads: the same for groups of plain reading commands.
-        layout: as it was read last; None = never.
-        on_layout: called when another layout was read than before.
-        buckets: of a new index; one that exists says its own number.
+        layout: the layout as it was read last; None = never.
+        on_layout: callbacks for when a different layout has been read.
+        buckets: number of buckets in a new index; an existing index brings its own.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Index:
 
     @property
     def client(self) -> redis.asyncio.Redis:
-        """The client of a single server, for tests that look at the keys themselves."""
+        """The client of a single server, for tests that read the keys themselves."""
         return cast("servers.OneServer", self.servers).client
 
     def known_layout(self) -> messages.Layout:
-        """As it was read last; raises Uninitialised where it never was."""
+        """Return the layout as it was read last; raises Uninitialised if it never was."""
         if self.layout is None:
             raise queue_errors.Uninitialised(
                 "the layout has not been read: call layouts.read() first"
@@ -74,10 +74,10 @@ class Index:
     async def whereabouts(
         self, asked: Mapping[messages.ShardId, bytes]
     ) -> dict[messages.ShardId, dict[str, object]]:
-        """What a script learns that has answered ``other``, with the run id of a former server.
+        """Return arguments for scripts that answered ``other``, with the run id of a former server.
 
-        A server that still is a primary has given the shard away, with all that it knew. One that
-        died, or is a replica now, has not.
+        A former server that is still a primary has handed the shard over complete. One that died,
+        or is a replica now, has not.
         """
         if not asked:
             return {}
@@ -93,18 +93,18 @@ class Index:
         }
 
     def shard(self, shard: messages.ShardId) -> keys_.ShardKeys:
-        """Names of the keys of a shard; the layout must have been read."""
+        """Return the names of a shard's keys; the layout must have been read."""
         self.known_layout()
         return self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
 
     def call(
         self, script: str, shard: messages.ShardId | None, /, *keys: str, **named: object
     ) -> scripting.ScriptCall:
-        """A call of a script, with the keys that it names.
+        """Return a call of a script, with the keys that it names.
 
         Args:
             shard: None = the script is about the whole index.
-            keys: those that are not among the fixed keys of the shard or index, in their order.
+            keys: keys beyond the fixed ones of the shard or index, in their order.
             named: see ``scripting.ScriptCall``.
         """
         if shard is not None:
@@ -112,7 +112,7 @@ class Index:
         return scripting.ScriptCall(script, [*self._fixed_keys(script, shard), *keys], **named)
 
     def _fixed_keys(self, script: str, shard: messages.ShardId | None) -> Sequence[str]:
-        """The keys that a script names, as far as the shard or the index has them."""
+        """Return those keys that a script names which are fixed keys of the shard or index."""
         found = self._keys_of_scripts.get((script, shard))
         if found is None:
             names: keys_.ShardKeys | keys_.IndexKeys = self.keys
@@ -126,13 +126,13 @@ class Index:
         return found
 
     def buckets_of(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
-        """The buckets of a shard that may hold definitions of these namespaces."""
+        """Return the buckets of a shard that may hold definitions of these namespaces."""
         return self.buckets_of_populations(shard, map(keys_.population_of, namespaces))
 
     def buckets_of_populations(
         self, shard: messages.ShardId, populations: Iterable[str]
     ) -> list[str]:
-        """The buckets of these populations of a shard, each once."""
+        """Return the buckets of these populations in a shard, each once."""
         names = self.shard(shard)
         return [
             names.bucket(population, number)
@@ -141,18 +141,18 @@ class Index:
         ]
 
     async def read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
-        """Replies of plain reading commands, in one round trip.
+        """Return the replies of plain commands, in one round trip.
 
         Args:
-            attempted: what the commands are for, as an error says it.
+            attempted: what the commands are for, in the words of an error message.
         """
         return scripting.good(await self.servers.exchange(commands), attempted)
 
     async def existing(self, attempted: str, keys: Sequence[str]) -> list[str]:
-        """Those of many keys of one shard that may exist; a group without any is left out.
+        """Return those of many keys of one shard that may exist: all of a group with any.
 
-        Of the hashes that a shard can have, an index of some hundred schedules has a few. One
-        command says that none is there, and one for each group which of them to read.
+        An index of some hundred schedules has few of the hashes that a shard can have. One command
+        tells whether there are any, and one for each group whether to read it.
         """
         if not keys:
             return []
@@ -168,20 +168,20 @@ class Index:
         return [key for group, some in zip(groups, counts, strict=True) if some for key in group]
 
     async def read_many(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Replies of any number of reading commands, in pieces that do not block the server."""
+        """Return the replies of many commands, sent in parts that do not block the server."""
         replies: list[Any] = []
         for first in range(0, len(commands), _COMMANDS_TOGETHER):
             replies += await self.read(attempted, *commands[first : first + _COMMANDS_TOGETHER])
         return replies
 
     async def _read_each(self, groups: list[Commands]) -> list[Any]:
-        """Replies of groups of plain reading commands, in one round trip."""
+        """Return the replies of groups of plain reading commands, in one round trip."""
         replies = iter(await self.servers.exchange(list(itertools.chain.from_iterable(groups))))
         return [_whole(list(itertools.islice(replies, len(group)))) for group in groups]
 
 
 def _whole(replies: list[Any]) -> list[Any] | errors.DuepointError:
-    """The replies of one group; the first error stands for all of them."""
+    """Return the replies of one group, or its first error."""
     for reply in replies:
         if isinstance(reply, Exception):
             return scripting.translated(reply, "read")

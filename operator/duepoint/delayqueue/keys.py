@@ -1,15 +1,15 @@
-"""Every key and channel name of the index, spelled once.
+"""The names of all keys and channels of the index.
 
-All keys of a shard share the hash tag ``{g<layout>.<shard>}``, so that they live on one node of a
+All keys of a shard share the hash tag ``{g<layout>.<shard>}``, so that they are on one node of a
 cluster and one script may touch them together; the global ones share ``{ctl}``. Names are made
-here and handed to scripts as KEYS; ``claim.lua`` alone makes those of lanes and buckets from its
-shard's tag, because it finds out by itself which it needs. The prefix (``dp:`` by
-default) is what the access rights of the Redis users are written for, and what keeps two
-installations on one server apart; it holds one colon, so that no prefix begins another one.
+here and passed to scripts as KEYS. Only ``claim.lua`` makes the names of lanes and buckets itself,
+from its shard's tag, because only the script finds out which it needs. The access rights of the
+Redis users are written for the prefix (``dp:`` by default), which also keeps two installations on
+one server apart. It has one colon, so that no prefix begins another one.
 
-A *population* is the namespace of a Schedule as far as its id knows it (14 bits of a hash): the
-id alone leads to the bucket that holds its definition. Two namespaces that share one share
-buckets and nothing else.
+A *population* is the part of a Schedule's id that comes from its namespace (14 bits of a hash): the
+id alone leads to the bucket that holds its definition. Two namespaces with the same population
+share buckets and nothing else.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from duepoint.schedules import points
 
 DEFAULT_PREFIX = "dp:"
 
-#: Fields of a bucket on average: fewer waste memory on keys, more on looking for one of them.
+#: Average fields of a bucket: fewer waste memory on keys, more waste time on searching a field.
 BUCKET_FIELDS = 48
-#: Shards that hold the schedules of one namespace: two bits of their ids are not the namespace's.
+#: Shards that hold the schedules of one namespace: it does not decide two bits of their ids.
 SHARDS_OF_A_NAMESPACE = 4
 #: Buckets of one population in one shard, for some 6,000 schedules of a namespace; ten times as
-#: many outgrow the compact encoding (512 fields) and cost more memory, nothing else. Kept in the
-#: layout record: an index keeps the number that it was made with.
+#: many schedules outgrow the compact encoding (512 fields), which only costs memory. The number is
+#: stored in the layout record: an index keeps the one that it was made with.
 BUCKETS = 32
 
 
 def prefix_of(name: str) -> str:
-    """The prefix by the name that the setting gives it."""
+    """Return the prefix for the name in the setting."""
     return f"{name}:"
 
 
 def buckets_for(schedules: int, shards: int) -> int:
-    """Buckets of a population in each shard, when a namespace is declared to be so large."""
+    """Return the buckets of a population in each shard, for a namespace of this many schedules."""
     of_a_shard = schedules / min(shards, SHARDS_OF_A_NAMESPACE)
     return max(1, math.ceil(of_a_shard / BUCKET_FIELDS))
 
 
 class ShardKeys:
-    """The names of one shard; immutable by custom, because they are cached.
+    """The key names of one shard; immutable by convention, because they are cached.
 
     Attributes:
-        crashes: how many owners each point has ended, as far as that is certain.
+        crashes: how many owners each point has killed, as far as that is certain.
         logs: the lanes that have a log, by when a dead letter was added to it.
         ended: one-offs of sets that ended and left a short while ago.
         wake: channel: the shard's head came earlier.
-        ran: channel: something was added to ``runs``.
+        ran: channel: ``runs`` has new entries.
         probe, confirm: keys that exist for a moment.
     """
 
@@ -78,40 +78,40 @@ class ShardKeys:
         self.confirm = f"{tag}:confirm"
 
     def lane(self, lane: str) -> str:
-        """The points of one namespace or set (``definitions.lanes``)."""
+        """Return the key of the points of one namespace or set (``definitions.lanes``)."""
         return f"{self.tag}:points:{lane}"
 
     def log(self, lane: str) -> str:
-        """The dead letters of one namespace or set, by its name or text."""
+        """Return the key of the dead letters of one namespace or set, by its name or text."""
         return f"{self.tag}:log:{lane}"
 
     def active(self, schedule_id: points.ScheduleId) -> str:
-        """The runs of a schedule that count for its concurrency policy, and slots that wait."""
+        """Return the key of a schedule's runs that count for its concurrency policy."""
         return f"{self.tag}:active:{schedule_id.hex()}"
 
     def triggers(self, namespace: str) -> str:
-        """The runs by hand of members of a namespace, and some that have ended."""
+        """Return the key of manual runs of a namespace's members, some of which have ended."""
         return f"{self.tag}:triggers:{namespace}"
 
     def bucket(self, population: str, number: int) -> str:
         return f"{self.tag}:defs:{population}:{number}"
 
     def bucket_of(self, schedule_id: points.ScheduleId, buckets: int) -> str:
-        """The bucket that holds this schedule's definition."""
+        """Return the bucket that holds this schedule's definition."""
         return self.bucket_at(place_of(schedule_id, buckets), buckets)
 
     def bucket_at(self, place: int, buckets: int) -> str:
-        """As ``place_of`` numbers them."""
+        """Return the bucket with this number, as ``place_of`` counts."""
         population, number = divmod(place, buckets)
-        return f"{self._buckets}{population:x}:{number}"  # as ``bucket``, for each of many rows
+        return f"{self._buckets}{population:x}:{number}"  # the same name as ``bucket``, but faster
 
 
 class IndexKeys:
-    """The names of one index.
+    """The key names of one index.
 
     Attributes:
-        troubles: what is wrong with each worker that is not well.
-        circuits: receivers in trouble, and Schedules whose receiver is gone.
+        troubles: the trouble of each worker that has any.
+        circuits: open circuits, and Schedules whose receiver is gone.
         sets: the records of the ScheduleSets, by namespace and name.
         probe: a key that exists for a moment.
     """
@@ -126,31 +126,31 @@ class IndexKeys:
         self.sets = f"{prefix}{{ctl}}:sets"
 
     def shard(self, layout: int, index: int) -> ShardKeys:
-        """Of the shard with this number within its layout."""
+        """Return the names of the shard with this number within its layout."""
         return _shard_keys(self.prefix, layout, index)
 
     def stream(self, namespace: str, name: str) -> str:
-        """A user's stream; its name is public, so it has no hash tag."""
+        """Return the key of a user's stream; users know the name, so it has no hash tag."""
         return f"{self.prefix}stream:{namespace}:{name}"
 
     def stream_state(self, namespace: str, name: str) -> str:
-        """What is counted of a user's stream, on its node: the hash tag is the stream's key."""
+        """Return the key of a user's stream's counters, on its node: the stream is the hash tag."""
         return f"{self.prefix}streamstate:{{{self.stream(namespace, name)}}}"
 
     def request(self, digest: str) -> str:
-        """A request to the HTTP API that had an idempotency key."""
+        """Return the key of a request to the HTTP API with an idempotency key."""
         return f"{self.prefix}{{ctl}}:request:{digest}"
 
     def requests(self, namespace: str, span: int) -> str:
-        """What those of a namespace in a span of time take."""
+        """Return the key that counts these requests of a namespace in a span of time."""
         return f"{self.prefix}{{ctl}}:requests:{span}:{namespace}"
 
     def changes(self, owner: str) -> str:
-        """What was changed through the HTTP API in the current second, by set or namespace."""
+        """Return the key that counts a set's or namespace's API changes in the current second."""
         return f"{self.prefix}{{ctl}}:changes:{owner}"
 
     def streams(self, namespace: str) -> str:
-        """The names of the streams of one namespace."""
+        """Return the key of the names of a namespace's streams."""
         return f"{self.prefix}{{ctl}}:streams:{namespace}"
 
 
@@ -160,20 +160,20 @@ def _shard_keys(prefix: str, layout: int, shard: int) -> ShardKeys:
 
 
 def place_of(schedule_id: points.ScheduleId, buckets: int) -> int:
-    """The bucket of a definition among all of a shard, those of one population side by side."""
+    """Return the number of a definition's bucket in a shard; a population's are adjacent."""
     return place_of_number(int.from_bytes(schedule_id, "big"), buckets)
 
 
 def place_of_number(number: int, buckets: int) -> int:
-    """As ``place_of``, of an id as a number."""
+    """Return ``place_of`` for an id as a number."""
     # the upper bits: those below chose the shard and the population
     return ((number >> 2) & 0x3FFF) * buckets + (number >> 16) % buckets
 
 
 def set_populations(set_uid: str, spread: int, shard_index: int, shards: int) -> list[int]:
-    """The populations of a shard that the members of a set lie in, ascending."""
+    """Return the populations of a shard that may hold members of a set, ascending."""
     own, of_set = points.member_bits(set_uid, spread)
-    known = min(shards, 1 << 16) - 1  # bits that the shard says
+    known = min(shards, 1 << 16) - 1  # bits that the shard determines
     if (of_set ^ shard_index) & known & ~own & 0xFFFF:
         return []
     free = [1 << bit for bit in range(16) if own >> bit & 1 and not known >> bit & 1]
@@ -187,7 +187,7 @@ def set_populations(set_uid: str, spread: int, shard_index: int, shards: int) ->
 class SetBuckets:
     """The buckets of a shard that may hold members of a set, in order.
 
-    There may be tens of thousands, so each is named when it is asked for.
+    There may be tens of thousands, so names are made on demand.
     """
 
     shard: ShardKeys
@@ -198,7 +198,7 @@ class SetBuckets:
         return len(self.populations) * self.buckets
 
     def some(self, first: int, most: int) -> list[str]:
-        """The names of at most so many, from this one on."""
+        """Return the names of at most this many buckets, from this one on."""
         last = min(first + most, len(self))
         places = (divmod(number, self.buckets) for number in range(first, last))
         return [
@@ -208,10 +208,10 @@ class SetBuckets:
 
 
 def population_name(population: int) -> str:
-    """As it stands in the names of buckets."""
+    """Return the population's part in the names of its buckets."""
     return f"n{population:x}"
 
 
 def population_of(namespace: str) -> str:
-    """The population of a namespace's schedules."""
+    """Return the population of a namespace's schedules."""
     return population_name(place_of(points.schedule_id("", namespace), 1))

@@ -1,9 +1,9 @@
-"""Which layout the index has, where a schedule is while it gets another one, and who is alive.
+"""Reads and changes the layout of the index, finds schedules in it, and tracks living workers.
 
-All processes read the layout record; while the index is resharded it names two layouts, and a
+All processes read the layout record. While the index is resharded it names two layouts, and a
 schedule is in a shard of the former one until it has moved to its new home, for good. So a search
-asks the former shard first. A shard says by itself that it is draining, so that a client that knows
-only the former layout is sent on, too.
+asks the former shard first. A draining shard says so itself, so a client that knows only the former
+layout is redirected, too.
 
 The operator makes the index (``Membership.open``) and changes its layout (``resharding``). Shards
 are initialised before the record names them, so that no process meets a half-made index; a shard
@@ -25,20 +25,20 @@ from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
 RECORD_FORMAT = 1
-#: A worker that has not said so for this long is not alive.
+#: A worker without a keepalive for this long counts as dead.
 WORKER_TTL_SECONDS = 25.0
 #: Longest text about a worker's trouble, in characters.
 TROUBLE_LIMIT = 300
-#: An installation that was not heard of for so long has gone, and another one takes its index over.
+#: An installation that is silent for this long has gone, and another one takes its index over.
 ABANDONED_SECONDS = 300.0
-#: What the layout record says when a new layout begins to be filled.
+#: Fields of the layout record when a new layout begins to be filled.
 BEGUN = {"state": "splitting", "phase": "announced", "moved": 0, "left": 0}
 
 RECORD_FIELDS = ("layout", "shards", "buckets", "incarnation", "former", "former_shards")
-#: Looks for one schedule while the layout changes under them: it changes twice in a move.
+#: Most searches for one schedule while the layout changes: it changes twice in a move.
 _ROUNDS = 4
 
-#: No record of ours says more: of either, a walk through all of them would not end.
+#: A record of ours never has more; with garbage above these, a walk through all would not end.
 _MOST_LAYOUTS = 1 << 31
 _MOST_BUCKETS = 1 << 20
 
@@ -53,31 +53,31 @@ class Layouts:
 
     def __post_init__(self) -> None:
         self._owner: Owner | None = None
-        #: The number of shards that was asked for, by the last look at the layout; 0: none.
+        #: The requested number of shards, when the layout was last read; 0: none.
         self.wanted_shards = 0
 
     async def read(self) -> messages.Layout:
-        """Read the layout again; raises ``queue_errors.Uninitialised`` when there is none yet."""
+        """Read the layout again; raises ``queue_errors.Uninitialised`` if there is none yet."""
         found = await self.record()
         if found is None:
             raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
         return found
 
     def belong_to(self, owner: Owner) -> None:
-        """The index must be of this cluster from now on; before this call any index will do.
+        """Require that the index is of this cluster; before this call any index will do.
 
-        Where it is not, ``read``, ``beat`` and all calls that change a shard raise ``Foreign`` and
+        If it is not, ``read``, ``beat`` and all calls that change a shard raise ``Foreign`` and
         change nothing.
         """
         self._owner = owner
-        self.index.scripts.owner = owner.mark  # or the mark that the layout turns out to have
+        self.index.scripts.owner = owner.mark  # until the layout's own is read
 
     def known(self) -> messages.Layout:
-        """As it was read last; raises Uninitialised where it never was."""
+        """Return the layout as it was read last; raises Uninitialised if it never was."""
         return self.index.known_layout()
 
     async def newest_epoch(self) -> int:
-        """The newest term that this index has seen; 0 where there is no index."""
+        """Return the newest leader's term that this index has seen; 0 if there is no index."""
         (epoch,) = await self.index.read(
             "read the newest epoch", ("HGET", self.index.keys.layout, "epoch")
         )
@@ -110,10 +110,10 @@ class Layouts:
         gone: Sequence[str] = (),
         **more: object,
     ) -> messages.Layout | None:
-        """Change the layout record if it says what is expected ("": no such field); else None.
+        """Change the layout record if it has the expected fields ("": no such field); else None.
 
         Args:
-            epoch: of the leader that changes it; None = anybody may.
+            epoch: term of the leader that changes it; None = anybody may.
             more: see ``control.lua``.
         """
         call = self.index.call("control", None, gone=gone, **more)
@@ -125,7 +125,7 @@ class Layouts:
         return self.remember(record) if is_changed else None
 
     def compare_owner(self, mark: str, *, by: str = "") -> None:
-        """Raise Foreign where the index is of another cluster; else its mark goes with scripts."""
+        """Raise Foreign if the index is of another cluster; else send its mark with scripts."""
         if self._owner is None:
             return
         if mark and not self._owner.is_of(mark):
@@ -151,7 +151,7 @@ class Layouts:
         return layout
 
     async def unless_gone(self, shard: messages.ShardId, reply: Awaitable[Answer]) -> Answer | None:
-        """The reply of a claim's script; None where its shard is gone, and the claim with it."""
+        """Return the reply of a claim's script; None if its shard and so the claim are gone."""
         try:
             return await reply
         except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
@@ -164,9 +164,9 @@ class Layouts:
         schedule_id: points.ScheduleId,
         attempt: Callable[[messages.ShardId], Awaitable[Answer | None]],
     ) -> Answer:
-        """What ``attempt`` answers in the first shard that has the schedule, or may have it.
+        """Return the answer of ``attempt`` in the first shard that has, or may have, the schedule.
 
-        None is "not here and never again"; so is a former shard that is closed.
+        An answer of None means "not here and never again"; so does a former shard that is closed.
         """
         for _ in range(_ROUNDS):
             layout = self.index.known_layout()
@@ -187,7 +187,7 @@ class Layouts:
 
 
 def _checked(number: int, shards: int) -> messages.Layout:
-    """The layout; raises ValueError where there can be none such."""
+    """Return the layout; raises ValueError if there can be no such layout."""
     if not sharding.is_possible(shards) or not 1 <= number <= _MOST_LAYOUTS:
         raise ValueError(f"layout {number} of {shards} shards")
     return messages.Layout(number=number, shards=shards)
@@ -198,7 +198,7 @@ def _text(field: bytes | None) -> str:
 
 
 def number_of(field: bytes | None) -> int:
-    """0 where there is none, or something that is none."""
+    """Return the number in a field; 0 if it has none."""
     return int(field) if field is not None and field.isdigit() else 0
 
 
@@ -207,16 +207,16 @@ _NOTHING = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A cluster, as far as a process may see it: the uids of namespaces tell clusters apart.
+    """The identity of a cluster as far as a process may read it: uids of namespaces.
 
     The operator of one of two clusters that share a Redis would remove what the other has armed,
     and its workers would create Jobs of the other's Schedules in the wrong place. So the layout
-    record and each shard carry the mark of their cluster. A process compares it with what its own
-    API server says and names it to each script, which refuses another one; no round trip is added.
+    record and each shard carry the mark of their cluster. A process compares it with the answer of
+    its API server and sends it with each script, which refuses any other; no round trip is added.
 
     Attributes:
-        cluster: uid of the namespace kube-system; "" where it may not be read.
-        home: uid of the namespace of the installation; "" where it may not be read.
+        cluster: uid of the namespace kube-system; "" if it may not be read.
+        home: uid of the namespace of the installation; "" if it may not be read.
     """
 
     cluster: str = ""
@@ -224,11 +224,11 @@ class Owner:
 
     @property
     def mark(self) -> str:
-        """As it stands in the index."""
+        """The text that is stored in the index."""
         return f"{self.cluster or _NOTHING} {self.home or _NOTHING}"
 
     def is_of(self, mark: str) -> bool:
-        """Whether a mark may be ours: the best that both sides know is the same."""
+        """Whether a mark may be ours: the strongest uid that both sides know is the same."""
         cluster, _, home = mark.partition(" ")
         if self.cluster and cluster not in ("", _NOTHING):
             return self.cluster == cluster
@@ -237,7 +237,7 @@ class Owner:
 
 @dataclass(eq=False)
 class Membership:
-    """Makes the index, and says who is alive."""
+    """Makes the index, and tracks living workers and installations."""
 
     index: index.Index
     layouts: Layouts
@@ -250,11 +250,11 @@ class Membership:
         noted: messages.Layout | None = None,
         by: str = "",
     ) -> messages.Layout:
-        """The existing layout, every shard of it initialised; made as ``noted`` when absent.
+        """Return the layout with all shards initialised; if there is none, make ``noted``.
 
-        Without a note: the first layout, with ``shards``. The operator's. Idempotent; ``shards``
-        is a power of two. ``by`` is the installation that opens it, where it says who it is.
-        Raises ``queue_errors.Foreign`` where the index is of another cluster, or where another
+        Without a note, make the first layout, with ``shards``, a power of two. Only the operator
+        calls this; it is idempotent. ``by`` names the installation that opens the index, if known.
+        Raises ``queue_errors.Foreign`` if the index is of another cluster, or if another
         installation has opened it and has not been silent for five minutes.
         """
         existing = await self.layouts.record()
@@ -263,7 +263,7 @@ class Membership:
         wanted = existing or noted or messages.Layout(number=1, shards=shards)
         await self.make_shards(wanted, epoch)
         opened = None
-        while opened is None:  # until no other operator changes it between reading and writing
+        while opened is None:  # until no other operator changes it between the read and the write
             opened = await self._open(wanted, epoch, by)
         if opened != wanted:  # another operator was first, with another wish
             await self.make_shards(opened, epoch)
@@ -272,7 +272,7 @@ class Membership:
     async def _open(
         self, wanted: messages.Layout, epoch: messages.Epoch, by: str
     ) -> messages.Layout | None:
-        """The layout record exists; None where somebody else changed it at this moment."""
+        """Write the layout record; return None if somebody else changed it meanwhile."""
         (found, time) = await self.index.read(
             "read whose index it is",
             ("HMGET", self.index.keys.layout, "layout", "by", "seen"),
@@ -297,7 +297,7 @@ class Membership:
         )
 
     async def _compare_owner_of_shards(self, layout: messages.Layout) -> None:
-        """The layout record may be lost alone: the shards say whose index it was."""
+        """Compare the owner that the shards name: the layout record alone may be lost."""
         names = (
             self.index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
             for shard in sharding.all_shards(layout)
@@ -309,16 +309,16 @@ class Membership:
             self.layouts.compare_owner(mark.decode(errors="replace"))
 
     async def stay(self, by: str) -> bool:
-        """The installation that opened the index lives; False where another one opened it last."""
+        """Note that installation ``by`` is alive; False if another one opened the index last."""
         return await self.layouts.change(None, {}, expected={"by": by}, seen=True) is not None
 
     async def beat(self, worker: str, *, trouble: str = "") -> messages.Beat:
-        """Say that this worker lives for the next 25 s; who else does, and what the index is.
+        """Report this worker as alive for the next 25 s; return the living workers and the layout.
 
-        ``trouble`` is what is wrong with it, for people; empty where nothing is.
+        ``trouble`` tells people what is wrong with it; empty if nothing is.
         """
         await self.index.servers.keepalive()
-        # A failover and back leaves connections alive, to a server that has lost what it held last.
+        # A failover and back leaves connections alive, to a server that has lost its last writes.
         await self.index.servers.refresh()
         call = self.index.call(
             "beat",
@@ -343,7 +343,7 @@ class Membership:
         await self.index.read("say goodbye", ("ZREM", self.index.keys.workers, worker))
 
     async def make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
-        """Every shard exists; of a former layout those that are closed are left so."""
+        """Make every shard that does not exist; closed shards of a former layout stay closed."""
         shards = sharding.all_shards(layout)
         calls = []
         for shard in shards:

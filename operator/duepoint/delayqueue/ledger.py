@@ -1,9 +1,9 @@
-"""What runs have come to: the ``runs`` stream of each shard, and the ledger that it is counted in.
+"""The outcomes of runs: the ``runs`` stream of each shard, and the ledger of counted outcomes.
 
-The leader is the one reader. The ``ran`` channels name the shards that have something new, and it
-reads those without blocking. It stores what it has counted in the step that removes the entries, so
-that each counts once whoever leads. A record stays until a status shows it. The length of a stream
-is how far its reader lags behind; a cap bounds it while there is none.
+Only the leader reads them. The ``ran`` channels name the shards that have new entries, and it reads
+those without blocking. It stores its counts in the same step that removes the entries, so that each
+entry counts once, whoever leads. A record stays until a status shows it. The length of a stream is
+the reader's backlog; a cap bounds it while there is no reader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from duepoint.delayqueue.wire import scripting, subscription
 
 EntryId = tuple[int, int]
 
-#: Records by their name, with the shards that they stand in.
+#: Records by their name, with the shards that hold them.
 Records = Mapping[str, Sequence[tuple[messages.ShardId, bytes]]]
 
 
@@ -28,8 +28,8 @@ class OutcomeEntry:
     """One entry of a shard's ``runs`` stream, as the reporter reads it.
 
     Attributes:
-        is_lost: written by a claim that did not exist (any more): its slots are for others to end.
-        back_us: not outcomes, but that the server went back; 0 = outcomes.
+        is_lost: written by a claim that was lost: other owners will end its slots.
+        back_us: not an outcome, but the instant up to which the server rolled back; 0 = outcomes.
     """
 
     shard: messages.ShardId
@@ -51,7 +51,7 @@ class Ledger:
         self._use(self.index.known_layout())
 
     def _use(self, layout: messages.Layout) -> None:
-        """Look at the shards of this layout from now on; every one of them may have something."""
+        """Read the shards of this layout from now on; each of them may have entries."""
         self._layout = layout
         self._shards = sharding.all_shards(layout)
         self._unread: set[messages.ShardId] = set(self._shards)
@@ -66,7 +66,7 @@ class Ledger:
         )
 
     async def _follow(self) -> None:
-        """The layout may have been read anew since: listen to the shards that it has now."""
+        """The layout may have been read anew since: listen to its current shards."""
         if self.index.known_layout() == self._layout:
             return
         await self._subscription.close()
@@ -87,7 +87,7 @@ class Ledger:
         await self._subscription.close()
 
     async def wait_for_outcomes(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
-        """The shards to which something was added; all of them after a (re)subscription."""
+        """Return the shards that have new entries; all of them after a (re)subscription."""
         await clocks.wait_for(self._changed, timeout_seconds, self.index.clock)
         await self._follow()
         unread, self._unread = sorted(self._unread), set()
@@ -97,7 +97,7 @@ class Ledger:
     async def read_outcomes(
         self, *, shards: Collection[messages.ShardId] | None = None, count: int = 100
     ) -> list[OutcomeEntry]:
-        """Entries of these shards (default all), the oldest first, at most ``count`` of each."""
+        """Return entries of these shards (default all), oldest first, at most ``count`` of each."""
         await self._follow()
         asked = list(self._shards if shards is None else shards)
         replies = await self.index.read(
@@ -116,7 +116,7 @@ class Ledger:
     # -- the ledger ------------------------------------------------------------------------------
 
     async def records(self) -> Records:
-        """All records."""
+        """Return all records of the ledger."""
         shards = sharding.all_shards(self.index.known_layout())
         commands = [("HGETALL", self.index.shard(shard).ledger) for shard in shards]
         replies = await self.index.read("read the ledger", *commands)
@@ -137,9 +137,9 @@ class Ledger:
         shown: Collection[str] = (),
         epoch: messages.Epoch,
     ) -> None:
-        """Store records, and remove the entries up to ``through``: they are counted in them.
+        """Store records, and remove the entries up to ``through``, which they include.
 
-        Those of ``shown`` are removed: their statuses show them.
+        Records in ``shown`` are removed: their statuses show them.
         """
         call = self.index.call("recordruns", shard, epoch=epoch)
         pairs = [part for uid, record in records.items() for part in (uid, record)]
@@ -152,9 +152,9 @@ class Ledger:
     # -- entries ---------------------------------------------------------------------------------
 
     async def dropped(self) -> dict[messages.ShardId, int]:
-        """Entries dropped unread since ``forget_dropped`` by shard.
+        """Return, by shard, how many entries were dropped unread since ``forget_dropped``.
 
-        A shard holds a bounded number of bytes, and nothing older than a week.
+        A shard keeps a bounded number of bytes, and nothing older than a week.
         """
         shards = self._shards
         commands = [("HGET", self.index.shard(shard).meta, "runs_dropped") for shard in shards]
@@ -163,7 +163,7 @@ class Ledger:
         return {shard: int(count) for shard, count in found if count and int(count) > 0}
 
     async def forget_dropped(self, dropped: Mapping[messages.ShardId, int]) -> None:
-        """Subtract these from what ``dropped`` counts."""
+        """Subtract these from the counts of ``dropped``."""
         commands = [
             ("HINCRBY", self.index.shard(shard).meta, "runs_dropped", -count)
             for shard, count in dropped.items()
@@ -192,13 +192,13 @@ def _outcome(shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes])
 
 
 def order_of(entry_id: str) -> EntryId:
-    """Entries of one stream by age: milliseconds, and a number."""
+    """Return the sort key of an entry by its age: milliseconds, and a number."""
     at_ms, _, number = entry_id.partition("-")
     return int(at_ms or 0), int(number or 0)
 
 
 def _packed(fields: dict[bytes, bytes]) -> bytes:
-    """The outcomes of an entry, or of the retry that a script buried; empty if unreadable."""
+    """Return the outcomes of an entry, or of a retry that a script buried; empty if unreadable."""
     if b"o" in fields:
         return fields[b"o"]
     member, record = fields.pop(b"member", b""), fields.pop(b"record", b"")

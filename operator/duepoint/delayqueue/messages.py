@@ -1,4 +1,4 @@
-"""What goes into the delay queue and what comes out of it, as frozen values.
+"""The values that go into the delay queue and come out of it, frozen.
 
 Instants are microseconds since the epoch; ``held_until`` is on the caller's monotonic clock.
 Raw replies do not leave this package.
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 ShardId = NewType("ShardId", int)
 ClaimId = NewType("ClaimId", bytes)
-"""12 random bytes, made by the worker; who holds it owns the points claimed under it."""
+"""12 random bytes, made by the worker; whoever holds it owns the points claimed under it."""
 Epoch = NewType("Epoch", int)
-"""Number of the leader's term; a maintenance script refuses one below the newest it has seen."""
+"""Number of the leader's term, a fencing token: maintenance scripts refuse an outdated one."""
 
-#: Of the record of an occurrence.
+#: Format of the record of an occurrence.
 RECORD_FORMAT = 1
-#: A point that so many owners died of with nothing else in hand belongs to the dead letters.
+#: A point becomes a dead letter when this many owners died with nothing else in hand.
 POISON_RECLAIMS = 3
-#: Points taken over so often have lost two owners: a worker has one such claim in hand at a time.
+#: Points taken over this often have lost two owners; a worker holds one such claim at a time.
 SUSPECT_RECLAIMS = 2
 
-#: Retries of one schedule that may be open, unless its catch-up policy runs more; of more, the
-#: oldest becomes a dead letter.
+#: Most open retries of one schedule, unless its catch-up policy runs more; beyond that, the oldest
+#: becomes a dead letter.
 OPEN_RETRIES = 100
 MOST_OPEN_RETRIES = 1_000
 
@@ -44,19 +44,19 @@ MOST_OPEN_RETRIES = 1_000
 
 
 class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A definition, with the chain point it wants.
+    """A definition to store, with its chain point.
 
     Attributes:
-        due_us: due of the chain point; None where there is none (suspended, completed) and, with
-            ``keep_chain``, where the chain goes on as it is. With ``keep_chain`` a chain that is
-            due neither yet nor by ``after_us`` gets this due.
+        due_us: due of the chain point; None if there is none (suspended, completed) and, with
+            ``keep_chain``, if the chain goes on as it is. With ``keep_chain`` a chain whose due is
+            later than both now and ``after_us`` gets this due.
         after_us: with ``keep_chain`` the due is that of the first slot after this instant.
-        keep_chain: the timing version did not change: points, claims and retries are left alone.
+        keep_chain: the timing version did not change: leave points, claims and retries alone.
         open: occurrences that are stored with it: slots that were open when the index was lost.
             One that is in the queue already stays as it is. Not together with ``keep_chain``.
-        replaces: fingerprint of the definition from which this was decided: that one is replaced
-            whatever its generation, and another one only by a newer generation; empty = none was
-            there.
+        replaces: fingerprint of the definition on which this decision is based: that one is
+            replaced whatever its generation, any other only by a newer generation; empty = there
+            was none.
     """
 
     definition: definition.Definition
@@ -68,14 +68,14 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Armed(enum.StrEnum):
-    """What became of an upsert or a removal."""
+    """The result of an upsert or a removal."""
 
     APPLIED = "applied"
     UNCHANGED = "unchanged"  # same or older generation of the same uid; or nothing to remove
     COLLISION = "collision"  # the id belongs to another uid: hash again with a counter
-    CHANGED = "changed"  # the chain to be kept is not stored, or of another timing: read it again
-    # A worker holds it, or the due that a chain was to get has come meanwhile: that is asked for
-    # again soon, with another due. Of what was withdrawn the attempt may have begun.
+    CHANGED = "changed"  # the chain to keep is not stored, or has another timing: read it again
+    # A worker holds it, or the new due of a chain has come meanwhile: try again soon, with another
+    # due. The attempt of a withdrawn occurrence may have begun.
     HELD = "held"
 
 
@@ -83,8 +83,8 @@ class FoundDefinitions(dict[points.ScheduleId, definition.Definition]):
     """Definitions by id; an id without one (deleted) is absent.
 
     Attributes:
-        unreadable: ids under which something stands that this version cannot read: no deleted
-            schedules, and none whose points may disappear unseen.
+        unreadable: ids whose record this version cannot read: these schedules are not deleted, and
+            their points must not disappear silently.
     """
 
     unreadable: frozenset[points.ScheduleId] = frozenset()
@@ -94,7 +94,7 @@ class FoundDefinitions(dict[points.ScheduleId, definition.Definition]):
 
 
 class OccurrenceRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """State of an occurrence beside its member; the order of the fields is stored.
+    """State of an occurrence, stored beside its member; the order of the fields is the format.
 
     Attributes:
         format: of the stored record (``definitions.records``).
@@ -103,13 +103,13 @@ class OccurrenceRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
         run_uid: uid of the ScheduleRun, or empty.
         last_error: error class of the last attempt, or empty.
-        last_cause: the same in words, cut to ``run.CAUSE_LIMIT``; or empty.
+        last_cause: that error in words, cut to ``run.CAUSE_LIMIT``; or empty.
         concurrency: a policy in place of the schedule's (``Forbid``, ...), or empty.
         payload: JSON text in place of the schedule's payload, or empty.
         signature: proves that an operator of this installation wrote ``payload``
             (``records.signed_content``).
-        replayed_us: when it was taken back from the dead letters; 0 = never. Ages count from it.
-        unanswered_us: when a request to make a Job was last given up without an answer; 0 = never.
+        replayed_us: when its dead letter was replayed; 0 = never. Ages count from it.
+        unanswered_us: when a request to create a Job was last abandoned unanswered; 0 = never.
     """
 
     format: int = RECORD_FORMAT
@@ -134,20 +134,20 @@ class Claim:
         points: oldest due first; each with the due it had before it was claimed. Immutable.
         reclaimed: how often these points were claimed before and not settled; 0 for fresh ones.
         now_us: the two-clock time of the claim, min(Redis TIME, the worker's UTC + 5 ms).
-        first_us: that time of the first claim of these points: what was claimed, and not settled,
-            is judged as of then, however often it was taken over or given back. 0 = ``now_us``.
-        held_until: monotonic seconds from before the request; nothing is sent after it.
+        first_us: that time at the first claim of these points: until they are settled, they are
+            judged as of then, however often they are taken over or given back. 0 = ``now_us``.
+        held_until: monotonic end of the lease, from before the request; nothing is sent after it.
         records: state of the occurrences among the points, by member.
-        unknown_members: those whose bytes are of no known format; they belong to the dead letters.
+        unknown_members: members of unknown format, with their scores; they become dead letters.
         lanes, by_lane: the lane of each schedule among the points, and the members that the
-            claim began with; as the next two the queue's own, pass it back.
-        stored: the record of each schedule as it was when this was claimed; None = there is none.
-            Empty: they are to be read again.
-        entries: what the shard said of the set of each lane; None of a namespace's lane.
-        alone: how many owners that had this one point in hand and nothing else were not heard of
-            again; 0 for several points.
-        unreadable: members of occurrences whose record is of no known format; they belong to the
-            dead letters.
+            claim began with; like the next two, internal to the queue: pass it back.
+        stored: the record of each schedule at the time of the claim; None = there is none. If this
+            is empty, the records must be read again.
+        entries: the shard's entry for the set of each lane; None for a namespace's lane.
+        alone: how many owners vanished that had this one point and nothing else in hand; 0 for
+            several points.
+        unreadable: members of occurrences whose record is of unknown format; they become dead
+            letters.
     """
 
     id: ClaimId
@@ -174,25 +174,25 @@ class Claim:
 
     @property
     def is_poison(self) -> bool:
-        """Whether its owners vanished so often with nothing else in hand that it is given up on."""
+        """Whether so many owners vanished with nothing else in hand that the point is given up."""
         return self.alone >= POISON_RECLAIMS
 
     @property
     def is_suspect(self) -> bool:
-        """Whether two owners have lost these points: one of them may be what ends workers."""
+        """Whether two owners have lost these points: one of the points may kill workers."""
         return self.reclaimed >= SUSPECT_RECLAIMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """Answer to one look at one shard: a claim, or how long to wait.
+    """The answer of one shard to a claim: a claim, or how long to wait.
 
     Attributes:
         claim: None when nothing was due.
         wait_seconds: time to the next due or claim expiry, above 0; None when the shard is empty.
-        more: so many points are due that the batch could not take, as far as is known.
-        has_suspects: there are points here that have lost two owners, and the caller skipped them.
-        trouble: why this shard could not be looked at, though others could.
+        more: how many further points are due that the batch could not take, as far as is known.
+        has_suspects: the shard has points that have lost two owners, and the caller skipped them.
+        trouble: why this shard gave no answer, though others did.
     """
 
     shard: ShardId
@@ -211,13 +211,13 @@ class Occurrence:
     """An occurrence to be stored: its point and its state.
 
     Attributes:
-        source: in a settlement, the claimed member that this follows: stored only where the claim
-            still holds that member (a late owner must not add a retry to what another worker is
-            firing). Empty = stored whenever the claim is held at all.
-        origin: of a retry, what a dead letter says of its schedule (namespace, name, uid), should
-            it or an older one be one too many.
-        open_limit: of a retry, how many of its schedule may be open, where that is more than
-            usual; at most ``MOST_OPEN_RETRIES``.
+        source: in a settlement, the claimed member that this follows: stored only if the claim
+            still holds that member (a late owner must not add a retry to a slot that another worker
+            is firing). Empty = stored whenever the claim is held at all.
+        origin: for a retry, the fields of a dead letter that name its schedule (namespace, name,
+            uid), in case it or an older retry is one too many.
+        open_limit: for a retry, how many of its schedule may be open if that is more than usual; at
+            most ``MOST_OPEN_RETRIES``.
     """
 
     point: points.DuePoint
@@ -228,17 +228,17 @@ class Occurrence:
 
     @property
     def most_open(self) -> int:
-        """Retries of its schedule that may be open."""
+        """How many retries of its schedule may be open."""
         return max(OPEN_RETRIES, min(self.open_limit, MOST_OPEN_RETRIES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A point that is given up on, with what is needed to replay it.
+    """A point that is given up, with the data to replay it.
 
     ``entry`` is a flat text map (namespace, name, uid, slot, reason, last status, attempts ...).
-    ``member`` is the point that disappears with it; empty where the slot has no point of its own
-    (a chain's slot was given up on and the chain goes on): it is written all the same.
+    ``member`` is the point that is removed with it; empty if the slot has no point of its own (the
+    slot of a chain was given up, and the chain goes on): the letter is written all the same.
     """
 
     member: bytes
@@ -246,20 +246,20 @@ class DeadLetter:
 
 
 class Leaving(enum.IntEnum):
-    """Why a member that has come to its end may leave the queue. The numbers are known to Lua."""
+    """Why a member that has ended may leave the queue. The Lua scripts use these numbers."""
 
-    ENDED = 0  # at once, or when it was kept for as long as its set says
-    EXPIRED = 1  # now: it was kept so long
-    DEAD = 2  # its slot is a dead letter, which may be replayed: it is kept for longer
+    ENDED = 0  # it leaves at once, or after its set's retention
+    EXPIRED = 1  # it leaves now: the retention is over
+    DEAD = 2  # its slot is a dead letter that may be replayed: it is kept for longer
 
 
 @dataclass(slots=True, kw_only=True)
 class Settlement:
-    """What becomes of some or all points of a claim: filled step by step, applied in one script.
+    """How some or all points of a claim end: filled step by step, applied in one script.
 
     Order inside the script: retries and planned slots are stored first, then chains move, then
-    what is finished goes, so that a crash of the server between any two writes loses nothing.
-    Every member named here that the claim does not hold any more is left alone.
+    finished points go, so that a crash of the server between any two writes loses nothing.
+    The script ignores members that the claim no longer holds.
 
     Attributes:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
@@ -267,14 +267,14 @@ class Settlement:
         finished: members that are done and disappear (occurrences, chains without a next slot).
         ended: those of them that are the chains of Schedules without a further slot: the state of
             the definition becomes completed in the same script.
-        counted: members whose slots have started by this, of schedules with maxRuns: each raises
+        counted: members whose slots have started with this, of schedules with maxRuns: each raises
             the run count of its schedule's definition by one.
-        leaving: members of sets that may have come to their end: one that is completed, and of
-            which no occurrence is left, leaves the queue.
-        dead: members given up on: they go to the ``dead`` stream and disappear.
-        events: the news of all that; packed into ``outcomes`` when they are sent.
+        leaving: members of sets that may have ended: one that is completed and has no occurrence
+            left leaves the queue.
+        dead: letters of members that are given up: these go to the dead letters and are removed.
+        events: the events of all these; packed into ``outcomes`` when they are sent.
         outcomes: packed outcomes for the ``runs`` stream; empty = none. Written even when the
-            claim is lost, and marked so: they tell of runs, and end no slot.
+            claim is lost, and marked so: they report runs, and end no slot.
         left: runs that counted for the concurrency policy of their Schedule and have ended.
         number: number of a partial settlement, rising within the claim, from 1; repeating one
             changes nothing.
@@ -293,7 +293,7 @@ class Settlement:
     number: int = 1
 
     def move(self, chain: bytes, following: slots.DueSlot | None) -> None:
-        """The chain goes on at this slot; None = it has no further one, and its Schedule ends."""
+        """Move the chain on to this slot; None = it has no further one, and its Schedule ends."""
         if following is None:
             self.finished.append(chain)
             self.ended.append(chain)
@@ -301,34 +301,34 @@ class Settlement:
             self.chains.append((chain, following.due_us))
 
     def finish(self, member: bytes) -> None:
-        """The point is done."""
+        """Remove the finished point."""
         self.finished.append(member)
 
     def retry(self, occurrence: Occurrence) -> None:
-        """The slot is due again, at this occurrence."""
+        """Store this occurrence, by which the slot is due again."""
         self.occurrences.append(occurrence)
 
     def bury(self, letter: DeadLetter) -> None:
-        """The point is given up on."""
+        """Give the point up, with this dead letter."""
         self.dead.append(letter)
 
     def leave(self, schedule_id: points.ScheduleId, why: Leaving) -> None:
-        """The member of a set may have come to its end."""
+        """Let this member of a set leave the queue if it has ended."""
         self.leaving.append((schedule_id, why))
 
     def report(self, *events: run.RunEvent | run.Together) -> None:
-        """Tell this of the slots."""
+        """Add these events of slots."""
         self.events += events
 
     def add(self, other: Settlement) -> None:
-        """What the other one does, too."""
+        """Add everything that the other settlement does."""
         for name in _GATHERED:
             if more := getattr(other, name):
                 getattr(self, name).extend(more)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was put into it."""
+        """Whether nothing was added to it."""
         return not any(getattr(self, name) for name in _GATHERED)
 
 
@@ -344,11 +344,11 @@ class Settled:
     """How much of a settlement was applied.
 
     Attributes:
-        lost: the claim id is gone: nothing but the outcomes was written.
+        lost: the claim is gone: only the outcomes were written.
         applied: number of members that were still held and are settled now.
         remaining: members that the claim still holds.
-        buried: retries that were one too many for their schedule, with their records; they are
-            dead letters now, and ``runs`` says so.
+        buried: retries that were too many for their schedule, with their records; they are dead
+            letters now, and ``runs`` has their events.
     """
 
     lost: bool
@@ -359,13 +359,13 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEntries:
-    """Entries of one form for one user's stream, each because of one claimed member.
+    """Entries of one form for one user's stream, each caused by one claimed member.
 
     Attributes:
-        max_length: entries that the stream keeps, about.
-        same: name, value, name, value ... of the fields that all entries have alike.
+        max_length: about how many entries the stream keeps.
+        same: name, value, name, value ... of the fields that are the same in all entries.
         names: names of the other fields.
-        members: what each entry is because of.
+        members: the claimed member that causes each entry.
         values: the values of ``names``, entry by entry.
         outcomes: packed outcomes, written with these entries.
     """
@@ -382,13 +382,13 @@ class StreamEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """What became of entries and the settlement that goes with them: both or neither.
+    """The result of appending entries with their settlement: both or neither.
 
     Attributes:
-        done: they are in, now or by an earlier call under this number.
-        held: where not done: whether the claim still holds each member.
-        lost: the claim is gone: it ran out, or it ended with this very settlement and the reply to
-            that was lost. Otherwise what is not held was taken out of the queue, undelivered.
+        done: they are written, now or by an earlier call under this number.
+        held: if not done, whether the claim still holds each member.
+        lost: the claim is gone: its lease ended, or this very settlement ended it and its reply was
+            lost. Otherwise members that are not held were removed from the queue, undelivered.
     """
 
     done: bool
@@ -403,9 +403,8 @@ class Planning:
     Attributes:
         chain: the claimed chain point.
         slots: chosen slots as occurrences of this claim (kind PLANNED), oldest first.
-        next_due_us: due of the chain's next slot, or None where there is none.
-        outcomes: packed outcomes; those of one call are written where any of its plans was
-            applied.
+        next_due_us: due of the chain's next slot; None if there is none.
+        outcomes: packed outcomes; those of one call are written if any of its plans was applied.
     """
 
     chain: points.DuePoint
@@ -419,7 +418,7 @@ class Planning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the index is cut: generation number of the layout and its number of shards.
+    """How the index is sharded: generation number of the layout and its number of shards.
 
     Attributes:
         former: while the index is being resharded, the layout whose shards still hold some of it.
@@ -432,9 +431,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """Answer to a worker's keepalive: who lives, and what the index looks like.
+    """The answer to a worker's keepalive: the living workers, and the layout of the index.
 
-    ``incarnation`` changes whenever the layout was created anew (an emptied Redis).
+    ``incarnation`` changes whenever the layout is created anew (an emptied Redis).
     """
 
     workers: tuple[str, ...]

@@ -1,13 +1,13 @@
-"""Concurrency policies: whether a due slot starts beside the active runs of its Schedule.
+"""Concurrency policies: decides whether a due slot starts beside its Schedule's active runs. Pure.
 
-``admit`` decides for one claimed occurrence, ``finish`` for runs that have ended. Both are pure:
-they get the runs as they were read and say how they change. ``admission`` writes that if the runs
-are still the same, and has it decided again if not, so that any number of workers let in no more
-than may run.
+``admit`` decides for one claimed occurrence, ``finish`` for runs that have ended. Both get the runs
+as they were read and return how they change. ``admission`` writes the change if the runs are still
+the same, and asks for a new decision if not, so that any number of workers together start no more
+runs than allowed.
 
-What is believed of Jobs is never enough to refuse a slot. A run that has an occurrence is being
-tried, and active; a delivery without one has ended; a Job without one has to be looked at. Then
-the answer names it, and the caller asks again with what it has found.
+The stored state of a Job is never enough to refuse a slot. A run that has an occurrence is being
+tried, so it is active; a delivery without one has ended; a Job without one must be read. Then the
+answer names the Job, and the caller asks again with what it has found.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from duepoint.schedules import points
 #: Policies that let a slot wait, or end without a run; the others start it.
 ALLOW, FORBID, REPLACE, QUEUE = "Allow", "Forbid", "Replace", "Queue"
 
-#: Runs that are kept. A Schedule that allowed all may have more Jobs: the next slot lists them too.
+#: Most stored runs. A Schedule that allowed all may have more Jobs: the next slot lists them too.
 MOST_RUNS = 1_000
 
-_FOREIGN = b"\xff"  # a Job whose name is none of ours has no slot; its run begins like this
+_FOREIGN = b"\xff"  # first byte of the run of a Job that is not ours by its name and has no slot
 
 
 class Verdict(enum.Enum):
-    """What becomes of a slot that asks."""
+    """The decision about a slot that asks to start."""
 
     IN = "in"
     FORBIDDEN = "forbidden"
-    WAITS = "waits"  # it is the claim's no more
+    WAITS = "waits"  # in the queue; it has left the claim
     FULL = "full"  # too many wait
     REPLACED = "replaced"  # by a newer one
     LOST = "lost"  # the claim does not hold it
-    UNKNOWN = "unknown"  # list the Jobs, ask again with the mark
-    CHECK = "check"  # look at these Jobs and at its own, ask again
+    UNKNOWN = "unknown"  # list the Jobs, then ask again with the mark
+    CHECK = "check"  # read these Jobs and the slot's own, then ask again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What has been found out for a slot since it asked first.
+    """What the caller has found out for a slot since its first request.
 
     Attributes:
         listed: the mark of the answer UNKNOWN after which the Jobs were listed.
         seen: the active Jobs of that list.
         over: runs that have ended.
-        verified: runs whose Jobs were looked at and are active.
+        verified: runs whose Jobs were read and are active.
         checked: the slot's own Job does not exist.
-        blind: the Jobs cannot be asked for; only a slot that may wait asks like this.
+        blind: the Jobs cannot be read; only a slot that may wait asks like this.
     """
 
     listed: str = ""
@@ -65,16 +65,16 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A claimed occurrence that wants to start.
+    """A claimed occurrence that asks to start.
 
     Attributes:
-        run: as it will stand among the others.
+        run: the entry that will count it among the runs.
         version: the Schedule's timing version now.
-        policy: that judges it; ``Allow`` lets it in and counts it.
+        policy: the policy that applies; ``Allow`` starts and counts it.
         most: runs that may be active at once, this one included.
-        mark: what the runs have to be complete for: another one has the Jobs listed.
-        waiting: with Queue: the occurrence that stands for it while it waits, due when it looks
-            again without being called.
+        mark: names the state for which the runs must be complete; if theirs differs, the Jobs are
+            listed.
+        waiting: with Queue: its occurrence while it waits, due when it asks again by itself.
         limit: with Queue: slots that may wait.
     """
 
@@ -94,9 +94,9 @@ class Answer:
     """The answer to a request.
 
     Attributes:
-        runs: with IN, those whose Jobs are to be deleted; with CHECK, those to look at.
-        mark: with UNKNOWN.
-        change: to be written before the answer is true; None = nothing is.
+        runs: with IN, the runs whose Jobs to delete; with CHECK, those whose Jobs to read.
+        mark: with UNKNOWN, the mark to list for.
+        change: must be written before the answer holds; None = nothing.
     """
 
     verdict: Verdict
@@ -110,9 +110,9 @@ class Finished:
     """The effect of runs that have ended.
 
     Attributes:
-        state: of the run that was asked for.
-        removed: runs that counted and do not any more.
-        called: slots that waited and are due now, those of an older timing included.
+        state: the state of the run ``look``.
+        removed: how many runs counted and no longer do.
+        called: how many waiting slots are due now, including those of an older timing.
     """
 
     change: Change | None = None
@@ -122,9 +122,9 @@ class Finished:
 
 
 def admit(known: ActiveRuns, request: Request) -> Answer:
-    """Return whether the slot may start; if so it is one of the runs from then on.
+    """Return whether the slot may start; if so it counts as a run from then on.
 
-    A run that was let in before is let in again.
+    A run that was admitted before is admitted again.
     """
     facts = request.facts
     if not known.is_held:
@@ -151,15 +151,15 @@ def finish(
     look: Run | None = None,
     every: bool = False,
 ) -> Finished:
-    """Remove runs that have ended, some by their Jobs; as many slots that wait are due at once.
+    """Remove runs that have ended, some by their Jobs; make as many waiting slots due at once.
 
-    A run that was replaced meanwhile stays while it is tried: its worker has to learn of it. Of
-    nothing that is known, one slot is called, and finds out itself whether it may start.
+    A run that was replaced meanwhile stays while it is tried: its worker has to learn of it. If no
+    removed run is known, one slot is called, and finds out itself whether it may start.
 
     Args:
-        ended: runs that are removed unless they are tried again.
-        look: asks how that run stands.
-        every: there is more room, so all that wait are called.
+        ended: runs to remove unless they are tried again.
+        look: the run whose state to return.
+        every: there is more room, so call all waiting slots.
     """
     left = _Runs(known, version)
     named = [one for one in known.runs.values() if one.is_job and one.job in jobs]
@@ -177,7 +177,7 @@ def finish(
 
 
 class _Runs:
-    """The runs while it is decided: what has ended by itself is gone."""
+    """The runs during a decision, without those that have ended by themselves."""
 
     def __init__(self, known: ActiveRuns, version: points.TimingVersion) -> None:
         self._known = known
@@ -193,7 +193,7 @@ class _Runs:
         self._drop_stale()
 
     def _drop_stale(self) -> None:
-        """Slots that wait and are of an older timing are due at once, to end."""
+        """Make waiting slots of an older timing due at once, so that they end."""
         for run in self.waiting():
             tried = self._known.tried[run]
             if tried.kind == points.PointKind.QUEUED and tried.member[8:12] != self._version:
@@ -211,7 +211,7 @@ class _Runs:
         return [one for one in self.runs.values() if one.state is ActiveRunState.ACTIVE]
 
     def waiting(self) -> list[Run]:
-        """Those that wait, the oldest first."""
+        """Return the waiting runs, oldest first."""
         return sorted(run for run, one in self.runs.items() if one.state is ActiveRunState.WAITING)
 
     def put(self, one: ActiveRun) -> None:
@@ -222,7 +222,7 @@ class _Runs:
             self.runs.pop(one.run, None)
 
     def complete(self, mark: str, *, is_job: bool) -> None:
-        """Add what the occurrences show: deliveries between two tries, and slots that wait."""
+        """Add the runs that occurrences show: deliveries between two tries, and waiting slots."""
         self.mark = mark
         for run, tried in self._known.tried.items():
             version = points.TimingVersion(tried.member[8:12])
@@ -234,7 +234,7 @@ class _Runs:
         self._drop_stale()
 
     def add_seen(self, seen: Iterable[ActiveRun]) -> None:
-        """Add the Jobs of a list, as far as there is room; if some are left, the mark says so."""
+        """Add the Jobs of a list while there is room; clear the mark if some are left out."""
         for one in seen:
             if len(self.runs) >= MOST_RUNS and one.run not in self.runs:
                 self.mark = ""
@@ -242,18 +242,18 @@ class _Runs:
             self.runs.setdefault(one.run, one)
 
     def call(self, most: int | None) -> None:
-        """As many of those that wait, the oldest first, have their turn; None = all."""
+        """Make at most this many waiting slots due at once, oldest first; None = all."""
         for run in self.waiting()[:most]:
             self._hasten(run)
 
     def replace_active(self) -> None:
-        """The runs that are active are replaced; what would be tried again ends at once."""
+        """Mark the active runs as replaced; make their retries due at once, so that they end."""
         for one in self.active():
             self.put(one.as_(ActiveRunState.REPLACED))
             self._hasten(one.run)
 
     def drop_oldest(self, waiting: Iterable[Run]) -> None:
-        """These have waited in vain, and end at once."""
+        """Mark these waiting runs as surplus; make them due at once, so that they end."""
         for run in waiting:
             self.put(self.runs[run].as_(ActiveRunState.SURPLUS))
             self._hasten(run)
@@ -295,7 +295,7 @@ def _enter(runs: _Runs, request: Request) -> Answer:
 
 
 def _replace(runs: _Runs, request: Request) -> Answer:
-    """Replace those that are active, unless one of them is of a newer slot.
+    """Replace the active runs, unless one of them is of a newer slot.
 
     A slot that comes late, by a catch-up or a retry, does not take its place back.
     """
@@ -311,7 +311,7 @@ def _replace(runs: _Runs, request: Request) -> Answer:
 
 
 def _beside_others(runs: _Runs, request: Request, *, is_complete: bool) -> Answer:
-    """Start where there is room for the slot and for the older ones that wait."""
+    """Start the slot if there is room for it and for the older ones that wait."""
     facts, own = request.facts, request.run.run
     older = 0
     if request.policy == QUEUE:
@@ -330,9 +330,9 @@ def _beside_others(runs: _Runs, request: Request, *, is_complete: bool) -> Answe
 
 
 def _wait(runs: _Runs, request: Request, *, room: int) -> Answer:
-    """Let the slot wait; of too many, the oldest go.
+    """Let the slot wait; if too many wait, drop the oldest.
 
-    Those that there is room for wait for nothing but their turn, and are not too many.
+    Waiting slots for which there is room start in a moment, and do not count as too many.
     """
     own = request.run
     others = [run for run in runs.waiting() if run != own.run]

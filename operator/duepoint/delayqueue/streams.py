@@ -1,9 +1,9 @@
-"""Users' streams: which ones a namespace has, and entries for them.
+"""Users' streams: registers them within the quota of their namespace, and appends entries.
 
-The operator enlists the stream of a Schedule before it arms it; workers never ask, so firing costs
-nothing more. A stream has its place for as long as its key exists; the key is created at once,
-without an entry, so that a stream that has not been used yet has a place, too. Deleted keys give
-their places back when a place is wanted.
+The operator enlists the stream of a Schedule before it arms it; workers never check, so this adds
+no cost to firing. A stream keeps its place in the quota as long as its key exists. The key is
+created at once, without an entry, so that an unused stream has a place, too. The places of deleted
+keys are freed when another stream needs one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from duepoint.delayqueue import index, messages, quotas
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
-#: A group of readers that exists for a moment: without an entry a stream is made by one alone.
+#: A consumer group that exists for a moment: only one can create a stream without an entry.
 _MAKER = "duepoint-maker"
 
 
@@ -29,14 +29,14 @@ class Streams:
     quotas: quotas.Quotas
 
     def __post_init__(self) -> None:
-        # An enlisted stream is not taken for a deleted one before its key is created.
+        # Without it, an enlisted stream would look deleted until its key is created.
         self._enlisting = asyncio.Lock()
 
     async def enlist(self, namespace: str, name: str, *, anyhow: bool = False) -> bool:
-        """The stream is one of its namespace's and exists; False where that has its number.
+        """Register a stream of its namespace and create it; False if the namespace has its quota.
 
         Args:
-            anyhow: however many there are.
+            anyhow: ignore the quota.
         """
         async with self._enlisting:
             is_enlisted = await self._enlist(namespace, name, anyhow=anyhow)
@@ -57,10 +57,9 @@ class Streams:
         return bool(is_there)
 
     async def _prepare(self, stream: str, state: str) -> None:
-        """The stream exists, and what is counted of it; what is there, of any type, stays.
+        """Create the stream and its counters; existing keys, of any type, stay.
 
-        A script that names a key that is not there has to wait while its slot moves to another
-        node.
+        A script that names a missing key has to wait while its slot migrates to another node.
         """
         _, is_there = await self.index.read(
             "prepare a stream", ("HSETNX", state, "in", 0), ("EXISTS", stream)
@@ -73,7 +72,7 @@ class Streams:
             )
 
     async def _forget_deleted(self, namespace: str) -> int:
-        """How many streams of the namespace do not exist any more; they have no place now."""
+        """Free the places of the namespace's deleted streams; return how many there were."""
         key = self.index.keys.streams(namespace)
         (members,) = await self.index.read("read the streams of a namespace", ("SMEMBERS", key))
         names = sorted(member.decode(errors="replace") for member in members)
@@ -87,10 +86,10 @@ class Streams:
         return len(gone)
 
     async def append(self, entries: messages.StreamEntries) -> list[str]:
-        """The entries by themselves, all or none, in one script; their ids.
+        """Append entries without a settlement, all or none, in one script; return their ids.
 
-        For a cluster, where they cannot go in with a settlement. Raises ``errors.WrongType``, and
-        QueueUnavailable where it is unknown whether they are in.
+        For a cluster, where one script cannot also settle. Raises ``errors.WrongType``, and
+        QueueUnavailable if it is unknown whether they were appended.
         """
         call = scripting.ScriptCall("append", ())
         self.put_entries(call, [entries])
@@ -109,13 +108,13 @@ class Streams:
         call.put(entries=put)
 
     def _keys(self, namespace: str, name: str) -> tuple[str, str]:
-        """The stream, and what is counted of it."""
+        """Return the keys of the stream and of its counters."""
         names = self.index.keys
         return names.stream(namespace, name), names.stream_state(namespace, name)
 
 
 def _entries(call: scripting.ScriptCall, entries: messages.StreamEntries) -> dict[str, object]:
-    """One stream's entries; what all of them have alike is sent and handled once."""
+    """Return one stream's entries as arguments; values common to all are sent only once."""
     are_chains = set(map(len, entries.members)) == {points.CHAIN_LENGTH}
     columns = list(zip(*entries.values, strict=True))
     own = [

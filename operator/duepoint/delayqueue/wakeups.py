@@ -1,18 +1,17 @@
-"""A worker's alarm clock: sleeps locally, woken early by a point put in front of the known head.
+"""A worker's alarm clock: sleeps locally until a shard is due, or a new point is due earlier.
 
-``Alarms`` is the table: when each shard has to be looked at again, and the sleep until then. A
-shard has at most one alarm; the earlier one wins, so a wake-up that arrives while a reply is on its
-way is never lost. ``Wakeups`` adds the subscription to the ``wake`` channels of all shards. No
-command blocks: the server serves their time-outs at 1000/hz ms, which made wake-ups
+``Alarms`` is the table of when to claim from each shard again, and sleeps until then. A shard has
+at most one alarm; the earlier one wins, so a wake-up that arrives while a reply is in flight is
+never lost. ``Wakeups`` adds the subscription to the ``wake`` channels of all shards. No command
+blocks: the server checks time-outs of blocking commands every 1000/hz ms, which made wake-ups
 38-83 ms late (p50) against 0.1-0.5 ms for a local timer.
 
-A message carries the due and the server's time of that moment. It is read when the event loop gets
-to it, milliseconds later while the loop is busy firing. ``ServerClock`` tells how much later: it
-compares the server's clock with our monotonic one as time protocols do (RFC 5905, clock filter). Of
-all answers of the last minute the one with the shortest round trip shows best how far the clocks
-are apart, to half of that round trip, and no message can be younger than it seems. Each server of a
-cluster has a clock of its own (``ServerClocks``). Belongs to one event loop; claiming is left to
-the worker.
+A message carries the due and the server's time of that moment. A busy event loop reads it
+milliseconds later. ``ServerClock`` measures how much later: it compares the server's clock with our
+monotonic one as time protocols do (RFC 5905, clock filter). Among the answers of the last minute,
+the one with the shortest round trip gives the best distance of the clocks, with an error of half
+that round trip; and no message can be younger than it seems. Each server of a cluster has a clock
+of its own (``ServerClocks``). Use it in one event loop; claiming is left to the worker.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from duepoint import clock as clocks
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.wire import subscription
 
-#: A wake-up for a shard that another worker is preferred for, in seconds on top of its due.
+#: How much later than its due to wake for a shard whose preferred worker is another one.
 _STANDBY_DELAY_SECONDS = (0.2, 0.5)
-#: A step of the server's clock, or of our own UTC, against our monotonic clock that makes all known
-#: waits worthless: they were computed with the earlier of the two.
+#: If the server's clock, or our own UTC, steps by more than this against our monotonic clock, all
+#: waits are invalid: they were computed with the earlier of the two.
 _CLOCK_STEP_SECONDS = 0.05
-#: The last step of a sleep is spent awake at most once in so many steps: 2 or 3 % of a core.
+#: The loop spins through the last step of a sleep at most once in this many: 2 or 3 % of a core.
 _AWAKE_EVERY = 40
 #: How long the shortest round trip counts; clocks drift by milliseconds in that time.
 WINDOW_SECONDS = 30.0
 _NEVER = float("inf")
-#: Takes the shards that are due within a timer's step, while the loop is awake to await that.
+#: Called with the shards that are due within a timer's step, while the loop spins until then.
 BeforeDue = Callable[[tuple[messages.ShardId, ...]], None]
 
 
@@ -46,9 +45,9 @@ class _Seen:
     """The measurements of one window.
 
     Attributes:
-        round_trip: shortest of an answer.
+        round_trip: the shortest round trip of an answer.
         by_answer: distance of the clocks by that answer.
-        by_message: least distance by any message; the true one is not more.
+        by_message: least distance by any message; the true one is no greater.
     """
 
     round_trip: float = _NEVER
@@ -65,7 +64,7 @@ class ServerClock:
         self._before = self._seen = _Seen()
 
     def note_answer(self, server_us: int, *, asked: float) -> None:
-        """An answer made at this instant of the server, to a question of monotonic ``asked``."""
+        """Note an answer with this server time, to a request sent at monotonic ``asked``."""
         self._turn_over()
         now = self._clock.monotonic()
         if now - asked < self._seen.round_trip:
@@ -73,7 +72,7 @@ class ServerClock:
             self._seen.by_answer = (now + asked) / 2 - server_us / 1_000_000
 
     def age_seconds(self, server_us: int) -> float:
-        """How long ago the server was at this instant of its own clock; >= 0."""
+        """Return how long ago the server's clock showed this instant; >= 0."""
         self._turn_over()
         distance = self._clock.monotonic() - server_us / 1_000_000
         self._seen.by_message = min(self._seen.by_message, distance)
@@ -88,7 +87,7 @@ class ServerClock:
 
 
 class ServerClocks:
-    """The clock of each server, by the shards that it holds."""
+    """The clock of each server, looked up by shard."""
 
     def __init__(self, index: index.Index) -> None:
         self._index = index
@@ -97,7 +96,7 @@ class ServerClocks:
         self._by_shard: dict[messages.ShardId, ServerClock] = {}
 
     def of(self, shard: messages.ShardId) -> ServerClock:
-        """The clock of the server that holds the shard now."""
+        """Return the clock of the server that holds the shard now."""
         if self._generation == self._index.servers.changes.generation:
             known = self._by_shard.get(shard)
             if known is not None:
@@ -113,7 +112,7 @@ class ServerClocks:
 
 
 class Alarms:
-    """Shards and the monotonic times at which they are due.
+    """The monotonic times at which shards are due.
 
     Attributes:
         standby: shards for which another live worker is preferred: woken 200-500 ms later.
@@ -139,16 +138,16 @@ class Alarms:
         self.ring_all()
 
     def ring_all(self) -> None:
-        """Every shard is due now."""
+        """Make every shard due now."""
         self.look_again(self._shards)
 
     def look_again(self, shards: Iterable[messages.ShardId], *, after_seconds: float = 0.0) -> None:
-        """Name these shards again after so long."""
+        """Make these shards due after this long, unless they are due earlier."""
         for shard in shards:
             self._set(shard, after_seconds)
 
     def note(self, claimed: messages.Claimed) -> None:
-        """Remember when this shard has to be looked at again."""
+        """Note from the answer of a claim when this shard is due again."""
         if claimed.more:
             self._set(claimed.shard, 0.0)
         elif claimed.wait_seconds is not None:
@@ -158,8 +157,8 @@ class Alarms:
         """Ring all if a clock stepped or the index was created anew."""
         now = self._clock.monotonic()
         offsets = beat.time_us / 1_000_000 - now, self._clock.now_us() / 1_000_000 - now
-        # Compared with the beat of the last look at everything, not with the one before this: two
-        # clocks that drift apart by 50 ppm never step, and are four seconds apart after a day.
+        # Compare with the beat at which all were rung last, not with the one before this: clocks
+        # that drift apart by 50 ppm never step, and are four seconds apart after a day.
         if self._offsets is None:
             self._offsets = offsets
         elif math.dist(offsets, self._offsets) > _CLOCK_STEP_SECONDS:
@@ -169,24 +168,24 @@ class Alarms:
             self.ring_all()
         self._incarnation = beat.incarnation
         if min(self._at.values(), default=math.inf) <= now:
-            self._earlier.set()  # the machine was suspended, and sleeps do not count that
+            self._earlier.set()  # the machine was suspended, which sleeps do not count
 
     def wake(self, shard: messages.ShardId, in_seconds: float) -> None:
-        """Something was put in front of this shard; a point that is long due does not wait."""
+        """Make this shard due after this long: it has a new, earlier point."""
         delay = random.uniform(*_STANDBY_DELAY_SECONDS) if shard in self.standby else 0.0  # noqa: S311
         self._set(shard, max(0.0, in_seconds + delay))
 
     async def wait_until_due(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
-        """The shards to look at now; empty after ``timeout_seconds`` without any.
+        """Return the shards that are due; empty after ``timeout_seconds`` without any.
 
-        A shard that was returned is not returned again before it was noted or woken.
+        A shard that was returned is not returned again before it is noted or woken.
         """
         deadline = self._clock.monotonic() + timeout_seconds
         while True:
             now = self._clock.monotonic()
             oldest = min(self._at.values(), default=math.inf)
             later = min((at for at in self._at.values() if at > now), default=math.inf)
-            # Several shards are claimed in one round trip: it pays to wait a step for one more.
+            # One round trip claims from several shards: it pays to wait a step for one more.
             if oldest <= now and (now >= deadline or later > oldest + self._step):
                 due = tuple(shard for shard, at in self._at.items() if at <= now)
                 for shard in due:
@@ -197,11 +196,11 @@ class Alarms:
             self._earlier.clear()
             if later <= deadline:
                 await self._approach(now, later)
-            else:  # nothing is due then, so the sleep need not end in time
+            else:  # no shard is due by then, so the sleep may end a little late
                 await clocks.wait_for(self._earlier, deadline - now, self._clock)
 
     async def _approach(self, now: float, at: float) -> None:
-        """Sleep until a timer's step before; the rest is waited for awake, if that is rare."""
+        """Sleep until a timer's step before; spin through the rest, if that is rare enough."""
         step = self._step
         if at - now > 2 * step:
             await clocks.wait_for(self._earlier, at - now - 2 * step, self._clock)
@@ -216,7 +215,7 @@ class Alarms:
             await asyncio.sleep(0)
 
     def _announce(self, now: float, at: float) -> None:
-        """Say which shards are due soon, as rarely as the loop stays awake for one."""
+        """Report the shards that are due soon, as rarely as the loop spins for one."""
         if self._before_due is None or not self._step:
             return
         if now - self._announced > _AWAKE_EVERY * self._step:
@@ -264,8 +263,8 @@ class Wakeups(Alarms):
         )
 
     async def start(self) -> None:
-        # A process that meets another server looks at all shards: the server is suspect up to the
-        # first claim, so that what is due between its first answer and that claim has to wait.
+        # A process that meets another server must claim from all shards at once: until its first
+        # claim the server is in doubt, and points that fall due before it have to wait.
         self._servers.changes.on_upheaval.append(self.ring_all)
         await self._subscription.start()
 
@@ -278,7 +277,7 @@ class Wakeups(Alarms):
         shard = self._shard_of[channel]
         try:
             due_us, now_us = map(int, data.split(b" "))
-        except ValueError:  # of another version: look, and see
+        except ValueError:  # a message of another version: claim and see
             self.wake(shard, 0.0)
             return
         age = self._server_clocks.of(shard).age_seconds(now_us)
