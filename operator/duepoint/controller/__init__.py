@@ -1,9 +1,8 @@
-"""Schedule objects -> the queue, and what happened -> their status.
+"""The controller: stores Schedules in the queue, and writes their results to their statuses.
 
-``leadership`` begins and ends a term and makes its services, which reach one another through
-``term``. ``watching`` is kopf's part and hands what changed to
-``schedules``, whose reconcile queue reads it, decides and brings it into the delay queue;
-``status`` writes what became of it; ``jobs`` follows Jobs; ``scheduleruns`` serves ScheduleRuns;
-``maintenance`` is the slow work on the index. The modules beside them are values that several of
-these share. No import runs upwards.
+``leadership`` runs each term and creates its services, which reach one another through ``term``.
+``watching`` runs kopf and passes changed objects to ``schedules``, which reads each object, decides
+and stores it in the delay queue; ``status`` writes the statuses; ``jobs`` follows Jobs;
+``scheduleruns`` and ``schedulesets`` reconcile those objects; ``maintenance`` does the slow work on
+the index. The modules beside these packages are shared by several of them. No import runs upwards.
 """

@@ -1,7 +1,7 @@
-"""What the queue holds of slots that have not ended, read from every shard.
+"""Reads from the queue of slots that have not ended, over all shards.
 
-Several services compare the occurrences in the queue with what they know: of open slots, of
-ScheduleRuns.
+Several services compare the occurrences in the queue with their own state, for example the open
+slots of Schedules or of ScheduleRuns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHUNK = 500
 async def occurrences(
     queue: DelayQueue, kinds: Collection[PointKind]
 ) -> AsyncIterator[tuple[messages.ShardId, StoredOccurrence, Definition]]:
-    """The occurrences of these kinds whose definitions are there, without their payloads.
+    """Yield the occurrences of these kinds that have a definition, without their payloads.
 
     Raises QueueUnavailable.
     """
@@ -47,7 +47,7 @@ async def occurrences(
 
 
 async def held_slots(queue: DelayQueue, known: Definition) -> frozenset[int]:
-    """Slots of a schedule that will be tried (again), regular or not; raises QueueUnavailable."""
+    """Read a schedule's slots that will be tried (again), of any kind; raises QueueUnavailable."""
     return frozenset(
         [
             one.slot_us
@@ -59,5 +59,5 @@ async def held_slots(queue: DelayQueue, known: Definition) -> frozenset[int]:
 
 
 def resharded(change: queue_errors.LayoutChanged) -> errors.QueueUnavailable:
-    """The shards changed while they were read: the whole reading has to be repeated."""
+    """Return the error to raise if the shards changed during a read, which must be repeated."""
     return errors.QueueUnavailable(f"the index was resharded meanwhile: {change}")

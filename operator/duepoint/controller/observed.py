@@ -1,9 +1,9 @@
-"""One state of a Schedule, ScheduleRun or ScheduleSet, as a list, a read or the watch showed it.
+"""One version of a Schedule, ScheduleRun or ScheduleSet, as a list, a read or the watch showed it.
 
-``of_object`` turns what the API server answers into an ``Observed`` value; nothing else does. The
-watch brings metadata only (``of_change``): which object has which version and generation. Spec and
-status stay JSON text until a decision needs them: of the objects that a takeover lists, nearly all
-are applied already and are never decoded.
+``of_object`` turns an object from the API server into an ``Observed`` value. The watch brings only
+metadata (``of_change``): the version and generation of an object. Spec and status stay JSON text
+until a decision needs them: nearly all objects that a takeover lists are applied already, and are
+never decoded.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import msgspec
 from duepoint.kube import port, schedules, times
 
 _UNTIL = b'"suspendUntil"'
-#: From here on an object is large.
+#: An object of this size or more is large.
 LARGE_BYTES = 32 * 1024
-#: Stands for a spec or status that was not looked at.
+#: Stands for a spec or status that was not read.
 UNKNOWN = b"{}"
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One state of one Schedule, ScheduleRun or ScheduleSet.
+    """One version of one Schedule, ScheduleRun or ScheduleSet.
 
     Attributes:
-        version: metadata.resourceVersion as a number, higher is newer; 0 where it is not known.
-        created: metadata.creationTimestamp; empty where it is not known.
-        deleted: it is gone, or on its way: a deletion cannot be taken back.
-        spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` where absent.
+        version: metadata.resourceVersion as a number, higher is newer; 0 = unknown.
+        created: metadata.creationTimestamp; empty = unknown.
+        deleted: whether it is gone or being deleted: a deletion cannot be taken back.
+        spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` = absent.
     """
 
     namespace: str
@@ -44,7 +44,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Bytes of the texts."""
+        """The size of spec and status in bytes."""
         return len(self.spec) + len(self.status)
 
     @property
@@ -57,7 +57,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
     def without_texts(self) -> Observed:
-        """The same without spec and status, which may be large."""
+        """Return the same without spec and status, which may be large."""
         return msgspec.structs.replace(self, spec=UNKNOWN, status=UNKNOWN)
 
     @property
@@ -66,14 +66,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def may_resume(self) -> bool:
-        """Whether a suspension of it may end by itself."""
+        """Whether it may have a suspension that ends by itself."""
         return _UNTIL in self.spec
 
 
 def of_object(
     item: schedules.Schedule | schedules.ScheduleRun | schedules.ScheduleSet,
 ) -> Observed:
-    """An object that was listed or read, with its texts."""
+    """Return an object that was listed or read, with spec and status."""
     metadata = item.metadata
     return Observed(
         namespace=metadata.namespace,
@@ -89,18 +89,18 @@ def of_object(
 
 
 def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
-    """An object of which the watch shows the metadata; it has no texts.
+    """Return an object from a watch event, without spec and status.
 
     Args:
         change: ADDED, MODIFIED or DELETED.
-        metadata: as the API server has it.
+        metadata: the object's metadata, as the API server spells it.
     """
     read = msgspec.convert(metadata, port.Metadata)
     return of_metadata(read, is_deleted=change == "DELETED")
 
 
 def of_metadata(metadata: port.Metadata, *, is_deleted: bool) -> Observed:
-    """An object of which only the metadata was read."""
+    """Return an object of which only the metadata was read."""
     return Observed(
         namespace=metadata.namespace,
         name=metadata.name,

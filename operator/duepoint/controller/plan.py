@@ -1,17 +1,17 @@
-"""What the queue should hold for a Schedule: the decision, without its performance.
+"""The decision what to store in the queue for a Schedule; no I/O.
 
-``decide`` compares an accepted spec with what the queue holds and with what the status says, and
-names the arming that brings them together, or none. The rules it owns:
+``decide`` compares an accepted spec with the stored definition and the published status, and
+returns the arming that brings the queue up to date, if one is needed. Its rules:
 
-- the queue never goes back to an older generation of the same uid, unless a complete list shows
-  that the objects were restored; the same generation with another content is taken;
-- a change of the timing starts anew from the moment it is seen and never fires a past slot; any
-  other change leaves points, claims and retries alone;
-- a lost index is rebuilt from what has ended by the status: the chain from the watermark, and an
-  occurrence for each open slot; a Schedule never looked at starts from its creation, and one that
-  has another timing since from now, with those open slots that have started;
-- a new ``@at`` that passed before the creation runs where its deadline covers it; without one only
-  if that was a moment before.
+- The queue never goes back to an older generation of the same uid, unless a complete list shows
+  that the objects were restored. It takes the same generation with a different content.
+- A change of the timing counts from the moment it is seen and never fires a past slot. Any other
+  change leaves points, claims and retries alone.
+- A lost index is rebuilt from the status: the chain from the watermark, and an occurrence for each
+  open slot. A Schedule that was never processed starts from its creation. One whose timing has
+  changed since starts from now, and keeps those open slots that have started.
+- A new ``@at`` that passed before the creation runs if its deadline covers it; without a deadline
+  only if that was a moment before.
 
 Pure: time and everything stored are arguments. Instants in microseconds since the epoch.
 """
@@ -33,29 +33,29 @@ from duepoint.schedules.spec import ScheduleSpec
 if TYPE_CHECKING:  # the command line decides by this module, too, and loads no Redis client
     from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 
-#: The clocks differ a little and the way to the queue takes a while: what is due within this is
-#: left to the worker that claims it, and of another timeline only what is due later counts.
+#: Clocks differ a little and storing takes a while: a point that is due within this is left to the
+#: worker that claims it, and a new timeline begins after it.
 MOVING_US = 1_000_000
-#: Open slots of one schedule are tried this far apart after their index was lost.
+#: The distance between the open slots of one schedule when they are tried after a lost index.
 REOPEN_STEP_US = 50_000
 
 
 class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the status says, as far as a decision needs it.
+    """The published status, as far as a decision needs it.
 
     Attributes:
-        observed_generation: the newest that was looked at; -1 = none was yet.
-        accepted: Ready was True when that generation was observed.
-        settled_us: the watermark, or None where there is none.
-        started_us, waiting_us: open slots, as ``Watermark`` has them.
-        retried_us: slots above the watermark whose delivery failed and is repeated, oldest first.
-            The chain comes to them again, unless the timing changes.
-        armed, suspended: Ready says so.
-        stalled: why that generation is refused; empty where it is not.
-        waits: that generation was looked at, and neither accepted nor refused.
-        started: runs of regular slots so far, as the status counts them.
-        timing_hash: of the timing that the watermark and the open slots belong to; where there are
-            none, of the one that was looked at and waits. Empty = not known.
+        observed_generation: the newest generation that was processed; -1 = none yet.
+        accepted: whether Ready was True for that generation.
+        settled_us: the watermark; None = none yet.
+        started_us, waiting_us: open slots, as in ``Watermark``.
+        retried_us: slots above the watermark with a delivery being retried, oldest first. The chain
+            comes to them again, unless the timing changes.
+        armed, suspended: whether Ready has this reason.
+        stalled: why that generation is refused; empty = it is not.
+        waits: whether that generation was processed, but neither accepted nor refused.
+        started: the number of regular runs so far.
+        timing_hash: the hash of the timing of the watermark and the open slots; without these, of
+            the timing that waits to be armed. Empty = unknown.
     """
 
     observed_generation: int = -1
@@ -73,16 +73,16 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def settled(self) -> Watermark:
-        """What has ended."""
+        """The slots that have ended."""
         return Watermark(self.settled_us or 0, self.started_us, self.waiting_us)
 
     @property
     def is_new(self) -> bool:
         """Whether no generation of this object was ever armed or refused.
 
-        One may have been looked at, while Redis was away: its slots still count from the creation.
-        An edit of its timing that is seen after that counts from there, also where the spec was
-        refused before: its status has a watermark although it waits.
+        A generation may have been processed while Redis was unavailable: its slots still count from
+        the creation. A later edit of its timing counts from that edit, even if the spec was refused
+        before: its status has a watermark although it waits.
         """
         if self.observed_generation < 0:
             return True
@@ -94,13 +94,13 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ArmingPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What to do, and what will then be true.
+    """What to store in the queue, and the result.
 
     Attributes:
-        arming: what to store; None where the queue holds this generation already.
-        definition: what the queue holds afterwards.
-        missed: slots that end without a run because they lay in the past when first seen.
-        skipped: slots that passed under a suspension that ends now.
+        arming: what to store; None = the queue has this generation already.
+        definition: the definition that the queue has afterwards.
+        missed: the number of slots that are missed because they were in the past when first seen.
+        skipped: the number of slots that passed during a suspension that ends now.
     """
 
     arming: messages.Arming | None
@@ -120,34 +120,34 @@ def decide(
     replaces: bytes = b"",
     acts_us: int | None = None,
 ) -> ArmingPlan | None:
-    """The plan for a spec, or None where the queue already holds a newer generation.
+    """Return the plan for a spec; None = the queue already has a newer generation.
 
     Args:
         spec: the accepted spec.
-        stored: what the queue holds for this uid.
-        status: what the published status says.
+        stored: the definition that the queue has for this uid.
+        status: the published status.
         now_us: when this generation was first seen; an edit counts from here.
         target: digest of the spec's action, as the queue spells it.
-        collision: counter of the id under which nothing of another uid was found.
-        replaces: fingerprint that the queue held before a complete list began that shows this
-            generation: a newer one with that fingerprint was undone by a restore of the objects.
-        acts_us: the time at which the plan is performed; None = ``now_us``.
+        collision: counter of the first id that no other uid uses.
+        replaces: the stored fingerprint from before the complete list that shows this generation:
+            a newer generation with that fingerprint was undone by a restore of the objects.
+        acts_us: the time at which the plan is carried out; None = ``now_us``.
     """
     if stored is None:
         return _first(spec, status, now_us, target=target, collision=collision)
     if stored.generation > spec.generation and stored.fingerprint != replaces:
         return None
     if (stored.generation, stored.fingerprint) == (spec.generation, spec.fingerprint):
-        # A first sight may have been cut off by a crash before its misses were published.
+        # A leader may have crashed after it stored this, before it published the missed slots.
         is_unseen = status.is_new and stored.state is State.COMPLETED
         missed = len(_past_once(spec)) if is_unseen else 0
         return ArmingPlan(arming=None, definition=stored, missed=missed)
-    # The data of its zone may be others without an edit.
+    # The data of its time zone may change without an edit.
     timing = msgspec.structs.replace(stored.rule.timing, zone_data=spec.rule.timing.zone_data)
     if timing == spec.rule.timing and stored.rule.whole_seconds == spec.rule.whole_seconds:
         return _same_timing(spec, stored, now_us if acts_us is None else acts_us, target=target)
     started = stored.started if stored.runs_left is not None else status.started
-    # A suspension that ended by itself is counted when its end is published.
+    # The slots of a suspension that ended by itself are counted when its end is published.
     is_counted = has_resumed(stored, now_us) and not status.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
     return _armed(
@@ -162,10 +162,10 @@ def decide(
 
 
 def is_published(status: PublishedStatus, made: ArmingPlan) -> bool:
-    """Whether the status of an accepted generation says what will be true after the plan.
+    """Whether the status of an accepted generation already matches the result of the plan.
 
-    So it is of nearly all objects when an index is rebuilt: their chains go on from the watermark,
-    and as after any change of leaders no status has to be written again.
+    This is so for nearly all objects when an index is rebuilt: their chains continue from the
+    watermark, and no status has to be written again.
     """
     definition = made.definition
     goes_on = definition.state is State.ARMED and definition.not_before_us == status.settled_us
@@ -180,9 +180,9 @@ def is_published(status: PublishedStatus, made: ArmingPlan) -> bool:
 
 
 def is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatus) -> bool:
-    """Whether the queue held this timing before it went back to that of an older generation.
+    """Whether the queue had this timing, but went back to that of an older generation.
 
-    Then it is put as after a loss of the whole index, and goes on from its watermark.
+    The Schedule is then stored as after a lost index, and continues from its watermark.
     """
     return (
         stored.generation < spec.generation
@@ -194,7 +194,7 @@ def is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatus
 
 
 def is_wider(stored: Definition | None, edited: Definition) -> bool:
-    """Whether an edit lets slots start, or end, that wait for runs of the schedule to end."""
+    """Whether an edit lets slots start, or end, that are waiting for other runs to end."""
     if stored is None or stored.rule.policy.concurrency != "Queue":
         return False
     was, now = stored.rule.policy, edited.rule.policy
@@ -208,7 +208,7 @@ def is_superseded(point: points.DuePoint | StoredOccurrence, definition: Definit
 
 
 def chain_due_us(definition: Definition, settled_us: int = 0) -> int | None:
-    """The due of the chain point that an armed definition should have; None = no slot left."""
+    """Return when the chain of an armed definition should be due; None = no slot is left."""
     if definition.state is not State.ARMED or definition.runs_left == 0:
         return None
     following = slots_of(definition).next_after(max(definition.not_before_us, settled_us))
@@ -216,14 +216,14 @@ def chain_due_us(definition: Definition, settled_us: int = 0) -> int | None:
 
 
 def slots_of(definition: Definition) -> slots.Slots:
-    """The slots of a stored definition."""
+    """Return the slots of a stored definition."""
     return slots.for_rule(
         definition.rule, identity=definition.identity, created_us=definition.created_us
     )
 
 
 def awake_slots_of(definition: Definition) -> slots.Slots:
-    """Its slots as they would be if no suspension held them up."""
+    """Return its slots as they would be without a suspension."""
     awake = msgspec.structs.replace(definition.rule.timing, suspend=False, suspend_until_us=None)
     rule = msgspec.structs.replace(definition.rule, timing=awake)
     return slots.for_rule(rule, identity=definition.identity, created_us=definition.created_us)
@@ -231,7 +231,7 @@ def awake_slots_of(definition: Definition) -> slots.Slots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swallowed:
-    """The slots in ``(after_us, through_us]`` of a timeline that no suspension holds up."""
+    """Slots lost to a suspension: those of ``timeline`` in ``(after_us, through_us]``."""
 
     timeline: slots.Slots
     after_us: int
@@ -239,7 +239,7 @@ class Swallowed:
 
 
 def swallowed_by_suspension(definition: Definition, now_us: int) -> Swallowed | None:
-    """The slots that the definition's suspension has swallowed up to now."""
+    """Return the slots that the definition's suspension has swallowed up to now."""
     timing = definition.rule.timing
     if not timing.suspend:
         return None
@@ -252,13 +252,13 @@ def swallowed_by_suspension(definition: Definition, now_us: int) -> Swallowed | 
 
 
 def skipped_by_suspension(definition: Definition, now_us: int) -> int:
-    """How many slots the definition's suspension has swallowed up to now."""
+    """Return how many slots the definition's suspension has swallowed up to now."""
     gone = swallowed_by_suspension(definition, now_us)
     return 0 if gone is None else gone.timeline.count(gone.after_us, gone.through_us)
 
 
 def has_resumed(definition: Definition, now_us: int) -> bool:
-    """Whether a suspension with an end is over."""
+    """Whether a suspension with an end time is over."""
     timing = definition.rule.timing
     until_us = timing.suspend_until_us
     return timing.suspend and until_us is not None and until_us <= now_us
@@ -288,10 +288,10 @@ def _first(
 
 
 def _reopened(made: ArmingPlan, settled: Watermark, now_us: int) -> ArmingPlan:
-    """The plan with an occurrence for each open slot, due now one after the other.
+    """Add an occurrence for each open slot to a plan, due from now on, one after the other.
 
-    What has started goes on as a retry, with the same identity; what has not is handed over anew,
-    so that its concurrency policy is asked.
+    A slot that has started continues as a retry with the same identity. One that has not is handed
+    over again, so that the concurrency policy applies.
     """
     if made.arming is None or not settled.open_us:
         return made
@@ -310,10 +310,10 @@ def _reopened(made: ArmingPlan, settled: Watermark, now_us: int) -> ArmingPlan:
 def reopened(
     definition: Definition, slot_us: int, due_us: int, *, first_us: int
 ) -> messages.Occurrence:
-    """An open slot whose point was lost.
+    """Return the occurrence of an open slot whose point was lost.
 
     Args:
-        first_us: of a slot that has started, when it was due: its age counts from there; else 0.
+        first_us: if the slot has started, when it was due: its age counts from there; else 0.
     """
     point = points.DuePoint(
         schedule_id=definition.id,
@@ -328,7 +328,7 @@ def reopened(
 
 def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> ArmingPlan:
     past, policy = _past_once(spec), spec.rule.policy
-    # A deadline counts until the start; what has none is judged as it was written.
+    # A deadline counts until the start; without one, the slot is judged at its creation.
     judged_us = spec.created_us if policy.deadline_us is None else now_us
     covered = [slot for slot in past if not policies.had_passed(slot, policy, judged_us)]
     return _armed(
@@ -341,7 +341,7 @@ def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> Arm
 
 
 def _past_once(spec: ScheduleSpec) -> list[int]:
-    """Slots of ``@at`` texts that lay in the past at creation; none beside other expressions."""
+    """Return ``@at`` slots that were past at creation; none if there are other expressions."""
     timing = spec.rule.timing
     are_once = all(text.strip().lower().startswith("@at") for text in timing.schedules)
     if _is_suspended(spec.rule) or not are_once:
@@ -354,11 +354,11 @@ def _past_once(spec: ScheduleSpec) -> list[int]:
 
 
 def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> ArmingPlan:
-    """The chain goes on; where the same texts may name other slots, from the next of those.
+    """Keep the chain; if the same texts may now name other slots, move it to the next of those.
 
-    So it is after a change of the zone data, or of what a spec means: neither is an edit. A chain
-    that is due already, or within a moment, keeps its place, and the worker that claims it goes on
-    with the new slots.
+    That happens after a change of the zone data, or of the meaning of specs: neither is an edit. A
+    chain that is due already, or within a moment, keeps its place, and the worker that claims it
+    continues with the new slots.
     """
     changed = msgspec.structs.replace(
         stored,
@@ -380,11 +380,11 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target:
 
 
 def _may_move(stored: Definition, changed: Definition, after_us: int) -> bool:
-    """Whether the next slot may be another one than that for which the chain waits.
+    """Whether the next slot may differ from the one that the chain waits for.
 
-    A chain that has no other slot to go to is better left alone: it moves on while this is decided.
-    Where neither zone nor target differ, it may be what a spec means that has changed; the former
-    meaning cannot be asked.
+    If it does not, the chain is better left alone, because workers move it while we decide. If
+    neither zone data nor target differ, the meaning of specs may have changed; we cannot compute
+    the former meaning.
     """
     if stored.rule.timing.zone_data != changed.rule.timing.zone_data:
         return _first_due_us(stored, after_us) != _first_due_us(changed, after_us)
@@ -392,7 +392,7 @@ def _may_move(stored: Definition, changed: Definition, after_us: int) -> bool:
 
 
 def _first_due_us(definition: Definition, after_us: int) -> int | None:
-    """The first due after an instant; its slot may be earlier, by the jitter."""
+    """Return the first due time after an instant; with jitter, its slot may be earlier."""
     timeline = slots_of(definition)
     slot_us = timeline.at_or_before(after_us)
     if slot_us is not None and slot_us > definition.not_before_us:
@@ -416,10 +416,10 @@ def _armed(
     started: int = 0,
     former: Definition | None = None,
 ) -> ArmingPlan:
-    """A definition whose timing counts from this generation on, with the chain it wants.
+    """Return the plan for a definition whose timing counts from this generation, with its chain.
 
-    No timing has the number of a former one, also where a restore of the objects has taken their
-    generations back: what was armed under that number is superseded.
+    No timing reuses the number of a former one, even if a restore of the objects has lowered their
+    generations: otherwise points of the former timing would not count as superseded.
     """
     after_former = 0 if former is None else former.timing_generation + 1
     wanted = Definition(
@@ -454,5 +454,5 @@ def _armed(
 
 
 def _is_suspended(rule: rules.Rule) -> bool:
-    """Without an end; with one the chain waits for the first slot from then on."""
+    """Whether the suspension has no end; with one, the chain waits for the first slot after it."""
     return rule.timing.suspend and rule.timing.suspend_until_us is None

@@ -1,8 +1,8 @@
-"""Reports of one generation of one Schedule, and plans, refusals and troubles in their words.
+"""The reports of the reconciler about one generation of a Schedule, with their conditions.
 
-A ``Report`` is a full statement: the conditions, what the queue holds now, and how far it moves the
-watermark; the reporter turns it into a status. Each function makes one Report. Texts are stable
-from one look to the next (no times of now in them), so that an unchanged object is not written
+A ``Report`` is complete: it has the conditions, the definition in the queue, and the new watermark;
+the reporter turns it into a status. Most functions make a Report of a plan, a refusal or an error.
+Texts do not contain the current time, so that the status of an unchanged object is not written
 again. Pure.
 """
 
@@ -24,21 +24,20 @@ from duepoint.schedules.spec import ScheduleSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One generation, looked at.
+    """The result of reconciling one generation.
 
     Attributes:
-        generation: metadata.generation that was looked at.
-        is_settled: Ready or Stalled: the generation is accepted or refused. It counts as observed
-            either way.
-        definition: what the queue holds; None where it holds nothing of this generation.
-        target: the target in one line; None leaves the line that is shown.
-        settled_us: every slot up to here is none of this generation's; 0 = says nothing.
-        timing_hash: of a spec that was looked at and that the queue does not hold; "" = says
-            nothing.
-        missed, skipped: slots that ended without a run by this very change.
-        keeps: the history limits of a spec that is refused, where it says any.
-        awaits_check: the conditions hold once a worker has found what the spec refers to; until
-            then, what its check says holds instead.
+        generation: its metadata.generation.
+        is_settled: whether the generation is accepted (Ready) or refused (Stalled). It counts as
+            observed either way.
+        definition: the definition in the queue; None = the queue has none of this generation.
+        target: the target in one line; None leaves the published line.
+        settled_us: no slot up to here belongs to this generation; 0 = unchanged.
+        timing_hash: the hash of the timing if the spec is not in the queue; "" = unchanged.
+        missed, skipped: how many slots ended without a run because of this change.
+        keeps: the history limits of a refused spec, if it has any.
+        awaits_check: whether the conditions hold only once a worker has found the Secrets of the
+            spec; until then, the conditions of its check hold instead.
     """
 
     generation: int
@@ -56,21 +55,21 @@ class Report:
 
 _ARMED = (Reason.ARMED, "the next slot is in the queue")
 
-#: How many slots in a row have to be refused until none is tried any more.
+#: After this many refused slots in a row, none is tried any more.
 REFUSALS = 3
-#: How the message of such a Schedule begins; a later leader knows it by this.
+#: The beginning of the message about that, by which a later leader recognises it.
 REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried before an edit: "
 
 
 def ready(spec: ScheduleSpec, made: plan.ArmingPlan, *, awaits_check: bool = False) -> Report:
-    """The queue holds this generation; with ``awaits_check`` a worker has a word in it first."""
+    """Return the report of a stored generation; ``awaits_check``: a worker checks it first."""
     reason, message = _standing(made.definition, spec.suspend_reason)
     report = _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
     return dataclasses.replace(report, awaits_check=True) if awaits_check else report
 
 
 def as_checked(report: Report, check: RunEvent | None) -> Report:
-    """A report that awaits a check, with what is known of that check; None = nothing yet."""
+    """Return a report with the result of its check, if it awaits one; None = no result yet."""
     if not report.awaits_check:
         return report
     if check is None or check.generation < report.generation:
@@ -80,18 +79,18 @@ def as_checked(report: Report, check: RunEvent | None) -> Report:
         return dataclasses.replace(report, conditions=listed, is_settled=False)
     if not check.reason:
         return report
-    # Also of what only an edit mends: it is Stalled once the queue holds nothing of it.
+    # Even if only an edit can mend it: it becomes Stalled once it has left the queue.
     listed = conditions.reconciling(known_reason(check.reason, Reason.PENDING), check.message)
     return dataclasses.replace(report, conditions=listed, is_settled=False)
 
 
 def is_final(check: RunEvent) -> bool:
-    """Whether what a worker found can be mended by an edit only."""
+    """Whether only an edit can mend what a worker found."""
     return check.reason == Reason.INVALID_SPEC
 
 
 def known_reason(text: str, otherwise: Reason) -> Reason:
-    """The reason of that text; another version may have reasons that this one does not know."""
+    """Return the Reason of a text, or ``otherwise``: another version may have other reasons."""
     try:
         return Reason(text)
     except ValueError:
@@ -99,12 +98,12 @@ def known_reason(text: str, otherwise: Reason) -> Reason:
 
 
 def armed() -> tuple[Condition, ...]:
-    """What is said of a Schedule that waits for its next slot."""
+    """Return the conditions of a Schedule that waits for its next slot."""
     return conditions.ready(*_ARMED)
 
 
 def dry_run_pending(spec: ScheduleSpec, made: plan.ArmingPlan, message: str) -> Report:
-    """The queue holds this generation, and it is unknown yet whether its Jobs can be created."""
+    """Return the report of a stored generation whose Jobs have no dry-run verdict yet."""
     listed = conditions.reconciling(
         Reason.FORBIDDEN, f"the API server gave no verdict on spec.jobTemplate: {message}"
     )
@@ -127,7 +126,7 @@ def _of_plan(
 
 
 def invalid(generation: int, error: errors.InvalidSpec) -> Report:
-    """Only an edit can mend the spec; the queue holds nothing of it any more."""
+    """Return the report of an invalid spec, which has left the queue until an edit mends it."""
     reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SPEC
     return stalled(generation, reason, str(error))
 
@@ -138,12 +137,12 @@ NO_OWN_STREAMS = errors.FieldError(
 
 
 def too_many_streams(generation: int, namespace: str) -> Report:
-    """The namespace has as many streams as it may; one that is deleted makes room."""
+    """Return the report when the namespace has reached its limit of streams."""
     return stalled(generation, Reason.TARGET_UNAVAILABLE, no_room_for_stream(namespace))
 
 
 def no_room_for_stream(namespace: str) -> str:
-    """Why a namespace gets no further stream, and what to write."""
+    """Return why a namespace gets no further stream, and what to do."""
     return (
         f"spec.stream.name: namespace {namespace} has as many streams in Duepoint's own Redis as it"
         " may have; write the name of one of them, name another Redis in connectionSecretRef, or"
@@ -152,13 +151,13 @@ def no_room_for_stream(namespace: str) -> str:
 
 
 def refused_again_and_again(generation: int, message: str) -> Report:
-    """The API server took the template when asked, and refuses the Jobs of slot after slot."""
+    """Return the report when the API server passed the dry run but keeps refusing the Jobs."""
     text = message if message.startswith(REFUSED) else REFUSED + message
     return stalled(generation, Reason.INVALID_JOB_TEMPLATE, text)
 
 
 def stalled(generation: int, reason: Reason, message: str) -> Report:
-    """This generation is refused, for a reason that only an edit can mend."""
+    """Return the report of a generation that is refused until an edit."""
     return Report(
         generation=generation, conditions=conditions.stalled(reason, message), is_settled=True
     )
@@ -172,12 +171,11 @@ def waiting(
     settled_us: int = 0,
     timing_hash: str = "",
 ) -> Report:
-    """This generation is not in the queue yet, for a reason that may pass.
+    """Return the report of a generation that is not in the queue yet, for a temporary reason.
 
     Args:
-        settled_us: when it was first seen, where one with another timing was seen and never armed;
-            else 0.
-        timing_hash: of its timing, where nothing of the object was ever armed; "" = says nothing.
+        settled_us: when it was first seen, if an earlier timing was seen but never armed; else 0.
+        timing_hash: the hash of its timing, if the object was never armed; "" = unchanged.
     """
     return Report(
         generation=generation,
@@ -189,12 +187,12 @@ def waiting(
 
 
 def standing(reason: Reason, known: Definition | None, started: int) -> str:
-    """How an armed or completed Schedule stands where nothing is wrong with it."""
+    """Return the message for an armed or completed Schedule without problems."""
     return completion(known, started) if reason in conditions.WITHOUT_SLOTS else _ARMED[1]
 
 
 def completion(known: Definition | None, started: int) -> str:
-    """Why no slot is left after so many started runs."""
+    """Return why no slot is left after ``started`` runs."""
     most = None if known is None else known.rule.timing.max_runs
     if most is not None and started >= most:
         runs = "1 run has" if started == 1 else f"{started} runs have"
@@ -205,13 +203,13 @@ def completion(known: Definition | None, started: int) -> str:
 
 
 def reason_without_slots(known: Definition | None) -> Reason:
-    """Of Ready, where no slot is left, or none is meant to be."""
+    """Return the reason of Ready if no slot is left, or none is meant to be."""
     is_by_hand = known is not None and known.rule.timing.is_by_hand
     return Reason.BY_HAND if is_by_hand else Reason.COMPLETED
 
 
 def _standing(known: Definition, why: str) -> tuple[Reason, str]:
-    """Of a Schedule that the queue holds; ``why`` it is suspended, in its author's words."""
+    """Return reason and message for a stored Schedule; ``why`` is its author's suspend reason."""
     timing = known.rule.timing
     if known.is_complete:
         return reason_without_slots(known), completion(known, known.started)

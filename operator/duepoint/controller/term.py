@@ -1,8 +1,7 @@
-"""One term of a leader: what its services share, and how they reach one another.
+"""The context of one term of a leader, which its services share.
 
-Every service of a term is made with the ``TermContext``. Its ``services`` are set once all of them
-exist, so that services that concern one another can call each other. What is called there does not
-block.
+Every service of a term is created with the ``TermContext``, and calls other services through its
+``services`` attribute. These calls do not block.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningJob:
-    """The Job of a run that has not ended as far as is known.
+    """The Job of a run that has not ended, as far as we know.
 
     Attributes:
         reported_us: when a worker reported it; 0 = only a status lists it.
-        may_come_again: another request to create it may be under way.
+        may_come_again: whether another request to create it may be in flight.
     """
 
     uid: str
@@ -46,7 +45,7 @@ class RunningJob:
 
     @classmethod
     def of_event(cls, event: RunEvent) -> RunningJob:
-        """The Job that a worker's event is about."""
+        """Return the Job of a worker's event."""
         return cls(
             uid=event.uid,
             namespace=event.namespace,
@@ -63,10 +62,10 @@ _LEAST_WAIT_SECONDS = 0.001
 
 
 class Allowance:
-    """How many statuses a term writes a second: a rate with a second's worth of burst.
+    """The rate limit of a term's status writes, with a burst of one second's worth.
 
-    Once a status is later than the patience, the rate grows with every second that it is, so that
-    ten thousand statuses are written within a minute where the API server can.
+    Once a status is late by more than the patience, the rate grows with every further second, so
+    that ten thousand statuses are written within a minute if the API server can take them.
     """
 
     PATIENCE_SECONDS = 20.0
@@ -77,11 +76,11 @@ class Allowance:
         self._at = now
 
     def take(self, now: float, *, late_seconds: float = 0.0) -> float:
-        """0.0 and one write less left, or the seconds until it is worth asking again.
+        """Take one write and return 0.0, or return the seconds to wait before the next try.
 
         Args:
             now: monotonic seconds.
-            late_seconds: how long the one that would be written has been due.
+            late_seconds: how long the status to write has been due.
         """
         rate = self._per_second * (1 + max(0.0, late_seconds - self.PATIENCE_SECONDS))
         self._left = min(rate, self._left + (now - self._at) * rate)
@@ -89,24 +88,24 @@ class Allowance:
         if self._left >= 1:
             self._left -= 1
             return 0.0
-        # A wait below a clock's step would be none, and the caller would spin.
+        # A wait shorter than a clock's step would end at once, and the caller would spin.
         return max((1 - self._left) / rate, _LEAST_WAIT_SECONDS)
 
 
 @dataclass(kw_only=True)
 class TermContext:
-    """What the services of a term share.
+    """The context that the services of a term share.
 
     Attributes:
         api: the API server.
         queue: the delay queue, started.
-        epoch: the number that fences older leaders.
-        health: takes the state of each part of the operator.
-        namespaces: the namespaces that are looked after; empty = the whole cluster.
+        epoch: the fencing token against older leaders.
+        health: receives the state of each part of the operator.
+        namespaces: the watched namespaces; empty = the whole cluster.
         installation: our installation, as statuses and the index name it; empty = it has no name.
-        writes_per_second: the rate of status writes, of all kinds together.
+        writes_per_second: the rate of status writes, for all kinds together.
         record: records an Event for users.
-        on_run: hears every event of a run.
+        on_run: called with every run event.
         annotate: puts annotations on the Lease, with its next renewal.
         services: all services of the term.
     """
@@ -126,15 +125,15 @@ class TermContext:
 
     @functools.cached_property
     def allowance(self) -> Allowance:
-        """What the writers of statuses, one for each kind of object, share."""
+        """The rate limit that the status writers, one for each kind of object, share."""
         return Allowance(self.writes_per_second, self.clock.monotonic())
 
     async def until_done(
         self, part: str, look: Callable[[], Awaitable[None]], trouble: str
     ) -> None:
-        """Repeat a look at everything until it succeeds; the part of the health says what is amiss.
+        """Repeat a list of all objects until it succeeds; report failures as a part of the health.
 
-        Not a key of a work queue: what is asked for meanwhile is met by the next try.
+        A plain retry loop, not a work queue: the next try also serves requests made meanwhile.
         """
         waits = services.backoff(first_seconds=0.2, most_seconds=10.0)
         while True:

@@ -1,1 +1,1 @@
-"""Jobs of Schedules: which are active, how they end, which are too many, and which are lost."""
+"""The Jobs of Schedules: the watch, the ends of runs, and the history limits."""

@@ -1,1 +1,1 @@
-"""The leader's slow work on the index: sweeps, partitioning, collecting, counting."""
+"""The leader's slow work on the index: sweeps, partitioning, health checks and gauges."""

@@ -1,1 +1,1 @@
-"""ScheduleRuns: what they ask for, how far it is, and what is written of it."""
+"""ScheduleRuns: their state, their reconciler and their statuses."""

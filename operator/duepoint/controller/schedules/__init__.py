@@ -1,1 +1,1 @@
-"""One Schedule after another, and now and then all of them, brought into the queue."""
+"""Schedules: the reconciler that stores each in the queue, and the resync of all of them."""

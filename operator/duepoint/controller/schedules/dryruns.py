@@ -1,9 +1,8 @@
-"""Would the API server create this Job? Asked once per template, remembered.
+"""Dry runs of Job templates: asks the API server whether it would create a Job; cached.
 
 The verdict depends on the namespace (quota, admission), on the template, and for an Indexed Job on
-the length of its name (it has less room in it), so that is what it is remembered by: 10,000
-Schedules made from one template cost no more requests than there are workers. Only verdicts are
-remembered, never troubles.
+the length of its name (which has less room), so these are the cache key: 10,000 Schedules made from
+one template cost no more requests than there are workers. Only verdicts are cached, never errors.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from duepoint.schedules.definition import Definition
 Verdict = jobs.Valid | jobs.InvalidTemplate | jobs.NotNow
 _Key = tuple[str, bytes, int]
 
-#: Verdicts kept.
+#: The most verdicts in the cache.
 _REMEMBERED = 16_384
 
 
 class DryRuns:
-    """Asks, and remembers the answers."""
+    """Dry runs of Job templates, with a cache of verdicts."""
 
     def __init__(self, api: port.Api) -> None:
         self._api = api
@@ -35,13 +34,13 @@ class DryRuns:
     async def verdict(
         self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
     ) -> Verdict:
-        """Whether Jobs of this template can be created under the name of the next slot."""
+        """Return whether Jobs of this template can be created under the name of the next slot."""
         template = target.opened()
         try:
             job = jobbuilder.job_for(template, _facts(wanted, payload))
         except errors.InvalidSpec as error:
             return jobs.InvalidTemplate(str(error))
-        # Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit.
+        # The length matters only for an Indexed Job: the API server shortens other Pods' names.
         spec = template.get("spec")
         is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
         length = len(str(job["metadata"]["name"])) if is_indexed else 0
@@ -57,7 +56,7 @@ class DryRuns:
 
 
 def _facts(wanted: Definition, payload: msgspec.Raw | None) -> jobbuilder.SlotFacts:
-    """Of the next slot; of the definition's beginning where none is left."""
+    """Return the facts of the next slot; if none is left, of the definition's beginning."""
     timeline = plan.slots_of(wanted)
     following = timeline.next_after(wanted.not_before_us)
     slot_us = wanted.not_before_us if following is None else following.slot_us

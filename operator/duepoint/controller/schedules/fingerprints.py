@@ -1,12 +1,11 @@
-"""What a stored definition was made from, in four bytes.
+"""Fingerprints: hashes, in four bytes, of everything that a stored definition was made from.
 
-A generation alone does not say that the queue holds what an object asks for: with another blob key
-no worker reads the action, with other zone data the slots are others, and after a restore of etcd
-the same generation, or a lower one, is another spec. So a definition carries a fingerprint of all
-that goes into it: the spec as canonical JSON, the blob key, the zone's data and the version of what
-a spec means; for a stream in our Redis also whether the installation has such. With it equal
-nothing is done. Two that differ have the same one once in 4 billion.
-Pure but for its caches.
+An equal generation does not prove that the queue matches the object: with another blob key workers
+cannot read the action, with other zone data the slots differ, and after a restore of etcd the same
+generation, or a lower one, may have another spec. So a definition has a fingerprint of all its
+inputs: the spec as canonical JSON, the blob key, the zone data and the version of the meaning of
+specs; for a stream in our Redis also whether the installation has such streams. If the fingerprint
+is equal, nothing is done. Different inputs collide once in 4 billion. Pure except for its caches.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from duepoint import errors
 from duepoint.expressions import timezones
 from duepoint.schedules import definition as definitions
 
-#: Counts up whenever the same spec comes to mean other slots, or another action.
+#: Incremented whenever the same spec comes to mean other slots, or another action.
 MEANING = 1
 
-#: Longer texts are hardly ever the same twice.
+#: Longer specs are not cached: they hardly ever occur twice.
 _REMEMBERED_LENGTH = 4_096
 
 
@@ -32,10 +31,10 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def of(spec: bytes, key: str, *, own_streams: bool = True) -> bytes:
-    """The fingerprint of the JSON text of a spec, under what stands for the blob key.
+    """Return the fingerprint of the JSON text of a spec; ``key`` stands for the blob key.
 
     Args:
-        own_streams: whether the installation has streams in our Redis; counts for specs of such.
+        own_streams: whether the installation has streams in our Redis; used for such specs only.
     """
     if len(spec) <= _REMEMBERED_LENGTH:
         return _remembered(spec, key, own_streams)
@@ -48,7 +47,7 @@ def _remembered(spec: bytes, key: str, own_streams: bool) -> bytes:  # noqa: FBT
         decoded = _decoder.decode(spec)
         canonical = _encoder.encode(decoded)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-        decoded, canonical = None, spec  # what is wrong with it shows when it is parsed
+        decoded, canonical = None, spec  # the parser will report what is wrong with it
     zone = decoded.get("timeZone") if isinstance(decoded, dict) else None
     content = b"%b\n%b\n%b\n%d" % (canonical, _zone_data(zone).encode(), key.encode(), MEANING)
     if _is_own_stream(decoded):
@@ -57,7 +56,7 @@ def _remembered(spec: bytes, key: str, own_streams: bool) -> bytes:  # noqa: FBT
 
 
 def _is_own_stream(decoded: object) -> bool:
-    """Of such a spec more is to be done than to store it: its stream takes a place."""
+    """Whether the target is a stream in our Redis, which counts towards its namespace's limit."""
     stream = decoded.get("stream") if isinstance(decoded, dict) else None
     return isinstance(stream, dict) and not stream.get("connectionSecretRef")
 

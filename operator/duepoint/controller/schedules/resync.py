@@ -1,28 +1,27 @@
-"""All objects compared with all definitions: at once, on a rhythm, and where a change may be lost.
+"""The resync: compares all objects with all definitions, at the start, periodically and on demand.
 
-A watch says nothing of what happened while there was none. So each time the watch begins, this
-reads both sides itself; what changes later is in the watch.
+A watch does not show what happened before it began. So each time the watch begins, the resync reads
+both sides itself; the watch shows later changes.
 
-Definitions first, objects after: a definition was made from an object, so one whose object is
-missing from a *later, complete* list is a ghost. A list that failed or broke off shows nothing and
-removes nothing; one that misses more than 30 % of the definitions, and more than 100, is believed
-only when a second complete list a minute later says the same (a restored backup, a CRD deleted and
-made again).
+It reads definitions first and objects after: a definition was made from an object, so one whose
+object is missing from a *later, complete* list is an orphan and is removed. A failed or incomplete
+list removes nothing. A list that lacks more than 30 % of the definitions, and more than 100, counts
+only if a second complete list a minute later says the same (the cause may be a restored backup, or
+a CRD deleted and created again).
 
-The same order proves a restore of etcd: a list that is consistent (its first page carries no
-resource version) and began after a generation was read from the queue cannot show an older one,
-unless the objects went back. A watch cannot prove that.
+The same order proves a restore of etcd: a list that is consistent (its first page has no resource
+version) and began after a generation was read from the queue cannot show an older one, unless the
+objects went back. A watch cannot prove that.
 
-A server that went back in time holds a true state, but an older one. Workers find that out, and
-hand out nothing there of a Schedule that was due by then. What the objects show of those Schedules
-is put again as after a loss of the whole index: a chain goes on behind the watermark, and open
-slots get their points again. A stream in our own Redis went back together with its slots: there the
-queue alone is right. A look at that needs every outcome that was reported; the first comparison of
-a term comes before those are read, and is followed by another one.
+A Redis server that went back in time has a consistent but older state. Workers detect that, and
+hand out no slots of a Schedule that was due by then. The resync stores those Schedules again, as
+after a lost index: the chain continues after the watermark, and open slots get new points. A stream
+in our own Redis went back together with its slots: there only the queue is right. This needs every
+reported outcome; the first comparison of a term comes before those are read, so a second follows.
 
-A definition of a namespace that is not looked after any more (the operator was restarted with
-fewer ``watchNamespaces``) is such a ghost, too: no list has its object. Where there are many, an
-operator gets the same minute to take the setting back.
+A definition in a namespace that is no longer watched (the operator was restarted with fewer
+``watchNamespaces``) is an orphan, too: no list has its object. If there are many, the user has the
+same minute to revert the setting.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ _MANY_SHARE = 0.30
 _MANY = 100
 _NAMESPACES_NAMED = 5
 
-#: A worker that was cut off in the middle tells within this what it had done, and it is not done
-#: again.
+#: A worker that lost its connection reports within this what it had done, so that no slot is done
+#: twice.
 GRACE_SECONDS = 2.0
 _DOUBT_AGAIN_SECONDS = 1.0
-#: From one comparison to the next.
+#: The longest time between two comparisons.
 _EVERY_SECONDS = 600.0
-#: The watch begins within a part of a second. Where it cannot, Schedules are armed all the same.
+#: The watch begins within a fraction of a second. If it does not, we arm Schedules without it.
 _WATCH_SECONDS = 5.0
 
 
@@ -66,10 +65,10 @@ class Resync:
     """The service; one for each term of a leader.
 
     Attributes:
-        asked: set while another comparison is wanted.
-        listed: set once every object has been offered, or could not be.
-        first_done: set once the first comparison has been complete.
-        done: number of complete ones.
+        asked: set while another comparison is requested.
+        listed: set once every object has been offered, or the first try has failed.
+        first_done: set once the first comparison is complete.
+        done: the number of complete comparisons.
     """
 
     def __init__(self, term: TermContext, *, store: Store, reconciler: Reconciler) -> None:
@@ -82,7 +81,7 @@ class Resync:
         self.done = 0
 
     def request(self) -> None:
-        """Compare, as something may have been missed; once more where a comparison is under way."""
+        """Request a comparison: a change may have been missed. One in flight is repeated."""
         self.asked.set()
 
     async def run(self) -> None:
@@ -103,13 +102,13 @@ class Resync:
         try:
             await self.compare()
         finally:
-            self.listed.set()  # those who wait for the list learn of a try that failed, too
+            self.listed.set()  # even after a failed try, or services would wait for ever
 
     async def compare(self) -> None:
         """Compare once.
 
-        Raises ApiError or QueueUnavailable where one side could not be read to its end; what
-        was offered until then is right.
+        Raises ApiError or QueueUnavailable if one side could not be read completely; objects
+        offered until then stay valid.
         """
         doubts = await self._doubts()
         held = await self._definitions()
@@ -136,7 +135,7 @@ class Resync:
         for doubt in doubts:
             if not await self._term.queue.fallbacks.end(doubt, self._term.epoch):
                 await self._term.clock.sleep(_DOUBT_AGAIN_SECONDS)
-                self.request()  # more was found meanwhile
+                self.request()  # workers found more meanwhile
         telemetry.logger.info(
             "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
         )
@@ -144,12 +143,12 @@ class Resync:
     # -- a server that went back -----------------------------------------------------------------
 
     async def _doubts(self) -> tuple[Doubt, ...]:
-        """The shards in doubt, once workers had the time to tell what they had done."""
+        """Return the shards in doubt, after giving workers time to report what they had done."""
         fallbacks = self._term.queue.fallbacks
         if not (doubts := await fallbacks.doubts()):
             return ()
         if not self.first_done.is_set():
-            self.request()  # no outcome was read yet
+            self.request()  # outcomes are read only after the first comparison
             return ()
         others = self._term.services
         await others.jobs.listed.wait()
@@ -163,7 +162,7 @@ class Resync:
         return doubts
 
     async def _overdue(self, doubts: Sequence[Doubt]) -> dict[str, Definition]:
-        """Schedules that were due when their servers went back, by uid."""
+        """Return the Schedules that were due when their servers went back, by uid."""
         found: dict[str, Definition] = {}
         for doubt in doubts:
             known = [one async for one in self._term.queue.fallbacks.overdue(doubt)]
@@ -178,12 +177,12 @@ class Resync:
         return found
 
     async def _is_own_stream(self, known: Definition, shard: messages.ShardId) -> bool:
-        """Whether its target is a stream on the very servers of the index."""
+        """Whether its target is a stream in our own Redis."""
         try:
             blob = await self._term.queue.definitions.blob(known.namespace, known.target, shard)
             target = actions.decode(blob).target
         except (queue_errors.BlobMissing, queue_errors.BlobForged, msgspec.MsgspecError):
-            return False  # a worker says what is wrong with it
+            return False  # a worker reports what is wrong with it
         return isinstance(target, actions.StreamAction) and target.connection is None
 
     def _note_unwatched(self, held: Mapping[str, codec.StoredIdentity]) -> None:
@@ -199,7 +198,7 @@ class Resync:
             )
 
     async def _definitions(self) -> dict[str, codec.StoredIdentity]:
-        """What the queue holds, by uid."""
+        """Read the definitions in the queue, by uid."""
         held: dict[str, codec.StoredIdentity] = {}
         for shard in sharding.all_shards(self._term.queue.layouts.known()):
             async for chunk in self._term.queue.definitions.known(shard):
@@ -207,7 +206,7 @@ class Resync:
                     if known.collision:
                         self._reconciler.collisions[known.uid] = known.collision
                     held[known.uid] = known
-                await self._term.clock.sleep(0)  # let firing and statuses in between chunks
+                await self._term.clock.sleep(0)  # let firing and status writes run between chunks
         return held
 
     async def _list(
@@ -215,7 +214,7 @@ class Resync:
         held: Mapping[str, codec.StoredIdentity],
         overdue: Mapping[str, Definition],
     ) -> set[str]:
-        """Offer every object; the uids of all, complete or an error."""
+        """Offer every object to the store; return all uids, or raise if the list is incomplete."""
         listed: set[str] = set()
         self._store.begin_list()
         for namespace in self._term.namespaces or (None,):
@@ -224,7 +223,7 @@ class Resync:
                 shown = [observed.of_object(item) for item in page.items]
                 listed.update(seen.uid for seen in shown)
                 for seen in shown:
-                    if (known := overdue.get(seen.uid)) is not None:  # it is put again
+                    if (known := overdue.get(seen.uid)) is not None:  # removed, to be stored anew
                         await self._term.queue.writer.remove(
                             known.id, known.uid, known.namespace, self._term.epoch
                         )
@@ -234,7 +233,7 @@ class Resync:
                     if seen.uid not in stored:
                         before = None if seen.uid in overdue else held.get(seen.uid)
                         self._store.offer_known(seen, before)
-                await self._term.clock.sleep(0)  # let firing and statuses in between pages
+                await self._term.clock.sleep(0)  # let firing and status writes run between pages
         return listed
 
 

@@ -1,10 +1,10 @@
-"""What a term knows of each Schedule, and the queue of those to be reconciled.
+"""The store of observed Schedules: decides which versions are new, and queues them to reconcile.
 
-A list, the watch and other services show states of objects, in any order and as often as they like;
-here is decided of each whether it is news. After a deletion a state of the same uid is an old one,
-and an older generation never replaces a newer, unless a complete list says so that began after the
-deletion, or after the newer one was stored: then the objects were restored. What is known to be
-applied costs a dictionary look-up.
+Lists, the watch and other services offer versions of objects, in any order and repeatedly. The
+store drops versions of a deleted uid, and an older generation never replaces a newer one. The
+exception is a complete list that began after the deletion, or after the newer generation was
+stored: then the objects were restored. A version that is already applied costs one dictionary
+look-up.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue.definitions import codec
 
-#: Uids remembered as deleted; a list that began before a deletion ends long before this many.
+#: The most deleted uids that are remembered; a list ends long before this many deletions.
 _TOMBSTONES = 100_000
-#: A change that is no edit is mostly a status that we write: its answer has come by then.
+#: Most changes without an edit are our own status writes, whose answers have arrived after this.
 _RESTATED_SECONDS = 1.0
 _MOST_WAIT_SECONDS = 60.0
 
@@ -33,10 +33,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A Schedule to be reconciled.
 
     Attributes:
-        seen: the object; without its texts where it is read when it is its turn.
+        seen: the object; without spec and status if the reconciler must read it.
         since_us: when this generation was first seen.
-        went_back: a complete list shows that the objects were restored to this state.
-        replaces: with that, the fingerprint of what the queue held before the list began.
+        went_back: whether a complete list shows that the objects were restored to this state.
+        replaces: in that case, the stored fingerprint from before the list began.
     """
 
     seen: Observed
@@ -49,10 +49,10 @@ class Store:
     """The service; one for each term of a leader.
 
     Args:
-        fingerprint: of what a definition of an object would be made from.
+        fingerprint: returns the fingerprint of an object.
 
     Attributes:
-        tasks: by uid.
+        tasks: the work queue, by uid.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Store:
         )
         self._applied: dict[str, int] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
-        #: Applied or deleted since the newest list began, which may show an older state of these.
+        #: Uids applied or deleted since the newest list began: it may show older versions of them.
         self._since_list: set[str] = set()
 
     def observe(self, change: Observed) -> None:
-        """The watch shows this version of an object, without its texts.
+        """Handle a version of an object that the watch shows, without its spec and status.
 
-        A version or a generation that is known costs two look-ups and no more; so a watch may begin
-        with everything that there is. Any other is read when it is its turn.
+        A known version costs only two look-ups, so a watch may begin with all existing objects. Any
+        other version is queued to be read.
         """
         uid = change.uid
         if uid in self._deleted:
@@ -89,7 +89,7 @@ class Store:
             self._put(change, after=_RESTATED_SECONDS)
 
     def offer(self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"") -> None:
-        """This state of an object was read."""
+        """Handle a version of an object that was read."""
         if seen.uid in self._deleted:
             return
         if seen.deleted:
@@ -102,7 +102,7 @@ class Store:
     def _put(
         self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"", after: float = 0.0
     ) -> None:
-        """Have it reconciled, unless a newer state waits already; a large one is read then."""
+        """Queue a version, unless a newer one waits already; a large object is read again later."""
         waiting = self.tasks.newest(seen.uid)
         if waiting is not None and not went_back and waiting.seen.generation >= seen.generation:
             return
@@ -113,18 +113,18 @@ class Store:
         self.tasks.put(seen.uid, task, after=after)
 
     def begin_list(self) -> None:
-        """A complete, consistent list of all objects begins: it shows all that is known by now."""
+        """Begin a complete, consistent list: it will show all changes known by now."""
         self._since_list.clear()
 
     def offer_known(self, seen: Observed, known: codec.StoredIdentity | None) -> None:
-        """As ``offer`` of such a list, with what the queue held before it began.
+        """Offer an object from such a list, with the definition stored before the list began.
 
-        What is in order needs no look any more. What the list shows of an older state than the
-        queue held, or than was applied, or of a uid that was deleted before it began, was restored.
+        An object that matches its definition is not reconciled. An object was restored if the list
+        shows an older generation than was stored or applied, or a uid deleted before it began.
 
         Args:
             seen: the object.
-            known: what the queue held of it; None = nothing.
+            known: the definition that the queue had; None = none.
         """
         uid, is_news = seen.uid, seen.uid in self._since_list
         came_back = not seen.deleted and uid in self._deleted and not is_news
@@ -136,8 +136,8 @@ class Store:
             is_behind = known.generation > seen.generation
         went_back = is_behind and not seen.deleted and uid not in self._deleted
         if known is None or known.generation < seen.generation:
-            # Armed since the definitions were read, or lost by a server that went back: looking
-            # again tells. A list that is older than what was applied says nothing.
+            # It was armed after we read the definitions, or lost by a server that went back:
+            # reconciling it again tells. A list older than the applied version proves nothing.
             if went_back or applied == seen.generation:
                 self._applied.pop(uid, None)
         elif went_back:
@@ -151,7 +151,7 @@ class Store:
         )
 
     def _note_stored(self, seen: Observed, known: codec.StoredIdentity) -> None:
-        """The queue holds this generation: in order, if its content is the same."""
+        """Record a stored generation as applied, if its fingerprint is the same."""
         if known.fingerprint != self._fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
@@ -159,20 +159,20 @@ class Store:
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
 
     def look_again(self, namespace: str, name: str, uid: str, generation: int) -> None:
-        """What was found of this generation after it was armed may be different now."""
+        """Reconcile this generation again: its verdict may have changed after it was armed."""
         if uid not in self._deleted and self._applied.get(uid, -1) <= generation:
             self._applied.pop(uid, None)
             self._put(Observed(namespace=namespace, name=name, uid=uid, generation=generation))
 
     def hurry(self, uid: str) -> None:
-        """Look now, where a look is waited for."""
+        """End the wait of a Schedule that waits to be reconciled."""
         if (waiting := self.tasks.newest(uid)) is not None:
             self.tasks.put(uid, waiting)
 
     def bury(self, seen: Observed) -> None:
-        """The object is gone: what the queue holds of it is to be removed.
+        """Queue the removal of an object that is gone.
 
-        It may have been removed before, by a deletion that a server which went back has lost.
+        It may have been removed before: a server that went back has lost that removal.
         """
         self._deleted[seen.uid] = None
         self._since_list.add(seen.uid)
@@ -181,7 +181,7 @@ class Store:
         self._applied.pop(seen.uid, None)
         self.tasks.put(seen.uid, Task(seen=seen, since_us=self._clock.now_us()))
 
-    # -- what the reconciler asks and reports ------------------------------------------------------
+    # -- the interface for the reconciler ----------------------------------------------------------
 
     def is_deleted(self, uid: str) -> bool:
         """Whether the object is known to be gone."""
@@ -201,6 +201,6 @@ class Store:
         return self._applied.get(seen.uid, -1) >= seen.generation
 
     def record_applied(self, seen: Observed) -> None:
-        """This generation was applied: it is accepted or refused."""
+        """Record that this generation was applied: it is accepted or refused."""
         self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
         self._since_list.add(seen.uid)

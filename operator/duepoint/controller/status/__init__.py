@@ -1,1 +1,1 @@
-"""What a Schedule's status says, when it is written, and what becomes an Event."""
+"""The statuses of Schedules: their content, when they are written, and Kubernetes Events."""

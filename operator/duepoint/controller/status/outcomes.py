@@ -3,10 +3,10 @@
 The reader passes each outcome to the reporter. Then it stores the new summary and marks the entry
 as counted in one step (``delayqueue.ledger``), so each outcome counts once, whenever a leader dies;
 no status shows it before. The next leader sees changes by Jobs, edits and time again anyway. Of the
-ledger's record and the status, the one that has counted more is newer. A record is
-removed when a status shows it. If Redis loses the ledger, the statuses still have nearly all of it,
-and this process stores again what it knows beyond them. A status needs its object, so reading
-begins after a complete list; events of an unknown uid then belong to a deleted Schedule.
+ledger's record and the status, the one that has counted more is newer. A record is removed when a
+status shows it. If Redis loses the ledger, the statuses still have nearly all of it, and this
+process stores again what it knows beyond them. A status needs its object, so reading begins after a
+complete list; events of an unknown uid then belong to a deleted Schedule.
 
 The outcomes of a lost claim count only among the runs: another worker ends its slots. If a server
 went back, an entry among the outcomes says so at that point; earlier entries that the server then

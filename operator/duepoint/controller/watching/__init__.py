@@ -1,1 +1,1 @@
-"""kopf's part: its thread, what it calls, and how it is kept lean."""
+"""The watch of our objects: through kopf, or through our own API client."""

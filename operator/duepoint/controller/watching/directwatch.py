@@ -1,8 +1,8 @@
-"""Watching through our own ``kube.port.Api``, for an API server in memory.
+"""The watch through our own ``kube.port.Api``, for an in-memory API server.
 
-kopf speaks HTTP to a server; in ``duepoint run`` there is none to speak to, and a socket that
-serves Secrets to every process of the machine would be worse than none. What the services of a term
-see is the same: the metadata of each changed object, and word of every list.
+kopf needs an HTTP server. ``duepoint run`` has none, and a socket that serves Secrets to every
+process of the machine would be worse than none. The services of a term see the same as with kopf:
+the metadata of each changed object, and a request to compare after each list.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from duepoint.controller import observed
 from duepoint.controller.term import TermContext
 from duepoint.kube import errors, port, schedules
 
-#: Between two lists, where one watch after another ends.
+#: The wait before the next list when a watch has ended.
 _AGAIN_SECONDS = 0.2
 
 
 class MetadataOnly(msgspec.Struct, frozen=True):
-    """An object without its texts."""
+    """An object without its spec and status."""
 
     metadata: port.Metadata
 
 
 async def watch(term: TermContext) -> None:
-    """Watch until cancelled; in the place of ``kopfthread.watch``."""
+    """Watch until cancelled; replaces ``kopfthread.watch``."""
     async with asyncio.TaskGroup() as group:
         for plural in (schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL):
             for namespace in term.namespaces or (None,):

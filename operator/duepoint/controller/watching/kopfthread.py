@@ -1,21 +1,21 @@
-"""kopf's operator in a thread and an event loop of its own, and what it is given.
+"""The watch through kopf, whose operator runs in a thread and an event loop of its own.
 
-The watch brings metadata only. kopf's documented way to log in takes a session of our own, and this
-one asks for ``PartialObjectMetadata``: an object costs kopf half a kilobyte, whether its spec has
-300 bytes or a megabyte, and a JSON text of any depth never reaches kopf's recursive reader. What
-changed is read by the service that needs it. kopf lists before it watches. A list of 100,000
-objects would cost it a minute, and our own list shows them anyway; so our session narrows kopf's
-lists to nothing, and kopf gets the version from which it watches.
+The watch brings metadata only. kopf's documented login accepts a session of our own, and ours asks
+for ``PartialObjectMetadata``: an object costs kopf half a kilobyte, whether its spec has 300 bytes
+or a megabyte, and a deeply nested JSON text never reaches kopf's recursive parser. The service that
+needs a changed object reads it. kopf lists before it watches. A list of 100,000 objects would cost
+it a minute, and our own list shows them anyway. So our session narrows kopf's lists to nothing, and
+kopf only gets the version from which to watch.
 
-``on.event`` only: it writes nothing to the object and sees its newest state. (Handlers for create
-and update would patch an annotation onto every object, an index is quadratic.)
+We use ``on.event`` only: it writes nothing to the object and sees its newest state. (Handlers for
+create and update would patch an annotation onto every object; an index is quadratic.)
 
-Stopping kopf cancels every task of its loop that is younger than itself, so it has a loop to
-itself. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 and on errors inside
-the stream: each of its lives is followed by another, after a jittered wait. Changes cross over by
-``call_soon_threadsafe``; what a life hands over after its end is dropped. A life has
-begun once the API server has answered kopf's list of each collection: a comparison that begins now
-misses nothing. Each later list follows a watch that was cut off, and asks for a comparison too.
+kopf, when stopped, cancels every task of its loop that is younger than itself, so it has its own
+loop. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 and on errors inside the
+stream; we start it again after a jittered wait. Changes reach our loop by ``call_soon_threadsafe``;
+those that a former kopf delivers after its end are dropped. Once the API server has answered kopf's
+list of each collection, a comparison that begins then misses nothing. Each later list follows a
+watch that was cut off, and requests a comparison, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from duepoint.controller.term import TermContext
 from duepoint.kube import port, schedules
 from duepoint.kube.credentials import Credentials, Login
 
-#: Every watch is renewed this often by the server; ours is a little longer.
+#: The server ends each watch after this; our own timeout is a little longer.
 SERVER_TIMEOUT_SECONDS = 300
 
 #: The kinds that are watched.
@@ -48,28 +48,28 @@ PLURALS = (schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL)
 _KINDS = tuple(f"/{plural}" for plural in PLURALS)
 _OUR_GROUP = f"/apis/{schedules.API_VERSION}"
 
-#: Warnings about nothing: all streams in one line, and signals that are not kopf's to take.
+#: Harmless warnings: a list of all streams, and that kopf ignores signals outside the main thread.
 _NOISE = ("Unprocessed streams left", "OS signals are ignored")
 
 
 def settings() -> kopf.OperatorSettings:
-    """New settings for one life of kopf's operator."""
+    """Return new settings for one run of kopf's operator."""
     tuned = kopf.OperatorSettings()
     # Our own events are coalesced and rate-limited elsewhere.
     tuned.posting.enabled = False
-    # Scanning lists and watches CRDs and namespaces, for which we have and want no rights: it
-    # would retry 403s for 54 s before the first watch begins.
+    # Scanning would list and watch CRDs and namespaces, for which we have no rights and want none:
+    # it would retry 403s for 54 s before the first watch begins.
     tuned.scanning.disabled = True
     tuned.watching.server_timeout = SERVER_TIMEOUT_SECONDS
     tuned.watching.client_timeout = SERVER_TIMEOUT_SECONDS + 30
-    # A stalled stream on an open socket: seen after this, all changes visible then.
+    # A stalled stream on an open socket is detected after this; then all changes are seen.
     tuned.watching.inactivity_timeout = 70
     # After a 410 kopf lists at once, each time; this is the only wait in that loop.
     tuned.watching.reconnect_backoff = 0.3
     # A worker task per object lives this long after its last event; the default of 5 s keeps
     # 22,000 tasks at 50,000 objects. A limit of workers would multiply with it: left None.
     tuned.queueing.idle_timeout = 0.2
-    # After these kopf gives up and our supervisor starts it anew with a backoff of its own.
+    # After these retries kopf gives up, and we start it again with a backoff of our own.
     tuned.networking.error_backoffs = [0.5, 1, 2, 4, 8, 15]
     tuned.networking.connect_timeout = 5
     tuned.networking.request_timeout = 60
@@ -79,27 +79,27 @@ def settings() -> kopf.OperatorSettings:
 
 
 def quieten() -> None:
-    """Keep out of the log what kopf says at each end of a term: its streams, its signals."""
+    """Keep kopf's harmless warnings at each end of a term out of the log."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(_is_news)  # once: it is the same function
+        handler.addFilter(_is_news)  # a repeat adds nothing: it is the same function
 
 
 def _is_news(record: logging.LogRecord) -> bool:
     return not (record.name.startswith("kopf") and record.getMessage().startswith(_NOISE))
 
 
-#: Takes the kind (plural) and the metadata of each object that has changed.
+#: Called with the kind (plural) and the metadata of each changed object.
 Deliver = Callable[[str, Observed], None]
-#: Takes the path of each collection whose list the API server has answered, in kopf's thread.
+#: Called in kopf's thread with the path of each collection that the API server has listed.
 Listed = Callable[[str], None]
 #: No object has this name.
 _NOTHING = "metadata.name=-"
 
-#: Discovery answers in plain JSON, everything that has metadata in this form.
+#: Objects come as metadata only; discovery, which has none, answers in plain JSON.
 _ACCEPT = f"{port.JSON_METADATA}, {port.JSON}"
 
-#: Credentials are asked for again this often, so that a rotated token is used in time.
+#: kopf logs in again this often, so that a rotated token is used in time.
 _LOGIN_SECONDS = 300
 
 
@@ -108,11 +108,11 @@ def _utc_now() -> dt.datetime:
 
 
 class Logins:
-    """Our login as kopf takes it: a session with our own TLS context.
+    """Our login for kopf: a session with our own TLS context.
 
-    kopf would make its context of file names, with the flags of the Python that it runs on
-    (``tlsrules``) and from files that hold a certificate of a kubeconfig no longer. kopf closes
-    what it has used to the end; ``close`` closes the rest, with every connection.
+    kopf would create its TLS context from file names, with the flags of the Python that it runs on
+    (``tlsrules``), and files with a kubeconfig's certificate no longer exist. kopf closes sessions
+    that it has used up; ``close`` closes the others, with their connections.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class Logins:
         self._opened: list[aiohttp.ClientSession] = []
 
     async def current(self) -> kopf.AiohttpSession:
-        """The same object for the same login within one period.
+        """Return the session; the same object for the same login within one period.
 
-        kopf finds out by comparing them whether a login after a 401 has brought anything new, and
-        gives up where it has not.
+        After a 401 kopf compares the sessions to see whether the login is new, and gives up if it
+        is not.
         """
         login = await self._login()
         periods = int(self._utc_now().timestamp()) // _LOGIN_SECONDS + 2
@@ -153,7 +153,7 @@ class Logins:
         return current
 
     async def close(self) -> None:
-        """Close what was opened; once or more often."""
+        """Close all opened sessions; idempotent."""
         while self._opened:
             await self._opened.pop().close()
 
@@ -174,12 +174,12 @@ def _session(login: Login, listed: Listed) -> aiohttp.ClientSession:
 async def _narrow_list(
     listed: Listed, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Ask for no object where kopf lists a kind of ours, and report the answer."""
+    """Narrow kopf's list of one of our kinds to no object, and report the answer."""
     _, ours, path = request.url.path.partition(_OUR_GROUP)  # a server may have a path of its own
     if not path.endswith(_KINDS) or "watch" in request.url.query:
         return await send(request)
     request.url = request.url.update_query(fieldSelector=_NOTHING)
-    request.headers["Accept"] = port.JSON  # PartialObjectMetadata is a form of single objects
+    request.headers["Accept"] = port.JSON  # PartialObjectMetadata is for single objects only
     response = await send(request)
     if response.ok:
         listed(ours + path)
@@ -189,7 +189,7 @@ async def _narrow_list(
 def registry(
     deliver: Deliver, logins: Logins, note_ending: Callable[[], None]
 ) -> kopf.OperatorRegistry:
-    """The handlers for one life of kopf's operator; all arguments are used in kopf's thread."""
+    """Return the handlers for one run of kopf; all arguments are used in kopf's thread."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.cleanup(registry=handlers)
@@ -208,24 +208,24 @@ def registry(
 
 
 async def changed(deliver: Deliver, *, event: kopf.RawEvent, param: str, **_: Any) -> None:  # noqa: ANN401
-    """The handler: an event of the watch, with the metadata of its object."""
+    """Handle an event of the watch, with the metadata of its object."""
     deliver(param, observed.of_change(event["type"], event["object"]["metadata"]))
 
 
 #: How long the end of a term waits for the thread; kopf stops in 0.01 s when nothing hangs.
 _STOP_SECONDS = 2.5
-#: How often what outlives the cancellation by kopf is cancelled again.
+#: How often tasks that outlive kopf's cancellation are cancelled again.
 _CANCEL_SECONDS = 0.2
 
-#: Of us among other operators of kopf, whom a standalone one neither seeks nor informs. Its type is
+#: Our name among kopf's operators; a standalone one neither seeks nor informs others. Its type is
 #: not among kopf's public names.
 _IDENTITY: Any = "duepoint"
 
 
 async def watch(term: TermContext, *, credentials: Credentials) -> None:
-    """Keep kopf alive until cancelled: each change goes to its service, in our loop.
+    """Keep kopf running until cancelled; pass each change to its service, in our loop.
 
-    A comparison is asked for whenever kopf has listed.
+    Requests a comparison whenever kopf has listed.
     """
     quieten()
     waits = _backoff()
@@ -246,7 +246,7 @@ async def watch(term: TermContext, *, credentials: Credentials) -> None:
 async def _live_once(
     term: TermContext, credentials: Credentials, note_listed: Callable[[], None]
 ) -> str:
-    """One life of kopf's operator; why it ended."""
+    """Run kopf's operator once, until it ends; return why it ended."""
     loop = asyncio.get_running_loop()
     life = KopfLife(loop, term.services.observe)
     ended: asyncio.Future[str] = loop.create_future()
@@ -262,7 +262,7 @@ async def _live_once(
             life.call(note_listed)
 
     async def login() -> Login:
-        # The credentials belong to our loop; this coroutine runs in kopf's.
+        # The credentials belong to our loop, but this coroutine runs in kopf's.
         asked = asyncio.run_coroutine_threadsafe(credentials.login(), loop)
         return await asyncio.wrap_future(asked)
 
@@ -275,7 +275,7 @@ async def _live_once(
             await kopf.operator(**_chosen(handlers, life.stop, term.namespaces))
         finally:
             ender.cancel()
-            life.stop.set()  # a thread of kopf's waits for it, and the loop for that thread
+            life.stop.set()  # a thread of kopf's waits for this, and the loop for that thread
             await logins.close()
 
     def live() -> None:
@@ -284,7 +284,7 @@ async def _live_once(
             uvloop.run(operate())
         except BaseException as error:  # noqa: BLE001 - any end of the thread is reported
             trouble = f"{type(error).__name__}: {error}"[:500]
-        with contextlib.suppress(RuntimeError):  # our loop is closed: the process is ending
+        with contextlib.suppress(RuntimeError):  # if our loop is closed, the process is ending
             loop.call_soon_threadsafe(_set_result, ended, trouble)
 
     threading.Thread(target=live, name="kopf", daemon=True).start()
@@ -298,11 +298,11 @@ async def _live_once(
 
 
 class KopfLife:
-    """The bridge between kopf's thread and our loop, for one life.
+    """The bridge between kopf's thread and our loop, for one run of kopf.
 
     Args:
-        loop: ours.
-        take: takes each change, in our loop.
+        loop: our loop.
+        take: called with each change, in our loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Deliver) -> None:
@@ -312,12 +312,12 @@ class KopfLife:
         self._take = take
 
     def deliver(self, plural: str, seen: Observed) -> None:
-        """Called in kopf's thread."""
+        """Pass a change to our loop; called in kopf's thread."""
         self.call(self._take, plural, seen)
 
     def call(self, function: Callable[..., object], *args: object) -> None:
-        """Have a function called in our loop, from any thread, unless this life is over by then."""
-        with contextlib.suppress(RuntimeError):  # our loop is closed: the process is ending
+        """Call a function in our loop, from any thread, unless this run of kopf is over by then."""
+        with contextlib.suppress(RuntimeError):  # if our loop is closed, the process is ending
             self._loop.call_soon_threadsafe(self._if_alive, function, *args)
 
     def _if_alive(self, function: Callable[..., object], *args: object) -> None:
@@ -328,14 +328,14 @@ class KopfLife:
 async def rehearse() -> None:
     """Start kopf in a thread, and end it before it does anything; raises what its start raised.
 
-    A standby needs kopf for the first time when it leads. It would be ready until then, and a
-    rolling update replace a leader that works by Pods in which kopf cannot start.
+    A standby first needs kopf when it leads. Without this it would count as ready until then, and a
+    rolling update could replace a working leader with Pods in which kopf cannot start.
     """
     registry, stop = kopf.OperatorRegistry(), threading.Event()
 
     @kopf.on.startup(registry=registry)
     async def hold(**_: Any) -> None:  # noqa: ANN401 - kopf's keywords
-        await asyncio.Event().wait()  # it looks at the cluster after this
+        await asyncio.Event().wait()  # kopf would connect to the cluster after this
 
     async def start() -> None:
         tasks = await kopf.spawn_tasks(**_chosen(registry, stop, ()))
@@ -344,7 +344,7 @@ async def rehearse() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     logging.getLogger("kopf").setLevel(logging.CRITICAL)  # it warns of its own end
-    stop.set()  # else a thread of kopf's waits for it, and the end for that thread
+    stop.set()  # else a thread of kopf's would wait for this, and the end for that thread
     try:
         await asyncio.to_thread(lambda: uvloop.run(start()))
     finally:
@@ -356,12 +356,12 @@ def _chosen(
     stop: threading.Event,
     namespaces: tuple[str, ...],
 ) -> dict[str, Any]:
-    """What kopf is started with."""
+    """Return the arguments to start kopf with."""
     return {
         "registry": registry,
         "settings": settings(),
         "standalone": True,
-        # Else kopf asks for the name of the user, and in a Pod the user has none.
+        # Without it, kopf looks up the name of the user, and in a Pod the user has none.
         "identity": _IDENTITY,
         "stop_flag": stop,
         "namespaces": namespaces,
@@ -370,10 +370,10 @@ def _chosen(
 
 
 async def _end_tasks(is_ending: asyncio.Event, ours: set[asyncio.Task[Any]]) -> None:
-    """Cancel kopf's tasks until they end, once it is ending.
+    """Once kopf is ending, cancel its tasks until they end.
 
-    kopf cancels each once and waits for it without end, and its watcher may lose that
-    cancellation: it suppresses any while it ends a task of its own.
+    kopf cancels each task once and waits for it without a limit. Its watcher may lose that
+    cancellation, because it suppresses any while it ends a task of its own.
     """
     await is_ending.wait()
     while True:
