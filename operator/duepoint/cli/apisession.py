@@ -1,13 +1,13 @@
-"""How the commands about a set find the API and say who asks.
+"""Connects the commands about a set to the API, with a token for authentication.
 
-The URL comes from ``--server`` or ``DUEPOINT_API_URL``. Who asks: ``--token-file``, else what the
-environment says, else, for a server on this machine such as the end of a port-forward, the token
-of the kubeconfig's context. A certificate of a kubeconfig says nothing to this API; the message
-then names the ways to a token. The namespace is that of the context, as for kubectl.
+The URL comes from ``--server`` or ``DUEPOINT_API_URL``. The token comes from ``--token-file``, else
+from the environment, else, for a server on this machine such as the end of a port-forward, from
+the kubeconfig's context. This API does not accept the client certificate of a kubeconfig; the
+message then says how to get a token. The namespace is that of the context, as for kubectl.
 
-No token goes out unencrypted, and one that the kubeconfig gives, which may be an administrator's,
-goes to no other machine: a server in a copied command or a variable of somebody else's would
-otherwise be handed the rights over the cluster.
+No token is sent unencrypted. A token of the kubeconfig, which may be an administrator's, is not
+sent to another machine: otherwise a server in a copied command or in somebody else's variable
+would get control over the cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Ask = Callable[..., Coroutine[Any, Any, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPlace(options.Place):
-    """Where the API is, and who asks."""
+    """The options for the API's address and for authentication."""
 
     server: str | None
     token_file: Path | None
@@ -73,14 +73,14 @@ of_api = options.gathered(
 )
 
 
-#: The first argument of each command that is ``asking``.
+#: The first argument of each command made by ``asking``.
 of_set = click.argument("set_name", metavar="SET", type=options.NAME)
 
 
 def asking(ask: Ask) -> Callable[..., None]:
-    """A command of a coroutine ``ask(asked_set, **options)``, which returns the exit code.
+    """Turn a coroutine ``ask(asked_set, **options)``, which returns the exit code, into a command.
 
-    Raises as ``connected``, and errors.InvalidSetting where there is no such set.
+    Raises the errors of ``connected``, and errors.InvalidSetting if there is no such set.
     """
 
     @of_api
@@ -94,7 +94,7 @@ def asking(ask: Ask) -> Callable[..., None]:
                 try:
                     return await ask(api.schedule_set(namespace, set_name), **given)
                 except client.NothingThere as missing:
-                    # The namespace may be that of a context that the person has forgotten.
+                    # Name the namespace: it may come from a context that the user has forgotten.
                     message = f"{set_name} in namespace {namespace}: {missing}"
                     raise errors.InvalidSetting(
                         "SET", f"{message}; -n names another one"
@@ -108,10 +108,10 @@ def asking(ask: Ask) -> Callable[..., None]:
 
 @contextlib.asynccontextmanager
 async def connected(place: ApiPlace) -> AsyncIterator[tuple[client.AsyncClient, str]]:
-    """The API, and the namespace that is meant.
+    """Connect to the API; yields a client and the chosen namespace.
 
     Raises:
-        errors.InvalidSetting: the API, or who asks, is not said, or wrongly.
+        errors.InvalidSetting: the server or the token is missing or wrong.
         client.ClientError: from the requests inside.
     """
     if not place.server:
@@ -139,10 +139,10 @@ async def connected(place: ApiPlace) -> AsyncIterator[tuple[client.AsyncClient, 
 
 
 def _is_near(server: str) -> bool:
-    """Whether it is on this machine, such as the end of a port-forward.
+    """Whether the server is on this machine, such as the end of a port-forward.
 
     Raises:
-        errors.InvalidSetting: it is not a valid URL, or others could read the token on its way.
+        errors.InvalidSetting: the URL is not valid, or others could read the token on its way.
     """
     try:
         parts = parse.urlsplit(transport.checked_server(server))
@@ -163,7 +163,7 @@ def _is_near(server: str) -> bool:
 
 
 def _denied(denied: client.AccessDenied) -> str:
-    """What to do about a refusal."""
+    """Return what to do about a refusal."""
     if denied.status == 401:
         return f"the API does not know it ({denied.detail}); {_HOW}"
     return (
@@ -172,7 +172,7 @@ def _denied(denied: client.AccessDenied) -> str:
 
 
 async def _who(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, str]:
-    """The token, and the namespace that is meant."""
+    """Return the source of the token, and the chosen namespace."""
     login = None
     try:
         login = await credentials.found(place.kubeconfig, place.context).login()
@@ -201,19 +201,19 @@ async def _who(place: ApiPlace, *, is_near: bool) -> tuple[client.TokenSource, s
 
 
 class _TokenOfContext(client.TokenSource):
-    """A token that is made again when the API no longer takes it: an import may outlive it."""
+    """A token that is requested again when the API refuses it: an import may outlive it."""
 
     def __init__(self, token: str, place: ApiPlace) -> None:
         super().__init__(token)
         self._place = place
 
     def renew(self) -> bool:
-        """Waits for it, in a thread with a loop of its own: an event loop may run in this one."""
+        """Log in again, in a thread with its own event loop: this thread may be running one."""
         access = credentials.found(self._place.kubeconfig, self._place.context)
         with futures.ThreadPoolExecutor(max_workers=1) as threads:
             try:
                 login = threads.submit(lambda: asyncio.run(access.login())).result()
             except errors.DuepointError:
-                return False  # the 401 says what there is to say
+                return False  # the caller reports the 401
         former, self._token = self._token, login.token or self._token
         return former != self._token

@@ -1,7 +1,7 @@
-"""The API server of a command: a session in a context of a kubeconfig, as kubectl has it.
+"""Sessions of commands with an API server, by a context of a kubeconfig as in kubectl.
 
-It has the rights of the person who runs the command. Imported by the commands that ask a cluster,
-when they run.
+A session has the rights of the user who runs the command. Commands import this module only when
+they run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAGE = "500"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSession:
-    """An API server, and the namespace that is meant."""
+    """A session with an API server, and the chosen namespace."""
 
     api: port.Api
     namespace: str
@@ -35,7 +35,7 @@ class ClusterSession:
 
 @contextlib.asynccontextmanager
 async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
-    """A session with the cluster.
+    """Open a session with the cluster.
 
     Raises:
         errors.InvalidSetting: no credentials are found, the cluster does not accept them or does
@@ -66,13 +66,13 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
         ) from refused
     except kube_errors.Unavailable as silent:
         if silent.status:
-            raise  # an answer, which says what is wrong
+            raise  # the server answered, and says what is wrong
         message = f"{where} does not answer ({silent}); is this the right --context?"
         raise errors.InvalidSetting("cluster", message) from silent
 
 
 def _ask_for_rights(place: options.Place, namespace: str) -> str:
-    """What to do where a right is missing; the chart adds its kinds to these roles."""
+    """Return what to do about a missing right; the chart adds its kinds to these roles."""
     if place.everywhere:
         return "ask for the ClusterRole view (edit for changes) in every namespace, or write -n"
     return f"ask an admin of {namespace} for the role view, or edit for changes"
@@ -81,7 +81,7 @@ def _ask_for_rights(place: options.Place, namespace: str) -> str:
 async def listed(
     server: ClusterSession, path: str, selector: str | None = None
 ) -> list[dict[str, Any]]:
-    """The objects of a collection, with such labels; a list that expired meanwhile begins anew.
+    """List the objects of a collection with matching labels; an expired list starts again.
 
     Raises:
         errors.InvalidSetting: the selector is wrong.
@@ -113,7 +113,7 @@ async def listed(
 async def listed_schedules(
     server: ClusterSession, place: options.Place, selector: str | None = None
 ) -> list[dict[str, Any]]:
-    """The Schedules of a namespace or of the cluster; raises as ``listed``, and without our CRD."""
+    """List the Schedules of a namespace or of the cluster; raises as ``listed``, or ``no_crd``."""
     path = schedules.collection(None if place.everywhere else server.namespace)
     try:
         return await listed(server, path, selector)
@@ -122,15 +122,15 @@ async def listed_schedules(
 
 
 async def get(server: ClusterSession, path: str, **query: str) -> Any:  # noqa: ANN401 - any JSON
-    """The JSON of a path; raises kube_errors.ApiError."""
+    """Read the JSON of a path; raises kube_errors.ApiError."""
     return msgspec.json.decode(await server.api.request("GET", path, query=query or None))
 
 
 async def schedule(server: ClusterSession, name: str) -> dict[str, Any]:
-    """The Schedule of this name.
+    """Read the Schedule with this name.
 
     Raises:
-        errors.InvalidSetting: there is none, or no CRD; it names what is near.
+        errors.InvalidSetting: there is none, or no CRD; the message names similar names.
     """
     try:
         found: dict[str, Any] = await get(server, schedules.path(server.namespace, name))
@@ -143,7 +143,7 @@ async def schedule(server: ClusterSession, name: str) -> dict[str, Any]:
 
 
 async def unknown_name(server: ClusterSession, name: str) -> errors.InvalidSetting:
-    """The mistake of a name that no Schedule of the namespace has."""
+    """Return the error for a name that no Schedule of the namespace has."""
     message = f"there is no Schedule {server.namespace}/{name}"
     hint = f"kubectl duepoint list -n {server.namespace} shows those there are"
     try:
@@ -158,7 +158,7 @@ async def unknown_name(server: ClusterSession, name: str) -> errors.InvalidSetti
 
 
 def no_crd() -> errors.InvalidSetting:
-    """The mistake of a cluster without our CRDs."""
+    """Return the error for a cluster without our CRDs."""
     return errors.InvalidSetting(
         "cluster",
         "it has no Schedules (the CRD schedules.duepoint.dev is missing): install Duepoint, or"
@@ -170,10 +170,10 @@ def no_crd() -> errors.InvalidSetting:
 
 
 def kubectl(place: options.Place) -> list[str]:
-    """The kubectl of the PATH, else that beside our interpreter, and the cluster that is meant.
+    """Return the kubectl of the PATH, else the one beside our interpreter, with its cluster flags.
 
     Raises:
-        errors.InvalidSetting: there is none.
+        errors.InvalidSetting: there is no kubectl.
     """
     own = Path(sys.executable).with_name("kubectl")
     found = shutil.which("kubectl") or (str(own) if own.exists() else None)

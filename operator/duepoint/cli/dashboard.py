@@ -71,7 +71,7 @@ def dashboard(*, service: str, account: str | None, place: options.Place) -> Non
 
 
 def _asked(words: list[str]) -> str:
-    """What kubectl prints; where it fails it has said why."""
+    """Return what kubectl prints; where it fails it has said why."""
     done = subprocess.run(words, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603 - no shell
     if done.returncode:
         raise click.exceptions.Exit(output.BAD_INPUT)
@@ -79,7 +79,7 @@ def _asked(words: list[str]) -> str:
 
 
 def _token(words: list[str], account: str | None, place: options.Place) -> str:
-    """The token to sign in with; raises errors.InvalidSetting where the user has none."""
+    """Return the token to sign in with; raises errors.InvalidSetting where the user has none."""
     login = asyncio.run(credentials.found(place.kubeconfig, place.context).login())
     if account is not None:
         namespace = place.namespace or login.namespace

@@ -1,9 +1,9 @@
-"""``duepoint doctor``: whether an installation is in order, and what to do where it is not.
+"""``duepoint doctor``: checks whether an installation is in order, and says what to do if not.
 
-Everything is read from the API server with the rights of the person who asks: the CRDs, the
-operator's Lease and what it says of Redis, workers, lag and clocks, rights of this person, the
-settings of the worker's Deployment, and the Schedules. What may not be
-read is ``unknown`` and no trouble. Exit code 1: something is wrong.
+It reads everything from the API server with the rights of the user: the CRDs, the operator's Lease
+and its state of Redis, workers, lag and clocks, the user's own rights, the settings of the worker's
+Deployment, and the Schedules. A check whose objects the user may not read is ``unknown``, which
+does not count as a trouble. Exit code 1: something is wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from duepoint.kube.installation import InstallationState
 
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.duepoint.dev"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-#: Of this person: verb, group, resource.
+#: Rights of the user to check: verb, group, resource.
 _OWN_RIGHTS = (
     ("list", "duepoint.dev", "schedules"),
     ("patch", "duepoint.dev", "schedules"),
@@ -41,11 +41,11 @@ _FULL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        state: ``ok``, ``warning``, ``failed``, or ``unknown`` where it may not be read.
-        do: what to do; empty where nothing has to be done.
+        state: ``ok``, ``warning``, ``failed``, or ``unknown`` if it may not be read.
+        do: what to do; empty if nothing has to be done.
     """
 
     name: str
@@ -86,7 +86,7 @@ def doctor(*, lease: str, form: str, place: options.Place) -> None:
 async def _checked(place: options.Place, lease: str) -> list[Check]:
     namespace, _, name = lease.partition("/")
     async with cluster.session(place) as server:
-        await cluster.get(server, "/version")  # without an answer there is nothing to check
+        await cluster.get(server, "/version")  # fails here if the API server does not answer
         found = await facts.lease_facts(server, lease, is_certain=True)
         release = name.removesuffix("-operator")
         return [
@@ -142,7 +142,7 @@ async def _rights(server: ClusterSession, place: options.Place) -> Check:
 async def _may(
     server: ClusterSession, namespace: str, verb: str, group: str, resource: str
 ) -> bool:
-    """Whether who asks may do that there; in no namespace = in every one."""
+    """Whether the user has a right in a namespace; an empty one means all namespaces."""
     wanted = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -174,7 +174,7 @@ def _leader(found: LeaseFacts | None, lease: str) -> Check:
 
 
 def _of_state(found: LeaseFacts | None, namespace: str, release: str) -> Iterator[Check]:
-    """What the leading operator says of Redis, workers, lag and clocks."""
+    """Yield the checks of Redis, workers, lag and clocks, from the leader's state on its Lease."""
     state = None if found is None else found.state
     if found is None or state is None or not found.leads:
         for name in ("version", "redis", "workers", "lag", "clocks"):
@@ -234,7 +234,7 @@ def _redis(state: InstallationState, logs: str) -> Check:
 
 
 async def _deployment(server: ClusterSession, namespace: str, name: str) -> list[Check]:
-    """What the worker's Deployment says of the chart and of egress."""
+    """Return the checks of the chart and of egress, from the worker's Deployment."""
     worker = f"the Deployment {namespace}/{name}"
     try:
         path = port.path("/apis/apps/v1", namespace, "deployments", name)

@@ -1,12 +1,11 @@
 """``duepoint next`` and ``explain``: the slots of one expression, and its meaning.
 
-Slots are computed one by one as they are written, so any ``--count`` streams. The meaning is the
-engine's words for the fields, and its slots around the next changes of the clock. A change of a
-zone's offset matters to a cron expression when some of its local times lie among those that the
-clock jumps over (a gap) or shows twice (an overlap). It also says what a CronJob with the same
-expression would do otherwise. ``H`` is refused without an identity, because it is a hash of it and
-any other answer would be wrong; ``@every`` is anchored where ``--anchor`` says, else at the instant
-that is asked about.
+Slots are computed one by one as they are written, so any ``--count`` streams. The meaning consists
+of the engine's words for the fields, of the slots around the next clock changes, and of what a
+CronJob with the same expression would do differently. A clock change matters to a cron expression
+if some of its local times are skipped (a gap) or come twice (an overlap). ``H`` is refused without
+an identity: it is a hash of the identity, and any other answer would be wrong. ``@every`` is
+anchored at ``--anchor``, else at ``--from``.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from duepoint.expressions import advice, cron, descriptors, expression, syntax
 _SECOND_US = expression.SECOND_US
 
 
-#: Longest expression read from standard input, in bytes: far more than any is accepted with.
+#: Most bytes to read from standard input: far more than the longest valid expression.
 _INPUT_LIMIT = 4096
 _USES_HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedExpression:
-    """An expression and all that decides its slots."""
+    """An expression and the options that decide its slots."""
 
     text: str
     time_zone: str
@@ -55,10 +54,10 @@ def _asked(
     overlap: str,
     anchor: str | None,
 ) -> AskedExpression:
-    """What the options say together; raises errors.InvalidSetting with field, column and hint."""
+    """Combine the options; raises errors.InvalidSetting with field, column and hint."""
     from_us = instants.parse_us(from_, zone=time_zone, name="--from")
     if anchor is None:
-        anchor_us = from_us - from_us % 1_000_000  # as whole as a creationTimestamp
+        anchor_us = from_us - from_us % 1_000_000  # whole seconds, like a creationTimestamp
     else:
         anchor_us = instants.parse_us(anchor, zone=time_zone, name="--anchor")
     text = expr
@@ -72,7 +71,7 @@ def _asked(
             anchor_us=anchor_us
         )  # fmt: skip
     except errors.InvalidExpression as error:
-        # Without the text at its head, which stands before it already.
+        # Remove the text at its beginning, which InvalidSetting repeats.
         message = str(error).removeprefix(f"{errors.quoted(text)} ")
         raise errors.InvalidSetting(errors.quoted(text), message) from None
     if not hashed and not text.lstrip().startswith("@") and _USES_HASH.search(text):
@@ -214,7 +213,7 @@ def _slot(slot_us: int, local: instants.LocalTime) -> dict[str, str]:
 def _explain(
     asked: AskedExpression, slots_us: Iterator[int], local: instants.LocalTime, *, is_past: bool
 ) -> int:
-    """Print what there is to say for people; return how many slots there were."""
+    """Print the explanation for people; return how many slots there were."""
     output.say(asked.text.strip())
     output.say(f"  {asked.expression.describe()}")
     count = 0
@@ -235,12 +234,12 @@ def _explain(
 
 
 _DAY = 86_400
-#: So many times are listed one by one.
+#: The most times to list one by one.
 _LISTED = 4
 
 
 def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterator[str]:
-    """What becomes of the expression at the next gap and the next overlap that concern it."""
+    """Yield what happens to the expression at the next gap and the next overlap that affect it."""
     known, zone = asked.expression, local.zone
     if not isinstance(known, cron.Cron):
         yield "It takes no notice of daylight saving."
@@ -277,7 +276,7 @@ def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterato
 
 
 def _times(known: cron.Cron, begin: int, end: int) -> str:
-    """The expression's local times of such seconds in words; empty if there are none."""
+    """Return the expression's local times in a range of seconds in words; empty if none."""
     count, time = known.pattern.count(begin, end), begin - 1
     times: list[str] = []
     while len(times) < min(count, _LISTED):
@@ -291,7 +290,7 @@ def _times(known: cron.Cron, begin: int, end: int) -> str:
 def _what_it_does(
     known: cron.Cron, behaviour: str, start: int, width: int, local: instants.LocalTime
 ) -> str:
-    """Of times that a change of the clock concerns; ``width`` is how long they come twice."""
+    """Return what happens to times in a clock change; ``width`` is how long times come twice."""
     at_us, width_us = start * _SECOND_US, width * _SECOND_US
     last_us = at_us + max(width_us - 1, 0)
     slots_us = list(itertools.islice(expression.walk(known, at_us - width_us - 1, last_us), 5))
@@ -315,7 +314,7 @@ def _what_it_does(
 
 
 def _clock_text(local: int) -> str:
-    """A local time of day, with seconds only where there are any."""
+    """Return a local time of day, with seconds only if there are any."""
     hours, rest = divmod(local % _DAY, 3_600)
     minutes, seconds = divmod(rest, 60)
     return f"{hours:02}:{minutes:02}" + (f":{seconds:02}" if seconds else "")

@@ -1,8 +1,8 @@
-"""``duepoint forecast``: how many runs the coming hours bring, and who is in the worst minutes.
+"""``duepoint forecast``: shows the load of the coming hours, and what runs in the worst minutes.
 
 Reads Schedules of a cluster or of files, counts their slots by minute, and shows a heat map, the
-worst minutes with what is in them, and what would even them out. Members of ScheduleSets are in
-Redis and are not counted; a Schedule that this version cannot read is named.
+worst minutes with their Schedules, and changes that would spread the load. Members of ScheduleSets
+are in Redis and are not counted; Schedules that this version cannot read are named.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
-#: Minutes that are shown as the worst, those alike as one.
+#: How many of the worst minutes to show; minutes that are alike count as one.
 _WORST = 5
-#: Expressions that are named for each of them.
+#: How many expressions to name for each of them.
 _INSIDE = 5
-#: Where an object was, and the object.
+#: The place of an object, for messages, and the object.
 _Found = tuple[str, schedules.Schedule]
 
 
@@ -91,7 +91,7 @@ def forecast(
 
 
 def _specs(found: Iterable[_Found], now_us: int, unread: list[str]) -> Iterator[ScheduleSpec]:
-    """Specs, those not created yet as created right before; what cannot be read goes to unread."""
+    """Yield specs; an object that does not exist yet counts as created now; errors go to unread."""
     for where, item in found:
         try:
             yield schedules.spec_of(item, absent_us=now_us - 1)
@@ -107,7 +107,7 @@ def _of_files(files: Iterable[str], namespace: str) -> Iterator[_Found]:
             content = manifest.content
             if not isinstance(content, dict) or manifest.kind not in ("Schedule", "CronJob"):
                 continue
-            if manifest.kind == "CronJob":  # it has the times of the Schedule that it becomes
+            if manifest.kind == "CronJob":  # count it as the Schedule that it would become
                 content, _ = conversion.ported(content, namespace=None, time_zone=None)
             yield manifest.where, schedules.item_of(content, namespace=namespace)
 
@@ -127,9 +127,9 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[_Found
 
 
 def _worst(coming: Forecast) -> Iterator[tuple[int, int]]:
-    """The worst minutes, and how many others are alike: of the same load, and the same in them.
+    """Yield the worst minutes, each with the number of others with the same load and Schedules.
 
-    Minutes of the same load at the same minute of their hours count as alike unseen.
+    Minutes with the same load at the same minute of an hour count as alike without comparison.
     """
     minutes = coming.minutes
     places: dict[tuple[int, int], list[int]] = {}
@@ -227,20 +227,20 @@ def _show(row: output.Row, cells: list[Hour], zone: str) -> None:
 _DAY_HOURS = 24
 _SHADES = "·░▒▓█"
 _STYLES = ("bright_black", "cyan", "green", "yellow", "bold red")
-#: Of a line, for the day, such as ``Sat 28``; with three columns an hour it has 78.
+#: Columns for the day, such as ``Sat 28``; with three for each hour, a line has 78.
 _LEFT_COLUMNS = 7
 
 
 def number(slots: float) -> str:
-    """Slots of a minute: whole where there are many."""
+    """Return a number of slots as text, with a fraction only if it is small."""
     return f"{slots:,.1f}" if 0 < slots < 10 and slots != int(slots) else f"{slots:,.0f}"
 
 
 def bounds(cells: Sequence[Hour]) -> list[float]:
-    """The least load of each shade, from the ordinary hour to the worst, the darkest last.
+    """Return the least load of each shade, from an ordinary hour to the worst, darkest last.
 
-    They grow by squares: ordinary hours differ beside a great peak. Hours that differ by less than
-    half look alike: 82 beside 81 is no peak.
+    The bounds grow by squares, so that ordinary hours still differ beside a great peak. Hours that
+    differ by less than half get the same shade: 82 beside 81 is not a peak.
     """
     peaks = [cell.peak for cell in cells if cell.peak > 0]
     if not peaks or min(peaks) == max(peaks):
@@ -252,7 +252,7 @@ def bounds(cells: Sequence[Hour]) -> list[float]:
 
 
 def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
-    """The heat map in lines."""
+    """Yield the lines of the heat map."""
     from rich.text import Text  # noqa: PLC0415 - only where it is shown
 
     least = bounds(cells)
@@ -279,11 +279,11 @@ def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
 # -- what to move or to spread ---------------------------------------------------------------------
 
 
-#: Proposals for one forecast.
+#: The most proposals in one forecast.
 MOST = 10
-#: What brings less of a minute's load, or takes less away from it, is not worth a change.
+#: A change has to concern, and to remove, at least this share of a minute's load.
 _LEAST_SHARE = 0.05
-#: A minute that has no more than so many times the mean is ordinary.
+#: A minute with at most this many times the mean load is ordinary.
 _ORDINARY = 1.5
 _JITTER_MINUTES = 10
 _EVERY_MINUTE = frozenset({"*", "?", "*/1", "?/1", "0-59", "0-59/1"})
@@ -291,12 +291,12 @@ _STEPS = re.compile(r"(?:[*?]|0|0-59)/([1-9]\d?)", re.ASCII)
 
 
 class Rewriting(NamedTuple):
-    """What to write instead.
+    """A proposed change of an expression.
 
     Attributes:
-        to: the new expression; empty where a jitter is proposed.
-        over: minutes over which each slot is spread then.
-        back: so many of them lie before the slot.
+        to: the new expression; empty if a jitter is proposed.
+        over: the number of minutes over which it spreads each slot.
+        back: how many of them lie before the slot.
     """
 
     to: str
@@ -309,7 +309,7 @@ class Rewriting(NamedTuple):
 
 
 def change(texts: tuple[str, ...]) -> Rewriting | None:
-    """What spreads Schedules with these expressions; None where nothing does."""
+    """Return a change that spreads Schedules with these expressions; None if there is none."""
     text = texts[0].strip()
     if len(texts) > 1 or text.lower().startswith("@at"):
         return None
@@ -322,7 +322,7 @@ def change(texts: tuple[str, ...]) -> Rewriting | None:
 
 
 def _other_minute(minute: str, rest: str) -> Rewriting:
-    """What spreads a minute of an expression of five fields, the others being ``rest``."""
+    """Return a change that spreads the minute field of an expression with the fields ``rest``."""
     if minute.isascii() and minute.isdecimal():
         return Rewriting(to=f"H {rest}", over=60, back=int(minute))
     if (steps := _STEPS.fullmatch(minute)) and 60 % int(steps[1]) == 0:
@@ -334,7 +334,7 @@ def _other_minute(minute: str, rest: str) -> Rewriting:
 
 
 def _evenly(minute: str) -> tuple[int, int] | None:
-    """First and distance of a list such as 0,15,30,45."""
+    """Return first value and distance of a list such as 0,15,30,45; None if it is not even."""
     parts = minute.split(",")
     if not all(part.isascii() and part.isdecimal() for part in parts) or 60 % len(parts):
         return None
@@ -345,10 +345,10 @@ def _evenly(minute: str) -> tuple[int, int] | None:
 
 
 def suggestions(known: Forecast) -> Iterator[output.Row]:
-    """Return the proposals, each after those before it, as changes for all of one expression.
+    """Yield proposals, each for all Schedules of one expression, and after the proposals before it.
 
-    ``peakBefore`` and ``peakAfter`` are slots of the worst of the minutes in which these Schedules
-    run, all others in it included, so that a second minute that is as bad elsewhere hides no gain.
+    ``peakBefore`` and ``peakAfter`` are the slots in the worst of the minutes in which these
+    Schedules run, with all others in it. An equally bad minute elsewhere then hides no gain.
     """
     minutes = list(known.minutes)
     moved: set[tuple[tuple[str, ...], str]] = set()
@@ -370,7 +370,7 @@ def suggestions(known: Forecast) -> Iterator[output.Row]:
         groups = [g for g in known.groups if (g.texts, g.time_zone) == best and not g.jitter]
         changed, after = _applied(groups, wanted, minutes)
         if after > (1 - _LEAST_SHARE) * before:
-            continue  # what they leave or where they go is as bad: the next one may do better
+            continue  # the minutes that they leave or go to stay as bad: try the next one
         minutes = changed
         yield {
             "schedule": groups[0].text,
@@ -386,7 +386,7 @@ def suggestions(known: Forecast) -> Iterator[output.Row]:
 def _applied(
     groups: list[AlikeSchedules], wanted: Rewriting, minutes: list[float]
 ) -> tuple[list[float], float]:
-    """The minutes with a change, and the worst of those that the groups leave or go to."""
+    """Return the minutes after a change, and the worst load of those that the groups touch."""
     changed, touched = list(minutes), set[int]()
     for group in groups:
         spread = load.spread(group.shape, wanted.over, len(minutes), back=wanted.back)

@@ -1,7 +1,7 @@
-"""A command with subcommands: ``--help`` lists each with its whole first sentence.
+"""Groups of subcommands: ``--help`` lists each with its whole first sentence.
 
-click cuts them off where the line ends, in the middle of what a reader wants to know. A wrong word
-is answered with the nearest subcommand.
+click cuts sentences off at the end of the line, in the middle of what a reader wants to know. For
+an unknown word, the error names the nearest subcommand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WHOLE = 1000
 
 
 class CommandGroup(click.Group):
-    """See the module."""
+    """A group whose help has whole sentences, and whose errors suggest subcommands."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -34,7 +34,7 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def rows(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """Each subcommand that is shown, and its first sentence."""
+        """Return each visible subcommand with its first sentence."""
         return [
             (name, command.get_short_help_str(_WHOLE))
             for name in self.list_commands(ctx)
@@ -59,7 +59,7 @@ class CommandGroup(click.Group):
 # -- mistakes --------------------------------------------------------------------------------------
 
 
-#: Words of kubectl and of other schedulers -> what to write here.
+#: Words of kubectl and other schedulers, and the command to use here.
 MEANT = {
     "get": "list",
     "ls": "list",
@@ -95,24 +95,24 @@ _QUOTED = 'put the expression into quotes, such as duepoint {} "0 9 * * 1-5"'
 
 
 def unknown_command(word: str, commands: Iterable[str]) -> str:
-    """That there is no such command, with the one that was probably meant."""
+    """Return the error for an unknown command, with the one that was probably meant."""
     known = list(commands)
     near = MEANT.get(word) or nearest(word, known)
     hint = f'did you mean "{near}"?' if near else f"write one of {', '.join(known)}"
     return f"there is no command {errors.quoted(word)}; {hint}"
 
 
-#: So many letters of a word are known as its beginning, as timeout is of timeoutSeconds.
+#: At least this many letters may be the beginning of a word, such as timeout of timeoutSeconds.
 _SHORTEST_BEGINNING = 5
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was most probably meant, in upper or lower case; empty: none is near."""
+    """Return the known word that was probably meant, ignoring case; empty if none is near."""
     by_lower = {each.lower(): each for each in known}
     lower = word.lower()
     near = [lower] if lower in by_lower else []
     near = near or difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.75)
-    # of a short name two letters in the wrong order are much
+    # in a short name, two swapped letters lower the ratio too much
     near = near or [each for each in by_lower if sorted(each) == sorted(lower)]
     if not near and len(word) >= _SHORTEST_BEGINNING:
         near = [each for each in by_lower if each.startswith(lower)]
@@ -120,8 +120,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def of_click(error: click.ClickException) -> str:
-    """What click found wrong; stray words may be an expression that the shell took apart."""
-    if isinstance(error, click.BadOptionUsage):  # which knows no command
+    """Return click's error in our words; stray words may be an expression that the shell split."""
+    if isinstance(error, click.BadOptionUsage):  # this error has no command
         return f"{error.option_name}: its value is missing; write {error.option_name} VALUE"
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
@@ -130,7 +130,7 @@ def of_click(error: click.ClickException) -> str:
 
 
 def _in_command(error: click.ClickException, context: click.Context) -> str:
-    """What is wrong behind the words of a command."""
+    """Return the error for the arguments of a command."""
     message = error.format_message().rstrip(".")
     words = context.command_path.removeprefix(context.find_root().command_path).strip()
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -150,7 +150,7 @@ def _in_command(error: click.ClickException, context: click.Context) -> str:
 
 
 def _extra(message: str, words: str, *, takes_expression: bool) -> str:
-    """That the command takes fewer words; of ``list`` kubectl takes names, too."""
+    """Return the error for too many words; unlike kubectl's ``get``, ``list`` takes no names."""
     if takes_expression:
         return f"there are words too many; {_QUOTED.format(words)}"
     extra = message.partition("(")[2].removesuffix(")")
@@ -162,7 +162,7 @@ def _extra(message: str, words: str, *, takes_expression: bool) -> str:
 
 
 def _missing(param: click.Parameter, words: str) -> str:
-    """An argument or an option that has to be there."""
+    """Return the error for a missing argument or option."""
     if isinstance(param, click.Option):
         named = f"write {param.opts[0]} {param.metavar or 'VALUE'}"
         return f"{param.opts[0]}: is missing; {named} (duepoint {words} -h explains it)"
@@ -171,7 +171,7 @@ def _missing(param: click.Parameter, words: str) -> str:
 
 
 def _unknown_option(error: click.NoSuchOption, context: click.Context) -> str:
-    """An option that the command does not have, with the one that was probably meant."""
+    """Return the error for an unknown option, with the one that was probably meant."""
     named = error.option_name
     has = [
         each

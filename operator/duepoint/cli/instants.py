@@ -56,7 +56,7 @@ def parse_last_us(text: str, *, zone: str, name: str) -> int:
 
 
 def readable(text: str) -> str:
-    """The text, if ``parse_us`` can read it once the zone is known; raises ValueError."""
+    """Return the text, if ``parse_us`` can read it once the zone is known; raises ValueError."""
     _placed_us(text, "Etc/UTC")
     return text
 
@@ -152,7 +152,7 @@ def _placed_us(text: str, zone: str) -> int:
 
 
 def _date(written: str, zone: str, offset: int | None) -> str:
-    """The date; that of a word on the clock of the offset or, without one, of the zone."""
+    """Return the date; that of a word on the clock of the offset or, without one, of the zone."""
     days = _DAYS.get(written)
     if days is None:
         return written

@@ -180,7 +180,7 @@ class _Load:
             output.complain(f"what is left could not be deleted ({error}); {begin} does it")
 
     def report(self) -> output.Row:
-        """What became of the load, as JSON."""
+        """Return what became of the load, as JSON."""
         late_us = sorted(at_us - self._due_us[number] for number, at_us in self.arrived_us.items())
         return {
             "set": f"{self._asked.calls.namespace}/{self._asked.calls.name}",
@@ -208,7 +208,7 @@ def percentile(ascending: Sequence[int], share: float) -> int:
 
 
 def _cells(report: output.Row) -> output.Cells:
-    """The report as text."""
+    """Return the report as text."""
     seconds = report["submittedSeconds"]
     rate = report["accepted"] / seconds if seconds else 0.0
     took = f"{output.span(seconds)} ({rate:,.0f}/s)"

@@ -1,6 +1,6 @@
-"""Options that several subcommands have, and what their values mean.
+"""Options that several subcommands share, and the types of their values.
 
-An option's type turns its text into a value before the command runs; a wrong text is one
+The type of an option turns its text into a value before the command runs; a wrong text raises an
 ``InvalidSetting`` with the option's name.
 """
 
@@ -33,7 +33,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of click only
-    """Calls ``read`` with the text; its ValueError becomes an InvalidSetting of the option."""
+    """A type that calls ``read`` with the text, and turns a ValueError into an InvalidSetting."""
 
     name = "text"
 
@@ -52,7 +52,7 @@ class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of
 
 
 def words(*known: str) -> Converted:
-    """One of these words, in any case."""
+    """Return a type for one of these words, in upper or lower case."""
 
     def read(text: str) -> str:
         meant = grouping.nearest(text, known)
@@ -65,7 +65,7 @@ def words(*known: str) -> Converted:
 
 
 def whole(most: int) -> Converted:
-    """A count from 1 to ``most``."""
+    """Return a type for a count from 1 to ``most``."""
 
     def read(text: str) -> int:
         if text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most:
@@ -100,7 +100,7 @@ def _zone(text: str) -> str:
 
 
 def namespaced(text: str) -> str:
-    """``namespace/name`` of an object; raises ValueError."""
+    """Check ``namespace/name`` of an object; raises ValueError."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name or not text.isprintable() or " " in text:
         raise ValueError(f"{errors.quoted(text)}: write namespace/name, such as reports/nightly")
@@ -108,7 +108,7 @@ def namespaced(text: str) -> str:
 
 
 def payload(text: str) -> Any:  # noqa: ANN401 - a msgspec.Raw
-    """JSON as it is written, or that of a file; raises ValueError."""
+    """Read JSON from the text, or from the file that it names; raises ValueError."""
     data = content("--payload", text[1:]) if text.startswith("@") else text.encode()
     import msgspec  # noqa: PLC0415 - commands without a cluster start without it
 
@@ -124,30 +124,30 @@ def payload(text: str) -> Any:  # noqa: ANN401 - a msgspec.Raw
 PAYLOAD = Converted(payload)
 #: The name of an object.
 NAME = Converted(_name)
-#: What kubectl writes before the slash of a Schedule's name, such as in ``kubectl get -o name``.
+#: The words before the slash in a Schedule's name, as printed by ``kubectl get -o name``.
 _SCHEDULE_KINDS = frozenset(
     f"{kind}{group}"
     for kind in ("schedule", "schedules", "sched", "dps")
     for group in ("", ".duepoint.dev", ".v1alpha1.duepoint.dev")
 )
-#: The name of a Schedule, as kubectl takes it: ``nightly`` or ``schedule/nightly``.
+#: The name of a Schedule, in the forms of kubectl: ``nightly`` or ``schedule/nightly``.
 SCHEDULE_NAME = Converted(_schedule_name)
 #: The first argument of a command about a Schedule.
 schedule_name = click.argument("name", metavar="NAME", type=SCHEDULE_NAME)
-#: A time zone that the engine has.
+#: A time zone for which the engine has data.
 ZONE = Converted(_zone)
-#: A time as text, because its zone is the Schedule's: refused before a cluster is asked for that.
+#: A time as text, because its zone is the Schedule's; checked before the cluster is asked.
 TIME = Converted(instants.readable)
-#: The same of a slot, which may be a time of day.
+#: The same for a slot, which may be a time of day.
 SLOT_TIME = Converted(instants.readable_last)
-#: A length of time, in microseconds.
+#: A duration, in microseconds.
 DURATION_US = Converted(durations.parse_duration_us)
 
 # -- options -------------------------------------------------------------------------------------
 
 
 def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], CommandT]:
-    """One decorator for several options, in their order."""
+    """Return one decorator for several options, in their order."""
 
     def decorate(command: CommandT) -> CommandT:
         for option in reversed(options):
@@ -160,7 +160,7 @@ def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], C
 def gathered(
     name: str, make: Callable[..., Any], *options: Callable[[Any], Any]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options whose values reach the command as one, ``name=make(**values)``."""
+    """Return options whose values reach the command as one argument, ``name=make(**values)``."""
     own = tuple(inspect.signature(make).parameters)
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,7 +178,7 @@ def gathered(
 def of_settings(
     fields: Iterable[dataclasses.Field[Any]],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """One flag for each setting; its help names the environment variable, too."""
+    """Return a flag for each setting; its help also names the environment variable."""
     from duepoint import settings  # noqa: PLC0415 - a tenth of the start of the other commands
 
     return together(
@@ -194,7 +194,7 @@ def of_settings(
     )
 
 
-#: ``--output`` of every command: a table, or text, for people, also where it is piped.
+#: ``--output`` of every command; by default a table or text for people, even in a pipe.
 output_format = click.option(
     "--output",
     "-o",
@@ -208,7 +208,7 @@ output_format = click.option(
 
 
 def _chosen_files(*, paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
-    """The files that are meant, those of a folder by name; raises errors.InvalidSetting."""
+    """Return the chosen files, those of a folder by name; raises errors.InvalidSetting."""
     return files_of(named_files(paths, filenames))
 
 
@@ -217,7 +217,7 @@ def _files_if_any(*, paths: tuple[str, ...], filenames: tuple[str, ...]) -> tupl
 
 
 def named_files(paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
-    """What is named by position and with -f; raises errors.InvalidSetting where nothing is."""
+    """Return the names by position and with -f; raises errors.InvalidSetting if there are none."""
     given = (*paths, *filenames)
     if not given:
         message = "is missing: write a file or a folder, or - for standard input"
@@ -226,7 +226,7 @@ def named_files(paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str
 
 
 def files_of(given: Iterable[str]) -> tuple[str, ...]:
-    """The files that are named, those below a folder by name; raises errors.InvalidSetting."""
+    """Return these files, with the files below folders by name; raises errors.InvalidSetting."""
     found: list[str] = []
     for name in given:
         if name == "-" or not Path(name).is_dir():
@@ -241,7 +241,7 @@ def files_of(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def files_below(folder: str, most_entries: int | None = None) -> Iterator[str]:
-    """The manifests in a folder and in its folders, by name; hidden ones are left out.
+    """Yield the manifests in a folder and its subfolders, by name, without hidden ones.
 
     Raises:
         errors.InvalidSetting: there are more than ``most_entries`` files and folders.
@@ -261,7 +261,7 @@ def files_below(folder: str, most_entries: int | None = None) -> Iterator[str]:
                 yield f"{place.rstrip('/')}/{name}"
 
 
-#: Files that a folder stands for, as kubectl takes them.
+#: Suffixes of the files that are read from a folder, the same as kubectl's.
 MANIFESTS = (".yaml", ".yml", ".json")
 _FILES = (
     click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1),
@@ -277,7 +277,7 @@ _FILES = (
 )
 #: Files and folders of manifests, by position or with -f, as ``files``.
 files = gathered("files", _chosen_files, *_FILES)
-#: The same where none are needed; ``files`` is empty then.
+#: The same if files are optional; without any, ``files`` is empty.
 files_if_any = gathered("files", _files_if_any, *_FILES)
 namespace = click.option(
     "--namespace",
@@ -300,7 +300,7 @@ only_schedule = click.option(
 
 
 def count(most: int) -> Callable[[CommandT], CommandT]:
-    """How many rows to show at most."""
+    """Return the option for how many rows to show at most."""
     return click.option(
         "--count", default="20", metavar="N", type=whole(most), show_default=True, help="How many."
     )
@@ -308,11 +308,11 @@ def count(most: int) -> Callable[[CommandT], CommandT]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where to look: a kubeconfig, a context of it, a namespace; None = kubectl's defaults.
+    """A place in a cluster: kubeconfig, context and namespace; None = kubectl's defaults.
 
     Attributes:
-        everywhere: in every namespace.
-        patience_seconds: how long the cluster may take for all of it; None = as long as it takes.
+        everywhere: all namespaces.
+        patience_seconds: how long all requests together may take; None = no limit.
     """
 
     kubeconfig: Path | None
@@ -322,7 +322,7 @@ class Place:
     patience_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise errors.InvalidSetting where everywhere and a namespace are asked for."""
+        """Raise errors.InvalidSetting if both all namespaces and one are requested."""
         if self.everywhere and self.namespace is not None:
             raise errors.InvalidSetting("--all-namespaces", "leave out -n, or write -n alone")
 
@@ -336,7 +336,7 @@ of_cluster = together(
 
 
 def timeout_seconds(text: str) -> float | None:
-    """As kubectl has it: a duration such as 30s or 2m; 0 = as long as it takes."""
+    """Read a timeout as kubectl does: a duration such as 30s or 2m; 0 = no limit."""
     if text == "0":
         return None
     return durations.parse_duration_us(text) / 1e6 or None
@@ -349,7 +349,7 @@ namespace_of_cluster = click.option(
     type=NAME,
     help="Unset: the namespace of the context.",
 )
-#: ``--timeout`` of a command that asks a cluster, as ``patience_seconds``.
+#: ``--timeout`` of a command that uses a cluster, as ``patience_seconds``.
 patience = click.option(
     "--timeout",
     "patience_seconds",
@@ -357,9 +357,9 @@ patience = click.option(
     type=Converted(timeout_seconds),
     help="Give up after this, such as 30s; 0 or unset: never.",
 )
-#: Where one object is, as ``place``.
+#: The options for the place of one object, as ``place``.
 of_one = gathered("place", Place, namespace_of_cluster, of_cluster, patience)
-#: Where many are, as ``place``.
+#: The options for the place of many objects, as ``place``.
 of_many = gathered(
     "place",
     Place,
@@ -371,7 +371,7 @@ of_many = gathered(
 
 
 def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
-    """Whether the person at the terminal agrees.
+    """Ask the user at the terminal, and return whether they agree.
 
     Raises:
         errors.InvalidSetting: there is no terminal to ask on; ``without_terminal`` says what to
@@ -384,10 +384,10 @@ def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def limited(seconds: float | None) -> AsyncIterator[None]:
-    """``--timeout`` of a command: no longer than so many seconds; None = as long as it takes.
+    """Limit the body to ``--timeout`` seconds; None = no limit.
 
     Raises:
-        errors.InvalidSetting: they are over.
+        errors.InvalidSetting: the time is over.
     """
     try:
         async with asyncio.timeout(seconds) as limit:
@@ -403,7 +403,7 @@ async def limited(seconds: float | None) -> AsyncIterator[None]:
 
 
 def text(option: str, file: str) -> str:
-    """A file's text without the blanks around it; raises errors.InvalidSetting."""
+    """Return a file's text without surrounding white space; raises errors.InvalidSetting."""
     try:
         return content(option, file).decode().strip()
     except UnicodeDecodeError:
@@ -411,7 +411,7 @@ def text(option: str, file: str) -> str:
 
 
 def content(option: str, file: str) -> bytes:
-    """A file's bytes, ``-`` being standard input; raises errors.InvalidSetting."""
+    """Return a file's bytes, ``-`` for standard input; raises errors.InvalidSetting."""
     try:
         data = file_bytes(file)
     except (OSError, ValueError) as error:
@@ -423,7 +423,7 @@ def content(option: str, file: str) -> bytes:
 
 
 def file_bytes(file: str) -> bytes:
-    """At most one byte more than may be; raises OSError and ValueError."""
+    """Read a file, at most one byte more than the limit; raises OSError and ValueError."""
     if file == "-":
         return sys.stdin.buffer.read(LARGEST_FILE + 1)
     with Path(file).open("rb") as opened:

@@ -1,8 +1,8 @@
-"""What goes to standard output and standard error, and the exit codes.
+"""Writes to standard output and standard error, and defines the exit codes.
 
-JSON is one object a line, in ASCII; a table is for people. ``write`` streams rows under columns of
-a fixed width, so a million of them take no more memory than one; ``show_rows`` measures a list.
-Text of a user's input fits on one line: line breaks and control characters are escaped.
+JSON is one object per line, in ASCII; tables are for people. ``write`` streams rows under columns
+of a fixed width, so a million rows take no more memory than one; ``show_rows`` fits the columns to
+a whole list. Quoted user input stays on one line: line breaks and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, TextIO
 
 from duepoint.cli import instants
 
-#: The answer is no: a run failed, a check found something wrong.
+#: The answer is negative: a run failed, or a check found something wrong.
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-#: What a text shows otherwise than it is, so that one can pass for another: separators of lines,
-#: marks that turn the direction of what follows, and what is not drawn at all (Unicode's
-#: Default_Ignorable_Code_Point).
+#: Characters that make a text look different from what it is, so that it can pass for another: line
+#: separators, marks that change the direction of the following text, and invisible characters
+#: (Unicode's Default_Ignorable_Code_Point).
 _DECEIVING = (
     "\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
@@ -34,10 +34,10 @@ _UNSHOWN = re.compile(f"[\x00-\x1f{_DECEIVING}]")
 
 Row = dict[str, Any]
 Cells = dict[str, str]
-#: Columns of a table: the key of each in a row, or what makes its cell of the row.
+#: Columns of a table: for each the key in a row, or a function from the row to the cell.
 Columns = Mapping[str, str | Callable[[Row], str]]
 
-#: Of JSON, which needs none.
+#: For JSON, which has no columns.
 _NO_WIDTHS: Mapping[str, int] = {}
 _NO_COLUMNS: Columns = {}
 
@@ -45,7 +45,7 @@ _encoded = json.JSONEncoder(check_circular=False).encode
 
 
 def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int] = _NO_WIDTHS) -> int:
-    """Write all rows; how many they were."""
+    """Write all rows; return how many there were."""
     count = 0
     for row in rows:
         if form == "json":
@@ -61,7 +61,7 @@ def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int] = _NO_WID
 
 
 def is_data(form: str) -> bool:
-    """Whether the output is for programs: everything in it, and no words around it."""
+    """Whether the output is for programs: with all fields, and without words around it."""
     return form in ("json", "yaml")
 
 
@@ -74,28 +74,28 @@ def _document(row: Row) -> str:
 
 
 def say(text: str = "") -> None:
-    """One line for people, on standard output."""
+    """Write one line for people to standard output."""
     sys.stdout.write(f"{one_line(text)}\n")
 
 
 def complain(text: str, program: str = "duepoint") -> None:
-    """One line on standard error."""
+    """Write one line to standard error."""
     sys.stdout.flush()
     sys.stderr.write(f"{one_line(f'{program}: {text}')}\n")
 
 
 def one_line(text: str) -> str:
-    """The text with everything that is not plainly shown written as an escape."""
+    """Return the text with all characters that would not be shown plainly escaped."""
     return _UNSHOWN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def deceives(text: str) -> bool:
-    """Whether a text of several lines has characters that show it otherwise than it is."""
+    """Whether a text of several lines has characters that make it look different."""
     return re.search(f"[{_DECEIVING}]", text) is not None
 
 
 def width(text: str) -> int:
-    """Columns that a line of text takes on a terminal: none for marks on a letter, two for many."""
+    """Return how many columns a text takes on a terminal; characters may take none or two."""
     if text.isascii():
         return len(text)
     from rich import cells  # noqa: PLC0415 - most texts need no library
@@ -104,7 +104,7 @@ def width(text: str) -> int:
 
 
 def escape_what_cannot_be_shown() -> None:
-    """A terminal or pipe that is not UTF-8 gets escapes, never an exception."""
+    """Write escapes to a terminal or pipe that is not UTF-8, instead of raising an exception."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")
@@ -116,19 +116,19 @@ def _aligned(row: Row, widths: Mapping[str, int]) -> str:
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether the stream is a terminal on which a line can be written again."""
+    """Whether the stream is a terminal on which a line can be overwritten."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 def show_rows(
     rows: Iterable[Row], form: str, columns: Columns, *, wide: Columns = _NO_COLUMNS
 ) -> int:
-    """Write a list, each column as wide as its widest cell; how many rows it has.
+    """Write a list, each column as wide as its widest cell; return the number of rows.
 
-    rich takes four seconds for the ten thousand rows that this takes a tenth of one for.
+    For ten thousand rows this takes a tenth of a second, and rich would take four seconds.
 
     Args:
-        wide: columns that ``wide`` adds at the end.
+        wide: columns that the form ``wide`` adds at the end.
     """
     listed = list(rows)
     if is_data(form) or not listed:
@@ -146,7 +146,7 @@ def show_rows(
 
 
 def show_row(row: Row, form: str, cells: Cells) -> int:
-    """Write one row: as JSON, or one line a cell."""
+    """Write one row as JSON, or with one line per cell; return the number of rows."""
     if is_data(form):
         return write([row], form)
     widest = max(map(len, cells))
@@ -159,7 +159,7 @@ def show_row(row: Row, form: str, cells: Cells) -> int:
 
 
 def time(instant_us: int | None) -> str | None:
-    """RFC 3339 in UTC; None stays None, and so is an instant that has no such text."""
+    """Return an instant as RFC 3339 in UTC; None for None and for one that has no such text."""
     try:
         return None if instant_us is None else instants.utc_text(instant_us)
     except OverflowError:
@@ -167,7 +167,7 @@ def time(instant_us: int | None) -> str | None:
 
 
 def short_time(text: str | None) -> str:
-    """A time cell: to the millisecond, as wide as every other."""
+    """Return a cell for a time in milliseconds; all have the same width."""
     if text is None:
         return ""
     whole, _, fraction = text.removesuffix("Z").partition(".")
@@ -175,12 +175,12 @@ def short_time(text: str | None) -> str:
 
 
 def text(value: object) -> str:
-    """A cell: nothing for None."""
+    """Return a cell for a value; empty for None."""
     return "" if value is None else str(value)
 
 
 def span(seconds: float) -> str:
-    """A span for people: its two largest units; a minus in front of what is past."""
+    """Return a time span for people: its two largest units, with a minus if it is in the past."""
     sign, left = ("-", -seconds) if seconds < 0 else ("", seconds)
     if left < 1:
         return f"{sign}{round(left * 1000)}ms"
@@ -196,7 +196,7 @@ def span(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people, in powers of 1024."""
+    """Return a number of bytes for people, in powers of 1024."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -206,12 +206,12 @@ def size(count: int) -> str:
 
 
 def late(row: Row) -> str:
-    """How late the oldest due point of a row is."""
+    """Return how late the oldest due point of a row is."""
     return span(row["lagSeconds"]) if row["due"] else ""
 
 
 def name(row: Row) -> str:
-    """``namespace/name`` of the Schedule in a row, as far as it is known."""
+    """Return ``namespace/name`` of the Schedule in a row, with ``?`` for unknown parts."""
     if not row["namespace"] and not row["schedule"]:
         return "?"
     return f"{row['namespace'] or '?'}/{row['schedule'] or '?'}"
@@ -220,13 +220,13 @@ def name(row: Row) -> str:
 # -- progress --------------------------------------------------------------------------------------
 
 
-#: Shows how far it is, a few words and, once it is known, the whole.
+#: Called with the progress, a few words and, once it is known, the total.
 Advance = Callable[..., None]
 
 
 @contextlib.contextmanager
 def bar(name: str, total: float | None) -> Iterator[Advance]:
-    """A bar for as long as the context lasts; ``total`` None = unknown."""
+    """Show a progress bar within the context; ``total`` None = unknown."""
     if not _is_watched():
         yield lambda _done, _text, _total=None: None
         return

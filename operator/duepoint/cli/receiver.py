@@ -23,7 +23,7 @@ OnRequest = Callable[[dict[str, Any]], None]
 
 
 def _described(arrived: dt.datetime, request: web.Request, body: bytes) -> dict[str, Any]:
-    """What is worth keeping of a request, whether or not the body is ours."""
+    """Return what is worth keeping of a request, whether or not the body is ours."""
     data = _data(body)
     schedule = data.get("schedule")
     if not isinstance(schedule, dict):
@@ -40,7 +40,7 @@ def _described(arrived: dt.datetime, request: web.Request, body: bytes) -> dict[
 
 
 def _data(body: bytes) -> dict[str, Any]:
-    """The event's data: ``data`` in the body, or the body itself."""
+    """Return the event's data: ``data`` in the body, or the body itself."""
     try:
         found = json.loads(body)
         data = found.get("data", found)

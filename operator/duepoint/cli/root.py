@@ -1,9 +1,9 @@
-"""The command without its subcommands: finds the requested one and reports what is wrong.
+"""The root command: finds the requested subcommand, and reports errors.
 
-Owns the names of the subcommands, the exit codes, and what happens to every output: a reader that
-has gone away (``| head``) ends the command quietly, a connection that breaks is a mistake like any
-other, characters that the terminal cannot show are escaped, and a mistake is one line on standard
-error. A subcommand's file is imported when that subcommand runs.
+Defines the names of the subcommands, the exit codes, and how every output behaves. If the reader of
+the output has gone away (``| head``), the command ends quietly; a broken connection is an error
+like any other. Characters that the terminal cannot show are escaped. An error is one line on
+standard error. The module of a subcommand is imported only when that subcommand runs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import click
 from duepoint import __version__, errors
 from duepoint.cli import grouping, output
 
-#: Of each subcommand its module below ``duepoint.cli``, its name there, and what the list of all
-#: says of it, which is its first sentence: the list imports none of them.
+#: For each subcommand its module below ``duepoint.cli``, its name there, and the first sentence of
+#: its help, so that the list of all subcommands imports none of them.
 _HOMES = {
     "run": (
         "local.command", "run",
@@ -115,12 +115,12 @@ _HOMES = {
     ),
 }  # fmt: skip
 
-#: Why a disk or a quota takes no more of what is written to it.
+#: Error numbers of writes to a disk that is full or broken, or over a quota.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Commands(grouping.CommandGroup):
-    """Subcommands that are imported when they are asked for."""
+    """A group whose subcommands are imported only when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_HOMES)
@@ -137,7 +137,7 @@ class Commands(grouping.CommandGroup):
         return [(name, sentence) for name, (_, _, sentence) in _HOMES.items()]
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
-        """Run and end the process; the one place that turns exceptions into exit codes."""
+        """Run the command and end the process; only here do exceptions become exit codes."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         sys.exit(self._exit_code(given, kept.get("prog_name") or self.name or ""))
 
@@ -183,19 +183,19 @@ def commands() -> None:
 
 
 def main() -> None:
-    """Entry point; never shows a traceback for a wrong input."""
+    """Run ``duepoint``; never shows a traceback for wrong input."""
     commands()
 
 
 def plugin() -> None:
-    """Entry point of ``kubectl duepoint``, which is the same command."""
+    """Run ``kubectl duepoint``, which is the same command."""
     commands(prog_name="kubectl duepoint")
 
 
 def complete_for_kubectl() -> None:
-    """Entry point of ``kubectl_complete-duepoint``, which kubectl calls to complete our words.
+    """Run ``kubectl_complete-duepoint``, which kubectl calls to complete our command lines.
 
-    The last one is unfinished. Candidates are printed, then cobra's directive: no file names.
+    The last word is unfinished. Prints candidates, then cobra's directive: no file names.
     """
     from click import shell_completion  # noqa: PLC0415 - only this asks for it
 
@@ -225,23 +225,23 @@ def _while_it_is_read() -> Iterator[None]:
 
 
 def _has_reader() -> bool:
-    """Whether what is written to standard output still goes somewhere."""
+    """Whether standard output still has a reader."""
     poll = select.poll()
     try:
-        poll.register(sys.stdout, 0)  # errors are reported without being asked for
+        poll.register(sys.stdout, 0)  # poll always reports errors, without any flag
     except (OSError, ValueError):
-        return True  # no file at all, so no pipe
+        return True  # not a file descriptor, so not a pipe
     return not poll.poll(0)
 
 
 def _refused(message: str, program: str) -> int:
-    """Report a mistake; where nothing reads standard error, the exit code alone says it."""
+    """Report an error; if nothing reads standard error, only the exit code says so."""
     with contextlib.suppress(BrokenPipeError):
         output.complain(message, program)
     return output.BAD_INPUT
 
 
 def _write_no_more() -> None:
-    """What is still buffered must not fail at exit."""
+    """Discard buffered output, which would otherwise fail at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

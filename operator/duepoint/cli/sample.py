@@ -157,7 +157,7 @@ def _vault(
     api: port.Api | None,
     clock: clocks.Clock,
 ) -> credentials.Vault:
-    """The worker's, over what was given and, if one was named, a cluster."""
+    """Return the worker's, over what was given and, if one was named, a cluster."""
     auth = webhook.auth
     audience = auth.audience if isinstance(auth, actions.AccountToken) else ""
 

@@ -1,10 +1,10 @@
-"""``duepoint trigger`` and ``duepoint backfill``: a ScheduleRun, followed to its end.
+"""``duepoint trigger`` and ``duepoint backfill``: create a ScheduleRun and follow it to its end.
 
-A ScheduleRun gets its name here and not from the API server, so that a creation whose answer was
-lost can be asked for again without making two. While it runs a progress bar is shown on a
-terminal's standard error, and nothing elsewhere; its end is text or one JSON object, with the exit
-code: 0 for Complete, 1 for Failed, 3 for one that had not ended in time. The ScheduleRun does not
-depend on the command that follows it: interrupted, the command says how to end it.
+The command names the ScheduleRun itself, so that it can repeat a creation whose answer was lost
+without creating two. While the run lasts, a progress bar is shown if standard error is a terminal.
+The result is text or one JSON object. Exit codes: 0 = Complete, 1 = Failed, 3 = it had not ended
+in time. The ScheduleRun does not depend on the command: if the command is interrupted, it says how
+to end the run.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from duepoint.schedules.spec import ScheduleSpec
 FAILED = 1
 NOT_ENDED = 3
 
-#: After so long without the operator, a line says what may be missing.
+#: How long to wait for the operator before a line says what may be missing.
 _PATIENCE_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
-#: ScheduleRuns are deleted so long after they have ended.
+#: How long after their end ScheduleRuns are deleted.
 _TTL_SECONDS = 3600
 
-#: Makes the ScheduleRun; None = nothing is to be run.
+#: Creates the ScheduleRun; None = there is nothing to run.
 Make = Callable[[ClusterSession], Awaitable[schedules.ScheduleRun | None]]
 
 
@@ -51,11 +51,11 @@ _waits = functools.partial(
 
 
 def _finish(place: options.Place, form: str, make: Make, *, wait: bool) -> None:
-    """Make the ScheduleRun and, if asked for, follow it to its end.
+    """Create the ScheduleRun and, if requested, follow it to its end.
 
     Raises:
-        errors.InvalidSetting: what was asked for cannot be, or the cluster says no.
-        click.exceptions.Exit: with the exit code of how it ended.
+        errors.InvalidSetting: the request is not possible, or the cluster refuses it.
+        click.exceptions.Exit: with the exit code for the result.
     """
     newest: schedules.ScheduleRun | None = None
 
@@ -98,10 +98,10 @@ _NOT_OBSERVED = "no operator has looked at it yet; is duepoint operator running?
 
 
 async def _schedule(server: ClusterSession, name: str) -> ScheduleSpec:
-    """The Schedule of this name, read.
+    """Read the spec of a Schedule.
 
     Raises:
-        errors.InvalidSetting: there is none, or what it says cannot be carried out.
+        errors.InvalidSetting: there is none, or its spec is not valid.
         kube_errors.ApiError: the API server does not answer, or does not allow it.
     """
     found = await clusters.schedule(server, name)
@@ -115,11 +115,11 @@ async def _schedule(server: ClusterSession, name: str) -> ScheduleSpec:
 async def _create(
     server: ClusterSession, schedule_name: str, what: dict[str, Any], form: str, slots: str
 ) -> schedules.ScheduleRun:
-    """A new ScheduleRun, made once and named on standard output.
+    """Create a ScheduleRun, once, and print its name on standard output.
 
     Args:
-        what: ``trigger`` or ``backfill`` of the spec.
-        slots: which ones it runs, in words.
+        what: the ``trigger`` or ``backfill`` field of the spec.
+        slots: which slots it runs, in words.
 
     Raises:
         kube_errors.ApiError: it was refused, or the API server does not answer.
@@ -127,13 +127,13 @@ async def _create(
     spec = {**what, "ttlSecondsAfterFinished": _TTL_SECONDS}
     run = schedules.new_run(server.namespace, schedule_name, spec)
     made = await schedules.create_run(server.api, run)
-    if not output.is_data(form):  # JSON says it with the end
+    if not output.is_data(form):  # JSON has the name in the result
         output.say(f"schedulerun.duepoint.dev/{made.metadata.name} created: {slots}")
     return made
 
 
 async def _read(server: ClusterSession, run: schedules.ScheduleRun) -> schedules.ScheduleRun:
-    """How it stands now; raises errors.InvalidSetting if it was deleted before its end."""
+    """Read the ScheduleRun; raises errors.InvalidSetting if it was deleted before its end."""
     metadata = run.metadata
     path = schedules.path(metadata.namespace, metadata.name, plural=schedules.RUN_PLURAL)
     with contextlib.suppress(kube_errors.NotFound):
@@ -146,15 +146,15 @@ async def _read(server: ClusterSession, run: schedules.ScheduleRun) -> schedules
 
 
 def _status_of(run: schedules.ScheduleRun) -> dict[str, Any]:
-    """As the operator wrote it; empty before it has."""
+    """Return the status that the operator wrote; empty before it has written one."""
     found: dict[str, Any] = msgspec.json.decode(run.status)
     return found
 
 
 def _state_of(status: Mapping[str, Any]) -> str:
-    """``Complete``, ``Failed``, ``Running``, ``Retrying``, or ``Pending`` at first.
+    """Return ``Complete``, ``Failed``, ``Running``, ``Retrying``, or ``Pending`` at first.
 
-    Retrying: what has started failed, and waits for its next try.
+    Retrying: an attempt has failed, and the run waits for the next one.
     """
     for condition in status.get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
@@ -172,7 +172,7 @@ def _counts(status: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
-    """Say how it stands, and leave with the exit code if the command waited for it."""
+    """Print the result, and exit with its code if the command waited for it."""
     read = _status_of(run)
     state, message = _state_of(read), read.get("message", "")
     if output.is_data(form):
@@ -196,7 +196,7 @@ def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
 
 
 def _how_to_end(run: schedules.ScheduleRun) -> str:
-    """For those who do not want to wait any longer."""
+    """Return how to end the run, for users who do not want to wait any longer."""
     metadata = run.metadata
     return (
         f"It goes on; kubectl delete schedulerun {metadata.name} -n {metadata.namespace} starts no "
@@ -265,9 +265,9 @@ def trigger(
 # -- backfill --------------------------------------------------------------------------------------
 
 
-#: Slots shown at each end of a range that holds more.
+#: How many slots to show at each end of a longer range.
 _SHOWN = 5
-#: A range with more slots is refused, as the API does.
+#: The most slots in a range, which is the API's limit as well.
 _LIMIT = 10_000
 
 
@@ -352,7 +352,7 @@ def backfill(
 
 
 def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:
-    """What would run: how many slots, those at both ends, and what people may not expect.
+    """Return what would run: the number of slots, those at both ends, and warnings.
 
     Raises:
         errors.InvalidSetting: the operator would refuse it.
@@ -379,7 +379,7 @@ def _preview(known: ScheduleSpec, asked: Backfill) -> output.Row:
 
 
 def _show(known: ScheduleSpec, asked: Backfill, preview: output.Row) -> None:
-    """The preview for people."""
+    """Show the preview to people."""
     count, first, last = preview["slots"], preview["first"], preview["last"]
     slots = "no slot" if count == 0 else "1 slot" if count == 1 else f"{count} slots"
     output.say(
@@ -395,7 +395,7 @@ def _show(known: ScheduleSpec, asked: Backfill, preview: output.Row) -> None:
 
 
 def _notes(known: ScheduleSpec, asked: Backfill) -> Iterator[str]:
-    """What people may not expect."""
+    """Yield warnings about what users may not expect."""
     policy = known.rule.policy
     if asked.to_us > asked.asked_us:
         yield "slots after now are left out: the Schedule runs them itself"

@@ -1,8 +1,8 @@
-"""``duepoint set``: the members of a ScheduleSet, one at a time or a list of them.
+"""``duepoint set``: commands for the members of a ScheduleSet, for one or for a list.
 
-Everything goes through the HTTP API, with the rights of the token that asks. A member that is not
-there is nothing to show (exit code 1), with the id that was probably meant. ``transfer`` has the
-commands for whole sets.
+Everything goes through the HTTP API, with the rights of the token. If a member does not exist, the
+command names the id that was probably meant, with exit code 1. ``transfer`` has the commands for
+whole sets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from duepoint.client import calls
 from duepoint.expressions import durations
 
 _PAGE = 500
-#: Members of another id that are looked through for the one that was meant.
+#: How many members to search for the id that was probably meant.
 _LOOKED_THROUGH = 1_000
 
-#: Slots to come that ``get`` shows of a member with a schedule.
+#: How many coming slots ``get`` shows for a member with a schedule.
 _NEXT = 3
-#: A member's own wishes, in the order of a table of one.
+#: The optional fields of a member, in the order of a table with one member.
 _WISHES = (
     "timeZone", "startingDeadlineSeconds", "catchUpPolicy", "catchUpLimit", "concurrencyPolicy",
     "jitter", "dst",
@@ -121,7 +121,7 @@ async def list_members(
 async def _due(
     asked: client.AsyncSetClient, until: str, most: int
 ) -> AsyncGenerator[client.MemberView, None]:
-    """Members that are due before then, the earliest first, and about ``most`` of them."""
+    """Yield about ``most`` members that are due before ``until``, the earliest first."""
     cursor, count = "", 0
     while count < most:
         page = await asked.due(instants.utc_text(0), until, cursor, limit=min(most - count, _PAGE))
@@ -133,13 +133,13 @@ async def _due(
 
 
 def _row(value: msgspec.Struct) -> output.Row:
-    """What the API said, under its own names."""
+    """Return an answer of the API as a row, under the API's names."""
     made: output.Row = msgspec.to_builtins(value)
     return made
 
 
 def _bare(row: output.Row, form: str) -> output.Row:
-    """The row; as YAML without what it does not have."""
+    """Return the row; for YAML without the fields that are None."""
     return {name: value for name, value in row.items() if form != "yaml" or value is not None}
 
 
@@ -149,7 +149,7 @@ def _write(rows: list[output.Row], form: str) -> None:
 
 
 def _when(row: output.Row) -> str:
-    """The rule of a member in a cell."""
+    """Return a cell with the schedule or instant of a member."""
     several = row["schedule"]
     return ", ".join(several) if isinstance(several, list) else output.text(several or row["at"])
 
@@ -169,7 +169,7 @@ _WIDE: output.Columns = {"time zone": "timeZone", "created": "createdTime", "eta
 
 
 def _show_member(row: output.Row, form: str) -> None:
-    """A member as one line a fact; what it does not have is left out."""
+    """Show a member with one line per field, without empty fields."""
     due = "claimed by a worker" if row["claimed"] else output.text(row["nextDueTime"])
     cells = {
         "id": row["id"],
@@ -204,7 +204,7 @@ def _of_set(row: output.Row) -> output.Cells:
 
 
 def _whole_seconds(text: str) -> int:
-    """A duration that the API can store; raises ValueError."""
+    """Read a duration that the API can store; raises ValueError."""
     seconds, rest = divmod(durations.parse_duration_us(text), 1_000_000)
     if rest:
         raise ValueError(
@@ -312,7 +312,7 @@ async def delete(
             return 0
     counts = {"Removed": 0, "Absent": 0, "Refused": 0}
     cursor, batch = "", list(ids)
-    while True:  # page by page: a cursor stays good while members go
+    while True:  # page by page: a cursor stays valid while members are deleted
         if not ids:
             page = await asked.page(cursor, prefix=prefix or "", limit=_PAGE)
             cursor, batch = page.next, [member.id for member in page.items]
@@ -335,7 +335,7 @@ def _say_deleted(counts: Mapping[str, int], form: str) -> int:
 
 
 async def _no_member(asked: client.AsyncSetClient, id_: str, missing: client.NothingThere) -> int:
-    """Say so, with the id that was probably meant; only of a member."""
+    """Report a missing member, with the id that was probably meant; raise for a missing set."""
     if missing.code != calls.NO_MEMBER:
         raise missing
     near = ""

@@ -1,11 +1,11 @@
-"""``duepoint set export`` and ``set import``: every member of a set as NDJSON, one row a line.
+"""``duepoint set export`` and ``set import``: all members of a set as NDJSON, one row per line.
 
-A line is what ``import`` and the API's bulk requests take. Pages of an export are read one after
-the other, each consistent in itself; members that are written meanwhile may or may not be among
-them, and one that stays as it is the whole time is there exactly once. An import sends a few
-batches at once. Every row may be written again without harm (the API answers ``Unchanged``), so an
-import that was interrupted is repeated. A row that is refused stops none of the others: it is
-counted, and written with its reason to ``--refused``.
+``import`` and the API's bulk requests accept these lines. An export reads page after page, and each
+page is consistent in itself. Members that are written meanwhile may or may not be included; a
+member that does not change is included exactly once. An import sends a few batches at once. A row
+may be written again without harm (the API answers ``Unchanged``), so an interrupted import can be
+repeated. A refused row does not stop the others: it is counted, and written with its reason to
+``--refused``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from duepoint.cli import apisession, options, output
 from duepoint.client import calls
 
 _PAGE = 1_000
-#: Requests under way at once: enough that the API never waits for us.
+#: Requests in flight at once: enough that the API never waits for us.
 _AT_ONCE = 4
-#: A row may have so many bytes; the API takes no larger ones.
+#: The most bytes in a row, which is the API's limit.
 _LONGEST_ROW = 64 * 1024
-#: Refused rows that are shown when there is no file for them.
+#: How many refused rows to show if there is no file for them.
 _SHOWN = 5
-#: How long the API may be away before the import gives up.
+#: How long the API may be unavailable before the import gives up.
 _PATIENCE = client.Retries(attempts=10_000, longest_seconds=5.0, total_seconds=300.0)
 _OUTCOMES = ("Created", "Replaced", "Unchanged", "Refused")
 
@@ -80,7 +80,7 @@ async def export(asked: client.AsyncSetClient, *, file: Path, form: str) -> int:
 
 
 async def _write_rows(asked: client.AsyncSetClient, data: BinaryIO) -> tuple[int, int]:
-    """Write all members; return how many they were, and how many bytes."""
+    """Write all members; return the numbers of members and of bytes."""
     rows, size, cursor = 0, 0, ""
     with output.bar("export", (await asked.info()).members) as advance:
         while True:
@@ -157,14 +157,14 @@ def _opened(files: contextlib.ExitStack, name: str, path: Path, mode: str) -> Bi
         raise errors.InvalidSetting(name, f"{path}: {error.strerror}") from None
 
 
-#: Some rows of a file, each with the number of its line.
+#: A part of a file: rows, each with the number of its line.
 _Part = list[tuple[int, bytes]]
 
 
 async def _sent(
     asked: client.AsyncSetClient, source: BinaryIO
 ) -> AsyncIterator[tuple[_Part, list[client.RowAnswer]]]:
-    """Send the rows a few parts at once; what became of each part, in the file's order."""
+    """Send a few parts of the file at once; yield each part with its results, in order."""
     parts = _parts(source)
     under_way: collections.deque[tuple[_Part, asyncio.Task[list[client.RowAnswer]]]]
     under_way = collections.deque()
@@ -183,7 +183,7 @@ async def _sent(
 
 
 def _parts(source: BinaryIO) -> Iterator[_Part]:
-    """The rows of a file, as many together as go into a request."""
+    """Yield the rows of a file in parts, one for each request."""
     part: _Part = []
     size = 0
     for number in itertools.count(1):
@@ -204,7 +204,7 @@ def _parts(source: BinaryIO) -> Iterator[_Part]:
 def _note_refusal(
     number: int, line: bytes, answer: client.RowAnswer, refusals: BinaryIO | None, count: int
 ) -> None:
-    """Write a refused row to the file of those, or show it if it is one of the first."""
+    """Write a refused row to the file for refused rows, or show it if it is one of the first."""
     error = answer.error
     if refusals is not None:
         row = {"line": number, "error": error, "row": line.decode("utf-8", "replace")}

@@ -111,7 +111,7 @@ def test(
 
 
 def _sent_to(url: str, spec: ScheduleSpec) -> ScheduleSpec:
-    """The same, its webhook sent there; raises errors.InvalidSetting."""
+    """Return the same, its webhook sent there; raises errors.InvalidSetting."""
     if not url.startswith(("http://", "https://")):
         message = f"{errors.quoted(url)}: write http://... or https://..."
         raise errors.InvalidSetting("--url", message)
@@ -124,7 +124,7 @@ def _sent_to(url: str, spec: ScheduleSpec) -> ScheduleSpec:
 
 
 def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> ScheduleSpec:
-    """The one Schedule that is meant; raises errors.InvalidSetting."""
+    """Return the one Schedule that is meant; raises errors.InvalidSetting."""
     accepted = validate.accepted(files, namespace, instants.now_us())
     webhooks = [
         checked.spec
@@ -215,7 +215,7 @@ class Captured(NamedTuple):
 def verifiers(
     literal: tuple[str, ...], files: tuple[str, ...]
 ) -> tuple[signing.Hmac | signing.Ed25519, ...]:
-    """What may have signed; raises errors.InvalidSetting."""
+    """Return what may have signed; raises errors.InvalidSetting."""
     given = [("--secret", text) for text in literal]
     given += [("--secret-file", options.text("--secret-file", file)) for file in files]
     if not given:
@@ -230,7 +230,7 @@ def verifiers(
 
 
 def captured(data: bytes) -> Captured:
-    """The request as it came, or as ``webhook test -o json`` prints it.
+    """Return the request as it came, or as ``webhook test -o json`` prints it.
 
     Raises:
         errors.InvalidSetting: it is other JSON.

@@ -1,1 +1,1 @@
-"""What the queue holds: points, leases, shards, and dead letters."""
+"""Commands that show the queue: points, leases, shards, and dead letters."""

@@ -1,9 +1,9 @@
-"""How the commands that look into the queue find it: the settings of the processes, and no others.
+"""Connects the commands that read the queue, with the same settings as the processes.
 
-Each ``redis_*`` setting is a flag and an environment variable here as it is there, so what a worker
-was given reaches the same server from a shell. Nothing else is needed to look: no key, no API
-server. What goes wrong on the way is one line and exit code 2, also an index that does not exist;
-nothing to show is success. What is imported for it is imported when such a command runs.
+Each ``redis_*`` setting is a flag and an environment variable, as for a worker, so the settings of
+a worker reach the same server from a shell. Reading needs nothing else: no key, no API server. Any
+trouble on the way, also an index that does not exist, is one line and exit code 2; having nothing
+to show is success. Modules for the queue are imported only when one of these commands runs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
 
 _FIELDS = dataclasses.fields(settings.QueueSettings)
-#: Blobs are not opened here, so nothing needs the installation's key.
+#: These commands do not open blobs, so they do not need the installation's key.
 _NO_KEY = bytes(32)
 
 NAMES = tuple(field.name for field in _FIELDS)
-#: The flags that say where the queue is.
+#: The flags for the connection to the queue.
 reaching = options.of_settings(_FIELDS)
 
 Look = Callable[..., Coroutine[Any, Any, int]]
 
 
 def looking(look: Look) -> Callable[..., None]:
-    """Makes a command of a coroutine ``look(opened, **options)``, with ``--timeout``."""
+    """Turn a coroutine ``look(opened, **options)`` into a command with ``--timeout``."""
 
     @reaching
     @options.patience
@@ -54,7 +54,7 @@ def looking(look: Look) -> Callable[..., None]:
 
 @contextlib.asynccontextmanager
 async def opened(where: dict[str, str | None]) -> AsyncIterator[DelayQueue]:
-    """The queue, with its layout read; raises errors.InvalidSetting where it cannot be."""
+    """Open the queue and read its layout; raises errors.InvalidSetting if that fails."""
     chosen = _settings(where)
     from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
     from duepoint.delayqueue import delayqueue  # noqa: PLC0415 - only these commands pay for it
@@ -69,10 +69,10 @@ async def opened(where: dict[str, str | None]) -> AsyncIterator[DelayQueue]:
 
 
 def _settings(where: dict[str, str | None]) -> settings.QueueSettings:
-    """Where the queue is.
+    """Return the settings for the connection.
 
     Raises:
-        errors.InvalidSetting: a setting is wrong; where there is none, how to get there.
+        errors.InvalidSetting: a setting is wrong; without a URL the message says how to get one.
     """
     try:
         return settings.from_environment(settings.QueueSettings, where)
@@ -86,10 +86,10 @@ def _settings(where: dict[str, str | None]) -> settings.QueueSettings:
 
 
 def _in_a_worker() -> str:
-    """The command as it is run in a Pod that has the settings, by the chart's usual names."""
+    """Return the command to run in a Pod that has the settings, by the chart's default names."""
     names: list[str] = []
     context: click.Context | None = click.get_current_context()
-    while context is not None and context.parent is not None:  # the last is kubectl's name for it
+    while context is not None and context.parent is not None:  # the root is kubectl's name for us
         names.insert(0, str(context.info_name))
         context = context.parent
     command = " ".join(names)
@@ -97,12 +97,12 @@ def _in_a_worker() -> str:
 
 
 async def _read_layout(queue: DelayQueue) -> None:
-    """What every command reads first; a server that does not answer is named by its option."""
+    """Read the layout, before anything else; the error of a silent server names its option."""
     try:
         await queue.layouts.read()
     except errors.QueueUnavailable as silent:
         if type(silent) is not errors.QueueUnavailable:
-            raise  # an answer, which says what is wrong
+            raise  # the server answered, and says what is wrong
         message = (
             f"{silent}; is it the right one, and is it reachable from here? In a cluster it is"
             f" from a worker: {_in_a_worker()}"

@@ -1,14 +1,14 @@
-"""``duepoint dlq``: slots that were given up on, why, and how they run again or are removed.
+"""``duepoint dlq``: lists, replays and purges dead letters, which are slots that were given up.
 
-``list`` looks, newest first, and changes nothing; ``replay`` and ``purge`` do. Letters to replay or
-purge are named by id, or chosen by their content. At least one choice has to be made, ``--all``
-being one, so that no letter is replayed or purged because an option was forgotten. A replayed
-letter goes back through the queue once, with the id that its event always had; its attempts and
-ages count anew, and what fails again is a dead letter again. Where its Schedule is gone, or the
-letter does not name its slot, it stays and the row says why.
+``list`` shows them, newest first, and changes nothing. ``replay`` and ``purge`` take the ids of
+letters, or filters. They require at least one of these or ``--all``, so that a forgotten option
+does not replay or purge every letter. A replayed letter goes through the queue once more, with the
+id that its event always had. Its attempts and its age count anew, and if it fails again it is a
+dead letter again. If its Schedule is gone, or the letter does not name its slot, it stays and the
+row says why.
 
-Exit codes of both: 0 every chosen letter was replayed or purged (or would be), or there was none; 1
-some could not be.
+Exit codes of both: 0 = every chosen letter was replayed or purged (or would be), or there was none;
+1 = some could not be.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from duepoint.cli.queue.letters import WHY, ApiLetters, Letter, Letters, QueueLe
 from duepoint.expressions import durations
 
 _MOST_LETTERS = 10_000
-#: Letters that are looked at for a namespace or a Schedule before the search is ended.
+#: How many letters to read for a namespace or a Schedule before the search ends.
 _LOOKED_AT = 200_000
 _LETTER_ID = re.compile(r"\d{1,6}\.\d{1,6}\.\d{1,20}-\d{1,20}", re.ASCII)
 
@@ -46,7 +46,7 @@ def _letter_id(text: str) -> str:
 
 
 def _age_us(text: str) -> int:
-    """A duration as it is written everywhere, and whole days besides."""
+    """Read a duration, which may also be in whole days; raises ValueError."""
     if days := re.fullmatch(r"(\d{1,5})d", text, re.ASCII):
         return int(days[1]) * 86_400_000_000
     try:
@@ -58,11 +58,11 @@ def _age_us(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which letters are meant.
+    """Which letters the user has chosen.
 
     Attributes:
-        letter_ids: of letters that were named.
-        older_than_us: only letters of slots given up on longer ago.
+        letter_ids: ids of letters on the command line.
+        older_than_us: choose only letters that were given up longer ago than this.
     """
 
     letter_ids: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Choice:
     everything: bool = False
 
     def check(self) -> None:
-        """Raise errors.InvalidSetting where nothing was chosen, or too much was."""
+        """Raise errors.InvalidSetting if nothing was chosen, or too much was."""
         filters = (self.namespace, self.schedule, self.reason, self.older_than_us)
         is_filtered = any(value is not None for value in filters)
         if self.letter_ids and (self.everything or is_filtered):
@@ -88,7 +88,7 @@ class Choice:
             )  # fmt: skip
 
     def has(self, row: output.Row, now_us: int) -> bool:
-        """Whether a letter is among them."""
+        """Whether a letter is one of the chosen."""
         return (
             self.namespace in (None, row["namespace"])
             and self.schedule in (None, row["schedule"], row["uid"])
@@ -103,7 +103,7 @@ Look = Callable[..., Coroutine[Any, Any, int]]
 
 
 def _of_letters(look: Look) -> Callable[..., None]:
-    """Makes a command of a coroutine ``look(letters, choice=..., **options)``."""
+    """Turn a coroutine ``look(letters, choice=..., **options)`` into a command."""
 
     @options.together(
         click.option("--schedule", "-s", metavar="NAME|UID", type=options.NAME,
@@ -137,7 +137,7 @@ _CHOICES = ("letter_ids", "schedule", "reason", "older_than_us", "everything")
 
 
 def _is_api_meant(place: apisession.ApiPlace, redis_url: str | None) -> bool:
-    """What was written goes before what the environment says, and Redis before the API."""
+    """Whether to use the API: flags override the environment, and there Redis overrides the API."""
     source = click.get_current_context().get_parameter_source("server")
     if source is ParameterSource.COMMANDLINE:
         return True
@@ -147,7 +147,7 @@ def _is_api_meant(place: apisession.ApiPlace, redis_url: str | None) -> bool:
 
 @contextlib.asynccontextmanager
 async def _of_api(place: apisession.ApiPlace) -> AsyncIterator[ApiLetters]:
-    """The letters of the namespace that is meant."""
+    """Open the letters of the chosen namespace through the API."""
     async with apisession.connected(place) as (api, namespace):
         try:
             yield ApiLetters(api, namespace)
@@ -194,7 +194,7 @@ async def list_letters(letters: Letters, *, choice: Choice, count: int, form: st
 
 
 def _no_letter(reason: str | None) -> str:
-    """That nothing was found; a reason that this version does not know may be misspelt."""
+    """Return the message that nothing was found; an unknown reason may be misspelt."""
     from duepoint.schedules import conditions  # noqa: PLC0415 - only these commands pay for it
 
     message = WHY["missing"]
@@ -267,10 +267,10 @@ async def purge(letters: Letters, *, choice: Choice, dry_run: bool, yes: bool, f
 
 
 async def _agreed(letters: Letters, choice: Choice, verb: str, *, is_asked: bool) -> list[Letter]:
-    """The letters; asks before those are changed that were not named one by one.
+    """Return the letters to change; asks first, unless the user named each by its id.
 
     Raises:
-        click.exceptions.Exit: the person does not agree.
+        click.exceptions.Exit: the user does not agree.
     """
     choice.check()
     if choice.letter_ids:
@@ -300,10 +300,10 @@ def _show_results(
     form: str,
     dry: bool,
 ) -> int:
-    """Show each letter with why it was left, if it was; end the command with 1 where any was.
+    """Show each letter, and why it was left if it was; return exit code 1 if any was.
 
     Args:
-        answers: of the queue or the API, by the letters' ids; none = it is done.
+        answers: answers of the queue or the API, by the letters' ids; none = it is done.
     """
     would = "would be " if dry else ""
     rows: list[output.Row] = []

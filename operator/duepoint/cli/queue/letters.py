@@ -1,7 +1,7 @@
-"""Where dead letters are looked at: in Redis, or through the HTTP API by who has no Redis.
+"""The two sources of dead letters: Redis, or the HTTP API for users without access to Redis.
 
-Both have the same rows and the same words for what became of a letter. The API shows those of
-Schedules in the namespaces that the person may see, and removes none.
+Both have the same rows and the same words for the result of a letter. The API shows only letters of
+Schedules in namespaces that the user may see, and removes none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
 
-#: Why a letter was left, by the answer of the queue or of the API.
+#: Why a letter was not replayed, by the answer of the queue or of the API.
 WHY = {
     "waiting": "this slot waits in the queue already",
     "gone": "another command replayed or purged it just now",
@@ -33,10 +33,10 @@ _PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A letter that was found, or an id that is no letter's (any more).
+    """A letter that was found, or an id without a letter.
 
     Attributes:
-        entry: as the queue or the API has it; None where there is none.
+        entry: the letter as the queue or the API returned it; None if there is none.
     """
 
     row: output.Row
@@ -44,7 +44,7 @@ class Letter:
 
 
 def given_up_us(letter_id: str) -> int:
-    """When a letter was added, by its id."""
+    """Return when a letter was added, from its id."""
     return 1_000 * int(letter_id.rpartition(".")[2].partition("-")[0])
 
 
@@ -68,7 +68,7 @@ def _absent(letter_id: str) -> Letter:
 
 
 class QueueLetters:
-    """Those in Redis."""
+    """The dead letters in Redis."""
 
     def __init__(self, queue: DelayQueue) -> None:
         self._log = queue.dead_letters
@@ -79,7 +79,7 @@ class QueueLetters:
             yield _of_queue(entry)
 
     async def named(self, ids: Sequence[str]) -> AsyncIterator[Letter]:
-        """The letters of these ids."""
+        """Yield the letters of these ids."""
         for letter_id in ids:
             entry = await self._log.find(letter_id)
             yield _absent(letter_id) if entry is None else _of_queue(entry)
@@ -121,7 +121,7 @@ def _number(text: str | None) -> int | None:
 
 
 class ApiLetters:
-    """Those of a namespace that the HTTP API shows."""
+    """The dead letters of a namespace in the HTTP API."""
 
     def __init__(self, api: client.AsyncClient, namespace: str) -> None:
         self._api = api
@@ -147,7 +147,7 @@ class ApiLetters:
                 return
 
     async def named(self, ids: Sequence[str]) -> AsyncIterator[Letter]:
-        """The letters of these ids."""
+        """Yield the letters of these ids."""
         found = {one.row["id"]: one async for one in self.all() if one.row["id"] in ids}
         for letter_id in ids:
             yield found.get(letter_id) or _absent(letter_id)
@@ -162,7 +162,7 @@ class ApiLetters:
         return results
 
     async def purge(self, _: Sequence[Letter]) -> None:
-        """Nobody removes letters through the API."""
+        """Refuse: letters cannot be removed through the API."""
         raise errors.InvalidSetting("--server", "letters are purged in Redis; write --redis-url")
 
 

@@ -1,8 +1,8 @@
-"""``duepoint queue``: what is in the queue, and what comes next.
+"""``duepoint queue``: shows what is in the queue and what comes next, and changes its shards.
 
-Looks at Redis alone, with reading commands only, and never at more than a bounded part of it: safe
-on a queue of any size, while it works. JSON is one object a line, times are RFC 3339 in UTC; a
-table is for people and shows spans beside times.
+``stats`` and ``peek`` only read, only from Redis, and only a bounded part of it: they are safe on a
+queue of any size while it works. JSON is one object per line, with times in RFC 3339 and UTC;
+tables are for people, and show time spans beside times.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from duepoint.delayqueue.inspection import counts, upcoming
     from duepoint.delayqueue.resharding import resharding
 
-#: Points that may be asked for: in the worst case each lies in a lane of its own.
+#: The most points to show: in the worst case each is in a lane of its own.
 _MOST_POINTS = 1_000
 
 
@@ -72,7 +72,7 @@ async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
     return output.show_row(total, form, _total_cells(total))
 
 
-#: Counts of a shard by their names in JSON, in the order of the rows.
+#: Counts of a shard, from names in JSON to attributes, in the order of a row.
 _BEFORE_DUE = {"definitions": "definitions", "armed": "armed", "due": "due"}
 _AFTER_DUE = {
     "claimed": "claimed",
@@ -85,7 +85,7 @@ _AFTER_DUE = {
 
 
 def _counts(shards: Sequence[counts.ShardView], now_us: int) -> output.Row:
-    """What these shards hold together."""
+    """Return the counts of these shards together."""
 
     def sums(names: dict[str, str]) -> output.Row:
         return {name: sum(getattr(each, of) for each in shards) for name, of in names.items()}
@@ -169,7 +169,7 @@ _OF_SHARD: output.Columns = {
 
 
 def _by_namespace(lanes: Iterable[counts.LaneView], now_us: int) -> list[output.Row]:
-    """Those with the most due points first."""
+    """Return a row for each namespace, those with the most due points first."""
     found: dict[str, list[counts.LaneView]] = {}
     for lane in lanes:
         found.setdefault(lane.namespace, []).append(lane)
@@ -235,7 +235,7 @@ async def peek(
     return output.show_rows([_of_point(point, now_us) for point in found], form, _OF_POINT)
 
 
-#: Why the queue waits for nothing of a Schedule.
+#: Why the queue has no points of a Schedule, by the state of its definition.
 _WITHOUT = {
     State.SUSPENDED: "it is suspended",
     State.COMPLETED: "it is completed, no slot is left",
@@ -257,7 +257,7 @@ _OF_POINT: output.Columns = {
     "scheduledTime": "scheduledTime",
     "attempt": "attempt",
     "schedule": output.name,
-    # Of a retry: the reason, and the cause in words where it was kept.
+    # For a retry: the reason, and the cause in words if it was stored.
     "last error": lambda row: ": ".join(filter(None, (row["lastError"], row["lastCause"]))),
 }
 
@@ -265,7 +265,7 @@ _OF_POINT: output.Columns = {
 async def _schedule_view(
     opened: DelayQueue, namespace: str, schedule: str
 ) -> upcoming.ScheduleView | None:
-    """The Schedule of this namespace with this uid or name."""
+    """Find the Schedule with this uid or name in a namespace."""
     is_uid = False
     with contextlib.suppress(ValueError):
         is_uid = str(uuid.UUID(schedule)) == schedule
@@ -275,7 +275,7 @@ async def _schedule_view(
 
 
 def _of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
-    """A point and what it stands for."""
+    """Return the row of a point."""
     due_us, record = sight.due_us, sight.record
     return {
         "namespace": sight.namespace,
@@ -310,7 +310,7 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
 
 
 _LOOK_SECONDS = 0.5
-#: No leader has begun for so long: there is none, or its version cannot.
+#: If no leader has begun within this time, there is none, or its version cannot do it.
 _UNHEARD_SECONDS = 60.0
 
 
