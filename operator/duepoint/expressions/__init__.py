@@ -1,11 +1,11 @@
-"""Text to the instants it names: cron, ``@every``, ``@at``, zones and daylight saving. Pure.
+"""Compiles schedule texts to slots: cron, ``@every``, ``@at``, zones, daylight saving. Pure.
 
-``compile.compile_expression`` is the entry; its ``merged`` joins several schedules, ``windowed``
-cuts them to a start and an end. What comes out answers four questions (expression.Expression): the
-next slot, the previous one, how many in between, and what it means in words. Nothing in here reads
-a clock or does I/O, apart from loading zone files out of the ``tzdata`` package once.
+``compile.compile_expression`` is the entry point; ``merged`` joins several expressions, and
+``windowed`` cuts one to a start and an end. An ``expression.Expression`` answers four questions:
+the next slot, the previous one, how many in between, and the meaning in words. Nothing in here
+reads a clock or does I/O, apart from loading zone files from the ``tzdata`` package once.
 
-The way of a text::
+How a text is compiled::
 
     compile -> syntax -> fields -> pattern      local times that match
             -> descriptors                      forms without a zone

@@ -1,11 +1,11 @@
-"""What to write instead: hints for what could not be read in a schedule, or is no time zone.
+"""Hints for invalid schedules and time zones: what to write instead.
 
-Each rule is a pattern over the whole item, in capitals, and what it most probably was meant to be.
-The first rule that matches gives the hint; the last one always matches. A hint is never needed to
-understand the error; it saves a look into the documentation.
+Each rule is a pattern over the whole item, in capitals, with the most probable intention. The first
+rule that matches gives the hint; the last one always matches. An error is clear without its hint;
+the hint saves a look into the documentation.
 
-Most wrong zone names are right ones in other letters, a city without its continent, an offset, an
-abbreviation (which several places share, so one is named as an example), or a typing mistake.
+Most wrong zone names are valid ones in another case, a city without its continent, an offset, an
+abbreviation (which several places share, so the hint names one as an example), or a typing mistake.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPECIAL = (
 _DURATION = re.compile(r"(?:\d+(?:ms|[smhd]))+", re.ASCII)
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
 _CLOCK_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?", re.ASCII)
-#: As pg_cron has it, and EventBridge.
+#: The form of pg_cron and EventBridge.
 _COUNT = re.compile(r"(?:rate\()?(\d{1,9}) ((?:second|minute|hour|day)s?)\)?", re.ASCII)
 _OF_EVENTBRIDGE = re.compile(r"at\((\S{1,40})\)", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT.*", re.ASCII)
@@ -38,7 +38,7 @@ _FIELD_COUNTS = (
     "7 (seconds first, year last)"
 )
 
-#: Macros of other schedulers, and what people hope for.
+#: Macros of other schedulers, and ones that people might expect.
 _ELSEWHERE = {
     "@reboot": 'nothing boots here; for once write "@at" and an instant',
     "@manual": 'write "@never"',
@@ -69,7 +69,7 @@ _CHARACTERS = (
 
 
 def for_item(kind: fields.FieldKind, item: str) -> str:
-    """A hint for an item that is no item at all."""
+    """Return a hint for an item that cannot be parsed."""
     text = item.upper()
     for shape, advise in _RULES:
         if shape.fullmatch(text) and (hint := advise(kind, text)):
@@ -78,7 +78,7 @@ def for_item(kind: fields.FieldKind, item: str) -> str:
 
 
 def for_number(kind: fields.FieldKind, number: int) -> str:
-    """A hint for a number outside the field; empty when the range says it all."""
+    """Return a hint for a number outside the field; empty if the range says it all."""
     if kind in (fields.SECOND, fields.MINUTE, fields.HOUR) and number == kind.high + 1:
         return f"count from 0 to {kind.high}"
     if kind is fields.HOUR and number <= fields.MINUTE.high:
@@ -93,7 +93,7 @@ def for_number(kind: fields.FieldKind, number: int) -> str:
 
 
 def for_character(character: str) -> str:
-    """A hint for a character that no schedule has."""
+    """Return a hint for a character that no schedule may have."""
     for characters, hint in _CHARACTERS:
         if character in characters:
             return hint
@@ -101,7 +101,7 @@ def for_character(character: str) -> str:
 
 
 def for_macro(text: str, macros: Iterable[str]) -> str:
-    """A hint for a text that begins with ``@`` and is nothing that is known."""
+    """Return a hint for an unknown text that begins with ``@``."""
     text = " ".join(text.split())
     word, _, rest = text.partition(" ")
     glued = re.fullmatch(r"(@every|@at)[:= ]*(.+)", text, re.IGNORECASE)
@@ -120,7 +120,7 @@ def for_macro(text: str, macros: Iterable[str]) -> str:
 
 
 def for_field_count(words: list[str], macros: Iterable[str]) -> str:
-    """A hint for a text of too few or too many fields."""
+    """Return a hint for a text with too few or too many fields."""
     text = " ".join(words)
     clock = _CLOCK.fullmatch(text)
     meant = ""
@@ -150,14 +150,14 @@ def _in_weekdays(hint: str) -> _Advice:
 
 
 def _shortened(kind: fields.FieldKind, text: str) -> str:
-    """Names of days and months have three letters, alone and in ranges."""
+    """Return a hint to use three letters for names of days and months, also in ranges."""
     words = text.split("-")
     short = "-".join(word[:3] for word in words)
     return f'write "{short}"' if all(word[:3] in kind.names for word in words) else ""
 
 
 def _meant(shape: str, says: str) -> tuple[re.Pattern[str], _Advice]:
-    """A rule that gives back parts of what was written."""
+    """Return a rule whose hint repeats parts of the text."""
     pattern = re.compile(shape, re.ASCII)
 
     def advise(_: fields.FieldKind, text: str) -> str:
@@ -193,7 +193,7 @@ _RULES: tuple[tuple[re.Pattern[str], _Advice], ...] = (
 
 # -- time zones ----------------------------------------------------------------------------------
 
-#: Abbreviations that are no zone, and the place that most people mean.
+#: Abbreviations that are not zones, with the place that most people mean.
 _ABBREVIATIONS = {
     **dict.fromkeys(("et", "edt"), "America/New_York"),
     **dict.fromkeys(("ct", "cst", "cdt"), "America/Chicago"),
@@ -217,13 +217,13 @@ _ABBREVIATIONS = {
 _LOCAL = {"local", "localtime", "system", "default"}
 _OFFSET = re.compile(r"(?:utc|gmt|etc/utc|etc/gmt)?([+-])(\d{1,2})(?::?(\d\d))?", re.ASCII)
 _LONGEST_LOOKED_AT = 40
-#: Of shorter texts nearly every other one is a slip away.
+#: Shorter texts are one slip away from too many others.
 _SHORTEST_LOOKED_AT = 4
 _EXAMPLE = 'write a name such as "Europe/Rome" or "Etc/UTC"'
 
 
 def for_zone(zone: str, known: frozenset[str]) -> str:
-    """What to write instead of ``zone``; quick, because a tenant may write many wrong names."""
+    """Return a hint for an unknown zone; fast, because a tenant may send many wrong names."""
     wanted = re.sub(r"\s+", "_", zone.strip().lower())
     if wanted in _LOCAL:
         return f"no machine's own zone is used; {_EXAMPLE}"
@@ -253,10 +253,10 @@ def _for_offset(offset: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The known names by what people write for them, in small letters.
+    """The known names by what people write for them, in lower case.
 
     Attributes:
-        cities: by the parts behind a slash.
+        cities: by the parts after a slash.
         whole_slips, city_slips: by each text that lacks one character of a name or a city.
     """
 
@@ -286,15 +286,15 @@ def _slips(names: dict[str, str]) -> dict[str, str]:
 
 
 def _shorter(text: str) -> set[str]:
-    """The text without one of its characters, for each of them."""
+    """Return all texts that lack one character of this one."""
     return {text[:place] + text[place + 1 :] for place in range(len(text))}
 
 
 def _near(wanted: str, names: _Names) -> str | None:
-    """The name that differs by a slip; whole names first, then their last parts.
+    """Return a name that differs by one slip; whole names first, then their last parts.
 
-    A slip is a character too many, too few, wrong, or in its neighbour's place: then one of the
-    two texts without a character, or both, are the same.
+    A slip is a character too many, too few, wrong, or swapped with its neighbour. After such a
+    slip, the texts are equal once one of them, or each, lacks one character.
     """
     if not 3 <= len(wanted) <= _LONGEST_LOOKED_AT:
         return None
@@ -315,21 +315,21 @@ def _by_slip(wanted: str, names: dict[str, str], slips: dict[str, str]) -> str |
 
 # -- valid texts that mean something else in another scheduler -----------------------------------
 
-# Six fields are seconds first here, as for Quartz and Spring; EventBridge and Nomad have the year
-# last instead. Quartz and EventBridge count the days of the week from 1, which is Sunday. Where
-# both day fields are restricted either may match, as in crontab; in Spring and Jenkins both must.
-# The page docs/reference/semantics.md lists the forms of each.
+# Six fields begin with seconds here, as in Quartz and Spring; in EventBridge and Nomad they end
+# with the year. Quartz and EventBridge count the days of the week from 1, which is Sunday. If both
+# day fields are restricted, either may match, as in crontab; in Spring and Jenkins both must. The
+# page docs/reference/semantics.md lists the forms of each.
 
 _EVERY = ("*", "?")
 _FIXED = re.compile(r"\d+", re.ASCII)
 _STEP = re.compile(r"\*/\d", re.ASCII)
 _NAME = re.compile(r"[A-Za-z]{2,}", re.ASCII)
-#: Digits of weekdays, but not those behind # or /, which mean the same everywhere.
+#: Digits of weekdays, without those after # or /, which mean the same everywhere.
 _NUMBERED = re.compile(r"(?<![#/\d])[1-7]", re.ASCII)
 
 
 def of_other_schedulers(text: str) -> Iterator[str]:
-    """Sentences about how another scheduler would read the text."""
+    """Yield sentences about how another scheduler would read the text."""
     words = text.split()
     if text.lstrip().startswith("@"):
         return
@@ -366,5 +366,5 @@ def _of_both_days(day: str, weekday: str, other: str) -> Iterator[str]:
 
 
 def _five(words: list[str]) -> list[str]:
-    """The first five fields of EventBridge, whose weekdays have numbers one higher."""
+    """Convert the first five fields from EventBridge, whose weekday numbers are one higher."""
     return [*words[:4], _NUMBERED.sub(lambda found: str(int(found[0]) - 1), words[4])]

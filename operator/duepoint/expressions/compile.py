@@ -1,7 +1,7 @@
-"""The one entry: a schedule's text, zone and choices in, an Expression out.
+"""The entry point: compiles a schedule's text, zone and choices to an Expression.
 
-Everything a user can write wrongly ends in InvalidExpression. Compiled cron forms are shared: by
-text, zone and choices, with the identity only when the text uses H.
+Every mistake of a user raises InvalidExpression. Compiled cron expressions are cached by text, zone
+and choices, and by the identity only if the text uses H.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from duepoint import errors
 from duepoint.expressions import advice, cron, descriptors, expression, syntax, timezones
 from duepoint.expressions.cron import Gap, Overlap
 
-#: Longest text, in characters; also the CRD's limit, whose cost rules need one.
+#: Longest text, in characters; the CRD has the same limit, because its cost rules need one.
 TEXT_LIMIT = 200
 
 #: An expression without a year has a slot within this time or never: eight years, because leap
-#: days are eight years apart around 2100.
+#: days around 2100 are eight years apart.
 NEVER_AFTER_US = 2_922 * 86_400 * expression.SECOND_US
 
 _ALLOWED = re.compile(r"[A-Za-z0-9*?/,#()@ \t-\r:.+_=-]*")
@@ -39,21 +39,21 @@ def compile_expression(
     from_us: int | None = None,
     zone_data: str = "",
 ) -> expression.Expression:
-    """The expression that the text names.
+    """Compile the text.
 
     Args:
-        text: five to seven cron fields, a macro, ``@every D``, ``@at T`` or ``@never``; white space
-            around it is not part of it, and positions in errors count from its first character.
+        text: five to seven cron fields, a macro, ``@every D``, ``@at T`` or ``@never``. White space
+            around it is ignored; positions in errors count from the first other character.
         time_zone: IANA name; checked for every form, used by cron.
-        gap: what fixed times do when they do not exist.
+        gap: what happens to fixed times that do not exist.
         overlap: which of two equal fixed times counts.
         identity: ``namespace/name``, hashed by H fields.
         anchor_us: slot 0 of ``@every``: ``startTime``, else the creation.
-        whole_seconds: the target is a jobTemplate, whose names carry whole seconds.
-        from_us: when given, a cron expression without any slot in the eight years after it is
-            refused; with a year field, one without a slot in any listed year.
-        zone_data: what is known of the zone, as ``timezones.data_of`` writes it; empty = what this
-            version knows.
+        whole_seconds: whether the target is a jobTemplate, whose names contain whole seconds.
+        from_us: if set, refuse a cron expression without a slot in the eight years after it, or,
+            with a year field, without a slot in any listed year.
+        zone_data: the zone's data, as ``timezones.data_of`` writes it; empty = those of this
+            version.
 
     Raises:
         InvalidExpression: the text is wrong, or names no instant.
@@ -88,14 +88,14 @@ def compile_expression(
     return compiled
 
 
-@functools.lru_cache(maxsize=1024)  # few: an expression may have 20 KB
+@functools.lru_cache(maxsize=1024)  # not more: an expression may take 20 KB
 def _cached(text: str, time_zone: str, gap: Gap, overlap: Overlap, identity: str) -> cron.Cron:
     return _shared(syntax.parse(text, identity=identity), time_zone, gap, overlap)
 
 
 @functools.lru_cache(maxsize=1024)
 def _shared(fields: syntax.CronFields, time_zone: str, gap: Gap, overlap: Overlap) -> cron.Cron:
-    """One object for all spellings of the same fields."""
+    """Return one object for all spellings of the same fields."""
     return cron.Cron(fields, zone_name=time_zone, gap=gap, overlap=overlap)
 
 
@@ -150,10 +150,10 @@ def _never(text: str, when: str) -> errors.InvalidExpression:
 # -- several as one, and a part of one -------------------------------------------------------------
 
 # A Schedule may list several texts; an instant that two of them name is one slot. The next and the
-# previous slot are the nearest of the members' own. To count, the member with the most slots is
-# counted by arithmetic and the slots of the others are looked up, one by one.
+# previous slot are the nearest of the members' own. The count is the sum of the members' counts
+# minus duplicates: all slots except those of the busiest member are looked up, one by one.
 
-#: Most slots that are looked up to count a union, in some 0.2 s. Of more, those that several
+#: Most slots to look up for one count, which takes some 0.2 s. Beyond it, slots that several
 #: members name count more than once.
 MOST_LOOKED_UP = 100_000
 
@@ -193,7 +193,7 @@ class Merged:
 
 
 def merged(expressions: Sequence[expression.Expression]) -> expression.Expression:
-    """One expression for all; the only one itself. Raises ValueError where there is none."""
+    """Return one expression for all; a single one as it is. Raises ValueError if there is none."""
     distinct = tuple(dict.fromkeys(expressions))
     if not distinct:
         raise ValueError("there is no expression to merge")
@@ -232,7 +232,7 @@ class Windowed:
 def windowed(
     inner: expression.Expression, *, start_us: int | None, end_us: int | None
 ) -> expression.Expression:
-    """The expression cut to the window; itself when neither end is given."""
+    """Return the expression cut to the window; unchanged if neither end is given."""
     if start_us is None and end_us is None:
         return inner
     return Windowed(
@@ -242,12 +242,12 @@ def windowed(
     )
 
 
-#: Bytes of an expression and of the rule that names it, beside times and days.
+#: Bytes of an expression and of its rule, without times and days.
 _OF_EACH, _OF_A_CRON = 1_000, 1_800
 
 
 def size_of(compiled: expression.Expression) -> int:
-    """Bytes that it takes at most, with what it remembers; what it shares counts in full."""
+    """Return the most bytes that it can take, with its caches; shared parts count in full."""
     match compiled:
         case cron.Cron():
             return _OF_A_CRON + compiled.pattern.size_bytes

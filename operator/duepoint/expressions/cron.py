@@ -1,20 +1,20 @@
 """Cron expressions in a time zone: next, previous and count over stretches of constant offset.
 
-A zone is a row of stretches with a constant offset. Between two of them the clock jumps: forward,
-so that local times are missing (a gap), or back, so that local times come twice (an overlap)::
+A zone is a sequence of stretches with a constant offset. Between two of them the clock jumps:
+forward, so that local times are missing (a gap), or back, so that they come twice (an overlap)::
 
     gap      ...01:59 | 03:00...        local 02:00-03:00 does not exist
     overlap  ...01:59 | 01:00...        local 01:00-02:00 exists in both stretches
 
-Expressions that sweep (a wildcard, a step or a full range in hour or minute) count every local
+Expressions that sweep (a wildcard, a step or a full range in hour or minute) match every local
 time that exists, as often as it exists: their real cadence goes on through both changes. Fixed
 times are moved (``Gap``) or chosen (``Overlap``) as the user asks. The invariant: the slots of a
-stretch are the matching local times in its ``[local_from, local_to)``, plus its first instant when
-that stands in for missing ones (``missing_from``); all three questions are answered from this one
-definition.
+stretch are the matching local times in its ``[local_from, local_to)``, plus its first instant if
+that replaces missing ones (``missing_from``). The next slot, the previous one and the count all
+follow from this definition.
 
-Nothing is stepped through minute by minute. Local times that never match cost one look at each year
-up to 2112, which is how "never" is decided in bounded time.
+Nothing steps through time minute by minute. If no local time matches, the search looks once at each
+year up to 2112, which bounds the time to decide "never".
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from duepoint.expressions import fields as masks
 
 _SECOND_US = expression.SECOND_US
 
-#: From so many times a day on, remembering the row pays: ``* * * * *`` steps in half the time.
+#: From this many times a day on, caching the row pays: ``* * * * *`` steps in half the time.
 _BUSY = 6
 
 
 class Gap(enum.StrEnum):
-    """What a fixed time does on a day on which it does not exist."""
+    """What happens to a fixed time on a day on which it does not exist."""
 
     RUN_ONCE = "RunOnce"
     SKIP = "Skip"
 
 
 class Overlap(enum.StrEnum):
-    """Which of two equal local times counts for a fixed time."""
+    """Which of two equal local times a fixed time uses."""
 
     FIRST = "First"
     SECOND = "Second"
@@ -57,9 +57,9 @@ class Stretch:
         start, end: the UTC seconds ``[start, end)`` that it covers.
         offset: local time minus UTC.
         local_from, local_to: the local times ``[local_from, local_to)`` that count in it.
-        missing_from: when a match in the local times ``[missing_from, local_from)``, which do not
-            exist, makes ``start`` a slot; else equal to ``local_from``.
-        rewinds: whether local times of the stretch before count here once more.
+        missing_from: a match in the local times ``[missing_from, local_from)``, which do not
+            exist, makes ``start`` a slot; equal to ``local_from`` if there are none.
+        rewinds: whether local times of the previous stretch count here once more.
     """
 
     start: int
@@ -72,9 +72,9 @@ class Stretch:
 
 
 def stretches(zone_name: str, *, sweeping: bool, gap: Gap, overlap: Overlap) -> tuple[Stretch, ...]:
-    """The row of stretches from FIRST_US to LAST_US, without holes between them.
+    """Return the stretches from FIRST_US to LAST_US, without holes between them.
 
-    The same tuple for all that behave alike: where clocks never change, choices do not matter.
+    Expressions that behave alike share a tuple: if clocks never change, choices do not matter.
     """
     zone = timezones.located(zone_name)
     if sweeping or len(zone.starts) == 1:
@@ -114,12 +114,12 @@ def _stretch(period: tuple[int, int, int, int, int], gap: Gap, overlap: Overlap)
 
 
 class Cron:
-    """The slots of one cron text; immutable to its users, what was last used is remembered.
+    """The slots of one cron text; immutable to its users, but caches what it last used.
 
     Attributes:
         pattern: its local times.
-        zone_name: the zone in which they are read, as ``timezones.located`` takes it.
-        starts: of the stretches; the first one's does not matter.
+        zone_name: the zone of these local times, as ``timezones.located`` takes it.
+        starts: start of each stretch; the first one does not matter.
     """
 
     __slots__ = ("_fields", "_here", "_row", "pattern", "starts", "stretches", "zone_name")
@@ -139,7 +139,7 @@ class Cron:
 
     @property
     def lists_years(self) -> bool:
-        """Whether the text restricts the years, so that it may be over one day."""
+        """Whether the text restricts the years, so that its slots may end some day."""
         return self._fields.day_rule.years is not None
 
     def describe(self) -> str:
@@ -206,13 +206,13 @@ class Cron:
         return count
 
     def _adds_its_start(self, index: int) -> bool:
-        """Whether a stretch's first instant is a slot for missing times, and not by itself."""
+        """Whether a stretch's first instant is a slot only because of missing times."""
         stretch, local_from = self.stretches[index], self.stretches[index].local_from
         counts = local_from < stretch.local_to and self.pattern.first_from(local_from) == local_from
         return self._stands_in(index) and not counts
 
     def _next_in_later_stretch(self, index: int, found: int) -> int | None:
-        """``found`` is the first match that the stretches before ``index`` do not contain."""
+        """Return the next slot; ``found``: the first match not in a stretch before ``index``."""
         for later in range(index, len(self.stretches)):
             stretch = self.stretches[later]
             if stretch.missing_from <= found < stretch.local_from:
@@ -225,7 +225,7 @@ class Cron:
         return None
 
     def _previous_in_earlier_stretch(self, index: int, found: int) -> int | None:
-        """``found`` is the last match before the local times of the stretch at ``index``."""
+        """Return the previous slot; ``found``: the last match before the stretch's local times."""
         while True:
             stretch = self.stretches[index]
             if stretch.missing_from <= found < stretch.local_from:
@@ -247,7 +247,7 @@ class Cron:
         return self.pattern.first_from(stretch.missing_from) < stretch.local_from
 
     def _remember(self, local: int, offset: int, local_from: int, local_to: int) -> None:
-        """Keep the row of times that holds this match, if the offset does not change within it."""
+        """Cache the row of times around this match, if the offset does not change within it."""
         row, length = self.pattern.row
         begin = local - local % length
         if local_from < begin and begin + length < local_to:
@@ -258,7 +258,7 @@ class Cron:
         return bisect_right(self.starts, second) - 1
 
     def _move_to(self, second: int) -> tuple[int, int, int, int, int, int]:
-        """Remember the stretch of the second, in one assignment so that threads may share us."""
+        """Cache the stretch of the second, in one assignment so that threads may share this."""
         self._here = self._unpacked(self._index_of(second))
         return self._here
 
@@ -284,12 +284,12 @@ _MONTHS = (
 )
 _NTH = ("", "first", "second", "third", "fourth", "fifth")
 
-#: As many times of day are listed one by one; more are described by minute and hour.
+#: Up to this many times of day are listed one by one; more are described by minute and hour.
 _LISTED_TIMES = 6
 
 
 def in_words(fields: syntax.CronFields) -> str:
-    """One line without the zone."""
+    """Describe the expression in one line, without the zone."""
     words = [_times(fields), _days(fields.day_rule)]
     months = masks.values_of(fields.day_rule.months)
     if len(months) < 12:
@@ -323,7 +323,7 @@ def _times(fields: syntax.CronFields) -> str:
 
 
 def _unit(values: Sequence[int], size: int, unit: str) -> str:
-    """Such as "every minute", "every 15 minutes" or "minutes 5, 10 and 20-25"."""
+    """Return words such as "every minute", "every 15 minutes" or "minutes 5, 10 and 20-25"."""
     if len(values) == size:
         return f"every {unit}"
     step = values[1] - values[0] if len(values) > 2 else 0
@@ -353,7 +353,7 @@ def _days(rule: masks.DayRule) -> str:
 
 
 def _runs(values: Sequence[int], *, names: Sequence[str] | None = None) -> list[str]:
-    """The values as texts, three or more neighbours drawn together."""
+    """Return the values as texts, with three or more consecutive ones as a range."""
     runs: list[list[int]] = []
     for value in values:
         if runs and value == runs[-1][-1] + 1:

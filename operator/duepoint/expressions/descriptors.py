@@ -1,14 +1,14 @@
 """The forms without fields: ``@every 1h30m``, ``@at 2026-12-24T18:00:00Z`` and ``@never``.
 
-``@every``: slot k is anchor + k * period, for k = 0, 1, 2, ... It is computed from the anchor each
-time, so a late answer never moves a later slot: it cannot drift and it knows no daylight saving.
-Slot 0, the anchor itself, exists; a Schedule anchored at its creation never runs it because its
-watermark starts there, one with a ``startTime`` does. A Job's name carries its slot in whole
+``@every``: slot k is anchor + k * period, for k = 0, 1, 2, ... Each slot is computed from the
+anchor, so a late run never moves a later slot: the schedule cannot drift and ignores daylight
+saving. The anchor itself is slot 0. A Schedule anchored at its creation never runs slot 0, because
+its watermark starts there; one with a ``startTime`` does. A Job's name contains its slot in whole
 seconds, hence the stricter rule with a jobTemplate.
 
-``@at`` has one slot: RFC 3339 with its zone (``Z`` or ``+01:00``), never a local time, because a
-one-shot that moves with a time zone setting is a surprise; or unix seconds. A slot in the past is
-a valid expression: whether it still runs is a question of deadlines, not of text.
+``@at`` has one slot: unix seconds, or RFC 3339 with its zone (``Z`` or ``+01:00``). A local time is
+not allowed, because a one-shot that moves with a time zone setting would surprise. A slot in the
+past is valid: whether it still runs depends on deadlines, not on the text.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Every:
 
 
 def every(value: str, *, position: int, anchor_us: int, whole_seconds: bool) -> Every:
-    """The Every written as ``value``, which begins at ``position`` of the whole text.
+    """Compile the period in ``value``, which begins at ``position`` of the whole text.
 
     Raises:
-        InvalidExpression: also when no slot but the anchor fits.
+        InvalidExpression: also if only the anchor is in range.
     """
     try:
         period_us = durations.parse_duration_us(value)
@@ -97,7 +97,7 @@ _RFC3339 = re.compile(
     r"(?P<offset>[Zz]|[+-]\d\d:\d\d)",
     re.ASCII,
 )
-#: Newer versions of Python take 24:00 for the next midnight; RFC 3339 does not.
+#: Newer versions of Python accept 24:00 for the next midnight; RFC 3339 does not.
 _CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EXAMPLE = 'write it as "@at 2026-12-24T18:00:00Z" or in unix seconds'
@@ -123,9 +123,9 @@ class At:
 
 
 def at(value: str, *, position: int, whole_seconds: bool, time_zone: str) -> At:
-    """The At written as ``value``, which begins at ``position`` of the whole text.
+    """Compile the instant in ``value``, which begins at ``position`` of the whole text.
 
-    ``time_zone`` is named where the value has no zone of its own, in what is proposed instead.
+    If the value has no zone, the error proposes one with the offset of ``time_zone``.
 
     Raises:
         InvalidExpression: also outside 1970 to 2112.
@@ -175,7 +175,7 @@ def _rfc3339_us(value: str, position: int, time_zone: str) -> int:
 
 
 def _meant(value: str, time_zone: str) -> str:
-    """What was probably meant, where only a letter or the zone is missing."""
+    """Return a "did you mean" hint if only a letter or the zone is missing."""
     parts = re.fullmatch(
         r"(\d{4}-\d\d-\d\d)(?:[Tt ]+(\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?",
         value,
@@ -195,7 +195,7 @@ def _meant(value: str, time_zone: str) -> str:
 
 
 def _offset(local: str, time_zone: str) -> str:
-    """The zone's offset at a local time, the one before the change where there are two."""
+    """Return the zone's offset at a local time; if there are two, the one before the change."""
     try:
         zone = timezones.located(time_zone)
         second = (dt.datetime.fromisoformat(f"{local}+00:00") - _EPOCH) // dt.timedelta(seconds=1)

@@ -1,8 +1,8 @@
-"""Lengths of time as people write them: ``90s``, ``1h30m``, ``1.5d``, ``250ms``.
+"""Durations as people write them: ``90s``, ``1h30m``, ``1.5d``, ``250ms``.
 
-The grammar is the one of Go's time.ParseDuration without signs and without units below the
-millisecond, and with ``d`` for 24 hours. Values are whole microseconds; what cannot be one exactly
-is refused rather than rounded, because a rounded period drifts.
+The grammar is that of Go's time.ParseDuration, without signs and units below the millisecond, and
+with ``d`` for 24 hours. Values are whole microseconds. A duration that is not exactly a whole
+number of them is refused rather than rounded, because a rounded period drifts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ UNITS_US = {
     "ms": 1_000,
 }
 
-#: Longest number of digits taken seriously on either side of the decimal point.
+#: Most digits on either side of the decimal point.
 _DIGITS = 18
 
-#: Texts up to this length are looked at for what was meant.
+#: Longest text that gets a "did you mean" hint.
 _SUGGESTED_LENGTH = 40
 
-#: What people write for a unit, in small letters.
+#: Spellings of the units, in lower case.
 _SPELLINGS = (
     ("ms", "ms|msecs?|millis?|milliseconds?"),
     ("s", "s|secs?|seconds?"),
@@ -40,7 +40,7 @@ _PART = re.compile(
 
 
 class InvalidDuration(ValueError):
-    """A text that is no length of time; ``huge`` when it is one, but beyond every calendar."""
+    """A text is not a valid duration; ``huge`` if it is one, but beyond every calendar."""
 
     def __init__(self, message: str, *, huge: bool = False) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class InvalidDuration(ValueError):
 
 
 def parse_duration_us(text: str) -> int:
-    """The length in microseconds; raises InvalidDuration, which says what to write instead."""
+    """Return the duration in microseconds; raises InvalidDuration, which says what to write."""
     if not text:
         raise InvalidDuration('a duration is missing; write one such as "90s" or "1h30m"')
     try:
@@ -106,7 +106,7 @@ def _part_us(text: str, part: re.Match[str]) -> int:
 
 
 def meant(text: str) -> list[str]:
-    """The durations that the author of this text may have meant, best first."""
+    """Return the durations that the author of this text may have meant, best first."""
     if len(text) > _SUGGESTED_LENGTH:
         return []
     plain = re.sub(r"[\s+-]|^P|T(?=\d)|and", "", text)
@@ -130,7 +130,7 @@ def _usual_unit(word: re.Match[str]) -> str:
 
 
 def format_duration(us: int) -> str:
-    """The shortest text that parse_duration_us reads as the same length."""
+    """Return the shortest text that parse_duration_us reads as the same duration."""
     if us < 0:
         raise ValueError(f"a duration is never negative: {us} us")
     parts = []

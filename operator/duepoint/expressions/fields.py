@@ -1,14 +1,13 @@
-"""The seven fields of a cron expression, what reading one gives, and which days of a year match.
+"""The seven fields of a cron expression, their values, and the matching days of a year.
 
-Sets of values are bit masks: bit v is set when v matches. How text becomes Values is syntax.py's
-matter. The rule of days is cron's, as CronJob applies it: when both day fields are restricted
-either may match; when one of them is unrestricted (``*``, ``?``) both must. Days are counted from
-1970-01-01 as day 0, weekdays from Sunday as 0.
+Sets of values are bit masks: bit v is set if v matches. syntax.py parses text to Values. The rule
+of days is cron's, as CronJob applies it: if both day fields are restricted, either may match; if
+one of them is unrestricted (``*``, ``?``), both must. Day 0 is 1970-01-01; weekday 0 is Sunday.
 
-Days of one month are worked out as the bits 1..31 of one number, so that every special form
-(``L``, ``15W``, ``5L``, ``1#2``) is one more mask to join. But for a list of years, the days of a
-year depend on its *kind* alone: the weekday of its first day and whether it has a leap day. There
-are 14 kinds, so a rule is worked out 14 times at most, however far a question looks.
+The days of a month are the bits 1..31 of one number, so that every special form (``L``, ``15W``,
+``5L``, ``1#2``) is one more mask to join. Apart from a list of years, the matching days of a year
+depend only on its *kind*: the weekday of its first day and whether it has a leap day. There are 14
+kinds, so a rule is evaluated at most 14 times, however far ahead a search goes.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class FieldKind:
     """One of the seven fields; there are no others, so compared by identity.
 
     Attributes:
-        name: as users and error messages call it; also what H hashes.
+        name: the name in error messages; also an input of H's hash.
         low, high: the smallest and the largest value.
         names: words for the values from ``low`` on, in capitals.
-        hash_high: the largest value that H chooses; None where H means nothing.
-        unit: the unit in which ``@every`` would spell a step too large for the field, or empty.
+        hash_high: the largest value that H chooses; None if the field has no H.
+        unit: the unit for ``@every`` in the hint for a step that is too large, or empty.
     """
 
     name: str
@@ -51,7 +50,7 @@ class FieldKind:
 
     @property
     def full(self) -> int:
-        """The mask of all values."""
+        """Return the mask of all values."""
         return (1 << self.high + 1) - (1 << self.low)
 
 
@@ -66,13 +65,13 @@ YEAR = FieldKind(name="year", low=1970, high=2099)
 
 @functools.lru_cache(maxsize=1024)
 def values_of(mask: int) -> tuple[int, ...]:
-    """The values in a mask, in order."""
+    """Return the values in a mask, in order."""
     return tuple([value for value in range(mask.bit_length()) if mask >> value & 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What one field matches.
+    """The values that one field matches.
 
     Attributes:
         mask: the plain values.
@@ -100,13 +99,13 @@ class Values:
 
 
 def digest(identity: str, subject: str) -> int:
-    """An unsigned 64-bit number out of ``identity`` LF ``subject``."""
+    """Return an unsigned 64-bit hash of ``identity`` LF ``subject``."""
     hashed = hashlib.sha256(f"{identity}\n{subject}".encode()).digest()
     return int.from_bytes(hashed[:8], "big")
 
 
 def hashed_value(identity: str, field: str, low: int, high: int) -> int:
-    """The value in ``low..high`` that an H field has for this identity (``namespace/name``)."""
+    """Return the value in ``low..high`` of an H field for this identity (``namespace/name``)."""
     return low + digest(identity, field) % (high - low + 1)
 
 
@@ -122,7 +121,7 @@ _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRule:
-    """The day part of an expression; ``years`` are those listed, or None for all."""
+    """The day part of an expression; ``years``: the listed ones, or None for all."""
 
     day: Values
     months: int
@@ -136,13 +135,13 @@ class DayRule:
 
 @functools.cache
 def kind_of(year: int) -> int:
-    """The kind of the year: the weekday of January 1, and 7 more in a leap year."""
+    """Return the kind of the year: the weekday of January 1, plus 7 in a leap year."""
     return (first_day_of(year) + 4) % 7 + 7 * calendar.isleap(year)  # day 0 was a Thursday
 
 
 @functools.lru_cache(maxsize=8192)
 def matching_days(rule: DayRule, kind: int) -> Sequence[int]:
-    """The matching days of a year of this kind, in order, January 1 being 0; any listed year."""
+    """Return the matching days of a year of this kind, January 1 being 0; ignores ``years``."""
     if rule.is_every_day:
         return _every_day(kind)
     matching: list[int] = []
@@ -168,12 +167,12 @@ def _every_day(kind: int) -> Sequence[int]:
 
 @functools.cache
 def first_day_of(year: int) -> int:
-    """January 1 of the year as a day number."""
+    """Return January 1 of the year as a day number."""
     return dt.date(year, 1, 1).toordinal() - _EPOCH_DAY
 
 
 def year_of(day: int) -> int:
-    """The year in which the day lies."""
+    """Return the year of a day number."""
     return dt.date.fromordinal(day + _EPOCH_DAY).year
 
 
@@ -191,7 +190,7 @@ def _by_day_of_month(rule: DayRule, weekday_of_first: int, length: int) -> int:
 
 
 def _nearest_workday(day: int, weekday_of_first: int, length: int) -> int:
-    """The working day nearest to the day, without leaving the month."""
+    """Return the working day of this month that is nearest to the day."""
     weekday = (weekday_of_first + day - 1) % 7
     if weekday == _SATURDAY:
         return day - 1 if day > 1 else day + 2
@@ -213,5 +212,5 @@ def _by_weekday(rule: DayRule, weekday_of_first: int, length: int) -> int:
 
 
 def _such_weekdays(weekdays: int, weekday_of_first: int) -> int:
-    """Bits 1.. of the days whose weekday is in the mask."""
+    """Return a mask, from bit 1, of the days whose weekday is in ``weekdays``."""
     return weekdays * _SIX_WEEKS >> weekday_of_first << 1

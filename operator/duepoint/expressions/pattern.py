@@ -1,9 +1,9 @@
 """The matching local times of a cron expression, before any zone: days x times of day.
 
-Both are sorted sequences (matching days of one year at a time, kept; times of day as the starts of
-matching minutes and the matching seconds in a minute), so the next, the previous and the number of
-matches are a few binary searches. Local times are seconds since 1970-01-01T00:00:00 by the wall
-clock. This is the hot path of the program: 0.5 us a step is the aim, hence the plain style.
+Both are sorted sequences, so the next, the previous and the number of matches are a few binary
+searches. Matching days are cached by kind of year. Times of day are the starts of matching minutes
+and the matching seconds in a minute. Local times are seconds since 1970-01-01T00:00:00 by the wall
+clock. This is the hot path of the program: the aim is 0.5 us a step, hence the plain style.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from duepoint.expressions import fields
 
 _DAY = 86_400
 
-#: So many times of day are kept in one row: a day of minutes, 6 KB. A day of seconds would be
+#: Most times of day to keep in one array: a day of minutes, 6 KB. A day of seconds would take
 #: 350 KB for each expression.
 _FEW_TIMES = 1_440
 
 #: The starts of the minutes of a day, in seconds.
 _EVERY_MINUTE = array("I", range(0, _DAY, 60))
 
-#: Local years in which a slot can lie: LAST_US is in 2112, and zones reach a day to both sides.
+#: Local years that can have a slot: LAST_US is in 2112, and zones reach a day to both sides.
 FIRST_YEAR, LAST_YEAR = 1969, 2112
 
-#: So many years are looked at before it is worked out in which years there is a match at all.
+#: How many years to search before finding out which years have a match at all.
 _NEAR = 4
 
-#: Kinds of years of which a pattern keeps its days, 750 bytes each at most.
+#: How many kinds of years a pattern caches its days for, at most 750 bytes each.
 _KEPT_KINDS = 4
 _BYTES_OF_A_KIND = 750
 
-#: "Nothing there", as a local time beyond all others.
+#: Local times beyond all others, which stand for "no match".
 BEYOND = 1 << 60
 BEFORE = -BEYOND
 
 
 class Pattern:
-    """Naive local times; immutable to its users, with the last used year remembered.
+    """Naive local times; immutable to its users, but caches the last used year.
 
     Attributes:
         per_day: how many times of day match.
-        row: offsets of matches, in seconds, from the start of any matching day, and the length of
-            a day; of any matching minute and its length where a day has too many.
+        row: offsets of matches, in seconds from the start of any matching day, and the length of
+            a day. If a day has too many, the same for any matching minute.
     """
 
     __slots__ = (
@@ -79,13 +79,13 @@ class Pattern:
 
     @property
     def size_bytes(self) -> int:
-        """What it keeps of times and days, at most."""
+        """Return the most bytes that its times and days can take."""
         times = len(self._minutes) + len(self._times or ())
         of_days = 0 if self._rule.is_every_day else _KEPT_KINDS * _BYTES_OF_A_KIND
         return times * self._minutes.itemsize + of_days
 
     def first_from(self, local: int) -> int:
-        """The first match at or after the local time, else BEYOND."""
+        """Return the first match at or after the local time, else BEYOND."""
         day, time = divmod(local, _DAY)
         begin, end, matching = self._year
         if not begin <= day < end:
@@ -104,7 +104,7 @@ class Pattern:
         return self._first_after_year(end)
 
     def last_until(self, local: int) -> int:
-        """The last match at or before the local time, else BEFORE."""
+        """Return the last match at or before the local time, else BEFORE."""
         day, time = divmod(local, _DAY)
         begin, end, matching = self._year
         if not begin <= day < end:
@@ -123,7 +123,7 @@ class Pattern:
         return self._last_before_year(begin)
 
     def count(self, local_from: int, local_to: int) -> int:
-        """How many matches lie in ``[local_from, local_to)``."""
+        """Return the number of matches in ``[local_from, local_to)``."""
         if local_to <= local_from:
             return 0
         first, first_time = divmod(local_from, _DAY)
@@ -131,7 +131,7 @@ class Pattern:
         begin, end, matching = self._year
         if not begin <= first < end:
             begin, end, matching = self._turn_to(first)
-        if last < end:  # most questions are about one year
+        if last < end:  # most calls concern one year
             low, high = bisect_left(matching, first - begin), bisect_left(matching, last - begin)
             in_first = low < len(matching) and matching[low] == first - begin
             in_last = high < len(matching) and matching[high] == last - begin
@@ -146,7 +146,7 @@ class Pattern:
         )
 
     def _time_from(self, time: int) -> int:
-        """The first time of day at or after one that is not after the latest."""
+        """Return the first matching time of day from ``time`` on, which is not after the latest."""
         second = time % 60
         minute = time - second
         in_minute = self._in_minute
@@ -182,7 +182,7 @@ class Pattern:
         return count
 
     def _number_of_days(self, first: int, last: int) -> int:
-        """How many matching days lie in ``[first, last)``."""
+        """Return the number of matching days in ``[first, last)``."""
         count = 0
         for year in range(fields.year_of(first), fields.year_of(last) + 1):
             begin, matching = fields.first_day_of(year), self._days_of(year)
@@ -196,13 +196,13 @@ class Pattern:
         return at < len(matching) and matching[at] == wanted
 
     def _turn_to(self, day: int) -> tuple[int, int, Sequence[int]]:
-        """Remember the year of the day, in one assignment so that threads may share us."""
+        """Cache the year of the day, in one assignment so that threads may share the pattern."""
         year = fields.year_of(day)
         self._year = (fields.first_day_of(year), fields.first_day_of(year + 1), self._days_of(year))
         return self._year
 
     def _days_of(self, year: int) -> Sequence[int]:
-        """The matching days of the year, January 1 being 0."""
+        """Return the matching days of the year, January 1 being 0."""
         if self._rule.years is not None and year not in self._rule.years:
             return ()
         kind = fields.kind_of(year)
@@ -238,7 +238,7 @@ class Pattern:
         return BEFORE
 
     def _find_ends(self) -> tuple[int, int]:
-        """The first and the last year with a match; the wrong way round when there is none."""
+        """Return the first and the last year with a match; in reverse order if there is none."""
         years = [year for year in range(FIRST_YEAR, LAST_YEAR + 1) if self._days_of(year)]
         self._ends = (years[0], years[-1]) if years else (LAST_YEAR, FIRST_YEAR)
         return self._ends
@@ -246,7 +246,7 @@ class Pattern:
 
 @functools.lru_cache(maxsize=4096)
 def _minutes_of_day(hours: int, minutes: int) -> array[int]:
-    """The starts of the matching minutes, in seconds of the day, shared by all who have them."""
+    """Return the starts of the matching minutes, in seconds of the day; patterns share them."""
     of_day, of_hour = fields.values_of(hours), fields.values_of(minutes)
     step = 60 // len(of_hour)
     is_even = of_hour == tuple(range(of_hour[0], of_hour[0] + 60, step))
@@ -258,7 +258,7 @@ def _minutes_of_day(hours: int, minutes: int) -> array[int]:
 
 @functools.lru_cache(maxsize=4096)
 def _times_of_day(hours: int, minutes: int, seconds: int) -> array[int] | None:
-    """All times of day in one row when they are as few as minutes; else None: two steps then."""
+    """Return all times of day if they are few; else None, and the caller searches in two steps."""
     starts, in_minute = _minutes_of_day(hours, minutes), fields.values_of(seconds)
     if in_minute == (0,):
         return starts

@@ -1,18 +1,17 @@
-"""The text of a cron expression or macro in, its fields out: the grammar of cron.
+"""The grammar of cron: parses the text of a cron expression or macro to its fields.
 
-Five fields are minute hour day-of-month month day-of-week; six have seconds first; seven have the
-year last. White space separates, line ends included. Macros (``@daily``) are rewritten as the
-expression they stand for. ``@every`` and ``@at`` are not cron; compile.py handles them.
+Five fields are minute hour day-of-month month day-of-week. Six begin with seconds, and seven also
+end with the year. White space separates fields, line ends included. Macros (``@daily``) are
+replaced by their expression. ``@every`` and ``@at`` are not cron; compile.py handles them.
 
-A field is a list of items separated by commas; each item is read alone and the results are joined.
-Items are ``*``, ``?``, ``5``, ``1-5``, ``MON-FRI``, any of them with ``/step``, ``H`` in its four
-forms, and for days ``L``, ``LW``, ``15W``, ``5L``, ``1#2``. As in CronJob, numbers may have leading
-zeros, those outside the forms of our own a plus sign, and empty items of a list are passed over.
-Every error names the field, the column in the whole text and, where there is an obvious one, the
-text to write instead (advice.py).
+A field is a list of items separated by commas; each item is parsed alone and the results are
+joined. Items are ``*``, ``?``, ``5``, ``1-5``, ``MON-FRI``, any of them with ``/step``, ``H`` in
+its four forms, and for days ``L``, ``LW``, ``15W``, ``5L``, ``1#2``. As in CronJob, numbers may
+have leading zeros, numbers outside our own forms a plus sign, and empty items are ignored. Every
+error names the field, the column in the whole text and, if obvious, what to write instead.
 
-The CRD carries the same grammar as rules (tools/jobschema/expression_rules.py); tests hold the two
-together text by text.
+The CRD has the same grammar as rules (tools/jobschema/expression_rules.py); tests compare the two
+text by text.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _KINDS = {
     6: (fields.SECOND, *_FIVE),
     7: (fields.SECOND, *_FIVE, fields.YEAR),
 }
-#: What separates fields and may stand around them: what CronJob's parser takes of it in ASCII.
+#: White space that may separate and surround fields: the ASCII part of what CronJob accepts.
 WHITE = " \t\n\v\f\r"
 
 _WORD = re.compile(f"[^{WHITE}]+")
@@ -53,7 +52,7 @@ class CronFields:
     Attributes:
         seconds, minutes, hours: the times of day.
         day_rule: the days.
-        sweeping: hour or minute is a wildcard, a step or a full range; else its times are fixed.
+        sweeping: whether hour or minute is a wildcard, a step or a full range, so not a fixed time.
     """
 
     seconds: int
@@ -64,7 +63,7 @@ class CronFields:
 
 
 def parse(text: str, *, identity: str) -> CronFields:
-    """The fields of the expression.
+    """Parse a cron expression or macro.
 
     Args:
         text: a cron expression or macro, with no blanks around it.
@@ -128,21 +127,21 @@ _NTH_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})#(?P<nth>\d+)", re.ASCII | re.I
 def parse_field(
     kind: fields.FieldKind, text: str, *, position: int, identity: str
 ) -> fields.Values:
-    """The values of the field written as ``text`` at ``position`` of the whole expression.
+    """Parse one field, which begins at ``position`` of the whole expression.
 
-    ``identity`` is hashed by H items; raises InvalidExpression.
+    H items hash ``identity``; raises InvalidExpression.
     """
     if "H" not in text.upper():
         try:
             return _plain(kind, text)
         except errors.InvalidExpression:
-            pass  # once more, now with the position
+            pass  # parse it again, now with the position for the error
     return _joined(kind, text, position, identity)
 
 
 @functools.lru_cache(maxsize=4096)
 def _plain(kind: fields.FieldKind, text: str) -> fields.Values:
-    """Most fields of most expressions are one of a few, such as ``*``."""
+    """Parse a field from a cache: most fields of most expressions are common, such as ``*``."""
     return _joined(kind, text, 0, "")
 
 
@@ -196,7 +195,7 @@ class _Item:
         return fields.Values(mask=self._mask(low, high, step), sweeping=whole)
 
     def _ends(self, parts: re.Match[str], first: str, last: str) -> tuple[int, int]:
-        """A range's ends; the upper one lies in the next round when names wrap, as in FRI-MON."""
+        """Return a range's ends; if names wrap, as in FRI-MON, the upper one is a cycle later."""
         low, high = self._number(parts, first), self._number(parts, last)
         if low <= high:
             return low, high
@@ -217,7 +216,7 @@ class _Item:
         return mask
 
     def _wrapped(self, value: int) -> int:
-        """7 as a day of the week is Sunday, and a range of names may pass the end once."""
+        """Wrap a value beyond the end: weekday 7 is Sunday, and ranges of names may wrap once."""
         return value if value <= self._kind.high else value - self._kind.size
 
     def _hashed(self, parts: re.Match[str], identity: str) -> fields.Values:
@@ -269,7 +268,7 @@ class _Item:
         return number
 
     def _special(self) -> fields.Values:
-        """The forms that only the two day fields have."""
+        """Parse the forms that only the two day fields have."""
         text = self._text.upper()
         if self._kind is fields.DAY:
             if text == "L":

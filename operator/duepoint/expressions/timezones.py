@@ -1,17 +1,16 @@
 """Time zones from the ``tzdata`` package shipped with the program, and from nowhere else.
 
-What a version knows of a zone from 2025 on is written in short as text (``data_of``) and stored
-with each rule, so that every replica agrees on every slot, independent of its version and of the
-zone files of its image or node: ``located`` reads such a text. A zone is known when the package's
-own list names it, letter for letter; so no text of a user ever becomes a file name unchecked. A
-loaded zone is a list of periods of constant offset; ``cron`` turns them and the user's choices
-into what the engine walks over.
+A short text with a zone's data from 2025 on (``data_of``) is stored with each rule, and ``located``
+reads it. So all replicas agree on every slot, whatever their version and the zone files of their
+image or node. A zone is known if the package's own list has exactly this name, so no text of a user
+ever becomes a file name unchecked. A loaded zone is a list of periods of constant offset; ``cron``
+combines them with the user's choices.
 
-The bytes of a compiled zone (RFC 8536, "TZif") are read here: ``zoneinfo`` answers "what is the
-offset then?", and the engine asks "until when does it stay?". Transitions are those listed in the
-file, then those that its footer, a POSIX TZ rule such as ``EST5EDT,M3.2.0,M11.1.0``, produces up to
-a given year. The tests compare every zone with zoneinfo. Offsets and instants are seconds; an
-offset is what is added to UTC to get local time.
+This module parses compiled zones (RFC 8536, "TZif") itself: ``zoneinfo`` tells the offset at an
+instant, but the engine needs to know until when it stays. Transitions are those listed in the file,
+then those of its footer, a POSIX TZ rule such as ``EST5EDT,M3.2.0,M11.1.0``, up to a given year.
+The tests compare every zone with zoneinfo. Offsets and instants are seconds; an offset is local
+time minus UTC.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from duepoint.expressions import advice, expression
 #: Local days of LAST_US reach into this year at most.
 _LAST_YEAR = 2112
 
-#: What lies before is history: each version knows that for itself.
+#: Earlier changes are history, which every version has itself.
 _SHARED_FROM = 1_735_689_600  # 2025-01-01
 
-#: Changes that are listed one by one, some twelve years of them; and what stands for the others.
+#: Most changes to list one by one, some twelve years of them; and what stands for the others.
 _MOST_LISTED = 24
 _OWN = "*"
 
-#: Between a zone's name and its data; no name has one.
+#: Separates a zone's name from its data; no name contains it.
 _MARK = "|"
 
 #: A placeholder in the database for "no zone was chosen".
@@ -52,9 +51,9 @@ class Zone:
     """Periods of constant offset, in seconds; loaded once, so compared by identity.
 
     Attributes:
-        name: as in the IANA database.
-        starts: the UTC second at which each period begins; the first one lies before every slot.
-        offsets: what is added to UTC in each period.
+        name: the name in the IANA database.
+        starts: the UTC second at which each period begins; the first is before every slot.
+        offsets: local time minus UTC in each period.
         footer: the POSIX TZ rule that the last periods follow.
     """
 
@@ -64,11 +63,11 @@ class Zone:
     footer: str = ""
 
     def offset_at(self, second: int) -> int:
-        """Local time minus UTC then."""
+        """Return local time minus UTC at this UTC second."""
         return self.offsets[bisect.bisect_right(self.starts, second) - 1]
 
     def changes_after(self, second: int) -> Iterator[tuple[int, int, int]]:
-        """Each later change of the clock: the instant, the offset before and the one after."""
+        """Yield each later change of the clock: the instant, the offset before and after."""
         for index in range(max(1, bisect.bisect_right(self.starts, second)), len(self.starts)):
             yield self.starts[index], self.offsets[index - 1], self.offsets[index]
 
@@ -80,14 +79,14 @@ def is_known(zone: str) -> bool:
 
 @functools.cache
 def known_names() -> frozenset[str]:
-    """Every zone name of the shipped database, links included."""
+    """Return every zone name of the shipped database, links included."""
     listed = importlib.resources.files("tzdata").joinpath("zones").read_text("ascii")
     return frozenset(listed.split()) - {_NOT_A_PLACE}
 
 
 @functools.cache
 def load(zone: str) -> Zone:
-    """The zone; raises InvalidExpression about the field timeZone."""
+    """Load a zone; raises InvalidExpression about the field timeZone."""
     if not zone.strip():
         raise errors.InvalidExpression(
             "the time zone is empty",
@@ -105,11 +104,11 @@ def load(zone: str) -> Zone:
 
 
 def data_of(zone: str) -> str:
-    """What this version knows of the zone from 2025 on; empty where it is UTC then.
+    """Return this version's data of the zone from 2025 on; empty if it is UTC from then on.
 
     ``OFFSET;WHEN:OFFSET,...;FOOTER``: the offset at the beginning of 2025, the changes that follow
-    no rule, and the rule for all later ones. Where very many follow none (Morocco's, by the moon)
-    the first ones are listed, and ``*`` stands for what each version knows of the later ones.
+    no rule, and the rule for all later ones. If very many follow no rule (Morocco's, by the moon),
+    only the first are listed, and ``*`` stands for each version's own later ones.
 
     Raises as ``load``.
     """
@@ -117,17 +116,17 @@ def data_of(zone: str) -> str:
 
 
 def located(reference: str) -> Zone:
-    """The zone of a name alone, or of a name with data as ``with_data`` joins them.
+    """Return the zone of a plain name, or of a name with data from ``with_data``.
 
-    With data, those count from 2025 on, before that our own. Data of a form that a later version
-    writes are passed over. Raises as ``load`` where there are no data.
+    The data apply from 2025 on; earlier changes are our own. Data in the format of a later version
+    are ignored. Without data it raises as ``load``.
     """
     name, mark, data = reference.partition(_MARK)
     return _located(name, data) if mark else load(name)
 
 
 def with_data(zone: str, data: str) -> str:
-    """A reference for ``located``."""
+    """Return a reference for ``located``."""
     return f"{zone}{_MARK}{data}" if data else zone
 
 
@@ -137,7 +136,7 @@ def _data(zone: Zone) -> str:
     changes = _changes_after(zone, _SHARED_FROM)
     if not changes:
         return f"{offset};;" if offset else ""
-    # The more of them the rule makes, the shorter the text: mostly it makes all.
+    # List as few changes as possible: the rule mostly produces all of them.
     for count in range(min(len(changes), _MOST_LISTED) + 1):
         if _ruled(offset, changes[:count], zone.footer) == changes:
             return f"{offset};{_listed(changes[:count])};{zone.footer}"
@@ -176,7 +175,7 @@ def _located(name: str, data: str) -> Zone:
 
 
 def _ruled(offset: int, listed: Changes, footer: str) -> Changes:
-    """The changes from 2025 on: those listed, then those of the rule."""
+    """Return the changes from 2025 on: those listed, then those of the rule."""
     latest = listed[-1][0] if listed else _SHARED_FROM
     last_us = expression.LAST_US // 1_000_000
     ruled = changes_by_rule(footer, latest, _LAST_YEAR)
@@ -188,7 +187,7 @@ def _changes_after(zone: Zone, second: int) -> Changes:
 
 
 def _trimmed(zone: str, before: int, changes: Changes, footer: str) -> Zone:
-    """Only the periods in which slots can lie; the oldest of them reaches back for ever."""
+    """Return a zone with only the periods that can have slots; the oldest has no beginning."""
     first, last = expression.FIRST_US // 1_000_000, expression.LAST_US // 1_000_000
     for when, offset in changes:
         if when <= first:
@@ -214,17 +213,17 @@ _FOOTER = re.compile(
     rf"{_NAME}(?P<std>{_CLOCK})(?:{_NAME}(?P<dst>{_CLOCK})?,(?P<begin>[^,]+),(?P<end>[^,]+))?"
 )
 
-#: (instant from which it holds, offset), in order.
+#: (instant from which it applies, offset), in order.
 Changes = list[tuple[int, int]]
 
 
 def parse_tzif(data: bytes, *, through_year: int) -> tuple[int, Changes, str]:
-    """The offset before the first change, the changes up to the end of the year, and the footer.
+    """Return the offset before the first change, the changes through the year, and the footer.
 
-    The footer is the POSIX TZ rule for what comes after the listed changes; empty for none.
+    The footer is the POSIX TZ rule for the time after the listed changes; empty for none.
 
     Raises:
-        ValueError: the bytes are no TZif file of version 2 or later.
+        ValueError: the bytes are not a TZif file of version 2 or later.
     """
     start, _ = _block(data, 0, width=4)
     end, (first_offset, changes) = _block(data, start, width=8)
@@ -251,13 +250,13 @@ def _block(data: bytes, at: int, *, width: int) -> tuple[int, tuple[int, Changes
 
 
 def only_real(first_offset: int, changes: Changes) -> Changes:
-    """The changes that move the clock: others change only a name or a flag."""
+    """Return the changes that move the clock; others change only a name or a flag."""
     steps = pairwise([(0, first_offset), *changes])
     return [after for before, after in steps if before[1] != after[1]]
 
 
 def changes_by_rule(footer: str, latest: int | None, through_year: int) -> Changes:
-    """The changes that a footer's rule makes after the last listed one; raises ValueError."""
+    """Return the changes of a footer's rule after the last listed one; raises ValueError."""
     if not footer:
         return []
     rule = _FOOTER.fullmatch(footer)
@@ -286,7 +285,7 @@ def _seconds(clock: str) -> int:
 
 
 def _local(rule: str, year: int) -> int:
-    """The local second, counted from 1970, at which a rule such as ``M3.2.0/2`` strikes."""
+    """Return the local second, from 1970, at which a rule such as ``M3.2.0/2`` applies."""
     date, _, clock = rule.partition("/")
     return _day(date, year) * _DAY + _seconds(clock or "2")
 

@@ -1,7 +1,7 @@
-"""One request on its way through the API, and what its URL, headers and body say.
+"""One request on its way through the API, with readers for its URL, headers and body.
 
-What cannot be read raises ``OperationProblem`` with the name of the parameter or header. Rows of
-members have a reader of their own, with messages for each field (``schedules.sets``).
+Invalid input raises ``OperationProblem`` with the name of the parameter or header. Rows of members
+have their own reader, with messages for each field (``schedules.sets``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from duepoint.net import requests
 from duepoint.schedules import jsontext
 from duepoint.schedules.sets import members as memberjson
 
-#: Of a request of the dashboard; of one about a member as of a row of its set.
+#: Largest body of a dashboard request; one about a member has the limit of its set's rows.
 MOST_BODY_BYTES: Final = 68 * 1024
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -51,16 +51,16 @@ _FORECAST_SECONDS, _MOST_FORECASTS = 60.0, 50
 
 @dataclass(eq=False)
 class Shared:
-    """What all requests share.
+    """State that all requests share.
 
     Attributes:
-        users: sessions of those who use the dashboard; None = there is none.
-        turns: of those whose texts are read.
-        streams: bulk streams under way, by namespace.
-        durability: what the servers promise.
-        places: of the dashboard's users: connections to the API server.
-        whole, forecasts: the queue and forecasts as the dashboard showed them last.
-        forecast_turns: one forecast is made at a time.
+        users: sessions of the dashboard's users at the API server; None = there is no dashboard.
+        turns: limits how long strict JSON checks block the process.
+        streams: number of bulk streams in flight, by namespace.
+        durability: cache of the durability that the servers promise.
+        places: the dashboard users' shares of connections to the API server.
+        whole, forecasts: caches of the dashboard's queue view and forecasts.
+        forecast_turns: lets one forecast run at a time.
     """
 
     queue: delayqueue.DelayQueue
@@ -86,18 +86,18 @@ class Shared:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Call:
-    """A request with what was found out about it.
+    """A request with its route, caller, set and body.
 
     Attributes:
-        set_name: empty for an operation that is not about a set.
-        id: of the member that the URL names, or the name of a Schedule; may be no id at all.
-        verbs: what the caller needs on members of the set.
-        page_limit: items of a page, usually and at most.
-        body: what was read of it; of bulk streams nothing.
-        chosen: what a repeat of this request has to keep: the id of a new member, the run of a
-            trigger, and when the request came.
-        owned: the set; an operation that is not about one does not ask for it.
-        api: a session of the caller's own to the API server, for operations of the dashboard.
+        set_name: empty for an operation that does not concern a set.
+        id: id of the member in the URL, not checked yet, or name of a Schedule.
+        verbs: verbs that the caller needs on members of the set.
+        page_limit: default and largest number of items on a page.
+        body: the body; empty for bulk streams, which read it themselves.
+        chosen: choices that a repeat of this request must reuse: the id of a new member, the run
+            of a trigger, and when the request came.
+        owned: the set; not set for an operation that does not concern one.
+        api: the caller's own session at the API server; only for operations of the dashboard.
     """
 
     request: requests.HttpRequest
@@ -118,7 +118,7 @@ class Call:
     # -- the URL -------------------------------------------------------------------------------
 
     def whole(self, name: str, default: int, most: int) -> int:
-        """A whole number of 1 to ``most``."""
+        """Return a parameter as a whole number from 1 to ``most``."""
         text = self.parameters.get(name)
         if text is None:
             return default
@@ -130,14 +130,14 @@ class Call:
 
     @property
     def limit(self) -> int:
-        """How many items a page is to have."""
+        """Return how many items a page should have."""
         return self.whole("limit", *self.page_limit)
 
     def text(self, name: str) -> str:
         return self.parameters.get(name, "")
 
     def instant_us(self, name: str) -> int | None:
-        """A time in RFC 3339."""
+        """Return a parameter that is a time in RFC 3339."""
         text = self.parameters.get(name)
         if text is None:
             return None
@@ -153,7 +153,7 @@ class Call:
 
     @property
     def idempotency_key(self) -> str:
-        """Empty where there is none."""
+        """Return the idempotency key; empty if there is none."""
         key = self.request.headers.get("idempotency-key")
         if key is None:
             return ""
@@ -163,7 +163,7 @@ class Call:
         return key
 
     def tags(self, name: str) -> tuple[str, ...]:
-        """Strong tags of a condition; ``*`` by itself stays so, and a weak one matches nothing."""
+        """Return the tags of a condition, or ``*``; with If-Match, a weak tag matches nothing."""
         text = self.request.headers.get(name.lower())
         if text is None:
             return ()
@@ -177,7 +177,7 @@ class Call:
         return tuple(tag if takes_weak or not is_weak else "" for is_weak, tag in tags)
 
     def safety(self) -> nodes.Safety | None:
-        """How safe a change has to be before it is answered; None = as safe as usual."""
+        """Return how safely a change must be stored before the answer; None = as usual."""
         text = self.request.headers.get("duepoint-durability")
         if text is None:
             return None
@@ -223,7 +223,7 @@ def is_object_name(text: str) -> bool:
 
 
 def parameters_of(query: str, known: frozenset[str]) -> dict[str, str]:
-    """The query parameters; each is known and there once."""
+    """Return the query parameters; raises Problem if one is unknown or repeated."""
     found: dict[str, str] = {}
     if not query:
         return found
@@ -253,8 +253,8 @@ def _decoded(text: str) -> str:
 def has_type(header: str | None, *types: str) -> bool:
     """Whether a body is of one of these types, in UTF-8.
 
-    Without a header it is not: a page of another site can send a text, a form or nothing said, and
-    JSON only where we allowed it.
+    False without the header: a page of another site can send plain text, a form or no type, but
+    browsers let it send JSON only with our permission.
     """
     if header is None:
         return False
@@ -266,17 +266,17 @@ def has_type(header: str | None, *types: str) -> bool:
 
 
 def check_id(id_: str) -> None:
-    """Raise Problem InvalidField where no member can have this id."""
+    """Raise Problem InvalidField if no member can have this id."""
     if not memberjson.is_id(id_):
         raise OperationProblem("InvalidField", memberjson.wrong_id(id_), field="id")
 
 
 def refused_row(error: memberjson.RowError) -> OperationProblem:
-    """The problem of a row that could not be read."""
+    """Return the problem for a row that could not be read."""
     return OperationProblem(error.code, error.detail, field=error.field)
 
 
-#: Makers, no exceptions: one that is raised keeps its frames, and with them the whole request.
+#: Factories, because a raised exception would keep its frames and with them the whole request.
 _REFUSED: Final[Mapping[values.Outcome, Callable[[], OperationProblem]]] = {
     values.Outcome.PRECONDITION: functools.partial(
         OperationProblem,
@@ -301,13 +301,13 @@ _REFUSED: Final[Mapping[values.Outcome, Callable[[], OperationProblem]]] = {
 
 
 def problem_of(outcome: values.Outcome) -> OperationProblem | None:
-    """The problem that an outcome is; None where it was carried out, or there was nothing to do."""
+    """Return the problem for an outcome; None if it was carried out or nothing was to do."""
     make = _REFUSED.get(outcome)
     return None if make is None else make()
 
 
 def check_outcome(outcome: values.Outcome) -> None:
-    """Raise the problem that an outcome is."""
+    """Raise the problem for an outcome, if there is one."""
     if (problem := problem_of(outcome)) is not None:
         raise problem
 
@@ -318,7 +318,7 @@ _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 
 
 def check_strictly(text: bytes) -> None:
-    """Raise Problem BadRequest where two readers could read two things; it may take long."""
+    """Raise Problem BadRequest for JSON that two readers could read differently; may be slow."""
     if (problem := jsontext.problem(text)) is not None:
         raise OperationProblem("BadRequest", f"the JSON {problem}")
 
@@ -326,11 +326,11 @@ def check_strictly(text: bytes) -> None:
 def decoded(
     text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str, *, field: str = ""
 ) -> WantedT:
-    """The value of a text; raises Problem BadRequest, InvalidField.
+    """Decode a JSON text; raises Problem BadRequest, InvalidField.
 
     Args:
-        shape: what to write, such as ``{"ids": ["…"]}``.
-        field: which one is wrong where the shape is.
+        shape: what to send instead, such as ``{"ids": ["…"]}``.
+        field: the field to blame if the shape is wrong.
     """
     try:
         return decoder.decode(text)
@@ -348,11 +348,11 @@ _LONG_SECONDS = 0.03
 
 
 class Turns:
-    """Turns for what holds the process up: one text is read closely at a time, namespaces in turn.
+    """Serialises work that blocks the process: one strict JSON check at a time, shared by owners.
 
-    Strict reading of a hostile text takes milliseconds for each KiB, and all others wait for it.
-    After a long one the next text waits as long as that took, so at least half of the process is
-    left to requests that are read quickly. For one event loop.
+    Checking a hostile text takes milliseconds for each KiB, and all other requests wait meanwhile.
+    After a long check the next one waits for as long as that took, so at least half of the time is
+    left to requests that are quick to check. For one event loop.
     """
 
     def __init__(self) -> None:
@@ -360,7 +360,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def of(self, owner: str) -> AsyncIterator[None]:
-        """A turn of this owner; what is done in it does not wait for anything."""
+        """Hold a turn of this owner; the work inside must not await anything."""
         await self._places.wait(owner)
         loop = asyncio.get_running_loop()
         began = loop.time()

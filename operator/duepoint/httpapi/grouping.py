@@ -1,9 +1,9 @@
-"""Sends requests that arrive together to the queue together.
+"""Batches concurrent requests to the queue.
 
-A script for one member costs the server and us nearly as much as one for fifty. So what is asked
-while a batch is under way is the next batch; when nothing is under way a request goes at once, with
-what else arrived in this turn of the loop. An idle API adds no delay, a busy one gets cheaper. Two
-batches at a time made each half as large, and p99 of creates a third worse.
+A script for one member costs Redis and us nearly as much as one for fifty. So requests that arrive
+while a batch is in flight form the next batch. If none is in flight, a request goes at once, with
+all others of this iteration of the loop. An idle API adds no delay, and a busy one gets cheaper.
+With two batches in flight, each was half as large and the p99 of creates a third worse.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
-#: Items of one batch; more wait for the next one.
+#: Most items of one batch; the others wait for the next one.
 MOST_TOGETHER = 400
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -21,16 +21,16 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Grouping(Generic[KeyT, ItemT, AnswerT]):
-    """Batches of items with equal keys, one batch of a key at a time."""
+    """Batches items with equal keys; each key has one batch in flight at a time."""
 
     def __init__(self, send: Callable[[KeyT, list[ItemT]], Awaitable[Sequence[AnswerT]]]) -> None:
-        """``send`` answers in the order of the items; what it raises, every one of them gets."""
+        """``send`` answers in the order of the items; every item gets the error that it raises."""
         self._send = send
         self._waiting: dict[KeyT, list[tuple[ItemT, asyncio.Future[AnswerT]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, key: KeyT, item: ItemT) -> AnswerT:
-        """The answer to one item."""
+        """Send one item with the next batch and return its answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[AnswerT] = loop.create_future()
         if key in self._waiting:

@@ -1,11 +1,11 @@
-"""A request with an ``Idempotency-Key`` is carried out once, and repeated answers are the same.
+"""Idempotency keys: carries out a request with an ``Idempotency-Key`` once, and repeats its answer.
 
-The first attempt is recorded with the hash of what it asks and with what it chose (the id of a new
-member, the run of a trigger), and again with its answer. A repeat gets that answer. Where the first
-attempt was lost in between, a repeat is carried out with the same choices: a member that was
-stored is stored again under its id, and its event has the same id as well. Refusals are not kept:
-what is wrong with a request may be mended. A large answer is kept without its payload, which is
-what makes it large: a namespace has one quota for all that is kept.
+The first attempt is recorded with a hash of the request and with its choices (the id of a new
+member, the run of a trigger), and later with its answer. A repeat gets that answer. If the first
+attempt was lost in between, the repeat is carried out with the same choices: it stores the member
+again under the same id, and the event has the same id too. Refusals are not recorded, because the
+cause may be corrected. A large answer is recorded without its payload, which is what makes it
+large: all records of a namespace share one quota.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from duepoint.faults import FaultPoint
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 
-#: After so long an attempt without an answer counts as lost.
+#: After this time an attempt without an answer counts as lost.
 _LOST_AFTER_US = 10_000_000
-#: Of an answer that is kept as it is.
+#: Largest answer that is recorded with its payload.
 _SMALL_BYTES = 1_024
 
 
 class _Record(msgspec.Struct, array_like=True):
-    """What is kept of a request; ``status`` 0 = it has no answer yet."""
+    """The record of a request; ``status`` 0 = it has no answer yet."""
 
     asked: bytes
     since_us: int
@@ -41,7 +41,7 @@ class _Record(msgspec.Struct, array_like=True):
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-#: Carries a request out; the argument is what an earlier attempt chose, or is to be filled.
+#: Carries out a request with these choices: an earlier attempt's, or its own.
 Attempt = Callable[[dict[str, Any]], Awaitable[HttpResponse]]
 
 
@@ -52,11 +52,11 @@ async def once(
     chosen: dict[str, Any],
     do: Attempt,
 ) -> HttpResponse:
-    """The answer of the first request with this key.
+    """Return the answer of the first request with this key; carry it out if there is none.
 
     Args:
-        asked: everything that makes the request another one.
-        chosen: what this attempt chooses, should it be the first.
+        asked: everything that distinguishes the request from others.
+        chosen: the choices of this attempt, if it is the first.
     """
     now_us = request.now_us
     digest = hashlib.sha256(msgspec.msgpack.encode(asked)).digest()

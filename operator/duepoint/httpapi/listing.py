@@ -1,6 +1,6 @@
-"""Operations that list: the set itself, members, open slots, dead letters, which also run again.
+"""Operations that list: the set's summary, members, open slots and dead letters; and the replay.
 
-What a letter looks like is the same for those of Schedules, which the dashboard has.
+The dashboard shows the dead letters of Schedules in the same form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from duepoint.schedules.sets import members as memberjson
 
 
 async def summary(call: Call) -> HttpResponse:
-    """The set with its counts."""
+    """Return the set with its counts."""
     record, queue = call.owned.record, call.shared.queue
     counts = await queue.members.counting.counts(record)
     promise = await queue.durability.read()
@@ -74,7 +74,7 @@ async def _stored(call: Call, prefix: str) -> HttpResponse:
 
 
 async def due(call: Call) -> HttpResponse:
-    """Due now, and no worker has it yet."""
+    """List members that are due and that no worker has claimed yet."""
     return await _due(call, None, call.shared.clock.now_us())
 
 
@@ -133,7 +133,7 @@ async def letters(call: Call) -> HttpResponse:
 async def replay(call: Call) -> HttpResponse:
     call.owned.check_able()
     ids, stored = replayed_ids(call), call.shared.queue.dead_letters
-    if len(ids) > 1:  # one is taken by each request
+    if len(ids) > 1:  # every request has already taken one from the rate limit
         await call.shared.sets.take(call.owned, len(ids) - 1)
     missing = []
     for letter_id in ids:
@@ -147,12 +147,12 @@ def _lane(call: Call) -> str:
     return call.owned.record.identity.text.decode()
 
 
-#: The slot runs again, by this request or an earlier one.
+#: Results that mean that the slot runs again, by this request or an earlier one.
 REPLAYED = frozenset({deadletters.Replayed.APPLIED, deadletters.Replayed.UNCHANGED})
 
 
 def replayed_ids(call: Call) -> list[str]:
-    """The ids of a request to run slots again; raises Problem InvalidField."""
+    """Return the letters' ids in a replay request; raises Problem InvalidField."""
     ids = calls.decoded(call.body, _decoder, '{"ids": ["…"]}', field="ids").ids
     if not 1 <= len(ids) <= MOST_REPLAYED:
         message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
@@ -161,7 +161,7 @@ def replayed_ids(call: Call) -> list[str]:
 
 
 def shown(letter: deadletters.DeadEntry) -> dict[str, object]:
-    """A letter as it is listed."""
+    """Return a dead letter as a list shows it."""
     entry, slot = letter.entry, letter.slot
     slot_us = deadletters.whole(entry.get("slot_us")) if slot is None else slot.slot_us
     return {

@@ -1,7 +1,7 @@
-"""Operations on one member: read, write, change, remove, trigger, next times; and new one-offs.
+"""Operations on one member: read, write, patch, remove, trigger, next times; and new one-offs.
 
-A write whose condition names several tags, or any, is read first and then written where that very
-tag still stands.
+If the condition of a write allows several tags, or any, the member is read first. The write then
+requires exactly the tag that was read.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ async def put(call: Call) -> HttpResponse:
 
 
 def choose(now_us: int) -> dict[str, Any]:
-    """What a repeat of a request has to keep; see ``Call.chosen``."""
+    """Return the choices that a repeat of the request must reuse; see ``Call.chosen``."""
     return {"id": memberjson.new(now_us), "now_us": now_us, "run": str(uuid.uuid4())}
 
 
 async def create(call: Call) -> HttpResponse:
-    """A one-off under an id of ours."""
+    """Create a one-off under an id that the API chooses."""
     call.owned.check_open()
     row = _row(call, call.body, call.chosen["id"], call.chosen["now_us"])
     if row.at_us is None:
@@ -121,7 +121,7 @@ async def patch(call: Call) -> HttpResponse:
         write = write_of(row, values.IfMatch(found.tag))
         answer = await call.shared.sets.puts.ask((call.owned, call.safety()), write)
         if answer.outcome is values.Outcome.PRECONDITION:
-            continue  # another change came between
+            continue  # another request changed the member meanwhile
         calls.check_outcome(answer.outcome)
         return _written(call, 200, row, answer)
     raise errors.TryLater("the member is changed by others all the time")
@@ -163,7 +163,7 @@ async def trigger(call: Call) -> HttpResponse:
 
 
 def _payload(call: Call) -> bytes:
-    """Of a trigger; empty = the member's."""
+    """Return the payload of a trigger; empty = use the member's."""
     if not call.body:
         return b""
     fields = calls.decoded(call.body, _fields_decoder, 'an object such as {"payload": 1}')
@@ -187,7 +187,7 @@ def _row(call: Call, text: bytes, id_: str, now_us: int) -> memberjson.ReadMembe
 
 
 async def _condition(call: Call, wanted: tuple[str, ...]) -> values.IfMatch | None:
-    """The one tag that has to stand there; of several, or of any, the one that does."""
+    """Return the tag to require; if several or any are allowed, the member's current one."""
     if not wanted:
         return None
     if len(wanted) == 1 and wanted != ("*",):
@@ -221,7 +221,7 @@ def _written(
     headers: tuple[tuple[str, str], ...] = (),
 ) -> HttpResponse:
     shown = views.written(row, answer, call.owned.record.settings)
-    if answer.tag:  # a one-off that has ended and left has none
+    if answer.tag:  # a one-off that has ended and was removed has none
         headers = (("ETag", f'"{answer.tag}"'), *headers)
     return views.json(status, shown, headers)
 
@@ -229,17 +229,17 @@ def _written(
 def write_of(
     row: memberjson.ReadMember, condition: values.IfMatch | values.IfAbsent | None
 ) -> values.MemberWrite:
-    """What the queue is to store."""
+    """Return the write for the queue."""
     return values.MemberWrite(
         id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload, condition=condition
     )
 
 
 def merge(target: bytes, patch: bytes) -> bytes:
-    """RFC 7396 on texts: what no patch names, and each value of one, stays byte by byte.
+    """Apply a merge patch (RFC 7396) to a text, and keep every value byte by byte.
 
-    A double would change the digits of 0.10000000000000000555 in a payload that is not named.
-    Neither text has white space around it; an empty ``target`` is none.
+    Decoding would change 0.10000000000000000555 in a payload that the patch does not name. Neither
+    text may have white space around it; an empty ``target`` = no object.
     """
     if not patch.startswith(b"{"):
         return patch

@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document of the API, made from ``operations`` and the tables of its parts.
+"""The OpenAPI 3.1 document of the API, generated from ``operations`` and the model.
 
-It is served at ``/openapi.json``, and ``docs/reference/http-api.md`` is made from it.
+The API serves it at ``/openapi.json``, and ``docs/reference/http-api.md`` is generated from it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONDITIONS: Final = ("ifMatch", "ifNoneMatch")
 
 
 def _without(*names: str) -> Json:
-    """A member as it is written, without these fields."""
+    """Return the writable fields of a member, without these."""
     return {name: field for name, field in _WRITTEN.items() if name not in names}
 
 
@@ -86,7 +86,7 @@ SCHEMAS: Final[Json] = {
     "Problem": _with_codes(schemas.plain_of(answers.Problem)),
 }  # fmt: skip
 
-#: What the dashboard's operations take and answer.
+#: Schemas of the dashboard's operations.
 _OF_PAGES: Final[Json] = {
     "SchedulePage": page_of("ScheduleRow"),
     "SetPage": page_of("SetRow"),
@@ -133,7 +133,7 @@ _OPTIONAL: Final = frozenset({"Trigger", "ScheduleTrigger", "Suspension"})
 
 
 def document(*, dashboard: bool = True) -> Json:
-    """The whole document; ``dashboard``: with its operations, which are there only with it."""
+    """Return the whole document; ``dashboard``: include the dashboard's operations."""
     listed = (*operations.OPERATIONS, *(operations.PAGES if dashboard else ()))
     paths = {
         path: {method.lower(): _operation(operation) for method, operation in methods.items()}

@@ -1,7 +1,7 @@
-"""The sets that requests name: their records, states, room, and how many changes a second they see.
+"""The sets that requests name: their records, states, free room and rate limits.
 
-A record is read at most once a second. So is the count of members, unless the set is nearly full;
-what several processes have under way may exceed the limit by as much.
+A record is read at most once a second. So is the count of members, unless the set is nearly full.
+Writes that several processes have in flight may exceed the set's limit by their number.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
 _FRESH_SECONDS = 1.0
 _MOST_KNOWN = 10_000
-#: Of the rules that rows of all sets say, for some 13,000 of them.
+#: Bound of the cache of rules in the rows of all sets; some 13,000 rules.
 MOST_RULES_BYTES = 32 << 20
-#: Why nobody else changes members of a set with rows.
+#: Messages for sets whose members cannot be changed here.
 MANAGED = "members are kept equal to spec.rows; change the rows instead"
 DELETING = "the set is being deleted; its members go with it"
-#: From this part of the limit on the count is read for each change.
+#: From this part of the limit on, the count is read for each change.
 _NEARLY_FULL = 0.95
-#: Of a second's changes, how much is taken from Redis at a time.
+#: A process takes this fraction of a second's changes from Redis at a time.
 _PARTS = 20
 SECOND_US = 1_000_000
 
 
 @dataclass(eq=False)
 class OwnSet:
-    """A set, as long as its record says the same.
+    """A set with one version of its record.
 
     Attributes:
-        counted: members, as they were counted and stored since.
+        counted: number of members at the last count, plus those that this process created since.
         left: changes that this process may still make until ``left_until``.
-        none_until: no process may make any more until then.
+        none_until: until then no process may make further changes.
     """
 
     record: SetRecord
@@ -56,7 +56,7 @@ class OwnSet:
 
     @property
     def owner(self) -> str:
-        """What belongs to this life of the set is kept under this name."""
+        """Return the key for what belongs to this incarnation of the set."""
         return self.record.uid
 
     @property
@@ -64,13 +64,13 @@ class OwnSet:
         return self.record.settings.limits.changes_per_second
 
     def check_open(self) -> None:
-        """Refuse where members cannot be changed."""
+        """Raise a Problem if requests may not change members."""
         if self.record.is_managed and self.record.state is not SetState.DELETING:
             raise OperationProblem("Conflict", MANAGED)
         self.check_able()
 
     def check_able(self) -> None:
-        """Refuse where members cannot run; those of rows can."""
+        """Raise a Problem if members cannot run; those of rows can."""
         record = self.record
         if record.state is SetState.DELETING:
             raise OperationProblem("SetDeleting", DELETING)
@@ -79,7 +79,7 @@ class OwnSet:
             raise OperationProblem("NotActive", message)
 
 
-#: Changes that arrive together go together, if they are as safe as one another.
+#: Changes with the same key are batched: the same set, and the same safety.
 ChangesKey = tuple[OwnSet, nodes.Safety | None]
 
 
@@ -87,7 +87,7 @@ class OwnSets:
     """Finds sets by name; reads, writes and counts their members.
 
     Attributes:
-        gets, puts, removals: of members, those that arrive together in one round trip.
+        gets, puts, removals: operations on members, batched into one round trip.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class OwnSets:
         )
 
     async def find(self, namespace: str, name: str) -> OwnSet:
-        """The set; raises OperationProblem if there is none, QueueUnavailable if nobody knows."""
+        """Return the set; raises Problem NotFound, and QueueUnavailable if Redis is away."""
         place = namespace, name
 
         async def read() -> OwnSet | None:
@@ -128,7 +128,7 @@ class OwnSets:
         return found
 
     async def room(self, owned: OwnSet) -> int:
-        """How many members more the set may have."""
+        """Return how many more members the set may have."""
         most = owned.record.settings.limits.members
         if self._is_to_be_counted(owned, most):
             async with owned.counting:
@@ -150,12 +150,12 @@ class OwnSets:
         await faults.reach(FaultPoint.AFTER_MEMBERS_STORED)
         return written
 
-    # -- changes of a second, over all processes of the API ------------------------------------
+    # -- rate limit of changes, over all processes of the API ----------------------------------
 
     async def take(self, owned: OwnSet, count: int = 1) -> None:
-        """Take changes of a set; raises Problem TooManyRequests where the second has no more.
+        """Take changes from a set's rate limit; raises Problem TooManyRequests if it is used up.
 
-        Of more than a whole second allows, as many: else they would be refused for ever.
+        Takes no more than a second allows: a larger request would be refused for ever.
         """
         most = owned.changes_per_second
         wait = await self._take(owned, min(count, most))
@@ -164,7 +164,7 @@ class OwnSets:
             raise OperationProblem("TooManyRequests", message, retry_after_seconds=wait)
 
     async def wait(self, owned: OwnSet, count: int) -> None:
-        """Take changes of a set, waiting until there are so many."""
+        """Take ``count`` changes from a set's rate limit; wait until it allows them."""
         while count:
             part = min(count, owned.changes_per_second)
             wait = await self._take(owned, part)
@@ -174,9 +174,9 @@ class OwnSets:
                 await asyncio.sleep(wait)
 
     async def _take(self, owned: OwnSet, count: int) -> float | None:
-        """None where they were taken; otherwise the seconds until there may be some.
+        """Take changes; return None, or the seconds after which there may be some.
 
-        A twentieth of a second's changes is taken from Redis at a time, and handed out here.
+        Takes a twentieth of a second's changes from Redis at a time and hands them out here.
         """
         loop, most = asyncio.get_running_loop(), owned.changes_per_second
         if owned.left_until > loop.time() and owned.left >= count:

@@ -1,7 +1,7 @@
-"""Everything that the API refuses, as RFC 9457 problems: one table of codes.
+"""The API's errors as RFC 9457 problems, with one table of codes.
 
-A code is stable: programs branch on it, and ``status`` follows from it. ``detail`` is one sentence
-for people; it repeats at most a quoted, bounded piece of what was sent, never a token or a payload.
+Codes are stable: programs branch on them, and ``status`` follows from them. ``detail`` is for
+people. It quotes at most a bounded piece of the request, never a token or a payload.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ CONTENT_TYPE: Final = "application/problem+json"
 
 
 class Kind(NamedTuple):
-    """What a code means: the status of the answer, and a title that is always the same."""
+    """The meaning of a code: the status of the answer, and a fixed title."""
 
     status: int
     title: str
 
 
-#: A code says what a program may do about it; ``field`` and ``detail`` say what is wrong.
+#: The code tells a program what to do; ``field`` and ``detail`` say what is wrong.
 KINDS: Final = {
     "BadRequest": Kind(400, "The request is not HTTP/1.1, or its body not JSON of one meaning"),
     "InvalidField": Kind(400, "A field is unknown, missing or wrong"),
@@ -66,10 +66,10 @@ class OperationProblem(Exception):
     """A request is refused.
 
     Attributes:
-        code: a key of ``KINDS``; ``InvalidField`` in place of one that is not.
-        field: what it is about: a field of the body, a parameter or a header; may be empty.
-        retry_after_seconds: when it may be repeated; None = that would not help.
-        headers: of the answer, beside ``Retry-After``.
+        code: a key of ``KINDS``; any other code becomes ``InvalidField``.
+        field: the field of the body, the parameter or the header at fault; may be empty.
+        retry_after_seconds: when to repeat the request; None = that would not help.
+        headers: headers of the answer besides ``Retry-After``.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class OperationProblem(Exception):
         headers: Headers = (),
     ) -> None:
         super().__init__(detail)
-        # Another word of a reader is about a field all the same.
+        # Readers of members have further codes, which all concern a field.
         self.code = code if code in KINDS else "InvalidField"
         self.detail = detail
         self.field = field
@@ -95,14 +95,14 @@ class OperationProblem(Exception):
 
 
 def of_row(problem: OperationProblem) -> answers.Problem:
-    """The same within the answer to a row of a bulk stream."""
+    """Return the problem for the answer to a row of a bulk stream."""
     return answers.Problem(
         status=problem.status, code=problem.code, detail=problem.detail, field=problem.field
     )
 
 
 def response(problem: OperationProblem, request_id: str) -> HttpResponse:
-    """The answer."""
+    """Return the HTTP response for a problem."""
     kind = KINDS[problem.code]
     body = msgspec.json.encode(
         answers.Problem(
@@ -121,6 +121,6 @@ def response(problem: OperationProblem, request_id: str) -> HttpResponse:
 
 
 def of_status(status: int, message: str) -> OperationProblem:
-    """What the server refuses before there is a request."""
+    """Return the problem for something that the server refuses before it is a request."""
     code = _BY_STATUS.get(status, "BadRequest")
     return OperationProblem(code, message, retry_after_seconds=1 if status == 503 else None)

@@ -1,4 +1,4 @@
-"""Answers of a slow server, remembered for seconds: one question at a time for each key."""
+"""A cache for answers of a slow server, fresh for seconds, with one request at a time per key."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 from duepoint.httpapi.problems import OperationProblem
 
-#: Of what is remembered, so much may say no.
+#: The cache keeps this many times fewer negative answers than positive ones.
 _REFUSED_PART = 10
-#: How long a request waits for the renewal of a yes that is too old, and from one attempt to the
-#: next where the server cannot be asked.
+#: How long a request waits for the renewal of a stale yes, and the time between attempts while the
+#: server is away.
 _PATIENCE_SECONDS = 1.0
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -20,7 +20,7 @@ FoundT = TypeVar("FoundT")
 
 
 class _Answer(Generic[FoundT]):
-    """What was found: from when it is renewed, until when requests go on with it, and stand on it.
+    """An answer, with when to renew it, until when it is fresh, and until when it is usable.
 
     The three are instants on the loop's clock.
     """
@@ -37,16 +37,15 @@ class _Answer(Generic[FoundT]):
 
 
 class Remembered(Generic[KeyT, FoundT]):
-    """Remembers answers, the oldest forgotten first.
+    """Caches answers and evicts the oldest first.
 
     Args:
-        most: answers that are kept. A tenth as many say no (are false): whoever asks for made-up
-            things pushes out no other.
-        yes: seconds for which requests go on with an answer that says yes.
-        no: the same of one that says no.
-        stands: seconds for which a yes stands while its renewal fails or is slow. Such a yes is
-            renewed from half of ``yes`` on, and requests do not wait for that; a no, once it
-            comes, ends it at once.
+        most: largest number of cached yes answers (true ones). A tenth as many no answers are
+            cached, in a part of their own: requests for made-up things evict no yes.
+        yes: seconds for which a yes is fresh.
+        no: seconds for which a no is fresh.
+        stands: seconds for which a yes stays usable while its renewal fails or is slow. If set, a
+            yes is renewed in the background from half of ``yes`` on. A no replaces it at once.
     """
 
     def __init__(self, most: int, *, yes: float, no: float, stands: float = 0.0) -> None:
@@ -55,16 +54,16 @@ class Remembered(Generic[KeyT, FoundT]):
         self._renewed = yes / 2 if stands else yes
         self._yes: collections.OrderedDict[KeyT, _Answer[FoundT]] = collections.OrderedDict()
         self._no: collections.OrderedDict[KeyT, _Answer[FoundT]] = collections.OrderedDict()
-        #: Questions under way, and since when.
+        #: Requests in flight, and since when.
         self._asked: dict[KeyT, tuple[asyncio.Task[FoundT], float]] = {}
 
     def former(self, key: KeyT) -> FoundT | None:
-        """The newest answer that says yes, however old."""
+        """Return the newest yes, however old."""
         known = self._yes.get(key)
         return None if known is None else known.found
 
     async def find(self, key: KeyT, ask: Callable[[], Awaitable[FoundT]]) -> FoundT:
-        """The answer, known or asked for; what ``ask`` raises is not remembered."""
+        """Return the answer from the cache or from ``ask``, whose errors are not cached."""
         now = asyncio.get_running_loop().time()
         answer = self._yes.get(key) or self._no.get(key)
         if answer is not None and now < answer.renewed_from:
@@ -87,7 +86,7 @@ class Remembered(Generic[KeyT, FoundT]):
 
         def ended(task: asyncio.Task[FoundT]) -> None:
             del self._asked[key]
-            _ = task.cancelled() or task.exception()  # no request may be waiting
+            _ = task.cancelled() or task.exception()  # else asyncio would log it, if nobody waits
 
         task.add_done_callback(ended)
         return question

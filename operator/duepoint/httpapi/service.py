@@ -1,4 +1,4 @@
-"""The HTTP API as a process: its server, its certificate, and an eye on the queue."""
+"""The process of the HTTP API: its server, its certificate and the health check of the queue."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from duepoint.net import httpserver, requests
 
 _QUEUE = "queue"
 _RETRY_SECONDS = 1.0
-#: How often a process that is well asks whether it still is.
+#: Time between health checks while the queue is available.
 _CHECK_SECONDS = 5.0
 
 
 class ApiService:
-    """Serves from ``start`` until ``run`` is cancelled.
+    """Serves from ``start`` until ``close``.
 
     Attributes:
-        handler: what answers the requests.
+        handler: answers the requests.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ApiService:
         handler: application.Application,
         health: services.Health,
     ) -> None:
-        """Raises InvalidSetting for a certificate that cannot be used, or for none."""
+        """Raises InvalidSetting if the certificate is missing or cannot be used."""
         self.handler = handler
         self._chosen = chosen
         self._queue = queue
@@ -43,7 +43,7 @@ class ApiService:
         health.expect(_QUEUE)
 
     async def start(self) -> None:
-        """Accept connections; raises InvalidSetting where the address cannot be used."""
+        """Accept connections; raises InvalidSetting if the address cannot be used."""
         chosen = self._chosen
         context = None if self._tls is None else self._tls.context
         try:
@@ -61,22 +61,22 @@ class ApiService:
         return self._server.port
 
     async def run(self) -> None:
-        """Keep an eye on the queue and the certificate, until cancelled; then drain."""
+        """Check the queue and reload the certificate until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self._tls is not None:
                 group.create_task(self._tls.watch())
             group.create_task(self._check())
 
     async def leave(self) -> None:
-        """Serve on, not ready, until nobody sends requests here any more.
+        """Report not ready, but serve a while longer until clients have gone elsewhere.
 
-        A Service leads to a Pod for some moments after its SIGTERM.
+        A Service still routes to a Pod for some moments after its SIGTERM.
         """
         self._health.unwell(_QUEUE, "draining")
         await self._server.leave(self._chosen.grace_seconds / 4)
 
     async def close(self) -> None:
-        """Answer what is under way, then stop."""
+        """Answer the requests in flight, then stop."""
         self._health.unwell(_QUEUE, "draining")
         await self._server.close(self._chosen.grace_seconds * 3 / 4)
 
@@ -100,16 +100,16 @@ CHECK_SECONDS = 10.0
 
 
 class ServerCertificate:
-    """A server's context over a certificate and its key, in the same file or in tls.key beside.
+    """A server's TLS context; the key is in the certificate's file or in tls.key beside it.
 
-    The kubelet swaps the files of a mounted Secret under our feet. The context stays the same, so
-    new connections get the new certificate and open ones go on. A pair that does not fit is
-    reported and the former one kept: a certificate in the middle of being replaced must not end the
-    service.
+    The kubelet replaces the files of a mounted Secret while we serve. The context object stays, so
+    new connections get the new certificate and open ones go on. If certificate and key do not
+    match, the problem is logged and the former pair stays: a half-replaced certificate must not
+    end the service.
     """
 
     def __init__(self, cert_file: Path) -> None:
-        """Raises InvalidSetting where the files hold no pair."""
+        """Raises InvalidSetting if the files hold no matching pair."""
         self._cert_file = cert_file
         self._key_file = tlsrules.key_beside(cert_file) or cert_file
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -124,18 +124,18 @@ class ServerCertificate:
             raise errors.InvalidSetting(name, message) from error
 
     async def watch(self) -> None:
-        """Follow the files until cancelled."""
+        """Reload changed files until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             self.reload()
 
     def reload(self) -> bool:
-        """Take a changed pair; whether there was one."""
+        """Load the pair if it has changed; return whether it did."""
         try:
             digest = self._digest()
             if digest == self._known:
                 return False
-            # Into a context of its own first: a pair that does not fit must not be half taken.
+            # Try it in a separate context first: a mismatched pair must not be loaded by half.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert_file, self._key_file)
             self.context.load_cert_chain(self._cert_file, self._key_file)
         except (OSError, ssl.SSLError) as error:

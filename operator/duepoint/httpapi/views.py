@@ -1,7 +1,7 @@
-"""What answers show, as JSON; members in the form that can be written again.
+"""JSON of the API's answers; members appear in a form that can be written back.
 
-A field of a member is there where its value, or the set's default for it, is not the usual one: so
-what is read from a set and written to the same set says the same.
+A member's field appears if its value, or the set's default for it, differs from the usual default.
+So a member that is read from a set and written back to it stays the same.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def json_text(status: int, text: bytes, headers: Headers = ()) -> HttpResponse:
 
 
 class MemberFields(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The fields of a member that may be written again."""
+    """The fields of a member that may be written back."""
 
     id: str
     schedule: str | None = None
@@ -66,7 +66,7 @@ class MemberFields(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class StoredView(MemberFields, rename="camel", kw_only=True):
-    """A member as it stands in the queue."""
+    """A member as stored in the queue."""
 
     etag: str
     uid: str
@@ -100,7 +100,7 @@ def member(stored: values.StoredMember, settings: setspec.SetSettings) -> Stored
 def written(
     row: memberjson.ReadMember, answer: values.MemberWritten, settings: setspec.SetSettings
 ) -> WrittenView:
-    """A member as a row says it, with what the queue said of it."""
+    """Return a written member: its row with the queue's result."""
     state = "Suspended" if row.rule.timing.suspend else "Active"
     if answer.has_ended:
         state = "Completed"
@@ -121,14 +121,14 @@ def row_answer(answer: values.MemberWritten) -> answers.RowView:
 
 
 def own(stored: values.StoredMember, settings: setspec.SetSettings) -> bytes:
-    """What may be written again, as the body of a request: to this a merge patch applies."""
+    """Return the writable fields as the body of a request; a merge patch applies to this."""
     return _encoder.encode(MemberFields(**_fields_of(stored, settings)))
 
 
 def _fields_of(
     one: values.StoredMember | memberjson.ReadMember, settings: setspec.SetSettings
 ) -> dict[str, Any]:
-    """The ``MemberFields`` of a member, which is stored or being written."""
+    """Return the ``MemberFields`` of a member that is stored or being written."""
     fields = {"id": one.id, **_known_fields(one.rule, settings.defaults)}
     if one.at_us is not None:
         fields["at"] = time(one.at_us)
@@ -137,12 +137,12 @@ def _fields_of(
     return fields
 
 
-#: What members with the same rule object show alike, as long as their set has these defaults.
+#: Cache of the fields of a rule object, valid with these defaults of the set.
 _known: dict[int, tuple[rules.Rule, setspec.MemberDefaults, dict[str, Any]]] = {}
 
 
 def _known_fields(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
-    """As ``_of_rule``; readers of rows and of records hand out one object for equal rules."""
+    """Return ``_of_rule`` from a cache by identity: readers use one object for equal rules."""
     known = _known.get(id(rule))
     if known is not None and known[0] is rule and known[1] is defaults:
         return known[2]
@@ -154,7 +154,7 @@ def _known_fields(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[st
 
 
 def _of_rule(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
-    """A field is there where it, or the set's default for it, is not the usual one."""
+    """Return the fields that, or whose defaults in the set, differ from the usual ones."""
     timing, policy = rule.timing, rule.policy
     usual, usual_policy = setspec.MemberDefaults(), rules.Policy()
 
@@ -192,7 +192,7 @@ def _of_rule(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, An
 
 
 def time(instant_us: int | None) -> str | None:
-    """RFC 3339 in UTC, with as many digits as it needs; None for None."""
+    """Return RFC 3339 in UTC, with as many digits as needed; None for None."""
     if instant_us is None:
         return None
     seconds, fraction = divmod(instant_us, _SECOND_US)
@@ -205,5 +205,5 @@ def time(instant_us: int | None) -> str | None:
 
 @functools.lru_cache(maxsize=1_024)
 def _date_text(day: int) -> str:
-    """The date so many days after 1970-01-01."""
+    """Return the date that is ``day`` days after 1970-01-01."""
     return (_EPOCH + dt.timedelta(days=day)).isoformat()

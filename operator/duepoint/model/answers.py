@@ -1,7 +1,7 @@
-"""What the HTTP API answers: its document is made of these Structs, and its client reads them.
+"""The answers of the HTTP API. Its OpenAPI document and its client are based on these Structs.
 
 A field with a default may be missing. An answer of a newer API may have fields that are not here;
-they are passed over.
+the client ignores them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What was read into a Struct of the model against the limits and rules of its fields.
+"""Checks the values in a Struct of the model against the limits and rules of its fields.
 
-The API server has checked the same with the CRD, but that may be older or newer than the program,
-and there is none where schedules run without a cluster. Every problem is told, with the field, its
+The API server has checked the same with the CRD. But the CRD may be older or newer than the
+program, and without a cluster there is none. The checks report every problem, with the field, its
 value and what to write instead.
 """
 
@@ -26,7 +26,7 @@ class FieldProblem(NamedTuple):
     message: str
 
 
-#: What is wrong with a value, by the keyword of its schema and what that allows.
+#: Messages by keyword of the schema; called with the value and the keyword's limit.
 WORDS: Final[Mapping[str, Callable[[Any, Any], str]]] = {
     "enum": lambda value, words: f"{errors.quoted(value)}: write {listed(words)}",
     "minimum": lambda value, least: f"{value} is out of range; write {least} or more",
@@ -42,7 +42,7 @@ SIZES: Final[Mapping[str, schemas.Json]] = {
     "int32": {"minimum": -(1 << 31), "maximum": (1 << 31) - 1},
     "int64": {"minimum": -(1 << 63), "maximum": (1 << 63) - 1},
 }
-#: Whether a value is refused by a keyword.
+#: Whether a keyword refuses a value.
 REFUSES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "enum": lambda value, words: value not in words,
     "minimum": lambda value, least: value < least,
@@ -57,7 +57,7 @@ _KEYWORDS: Final[Mapping[type, tuple[str, ...]]] = {
     int: ("minimum", "maximum"),
     tuple: ("minItems", "maxItems"),
 }
-#: What is wrong with a value; empty if nothing is.
+#: Returns what is wrong with a value; empty if nothing is.
 _Test = Callable[[Any], str]
 
 
@@ -69,10 +69,10 @@ class _Tests(NamedTuple):
 
 
 def problems(fields: Fields, path: str, kind: type[Fields] | None = None) -> list[FieldProblem]:
-    """All that is wrong with the fields, with those below them, and with what goes together.
+    """Return all problems of the fields, of nested fields, and of their combinations.
 
     Args:
-        kind: only the fields of this class, of which theirs is made.
+        kind: check only the fields of this base class.
     """
     found: list[FieldProblem] = []
     _check(fields, path, kind or type(fields), found)
@@ -107,7 +107,7 @@ def _check_value(value: object, tests: _Tests, path: str, found: list[FieldProbl
             _check_value(item, tests.items, f"{path}[{index}]", found)
 
 
-#: Types of the decoder, as a user would say them.
+#: The decoder's types, in words for users.
 TYPES: Final[Mapping[str, str]] = {
     "str": "a text",
     "bool": "true or false",
@@ -122,7 +122,7 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
 def of_decoder(error: msgspec.ValidationError) -> FieldProblem:
-    """What msgspec found, with the path below the text that was read."""
+    """Return the problem that msgspec found, with its path within the decoded text."""
     what, _, where = str(error).partition(" - at `$")
     path = where.rstrip("`")
     if missing := _MISSING.match(what):
@@ -135,19 +135,19 @@ def of_decoder(error: msgspec.ValidationError) -> FieldProblem:
     return FieldProblem(path, what)
 
 
-#: How a time is written.
+#: The format of a time, in words.
 TIME: Final = "RFC 3339 with its zone, such as 2026-12-24T18:00:00Z"
 
 
 def listed(words: tuple[str, ...]) -> str:
-    """The words to choose from, as a sentence names them."""
+    """Return the words to choose from, joined for a sentence."""
     *others, last = [word for word in words if word]
     return f"{', '.join(others)} or {last}" if others else last
 
 
 @functools.cache
 def _fields(kind: type[Fields]) -> tuple[tuple[str, str, _Tests], ...]:
-    """Each field as an attribute and as it is written, with its tests."""
+    """Return each field as an attribute, as users write it, and its tests."""
     schema = schemas.of(kind, with_shapes=False)["properties"]
     return tuple((attribute, name, _tests(schema[name])) for attribute, name in names(kind))
 

@@ -1,4 +1,4 @@
-"""A member of a ScheduleSet, as it is written."""
+"""A member of a ScheduleSet, as users write it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from duepoint.model.vocabulary import (
 
 MOST_PAYLOAD_BYTES: Final = 16_384
 LONGEST_EXPRESSION: Final = 200
-#: Fields that only an answer has.
+#: Fields that exist only in answers.
 READ_ONLY: Final = ("etag", "uid", "state", "createdTime", "nextDueTime", "claimed")
 
 MemberId = Annotated[

@@ -1,7 +1,7 @@
 """``spec`` of a Schedule.
 
-Defaults of the CRD stand only where CronJob has them and for a few more; every other one is the
-program's and is written as "unset = ...".
+The CRD has defaults only for the fields that have one in CronJob, and a few more. The program
+applies all others; descriptions state them as "unset = ...".
 """
 
 from __future__ import annotations

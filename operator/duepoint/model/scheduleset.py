@@ -27,10 +27,10 @@ from duepoint.model.vocabulary import (
 )
 from duepoint.model.webhook import WebhookFields
 
-#: Rows of ``spec.rows``, wherever they stand.
+#: Most rows of ``spec.rows``, inline or in a ConfigMap.
 MOST_ROWS: Final = 10_000
 MOST_MEMBERS: Final = 100_000_000
-#: As large as a member's own payload may be.
+#: The same limit as for a member's own payload.
 MOST_PAYLOAD_BYTES: Final = member.MOST_PAYLOAD_BYTES
 
 _Row = Annotated[msgspec.Raw, Shape(lambda: schemas.of(member.MemberRowFields))]
@@ -42,7 +42,7 @@ def _keeps_jobs_for_a_time(spec: Mapping[str, Any]) -> bool:
 
 
 def _starts_jobs_beside_others(spec: Mapping[str, Any]) -> bool:
-    """The queue does not know which Jobs of a member run: their ends are counted for no member."""
+    """Whether no Jobs come with Forbid: the queue does not track when a member's Jobs end."""
     policy = mapping(spec.get("defaults")).get("concurrencyPolicy")
     return "jobTemplate" not in spec or policy != "Forbid"
 

@@ -1,8 +1,8 @@
-"""A Struct of the model -> its JSON Schema, as a CRD has it, with rules as ``vocabulary.Rule``.
+"""Converts Structs of the model to JSON Schema as in a CRD, with rules as ``vocabulary.Rule``.
 
-An optional field is ``nullable``, because null means absent everywhere. Consumers translate what
-they need otherwise: the CRDs (tools/jobschema), ``duepoint validate``, the OpenAPI document, for
-which the pieces at the end are.
+An optional field is ``nullable``, because null means absent everywhere. The consumers translate
+what they need in another form: the CRDs (tools/jobschema), ``duepoint validate`` and the OpenAPI
+document, which uses the helpers at the end.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _PLAIN: Final[dict[Any, Json]] = {
 
 
 class Shape:
-    """Stands at a field whose schema is not that of its type."""
+    """Annotation of a field whose schema is not that of its type."""
 
     def __init__(self, schema: Callable[[], Json]) -> None:
         self.schema = schema
 
 
 def of(kind: type[Fields], *, with_shapes: bool = True) -> Json:
-    """The schema of an object.
+    """Return the schema of an object.
 
     Args:
-        with_shapes: with that of a Job, which takes a megabyte.
+        with_shapes: include the schema of a Job, which takes a megabyte.
     """
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = msgspec.structs.fields(kind)
@@ -66,15 +66,15 @@ def of(kind: type[Fields], *, with_shapes: bool = True) -> Json:
 
 
 def plain(schema: Json, *, closed: bool = False) -> Json:
-    """The schema in words of JSON Schema alone; of the rules it has patterns.
+    """Return the schema in plain JSON Schema; of the rules only patterns stay.
 
     Args:
-        closed: objects have no other fields, unless Kubernetes may know more of them.
+        closed: forbid further fields, except in objects of which Kubernetes may know more.
     """
     made = {key: value for key, value in schema.items() if not key.startswith(("x-", "nullable"))}
     for rule in schema.get(RULES, ()):
         if rule.pattern:
-            # a bracket in brackets, as RE2 takes it, is an empty set to JavaScript
+            # RE2 accepts a bracket in brackets, but JavaScript reads it as an empty set
             made["pattern"] = rule.pattern.replace("[[]", r"\[").replace("[]]", r"\]")
     if schema.get(INT_OR_STRING):
         made["type"] = ["integer", "string"]
@@ -97,7 +97,7 @@ def plain(schema: Json, *, closed: bool = False) -> Json:
 
 
 def _of(hint: Any, with_shapes: bool) -> Json:  # noqa: ANN401, FBT001 - any annotation
-    """The schema of a type and of what stands beside it; what stands further out counts."""
+    """Return the schema of a type with its annotations; outer annotations win."""
     if typing.get_origin(hint) is typing.Annotated:
         made = _of(hint.__origin__, with_shapes)
         for each in hint.__metadata__:
@@ -128,17 +128,17 @@ COUNT: Final[Json] = {"type": "integer", "minimum": 0}
 
 
 def plain_of(kind: type[Fields]) -> Json:
-    """The schema of a Struct; null is absent, as in the objects of Kubernetes."""
+    """Return the plain schema of a Struct; null means absent, as in Kubernetes objects."""
     return plain(of(kind))
 
 
 def about(schema: Json, description: str) -> Json:
-    """The schema with what it is for."""
+    """Return the schema with a description."""
     return {**schema, "description": description}
 
 
 def object_of(properties: Json, *required: str, closed: bool = False) -> Json:
-    """An object; ``closed``: it may have no other fields."""
+    """Return the schema of an object; ``closed``: it may have no other fields."""
     schema: Json = {"type": "object", "properties": properties}
     if required:
         schema["required"] = list(required)
@@ -148,7 +148,7 @@ def object_of(properties: Json, *required: str, closed: bool = False) -> Json:
 
 
 def page_of(name: str) -> Json:
-    """A page of items, whose schema has this name."""
+    """Return the schema of a page of items, whose schema has this name."""
     return object_of(
         {
             "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}},

@@ -1,4 +1,4 @@
-"""What a Schedule and a ScheduleSet share: what is fired, what is handed to it, and policies."""
+"""The fields that a Schedule and a ScheduleSet share: targets, payload and policies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from duepoint.model.vocabulary import (
 from duepoint.model.webhook import SecretRefFields
 
 PAYLOAD_BYTES: Final = 64 * 1024
-#: The most entries that a stream in Duepoint's own Redis keeps.
+#: Most entries that a stream in Duepoint's own Redis keeps.
 OWN_STREAM_LENGTH: Final = 1_000_000
 _TOPIC: Final = r"^[A-Za-z0-9._-]+$"
 
@@ -125,7 +125,7 @@ class KafkaFields(Fields):
 
 @functools.cache
 def job_spec() -> Json:
-    """The JobSpec of Kubernetes, with its limits; see ``tools.jobschema.prune``."""
+    """Return the schema of Kubernetes' JobSpec with our rules; see ``tools.jobschema.prune``."""
     packaged = importlib.resources.files("duepoint.model").joinpath("jobspec.json")
     schema: Json = msgspec.json.decode(packaged.read_bytes())
     schema[RULES] = list(_JOB_RULES)
@@ -160,7 +160,7 @@ def _job_template() -> Json:
     }
 
 
-#: A selector that matches would be the same for all Jobs of a Schedule.
+#: Rules against a selector: any that matches would be the same for all Jobs of a Schedule.
 SELECTOR_RULES: Final = (
     Rule(
         cel="!has(self.manualSelector) || !self.manualSelector",

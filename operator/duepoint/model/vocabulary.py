@@ -1,8 +1,8 @@
-"""What a field of the model can say of itself, beside its type.
+"""The annotations of the model's fields: descriptions, keywords, rules and common types.
 
 A field is ``Annotated`` with a text for people, with keywords of JSON Schema (``Keywords``), and
-with rules of the CRD, each of which has its CEL for the API server and its meaning for Python. An
-optional field is ``None`` where it is left out or null; ``msgspec.Raw`` is any JSON.
+with rules of the CRD (``Rule``), each in CEL for the API server and as a function for Python. An
+optional field is ``None`` if it is left out or null; ``msgspec.Raw`` is any JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from duepoint import errors
 
 
 class Keywords:
-    """Keywords of JSON Schema, and those that Kubernetes adds, for the field that they stand at."""
+    """Keywords of JSON Schema and Kubernetes' additions, for the annotated field."""
 
     def __init__(self, **keywords: Any) -> None:  # noqa: ANN401 - a keyword's value
         self.given = keywords
@@ -31,15 +31,15 @@ class Rule:
     """One rule of a CRD.
 
     Attributes:
-        cel: what the API server checks.
-        holds: the same for Python, of a text or of the fields that an object has; a rule that only
-            an edit can break holds. Within an annotation a lambda sees no name of its module.
-        path: the field of an object that it is about; empty = the object.
-        pattern: what ``holds`` searches for, if the rule is one pattern.
-        optional_old: it is checked at creation as well, where there is no ``oldSelf``.
-        shown: how a refused text stands in its message.
-        engine: what the reader of specs judges itself, because it says more; where there is no
-            ``cel``, the rules are many and ``tools.jobschema`` puts them together.
+        cel: the expression that the API server checks.
+        holds: the same check in Python, for a text or an object's fields; always true for a rule
+            that only an edit can break. In an annotation, a lambda sees no name of its module.
+        path: the field of an object that the rule concerns; empty = the object.
+        pattern: the pattern that ``holds`` searches for, if the rule is one pattern.
+        optional_old: also check at creation, when there is no ``oldSelf``.
+        shown: formats a refused text for the message.
+        engine: what the reader of specs checks itself, with a better message. Without a ``cel``
+            there are many rules, and ``tools.jobschema`` generates them.
     """
 
     cel: str = ""
@@ -62,7 +62,7 @@ class Fields(msgspec.Struct, rename="camel"):
 
 
 def matches(pattern: str, message: str, *, shown: Callable[[str], str] = errors.quoted) -> Rule:
-    """A text with this pattern, which means the same to RE2 and to ``re``."""
+    """Require this pattern in a text; it must mean the same to RE2 and to ``re``."""
     quote = '"' if "'" in pattern else "'"
     return Rule(
         cel=f"self.matches(r{quote}{pattern}{quote})",
@@ -74,7 +74,7 @@ def matches(pattern: str, message: str, *, shown: Callable[[str], str] = errors.
 
 
 def lacks(pattern: str, message: str, *, shown: Callable[[str], str] = errors.quoted) -> Rule:
-    """A text in which this pattern is not found."""
+    """Forbid this pattern in a text."""
     return Rule(
         cel=f"!self.matches(r'{pattern}')",
         message=message,
@@ -84,7 +84,7 @@ def lacks(pattern: str, message: str, *, shown: Callable[[str], str] = errors.qu
 
 
 def one_of(*names: str, message: str) -> Rule:
-    """An object with exactly one of these fields."""
+    """Require exactly one of these fields in an object."""
     given = [f"has(self.{name})" for name in names]
     cel = f"[{', '.join(given)}].filter(written, written).size() == 1"
     return Rule(
@@ -95,7 +95,7 @@ def one_of(*names: str, message: str) -> Rule:
 
 
 def needs(name: str, other: str, *values: str) -> Rule:
-    """A field that has a meaning only beside these values of another one."""
+    """Allow a field only beside these values of another one."""
     listed = [f"'{value}'" for value in values]
     wanted = f"== {listed[0]}" if len(listed) == 1 else f"in [{', '.join(listed)}]"
     return Rule(
@@ -108,7 +108,7 @@ def needs(name: str, other: str, *values: str) -> Rule:
 
 
 def before(first: str, last: str, message: str, *, are_required: bool = False) -> Rule:
-    """Two instants in this order; what is not an instant is a problem of its own."""
+    """Require two instants in this order; other rules refuse values that are not instants."""
     cel = f"self.{first} < self.{last}"
     optional = f"!has(self.{first}) || !has(self.{last}) || {cel}"
 
@@ -121,7 +121,7 @@ def before(first: str, last: str, message: str, *, are_required: bool = False) -
 
 @functools.cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern of RE2 for ``re``: ``$`` is the very end, and ``[[]`` is no set within a set."""
+    """Compile a pattern of RE2 with ``re``: ``$`` is the very end, ``[[]`` not a nested set."""
     spelled = pattern.replace("[[]", r"\[").replace("[]]", r"\]")
     return re.compile(re.sub(r"\$(?=$|\))", r"\\Z", spelled), re.ASCII)
 
@@ -137,7 +137,7 @@ def _instant(value: object) -> dt.datetime | None:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """The fields of a part of an object, however it was read; none of another type."""
+    """Return the fields of a part of an object, whatever its type; empty if it has none."""
     if isinstance(value, msgspec.Raw):
         value = msgspec.json.decode(value)
     if isinstance(value, msgspec.Struct):
@@ -146,7 +146,7 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def given(fields: msgspec.Struct) -> dict[str, Any]:
-    """The fields that are there and not null, under the names that users write."""
+    """Return the fields that are set and not null, by the names that users write."""
     return {
         name: value
         for attribute, name in names(type(fields))
@@ -156,12 +156,12 @@ def given(fields: msgspec.Struct) -> dict[str, Any]:
 
 @functools.cache
 def names(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """Each field as an attribute and as users write it."""
+    """Return each field as an attribute and as users write it."""
     return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind))
 
 
 def is_given(value: object) -> bool:
-    """Whether a field is there and not null."""
+    """Whether a field is set and not null."""
     if value is None:
         return False
     return not isinstance(value, msgspec.Raw) or bytes(value) not in (b"", b"null")
@@ -171,19 +171,19 @@ def is_given(value: object) -> bool:
 
 
 def choices(*words: str, default: str | None = None) -> Keywords:
-    """One of these words; an empty one stands for the default, as in CronJob."""
+    """Require one of these words; an empty one stands for the default, as in CronJob."""
     return Keywords(enum=words) if default is None else Keywords(enum=words, default=default)
 
 
 def within(least: int, most: int | None = None) -> Keywords:
-    """A number from ``least`` to ``most``."""
+    """Require a number from ``least`` to ``most``."""
     return Keywords(minimum=least) if most is None else Keywords(minimum=least, maximum=most)
 
 
 def any_json(most_bytes: int) -> Keywords:
-    """JSON of at most so many bytes.
+    """Refuse JSON that is certainly longer than ``most_bytes``.
 
-    No rule can measure any JSON. More than these are longer, however they are written.
+    No rule can measure arbitrary JSON. Beyond these counts it is longer, however it is written.
     """
     return Keywords(
         maxLength=most_bytes - 2, maxItems=most_bytes // 2 - 1, maxProperties=most_bytes // 5
@@ -195,7 +195,7 @@ ATOMIC = Keywords(**{"x-kubernetes-list-type": "atomic"})
 
 
 def keyed_by(name: str) -> Keywords:
-    """A list whose entries are told apart by this field of theirs."""
+    """Mark a list whose entries have this field as their key."""
     return Keywords(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [name]})
 
 

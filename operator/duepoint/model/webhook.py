@@ -1,4 +1,4 @@
-"""``spec.webhook``: where to, what is sent, who we are, what is success, what is tried again."""
+"""``spec.webhook``: destination, request, authentication, TLS, success and retries."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _PORT_NAME: Final = r"^[a-z0-9-]*[a-z][a-z0-9-]*$"
 _PATH: Final = r"^/[!-~]*$"
 _HOST_END = re.compile(r"[/?#\\\s]")
 _NO_FRAGMENT: Final = "!self.contains('#')"
-#: A user's header must not change whom we talk to, how the body is framed, or who signed it.
+#: A user's header must not change the destination, the framing of the body, or the signature.
 _FORBIDDEN_HEADERS: Final = (
     "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer",
     "upgrade", "proxy-connection", "proxy-authenticate", "proxy-authorization", "expect",
 )  # fmt: skip
-#: Values of these are credentials, and the spec is read by more people than a Secret.
+#: Headers whose values are credentials; more people can read a spec than a Secret.
 _CREDENTIALS: Final = ("authorization", "cookie", "proxy-authorization")
 
 
 def host_of(url: str) -> str:
-    """Its scheme and host alone.
+    """Return only the scheme and host of a URL.
 
-    A login, a path or a query may be a credential, and Events are read by people who may not read
-    Schedules.
+    A login, a path or a query may be a credential, and people who may not read Schedules read
+    Events.
     """
     scheme, slashes, rest = url.partition("://")
     if not slashes:
@@ -54,7 +54,7 @@ def host_of(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL as a message has it."""
+    """Return a URL as messages show it."""
     return errors.quoted(host_of(url))
 
 

@@ -1,13 +1,13 @@
 """The Job target: one slot, one Job, however often it is fired.
 
-Builds the Job of the slot and asks the API server to create it; the Job's name makes the second
-creation a 409, which ``kube.jobs`` settles by comparing the owner's uid and the slot. Owns the
-translation of its answers: what may heal is tried again, what only an edit can mend is not. A Job
-that was not created has not started, so a slot that never gets one is missed, not failed.
+Builds the Job of the slot and asks the API server to create it. The Job's name turns a second
+creation into a 409, which ``kube.jobs`` resolves by comparing the owner's uid and the slot. The
+target maps the answers to outcomes: it retries what may recover, and rejects what only an edit can
+correct. Without a Job nothing has started, so a slot that never gets one is missed, not failed.
 
-``ActiveJobs`` says what the API server knows of a Schedule's Jobs, for decisions by what is active.
-A Job is active until it has finished, was deleted (a deletion is not waited for) or is not there; a
-Job of that name which another owner controls, or which names no slot, is no run of the Schedule.
+``ActiveJobs`` reads the state of a Schedule's Jobs for its concurrency policy. A Job is active
+until it has finished, is being deleted (nobody waits for the deletion) or is gone. A Job of that
+name with another controller, or without a slot, is not a run of the Schedule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 
-#: Of frames that are kept, with what they were made of; some kilobytes each.
+#: Bound of the cached frames with their actions; some kilobytes each.
 _FRAME_BYTES = 16 * 1024 * 1024
 
 
@@ -43,11 +43,11 @@ class JobTarget:
         self._frames = _Frames()
 
     async def check(self, _: target.Firing) -> target.Trouble | None:
-        """A Job refers to nothing that this worker could read beforehand."""
+        """Return None: a Job refers to nothing that this worker could read beforehand."""
         return None
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
-        """Delivered(running) once the Job of this slot exists, by this attempt or an older one."""
+        """Create the slot's Job; Delivered(running) once it exists, by this or an older attempt."""
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
@@ -82,17 +82,17 @@ class JobTarget:
             accepted_us=self._clock.now_us(),
             running=True,
             job_name=name,
-            # One that was ours already was made by an earlier request.
+            # If the Job was ours already, an earlier unanswered request may still be under way.
             may_come_again=isinstance(result, jobs.AlreadyOurs),
         )
 
     def _composed(self, firing: target.Firing) -> tuple[dict[str, object], bytes]:
-        """The Job's metadata, and all of it as bytes: nothing else of a large one is held."""
+        """Return the Job's metadata and its bytes, but keep no decoded Job: it may be large."""
         facts = _facts(firing)
-        # The payload of a member is its own.
+        # A run or a member has its own payload, so no cached frame fits.
         is_usual = not firing.run_uid and firing.owner is None
         if is_usual and (frame := self._frames.get(firing)) is not None:
-            # The frame has the payload.
+            # The frame contains the payload.
             words = jobbuilder.words_of(dataclasses.replace(facts, payload=None))
             return {"metadata": jobbuilder.head_of(words)}, frame.body(words)
         job = jobbuilder.job_for(_template(firing.action), facts)
@@ -100,7 +100,7 @@ class JobTarget:
 
 
 class _Frames:
-    """The bytes of Jobs of one action, by whether there is a slot before and a trace."""
+    """Cache of Jobs as templates in bytes, by action, and by previous slot and trace or not."""
 
     def __init__(self) -> None:
         self._kept: shares.BytesCache[tuple[int, bool, bool], _Kept] = shares.BytesCache(
@@ -108,10 +108,10 @@ class _Frames:
         )
 
     def get(self, firing: target.Firing) -> jobbuilder.JobFrame | None:
-        """None where the builder has to say how long the annotations are, or what is wrong."""
+        """Return the frame; None if the builder must check the Job's size or report an error."""
         action, has_previous = firing.action, firing.previous_us is not None
         is_traced = bool(firing.traceparent)
-        # An id is unique for as long as the action is kept here.
+        # An ``id()`` is unique while this cache keeps the action.
         key = id(action), has_previous, is_traced
         found = self._kept.get(firing.namespace, key)
         if found is None:
@@ -133,7 +133,7 @@ _Kept = tuple[actions.Action, jobbuilder.JobFrame | None]
 
 
 def job_name(firing: target.Firing) -> str:
-    """The one name that the Job of this slot can have."""
+    """Return the only name that the Job of this slot can have."""
     return jobbuilder.job_name(_facts(firing))
 
 
@@ -172,7 +172,7 @@ def _rejected(reason: Reason, message: str) -> outcome.Rejected:
 
 # -- which Jobs of a Schedule are active -----------------------------------------------------------
 
-#: Of more Jobs than this, all Jobs of the Schedule are listed in one request.
+#: To read more Jobs than this, all Jobs of the Schedule are listed in one request.
 _MOST_LOOKED_AT = 8
 
 _decoder = msgspec.json.Decoder(jobs.Job)
@@ -182,7 +182,7 @@ _Key = tuple[str, str]
 
 
 class JobState(enum.Enum):
-    """How a Job stands."""
+    """The state of a Job."""
 
     ACTIVE = "active"
     OVER = "over"  # finished, or being deleted
@@ -199,21 +199,21 @@ class Listed:
 
 
 class ActiveJobs:
-    """What policies ask an API server. Every method raises ``kube.errors.ApiError``.
+    """Reads Jobs for concurrency policies. Every method raises ``kube.errors.ApiError``.
 
-    A namespace's Jobs are listed by one request at a time; who asks during one shares the next.
-    After a restart of Redis every schedule with a policy wants its Jobs listed before its next
-    slot; a list for each would have the API server read all Jobs of the namespace as often.
+    One request at a time lists the Jobs of a namespace; callers that come meanwhile share the next
+    one. After a restart of Redis every Schedule with a policy needs its Jobs before its next slot.
+    With a list for each, the API server would read all Jobs of the namespace each time.
     """
 
     def __init__(self, api: port.Api) -> None:
         self._api = api
-        #: By namespace, and by name and uid of the Schedule.
+        #: Waiting callers by namespace, and by name and uid of the Schedule.
         self._asked: dict[str, dict[_Key, asyncio.Future[tuple[Listed, ...]]]] = {}
         self._listing: dict[str, asyncio.Task[None]] = {}
 
     async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
-        """Every Job that this Schedule made and that exists."""
+        """Return every existing Job of this Schedule."""
         asked = self._asked.setdefault(namespace, {})
         answer = asked.setdefault((name, uid), asyncio.get_running_loop().create_future())
         if (listing := self._listing.get(namespace)) is None or listing.done():
@@ -227,7 +227,7 @@ class ActiveJobs:
             except Exception as trouble:  # noqa: BLE001 - raised where it was asked
                 for answer in asked.values():
                     answer.set_exception(trouble)
-                    answer.exception()  # the task that asked may be gone
+                    answer.exception()  # the caller may be gone, and asyncio would log the error
             else:
                 for key, answer in asked.items():
                     answer.set_result(tuple(found[key]))
@@ -255,7 +255,7 @@ class ActiveJobs:
     async def states(
         self, namespace: str, schedule: str, uid: str, names: Collection[str]
     ) -> Mapping[str, JobState]:
-        """How these Jobs stand now, each name answered for."""
+        """Return the current state of each of these Jobs."""
         if len(names) > _MOST_LOOKED_AT:
             listed = await self.of_schedule(namespace, schedule, uid)
             return dict.fromkeys(names, JobState.ABSENT) | {one.name: one.state for one in listed}
@@ -269,14 +269,14 @@ class ActiveJobs:
     async def of_slot(
         self, namespace: str, schedule: str, uid: str, name: str, slot_us: int
     ) -> JobState:
-        """How the Job of this name and slot stands now; absent where it names another slot."""
+        """Return the current state of a slot's Job; absent if the Job has another slot."""
         job = await self._read(namespace, name)
         if job is None or jobs.slot_us(job) != slot_us:
             return JobState.ABSENT
         return _state(job, jobs.JobOwner(namespace, schedule, uid))
 
     async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
-        """The Job, if it is this Schedule's and has not finished, is deleted."""
+        """Delete the Job if it is this Schedule's and has not finished."""
         job = await self._read(namespace, name)
         owner = jobs.JobOwner(namespace, schedule, uid)
         if job is not None and _state(job, owner) is JobState.ACTIVE:

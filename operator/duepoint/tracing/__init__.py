@@ -1,1 +1,1 @@
-"""Traces of slots: spans as values, and what sends them to an OpenTelemetry collector."""
+"""Traces of slots: spans as values, and an exporter to an OpenTelemetry collector."""

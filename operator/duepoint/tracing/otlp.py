@@ -1,8 +1,8 @@
-"""Sends spans to an OpenTelemetry collector, by OTLP over HTTP; the optional extra ``otel``.
+"""Exports spans to an OpenTelemetry collector, by OTLP over HTTP; needs the extra ``otel``.
 
-Imported only where traces are on. The SDK makes its own spans of ours, with our ids, keeps a
-bounded number of them and sends them from a thread of its own; a batch is tried for ten seconds and
-then given up. What the SDK reads from the environment holds: ``OTEL_EXPORTER_OTLP_ENDPOINT``,
+Imported only if traces are on. The SDK makes its own spans from ours, with our ids, buffers a
+bounded number of them and sends them from a thread of its own. It retries a batch for ten seconds
+and then drops it. The SDK's environment variables apply: ``OTEL_EXPORTER_OTLP_ENDPOINT``,
 ``_HEADERS`` and ``_CERTIFICATE``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and
 ``OTEL_BSP_*`` for its queue.
 """
@@ -24,7 +24,7 @@ from duepoint.tracing import spans
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _US = 1000  # nanoseconds
-#: How long the last spans may take at the end of the process, before an export is broken off.
+#: How long the process waits for the last spans before it breaks off an export.
 _CLOSING_SECONDS = 3.0
 
 
@@ -46,7 +46,7 @@ class Exporter:
         }
         provider = TracerProvider(
             sampler=sampling.ALWAYS_ON,
-            # What the environment says of them wins.
+            # Attributes from the environment win.
             resource=Resource.create({**facts, **OTELResourceDetector().detect().attributes}),
             id_generator=self._ids,
             shutdown_on_exit=False,
@@ -56,7 +56,7 @@ class Exporter:
         self._tracer = provider.get_tracer("duepoint", duepoint.__version__)
 
     def close(self) -> None:
-        """Send what waits, for a few seconds at most; blocks meanwhile."""
+        """Send the buffered spans; blocks for a few seconds at most."""
         last = threading.Thread(target=self._batches.shutdown, name="last spans", daemon=True)
         last.start()
         last.join(_CLOSING_SECONDS)
@@ -64,7 +64,7 @@ class Exporter:
         last.join(_CLOSING_SECONDS)
 
     def record(self, span: spans.Span) -> None:
-        """Hand over a span that has ended; never waits, and drops it where too many wait."""
+        """Hand over a span that has ended; never waits, and drops it if the buffer is full."""
         self._ids.trace_id, self._ids.span_id = span.trace_id, span.span_id
         parent = Context()
         if span.parent_id is not None:
@@ -85,7 +85,7 @@ class Exporter:
 
 
 class _GivenIds(IdGenerator):
-    """The ids that the span already has."""
+    """Returns the ids that the span already has."""
 
     def __init__(self) -> None:
         self.trace_id = self.span_id = 0

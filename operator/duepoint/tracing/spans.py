@@ -1,11 +1,11 @@
 """Spans as values, and the identity of a slot's trace. Pure.
 
-A slot has one trace, whichever workers try it and however often: its trace id is the hexadecimal
-part of the slot's ``webhook-id``, and the id of the span that stands for the whole slot is made of
-the same text. So an attempt can name its parent although another worker, or a later attempt, ends
-that span. The ids of attempts are random. Which slots are sampled follows from the trace id by the
-rule of OpenTelemetry's ``TraceIdRatioBased``, so all attempts of a slot are sampled or none, and a
-receiver that samples by the same rule agrees.
+A slot has one trace, whichever workers try it and however often. The trace id is the hexadecimal
+part of the slot's ``webhook-id``, and the id of the whole slot's span is a hash of the same text.
+So an attempt can name its parent although another worker, or a later attempt, ends that span.
+Attempts have random span ids. Sampling follows from the trace id by the rule of OpenTelemetry's
+``TraceIdRatioBased``. So all attempts of a slot are sampled or none, and a receiver that samples by
+the same rule agrees.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SlotTrace:
 
     Attributes:
         trace_id: 128 bits, not 0.
-        span_id: of the span of the whole slot; 64 bits, not 0.
+        span_id: id of the whole slot's span; 64 bits, not 0.
         is_sampled: whether its spans are exported.
     """
 
@@ -43,7 +43,7 @@ class Span:
     Attributes:
         parent_id: None for the root of the trace.
         start_us, end_us: microseconds since the epoch.
-        error: empty where it ended well.
+        error: empty if it ended well.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Span:
 
 
 def slot_trace(webhook_id: str, ratio: float) -> SlotTrace:
-    """The trace of the slot with this id.
+    """Return the trace of the slot with this id.
 
     Args:
         webhook_id: ``msg_`` and 32 hexadecimal digits.
@@ -71,15 +71,15 @@ def slot_trace(webhook_id: str, ratio: float) -> SlotTrace:
 
 
 def new_span_id() -> int:
-    """A random id, not 0."""
+    """Return a random id, not 0."""
     return secrets.randbits(64) or 1
 
 
 def traceparent(trace: SlotTrace, span_id: int) -> str:
-    """The header of W3C Trace Context, version 00, that makes this span the parent."""
+    """Return the W3C Trace Context header, version 00, that makes this span the parent."""
     return f"00-{trace.trace_id:032x}-{span_id:016x}-{'01' if trace.is_sampled else '00'}"
 
 
 def span_id_of(header: str) -> int:
-    """The span that a ``traceparent`` of ours names."""
+    """Return the span id in a ``traceparent`` of ours."""
     return int(header[36:52], 16)

@@ -1,8 +1,8 @@
-"""The files of the dashboard's pages.
+"""Serves the files of the dashboard's pages.
 
-All that a page needs comes from here: the policy of answers allows no script, style or request of
-any other origin, none that stands in the page itself, and no frame around it. A browser asks for
-each file anew and gets 304 while it is the same, so a page never runs with half an upgrade.
+Everything that a page needs comes from here: the Content-Security-Policy allows no script, style or
+request of another origin, no inline script or style, and no frame around the page. Browsers
+revalidate each file and get 304 while it is the same, so a page never runs with half an upgrade.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SECURITY: Final[Headers] = (
 
 
 class WebFile(NamedTuple):
-    """A file with the headers of its answers."""
+    """A file with its response headers."""
 
     body: bytes
     headers: Headers
@@ -61,14 +61,14 @@ class WebFiles:
         }
 
     def answer(self, request: HttpRequest, path: str) -> HttpResponse | None:
-        """The file that a path names; None where the path is not one of the dashboard's.
+        """Return the file of a path; None if the path is not one of the dashboard's.
 
         Raises:
             OperationProblem: NotFound, MethodNotAllowed.
         """
         if path in ("/", PREFIX[:-1]):
             self._check_method(request)
-            # Relative to the path that was asked for: a proxy may have cut off a prefix.
+            # Relative to the requested path: a proxy may have cut off a prefix.
             target = PREFIX[1:]
             return HttpResponse(302, (("Location", target), ("Cache-Control", "no-store")))
         if not path.startswith(PREFIX):

@@ -1,8 +1,8 @@
-"""The load of the coming days: how many slots each hour and its worst minute have.
+"""Forecasts of the coming days: how many slots each hour and its busiest minute have.
 
-All Schedules that the caller may list are read, page by page, and counted in a thread beside the
-event loop. That takes seconds of CPU for tens of thousands of them, so one forecast is made at a
-time, further ones wait within bounds, and an answer is kept for its caller for a while.
+A forecast reads all Schedules that the caller may list, page by page, and counts their slots in a
+thread. That takes seconds of CPU for tens of thousands of Schedules. So one forecast runs at a
+time, a bounded number waits, and each result is cached for its caller for a while.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def forecast(call: Call) -> HttpResponse:
 
 
 async def _made(call: Call, namespace: str | None, days: int, zone: str) -> Forecast:
-    """One forecast at a time."""
+    """Make a forecast once it is this caller's turn."""
     turns = call.shared.forecast_turns
     if turns.waiting("") >= _MOST_WAITING:
         message = "too many forecasts are being made"
@@ -92,7 +92,7 @@ async def _made(call: Call, namespace: str | None, days: int, zone: str) -> Fore
 
 
 class _Counting:
-    """Counts Schedules; used by one thread at a time."""
+    """Counts the slots of Schedules; used by one thread at a time."""
 
     def __init__(self, now_us: int, minutes: int) -> None:
         self._builder = load.ForecastBuilder(now_us - now_us % load.MINUTE_US, minutes)
@@ -129,7 +129,7 @@ class _Counting:
 
 
 def _worst(known: load.Forecast) -> list[int]:
-    """The worst minutes, one of each hour."""
+    """Return the worst minutes, at most one of each hour."""
     found: dict[int, int] = {}
     for minute, count in enumerate(known.minutes):
         hour = known.at_us(minute) // (60 * load.MINUTE_US)

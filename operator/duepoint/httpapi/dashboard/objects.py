@@ -1,8 +1,8 @@
-"""Operations on objects: who asks, lists of Schedules and sets, one Schedule; run, hold, resume it.
+"""Operations on objects: the caller, lists, one Schedule; trigger, suspend and resume it.
 
-A change is one request to the API server with the caller's own token, under a manager of its own,
-so that the object's managed fields and the audit log say who did it and by what. What the API
-server refuses becomes a problem with its own words: they say best which right is missing.
+A change is one request to the API server with the caller's own token and a field manager of our
+own, so that managed fields and audit log tell who changed the object and with what. If the API
+server refuses, the problem has its own message, which says best which right is missing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from duepoint.net.requests import HttpResponse
 
 _LONGEST_CURSOR: Final = 2_048
 _MOST_NAMESPACES: Final = 5_000
-#: A page shows what its user may see now, so nothing keeps it.
+#: A page shows what its user may see now, so no browser or proxy may cache it.
 FRESH: Final = (("Cache-Control", "no-store"),)
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """An object of which the name counts."""
+    """An object decoded for its name only."""
 
     metadata: port.Metadata
 
@@ -40,7 +40,7 @@ _decoder = msgspec.json.Decoder(schedules.Schedule)
 
 
 def answer(status: int, value: object) -> HttpResponse:
-    """An answer that is for this caller and for now."""
+    """Return an answer that must not be cached."""
     return views.json(status, value, FRESH)
 
 
@@ -48,7 +48,7 @@ _MOST_WORDS: Final = 400
 
 
 def namespace_of(call: Call) -> str | None:
-    """The one that the parameter ``namespace`` names; None = all."""
+    """Return the value of the parameter ``namespace``; None = all namespaces."""
     text = call.text("namespace")
     if text and not is_namespace(text):
         message = "no namespace can have this name"
@@ -59,7 +59,7 @@ def namespace_of(call: Call) -> str | None:
 def attributes(
     verb: str, resource: str, namespace: str | None, name: str = ""
 ) -> access.Attributes:
-    """What a user wants to do with objects of ours; without a namespace with those of all."""
+    """Return the attributes of an access to our objects; no namespace = to those of all."""
     return access.Attributes(
         namespace=namespace or "",
         verb=verb,
@@ -71,13 +71,13 @@ def attributes(
 
 
 async def may_list(call: Call, namespace: str | None) -> bool:
-    """Whether the caller may list the Schedules of this namespace; None = of all."""
+    """Whether the caller may list the Schedules of this namespace; None = of all namespaces."""
     wanted = attributes("list", schedules.PLURAL, namespace)
     return await call.shared.rights.may(call.caller, wanted)
 
 
 async def check_list(call: Call, namespace: str | None) -> None:
-    """Raise Problem Forbidden where the caller may not list these Schedules."""
+    """Raise Problem Forbidden if the caller may not list these Schedules."""
     if not await may_list(call, namespace):
         where = "of all namespaces" if namespace is None else "of this namespace"
         message = f"you may not list schedules (group duepoint.dev) {where}"
@@ -86,14 +86,14 @@ async def check_list(call: Call, namespace: str | None) -> None:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """What the API server refuses is a problem of the caller's request."""
+    """Turn errors of the API server into problems of the caller's request."""
     try:
         yield
     except kube_errors.ApiError as error:
         raise _problem_of(error) from error
 
 
-#: Refusals whose own words say what is wrong, by kind.
+#: Errors whose own message explains them, with their codes.
 _IN_ITS_WORDS: Final = (
     (kube_errors.Forbidden, "Forbidden"),
     (kube_errors.NotFound, "NotFound"),
@@ -103,7 +103,7 @@ _IN_ITS_WORDS: Final = (
 
 
 def _problem_of(error: kube_errors.ApiError) -> OperationProblem:
-    """The problem that an answer of the API server is."""
+    """Return the problem for an error of the API server."""
     for kind, code in _IN_ITS_WORDS:
         if isinstance(error, kind):
             return OperationProblem(code, (error.server_message or str(error))[:_MOST_WORDS])
@@ -148,7 +148,7 @@ class Suspended(Fields, kw_only=True):
 
 
 async def whoami(call: Call) -> HttpResponse:
-    """The caller's name, and the namespaces that they may list."""
+    """Return the caller's name and the cluster's namespaces, if they may list them."""
     namespaces = None
     with refusals(), contextlib.suppress(kube_errors.Forbidden):
         page = await call.api.page("/api/v1/namespaces", _Named, limit=_MOST_NAMESPACES)
@@ -185,7 +185,7 @@ async def _page(
 
 
 async def get_schedule(call: Call) -> HttpResponse:
-    """A Schedule, with what the caller may do with it; the API server decides again about that."""
+    """Return a Schedule and the caller's rights, which the API server checks again later."""
     namespace, name = call.namespace, call.id
     with refusals():
         body = await call.api.request("GET", schedules.path(namespace, name))
@@ -206,7 +206,7 @@ async def get_schedule(call: Call) -> HttpResponse:
 
 MANAGER: Final = "duepoint-dashboard"
 _LONGEST_REASON: Final = 256
-#: The ScheduleRun is deleted so long after it has ended, as that of ``duepoint trigger``.
+#: How long a ScheduleRun stays after it has ended, as with ``duepoint trigger``.
 _TTL_SECONDS: Final = 3_600
 
 
@@ -235,7 +235,7 @@ _suspend_decoder = msgspec.json.Decoder(_Suspend)
 
 
 async def trigger(call: Call) -> HttpResponse:
-    """A new ScheduleRun, which runs the Schedule once."""
+    """Create a ScheduleRun, which runs the Schedule once."""
     wanted = calls.decoded(call.body or b"{}", _trigger_decoder, "{}, perhaps with payload")
     what: dict[str, Any] = {}
     if wanted.payload is not msgspec.UNSET and bytes(wanted.payload) != b"null":
@@ -248,7 +248,7 @@ async def trigger(call: Call) -> HttpResponse:
 
 
 async def suspend(call: Call) -> HttpResponse:
-    """No slot runs until the Schedule resumes."""
+    """Suspend the Schedule: no slot runs until it resumes."""
     shape = "{}, perhaps with reason and until"
     wanted = calls.decoded(call.body or b"{}", _suspend_decoder, shape)
     reason, until = wanted.reason or None, wanted.until or None
@@ -266,9 +266,9 @@ async def suspend(call: Call) -> HttpResponse:
 
 
 async def _check_not_suspended(call: Call) -> None:
-    """Refuse where another person has suspended it since the page was drawn.
+    """Raise Problem Conflict if someone else has suspended the Schedule meanwhile.
 
-    Their reason and end would be lost, and it would run by itself at the new end.
+    Their reason and end time would be lost, and the Schedule would resume at the new end time.
     """
     with refusals():
         path = schedules.path(call.namespace, call.id)
@@ -280,7 +280,7 @@ async def _check_not_suspended(call: Call) -> None:
 
 
 async def resume(call: Call) -> HttpResponse:
-    """Slots run again; those of the suspension do not."""
+    """Resume the Schedule: later slots run, those of the suspension do not."""
     return await _write(call, {"suspend": False, "suspendReason": None, "suspendUntil": None})
 
 

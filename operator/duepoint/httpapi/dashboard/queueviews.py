@@ -1,13 +1,12 @@
-"""Operations on the queue: how full and how late it is, who works on it, dead letters of Schedules.
+"""Operations on the queue: backlog, lag and workers, and dead letters of Schedules.
 
-Of one namespace for those who may list its Schedules, of the whole queue for those who may list
-them everywhere. What is read of the whole is shared for a moment: many may look at a time.
+Users who may list the Schedules of a namespace see its part of the queue. Those who may list them
+everywhere see the whole queue, from a short-lived cache, because many may look at a time.
 
-With the verb ``run`` on a Schedule, which running it by hand needs, the same person replays its
-letters. Ids can be guessed: who may not see the letters of a namespace gets the answer for letters
-that do not exist, and gets it before any of them is looked up, so that the time it takes says
-nothing either. Letters of members belong to their sets and are left out: ``httpapi.listing`` has
-them.
+Replaying the letters of a Schedule needs the verb ``run`` on it, as running it by hand does. Ids of
+letters can be guessed. So a caller who may not see the letters of a namespace gets the answer for
+letters that do not exist, and gets it before any look-up, so that the response time reveals nothing
+either. Letters of members belong to their sets and are left out: ``httpapi.listing`` has them.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ async def _of_all(call: Call) -> QueueView:
 
 # -- dead letters of Schedules ---------------------------------------------------------------------
 
-#: Letters that are looked at for the list of all namespaces: those of members are among them.
+#: Most letters to read for the list of all namespaces; those of members are among them.
 _MOST_READ: Final = 2_000
 
 
@@ -136,7 +135,7 @@ async def letters(call: Call) -> HttpResponse:
 
 
 async def all_letters(call: Call) -> HttpResponse:
-    """The newest letters of all namespaces."""
+    """List the newest dead letters of all namespaces."""
     await objects.check_list(call, None)
     limit = call.limit
     await call.shared.queue.layouts.read()
@@ -152,7 +151,7 @@ async def all_letters(call: Call) -> HttpResponse:
 
 
 async def replay(call: Call) -> HttpResponse:
-    """Run slots again; what became of each letter by its id."""
+    """Replay dead letters; the answer has a result for each id."""
     ids = listing.replayed_ids(call)
     if not await objects.may_list(call, call.namespace):
         results = dict.fromkeys(ids, "gone")
@@ -165,7 +164,7 @@ async def replay(call: Call) -> HttpResponse:
 
 
 async def _replay(call: Call, letter_id: str) -> str:
-    """What became of a letter, in a word."""
+    """Replay one letter and return the result in one word."""
     stored = call.shared.queue.dead_letters
     letter = await stored.find(letter_id, call.namespace)
     if letter is None:

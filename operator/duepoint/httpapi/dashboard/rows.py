@@ -1,7 +1,7 @@
-"""Schedules and ScheduleSets of the API server -> what the pages show of them. Pure.
+"""Converts Schedules and ScheduleSets of the API server to what the pages show. Pure.
 
-Texts of a status go on as they are: the page shows them, and the reference of the objects says
-what they mean. An object that cannot be read is shown as such and spoils no page.
+Texts of a status stay as they are; the reference of the objects explains them. An object that
+cannot be read is shown as unreadable and does not break the page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from duepoint.schedules.conditions import ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
 UPCOMING: Final = 5
-#: What is finer in the text of an instant cannot be compared as text.
+#: Instants are compared as text up to whole seconds; fractions differ in length.
 _WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
 _NOTHING: Final = diagnosis.ADVICE[Reason.ARMED]
 _SET_PROBLEMS: Final = frozenset({ConditionType.ROWS_INVALID, ConditionType.DATA_LOST})
@@ -107,7 +107,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Slot(msgspec.Struct, rename="camel", omit_defaults=True):
-    """An entry of ``status.recentRuns``; ``finishTime`` and so on are as the status has them."""
+    """An entry of ``status.recentRuns``, with its fields as in the status."""
 
     scheduled_time: str = ""
     since: str | None = None
@@ -124,7 +124,7 @@ class _Slot(msgspec.Struct, rename="camel", omit_defaults=True):
 
     @property
     def newest(self) -> str:
-        """Greater is newer: a run of an old slot, made by hand, is as new as its start."""
+        """Return a sort key, greater = newer; a run by hand of an old slot counts by its start."""
         return max(self.start_time or "", self.scheduled_time)[:_WHOLE_SECONDS]
 
 
@@ -156,12 +156,12 @@ _set_decoder = msgspec.json.Decoder(_SetStatus)
 
 
 def schedule(item: objects.Schedule, now_us: int) -> ScheduleRow:
-    """A line of the list of Schedules."""
+    """Return the line of a Schedule in the list."""
     return ScheduleRow(**_row(item, _decoded(item), now_us))
 
 
 def _decoded(item: objects.Schedule) -> tuple[_Spec, _Status] | None:
-    """None where another version has written fields of another type."""
+    """Decode spec and status; None if another version has written fields of another type."""
     try:
         return _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
     except (msgspec.DecodeError, RecursionError):
@@ -200,7 +200,7 @@ def _row(
 
 
 def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
-    """A Schedule's page."""
+    """Return the content of a Schedule's page."""
     decoded = _decoded(item)
     spec, status = decoded or (_Spec(), _Status())
     conditions = _shown(status.conditions or ())
@@ -240,7 +240,7 @@ def detail(item: objects.Schedule, now_us: int, may: Rights) -> ScheduleDetail:
 
 
 def _shown(conditions: Iterable[Shown]) -> list[Shown]:
-    """Ready and those that are True; the trouble that ``Failing`` repeats stands once."""
+    """Return Ready and the conditions that are True, without those that repeat another."""
     true = [
         each for each in conditions if each.status == "True" or each.type == ConditionType.READY
     ]
@@ -252,14 +252,14 @@ def _shown(conditions: Iterable[Shown]) -> list[Shown]:
 
 
 def _is_said(place: int, messages: list[str]) -> bool:
-    """Whether an earlier condition says the same, or another one the very cause within it."""
+    """Whether an earlier condition has the same message, or another's message is part of it."""
     own = messages[place]
     parts = {each for each in messages if each and each != own and each in own}
     return bool(parts) or (own != "" and own in messages[:place])
 
 
 def _text(instant_us: int) -> str | None:
-    """As a status writes instants: whole seconds without a fraction."""
+    """Return an instant as a status writes it: whole seconds without a fraction."""
     if not instant_us:
         return None
     write = times.micro_time_text if instant_us % 1_000_000 else times.time_text
@@ -274,7 +274,7 @@ def _advice(reason: str, namespace: str, name: str) -> list[str]:
 
 
 def _upcoming(item: objects.Schedule, now_us: int) -> tuple[tuple[str, ...], str]:
-    """The next times, and why there are none where the spec is wrong."""
+    """Return the next times, and the error if the spec is wrong."""
     try:
         spec = objects.spec_of(item)
     except errors.InvalidSpec as error:
@@ -294,7 +294,7 @@ def _upcoming(item: objects.Schedule, now_us: int) -> tuple[tuple[str, ...], str
 
 
 def schedule_set(item: objects.ScheduleSet) -> SetRow:
-    """A line of the list of ScheduleSets."""
+    """Return the line of a ScheduleSet in the list."""
     namespace, name = item.metadata.namespace, item.metadata.name
     try:
         status = _set_decoder.decode(item.status)

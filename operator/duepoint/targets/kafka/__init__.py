@@ -1,1 +1,1 @@
-"""One slot, one record: ``target`` reads the Secret and fires, ``producers`` sends."""
+"""Kafka: one slot, one record. ``target`` reads the Secret and fires, ``producers`` sends."""

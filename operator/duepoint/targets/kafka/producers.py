@@ -1,9 +1,9 @@
 """Producers of aiokafka: one for each connection, each socket opened by the guarded dialler.
 
-A producer is made for what stands in a Secret and shared by its Schedules. One that has failed in a
-way that it does not recover from is closed and made anew. Producers run on a ``GuardedThread``,
-because the library connects to any host that the brokers advertise: each address is judged before
-anything is sent to it. The only module that imports aiokafka.
+All Schedules with the same content of their Secret share a producer. If a producer has failed in a
+way that it does not recover from, it is closed and a new one is made. Producers run on a
+``GuardedThread``, because the library connects to any host that the brokers advertise: the dialler
+judges each address before anything is sent to it. The only module that imports aiokafka.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from duepoint.targets.secretaccess import servers
 
 _MOST_PRODUCERS = 64
 _REQUEST_TIMEOUT_MS = 8_000
-#: Trying again would not help: the record or the topic is wrong.
+#: Errors that a retry cannot help: the record or the topic is wrong.
 _FINAL = (
     kafka_errors.MessageSizeTooLargeError,
     kafka_errors.RecordListTooLargeError,
     kafka_errors.InvalidTopicError,
 )
-#: A password or a right has to be changed; the Secret is read again.
+#: Errors that need another password or right; the Secret is read again.
 _LOGIN = (
     kafka_errors.AuthenticationFailedError,
     kafka_errors.TopicAuthorizationFailedError,
@@ -43,16 +43,16 @@ _LOGIN = (
     kafka_errors.IllegalSaslStateError,
 )
 
-# Each attempt that fails is reported once, by us; the library logs hosts and tracebacks.
+# We report each failed attempt once; the library would log hosts and tracebacks.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 class _Held:
-    """A producer being started, or started, on the guarded loop; its brokers are dialled on ours.
+    """A producer on the guarded loop, started with its first record; our loop dials its brokers.
 
     Attributes:
-        denied: what the egress rules and the owner of the Secret refused.
-        sends: how many are under way.
+        denied: connections that the egress rules or the owner of the Secret refused.
+        sends: number of sends in flight.
     """
 
     def __init__(self, brokers: kafkatarget.Brokers, dialler: servers.ServerDialler) -> None:
@@ -68,7 +68,7 @@ class _Held:
     async def send(
         self, topic: str, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]
     ) -> str:
-        """Where the record is."""
+        """Send a record and return where it is stored."""
         dialling.dial_by(self._dial)
         async with self._starting:
             if self._producer is None:
@@ -93,7 +93,7 @@ class _Held:
         return await asyncio.wrap_future(dialled)
 
     async def _judged(self, host: str, port: int, *, tls: bool) -> socket.socket:
-        """The first brokers name the others, to which the same password goes."""
+        """Dial a broker; the first brokers name others, which would get the same password."""
         try:
             self.connection.require_server(host, port)
             try:
@@ -108,7 +108,7 @@ class _Held:
 
 
 class Producers:
-    """Sends records."""
+    """Sends records through cached producers."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[bytes, _Held] = OrderedDict()
@@ -127,11 +127,11 @@ class Producers:
         headers: Sequence[tuple[str, bytes]],
         denied: list[outcome.Outcome],
     ) -> str | outcome.Retry | outcome.Rejected:
-        """Where the record is, or what came of it instead; ends when the caller's time does.
+        """Send a record; return where it is stored, or the outcome. The caller sets the time limit.
 
         Args:
-            denied: receives what a broker that may not be dialled means, since the others are
-                asked until the time is over.
+            denied: receives the outcome if a broker may not be dialled, because the library goes
+                on trying the others until the time is over.
         """
         held = self._of(brokers, dialler)
         refusals = held.denied
@@ -141,7 +141,7 @@ class Producers:
         try:
             return await self._thread.call(held.send(topic, key, value, headers))
         except asyncio.CancelledError:
-            self._let_go(held)  # it may hang for ever; what it still holds is not sent later
+            self._let_go(held)  # it may hang for ever, and must not send the record later
             if (refused := _refusal(refusals)) is not None:
                 denied.append(refused)
             raise
@@ -153,7 +153,7 @@ class Producers:
             held.sends -= 1
             is_let_go = self._held.get(held.connection.digest) is not held
             if is_let_go and not held.sends and not self._is_closed:
-                self._close(held)  # let go while it started: that was too early to close it
+                self._close(held)  # evicted while it started, when it could not be closed yet
             self._keep_bound()
 
     async def close(self) -> None:
@@ -168,7 +168,7 @@ class Producers:
         digest = brokers.connection.digest
         held = self._held.get(digest)
         if held is not None and held.connection.consent != brokers.connection.consent:
-            self._let_go(held)  # it would go on asking those that the owner named before
+            self._let_go(held)  # it would still use servers that the owner no longer allows
             held = None
         if held is None:
             held = self._held[digest] = _Held(brokers, dialler)
@@ -176,7 +176,7 @@ class Producers:
         return held
 
     def _keep_bound(self) -> None:
-        """None with a send under way goes; how many of these there are, the worker bounds."""
+        """Evict idle producers above the bound; the worker's places bound the busy ones."""
         while len(self._held) > _MOST_PRODUCERS:
             gone = shares.first_to_go(
                 self._held,
@@ -201,7 +201,7 @@ class Producers:
 def _answer(error: Exception, denied: Sequence[OSError]) -> outcome.Retry | outcome.Rejected:
     if (refused := _refusal(denied)) is not None:
         return refused
-    # The error's class alone: its text may hold what a broker sent.
+    # Only the error's class: its text may contain what a broker sent.
     message = f"the brokers did not take the record: {type(error).__name__}"
     if isinstance(error, _FINAL):
         return outcome.Rejected(reason=Reason.REJECTED, message=message)
@@ -211,7 +211,7 @@ def _answer(error: Exception, denied: Sequence[OSError]) -> outcome.Retry | outc
 
 
 def _refusal(denied: Sequence[OSError]) -> outcome.Retry | outcome.Rejected | None:
-    """What becomes of a record because a broker may not be dialled, or not yet; else None."""
+    """Return the outcome if a broker may not be dialled, or not yet; else None."""
     last = denied[-1] if denied else None
     if isinstance(last, servers.ServerRefused) and last.trouble.unsent:
         return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
@@ -222,7 +222,7 @@ def _refusal(denied: Sequence[OSError]) -> outcome.Retry | outcome.Rejected | No
 
 
 async def _stopped(made: aiokafka.AIOKafkaProducer) -> None:
-    """Closed within a moment; a broker that hangs holds nothing up."""
+    """Close a producer within seconds, even if a broker hangs."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(2.0):
             await made.stop()

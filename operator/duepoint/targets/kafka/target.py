@@ -1,10 +1,10 @@
 """The kafka target: one slot, one record in a topic.
 
-The record's key is the Schedule's uid, so all of one Schedule are in one partition, in their order;
-its value is the payload, its headers the other fields of a stream's entry. The producer is
-idempotent: what its own retries send twice is stored once. A later attempt of the same slot is a
-record of its own with the same ``id``. aiokafka is an optional extra (``duepoint[kafka]``): without
-it the target says so, and nothing else is different.
+The record's key is the Schedule's uid, so all records of a Schedule are in one partition, in order.
+Its value is the payload; its headers are the other fields of a stream's entry. The producer is
+idempotent: a record that its own retries send twice is stored once. A later attempt of the same
+slot is another record with the same ``id``. aiokafka is an optional extra (``duepoint[kafka]``):
+without it only this target fails, with a message that says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_SERVERS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokers:
-    """Where brokers are found first, and how they are spoken to."""
+    """The brokers to contact first, and how to connect to them."""
 
     connection: servers.SecretConnection
     servers: tuple[str, ...]
@@ -53,7 +53,7 @@ class Brokers:
 
 
 def brokers(found: servers.SecretConnection) -> Brokers:
-    """The brokers; raises Unread, which says what to write into the Secret instead."""
+    """Return the brokers; raises Unread, which says what to write into the Secret instead."""
     values = found.values
     listed = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
     parsed = [parts for one in listed if (parts := _SERVER.fullmatch(one)) is not None]
@@ -91,12 +91,12 @@ MISSING_EXTRA = (
 
 
 def is_installed() -> bool:
-    """Whether the extra is there."""
+    """Whether the extra is installed."""
     return importlib.util.find_spec("aiokafka") is not None
 
 
 class KafkaTarget:
-    """Produces records."""
+    """Sends one record for each slot."""
 
     def __init__(
         self, reader: servers.ConnectionReader, diallers: servers.Diallers, clock: clocks.Clock
@@ -107,16 +107,16 @@ class KafkaTarget:
         self._opened: kafkaproducers.Producers | None = None
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
-        """Whether the extra is installed and the Secret holds a connection; sends nothing."""
+        """Return what is wrong with the extra or the Secret's connection; sends nothing."""
         try:
             await self._brokers(firing)
         except references.Unread as unread:
-            self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
+            self._reader.forget(firing.namespace)  # so that the next check sees a correction
             return unread.trouble
         return None
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
-        """Delivered once all in-sync replicas have the record."""
+        """Send the slot's record; delivered once all in-sync replicas have it."""
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
@@ -132,7 +132,7 @@ class KafkaTarget:
             )
 
     async def close(self) -> None:
-        """Close the connections; what was sent has been answered."""
+        """Close the connections; no send may be in flight."""
         if self._opened is not None:
             await self._opened.close()
 

@@ -1,1 +1,1 @@
-"""One slot, one entry: ``target`` says what it is, ``external`` appends to another Redis."""
+"""Streams: one slot, one entry. ``target`` composes it, ``external`` appends to another Redis."""

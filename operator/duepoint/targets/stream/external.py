@@ -1,14 +1,13 @@
-"""Streams in another Redis than Duepoint's own: the one that a Secret of the namespace leads to.
+"""Streams in a Redis other than Duepoint's own, which a Secret of the namespace describes.
 
-Connections are kept for what stands in the Secret and shared by its Schedules, a few at a time;
-another password is another pool. At least once: after a lost reply the entry is appended again with
-the same ``id``. A server that belongs to a cluster may say once where the key lives (MOVED); the
-guard judges that address like any other. What a server that is not ours says or fails to say ends
-within the attempt's time and in bounded memory.
+Each Secret content has a small connection pool, which its Schedules share; a new password means a
+new pool. Delivery is at least once: after a lost reply the entry is appended again with the same
+``id``. A server of a cluster may redirect once (MOVED), and the egress guard judges that address
+like any other. Whatever a foreign server does, an attempt ends in time and in bounded memory.
 
-The server may be anything. hiredis parses RESP2, which has no bound of its own, so the bytes of a
-reply are counted before they are parsed: a reply has at most 4 KiB, and no other type than XADD,
-AUTH and SELECT answer with. Anything else ends the connection (``RedisConnection``).
+The server may be anything. RESP2, which hiredis parses, has no bound of its own. So the bytes of a
+reply are counted before they are parsed: a reply has at most 4 KiB, and only types with which XADD,
+AUTH and SELECT answer. Anything else ends the connection (``RedisConnection``).
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from duepoint.targets.secretaccess import references, servers
 KEYS = ("url", "username", "password")
 PATH = "spec.stream.connectionSecretRef"
 
-#: Connections to one server at a time; what more attempts ask waits within its time.
+#: Most connections to one server; further attempts wait within their time.
 _MOST_CONNECTIONS = 8
 _MOST_SERVERS = 256
-#: The password or the rights may have been changed: the Secret is read again.
+#: Errors that mean that password or rights may have changed: the Secret is read again.
 _LOGIN = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "ERR invalid password"})
-#: The server's words never stand in a status: it may be one that the author could not ask.
+#: Our words for errors: a status never shows text from a server that its author could not call.
 _WORDS = {
     "WRONGTYPE": "WRONGTYPE, the key holds something else than a stream",
     "NOAUTH": "NOAUTH, it wants a login",
@@ -59,19 +58,19 @@ _WORDS = {
     "ASK": "ASK, the slot is being moved",
     "ERR": "ERR",
 }
-#: Of one reply.
+#: Largest reply.
 _MOST_BYTES = 4096
-#: Simple strings, errors, integers and strings. An array would be allocated by its announced size.
+#: Simple strings, errors, integers, bulk strings. hiredis allocates an array by its announced size.
 _TYPES = b"+-:$"
 
 Part = bytes | str | int
-#: What XADD answers.
+#: An entry's id, with which XADD answers.
 _ENTRY = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 _MOVED = re.compile(r"MOVED [0-9]{1,5} (\S{0,255}):([0-9]{1,5})")
 
 
 def xadd(key: str, max_length: int | None, fields: dict[str, bytes | str]) -> tuple[Part, ...]:
-    """The command that appends one entry."""
+    """Return the command that appends one entry."""
     trim = () if max_length is None else ("MAXLEN", "~", max_length)
     return ("XADD", key, *trim, "*", *itertools.chain.from_iterable(fields.items()))
 
@@ -107,7 +106,7 @@ class _Pool:
 
 
 class ExternalStreams:
-    """Appends to streams of other servers."""
+    """Appends entries to streams of other servers."""
 
     def __init__(self, reader: servers.ConnectionReader, diallers: servers.Diallers) -> None:
         self._reader = reader
@@ -115,18 +114,18 @@ class ExternalStreams:
         self._pools: OrderedDict[tuple[bytes, tuple[tuple[str, int], ...]], _Pool] = OrderedDict()
 
     async def check(self, namespace: str, secret: str) -> target.Trouble | None:
-        """Whether the connection can be read and is one; connects to no server."""
+        """Return what is wrong with the Secret's connection; connects to no server."""
         try:
             await self._server(namespace, secret)
         except references.Unread as unread:
-            self._reader.forget(namespace)  # the next look is to see whether it was mended
+            self._reader.forget(namespace)  # so that the next check sees a correction
             return unread.trouble
         return None
 
     async def append(
         self, namespace: str, secret: str, command: tuple[Part, ...]
     ) -> outcome.Outcome | str:
-        """The entry's id, or what came of it instead; ends when the caller's time does."""
+        """Append an entry; return its id, or the outcome. The caller sets the time limit."""
         try:
             server = await self._server(namespace, secret)
         except references.Unread as unread:
@@ -149,7 +148,7 @@ class ExternalStreams:
             return _unreached(server, error)
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close all idle connections."""
         for pool in self._pools.values():
             pool.close()
         self._pools.clear()
@@ -157,7 +156,7 @@ class ExternalStreams:
     # -- steps -------------------------------------------------------------------------------------
 
     async def _server(self, namespace: str, secret: str) -> _Server:
-        """Raises Unread."""
+        """Read the server's address and login; raises Unread."""
         found = await self._reader.read(PATH, namespace, secret, KEYS, "url")
         try:
             address = redisurl.parse(found.values["url"])
@@ -177,7 +176,7 @@ class ExternalStreams:
         return _Server(connection=connection, address=address)
 
     async def _ask(self, namespace: str, server: _Server, command: tuple[Part, ...]) -> str:
-        """The entry's id; a connection is kept if its answer was one, and closed else."""
+        """Run the command and return the entry's id; keep a connection only after a reply."""
         key = server.connection.digest, server.address.hosts
         pool = self._pools.setdefault(key, _Pool(namespace))
         self._pools.move_to_end(key)
@@ -190,7 +189,7 @@ class ExternalStreams:
             self._keep_bound()
 
     def _keep_bound(self) -> None:
-        """None that is used now goes; how many of these there are, the worker bounds."""
+        """Evict idle pools above the bound; the worker's places bound the busy ones."""
         while len(self._pools) > _MOST_SERVERS:
             gone = shares.first_to_go(
                 self._pools, owner=lambda pool: pool.namespace, is_idle=lambda pool: not pool.users
@@ -241,13 +240,13 @@ class ExternalStreams:
             self._reader.forget(namespace)
             message += "; look at username and password in the Secret of connectionSecretRef"
             return outcome.Retry(reason=Reason.REJECTED, message=message)
-        # By any other code a server says "not now", and kinds of servers have codes of their own.
+        # Any other code may pass, and some kinds of servers have codes of their own: retry.
         kind = outcome.Rejected if error.code == "ERR" else outcome.Retry
         return kind(reason=Reason.REJECTED, message=message)
 
 
 def _moved_to(server: _Server, host: str, port: int) -> _Server:
-    """The server that another one of its cluster names; raises OSError where it may not be."""
+    """Return the server that another one of its cluster names; raises OSError if not allowed."""
     host = host.strip("[]") or server.address.hosts[0][0]
     server.connection.require_server(host, port)
     address = redisurl.Address(
@@ -276,7 +275,7 @@ def _unreached(server: _Server, error: Exception) -> outcome.Outcome:
 
 
 class ServerError(Exception):
-    """The server said no.
+    """The server answered with an error.
 
     Attributes:
         code: the first word, such as ``WRONGTYPE``.
@@ -288,7 +287,7 @@ class ServerError(Exception):
 
 
 class Garbled(Exception):
-    """The server speaks no RESP, or too much of it."""
+    """The reply is not RESP, or too long."""
 
 
 class RedisConnection:
@@ -302,7 +301,7 @@ class RedisConnection:
     async def open(
         cls, dialler: servers.ServerDialler, host: str, port: int, tls: ssl.SSLContext | None
     ) -> RedisConnection:
-        """Connected; raises OSError, ssl.SSLError included."""
+        """Connect to a server; raises OSError, ssl.SSLError included."""
         made = await dialler.connect(host, port, tls=tls is not None)
         try:
             reader, writer = await asyncio.open_connection(
@@ -318,11 +317,11 @@ class RedisConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether neither side has closed it, as far as is known."""
+        """Whether neither side has closed the connection, as far as we know."""
         return not self._writer.is_closing() and not self._reader.at_eof()
 
     async def execute(self, *parts: Part) -> bytes:
-        """The reply to one command; raises ServerError, Garbled and OSError."""
+        """Send one command and return its reply; raises ServerError, Garbled and OSError."""
         self._writer.write(hiredis.pack_command(parts))  # type: ignore[arg-type]  # any length
         await self._writer.drain()
         reply = await self._reply()
@@ -331,11 +330,11 @@ class RedisConnection:
         return reply if isinstance(reply, bytes) else str("" if reply is None else reply).encode()
 
     def close(self) -> None:
-        """At once, without waiting for what is on its way."""
+        """Close at once, without waiting for data in flight."""
         self._writer.transport.abort()
 
     async def _reply(self) -> Any:  # noqa: ANN401 - bytes, int, None or a ReplyError
-        """One reply, with nothing behind it."""
+        """Read one reply; raises Garbled if anything follows it."""
         received = bytearray()
         while data := await self._reader.read(_MOST_BYTES):
             received += data
@@ -349,7 +348,7 @@ class RedisConnection:
 
 
 def _parsed(received: bytes) -> Any:  # noqa: ANN401 - False where the reply is not complete
-    """Of few bytes, so that parsing them again with the next ones costs nothing."""
+    """Parse a reply, from the start each time: it is short enough for that."""
     if received[0] not in _TYPES:
         raise Garbled(f"it answered {len(received)} bytes that are no Redis reply")
     announced = received[1 : received.index(b"\r\n")]

@@ -1,10 +1,10 @@
 """The stream target: one slot, one entry in a Redis stream.
 
-Owns the fields of an entry, which consumers store: fields may be added, never renamed. Entries in
-our own Redis are appended by the queue: with the settlement of their points where one server holds
-both, exactly once; before it on a cluster, at least once: after a lost reply an entry is appended
-again with the same ``id``, by which a consumer recognises it. So it is in another Redis, to which
-this target sends them itself (``external``).
+Owns the fields of an entry, which consumers store: fields may be added, never renamed. The queue
+appends entries to our own Redis. On a single server it does so in the settlement of their points:
+exactly once. On a cluster it appends before the settlement: at least once. After a lost reply it
+appends the entry again with the same ``id``, by which consumers deduplicate. The same holds for
+another Redis, to which this target sends entries itself (``external``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from duepoint.targets.stream import external
 
 
 class StreamTarget:
-    """Says what entries are, and appends those that go into another Redis."""
+    """Composes entries, and appends those for another Redis."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class StreamTarget:
     # -- our own Redis ---------------------------------------------------------------------------
 
     def appends(self, action: actions.Action) -> bool:
-        """Whether the entry goes into our own Redis, and may."""
+        """Whether the queue appends the entry to our own Redis."""
         return self._has_own_streams and actions.own_stream(action.target) is not None
 
     def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.StreamEntries:
-        """What the queue appends: what the entries have in common is sent once."""
+        """Return the entries for the queue; their common fields are sent once."""
         stream = cast("actions.StreamAction", firings.action.target)
         return messages.StreamEntries(
             namespace=firings.namespace,
@@ -57,18 +57,18 @@ class StreamTarget:
         )
 
     def message(self, action: actions.Action) -> str:
-        """How a reader of the Schedule finds the entry."""
+        """Return the status message, which tells a reader where the entry is."""
         return f"added to stream {cast('actions.StreamAction', action.target).name}"
 
     # -- another Redis ---------------------------------------------------------------------------
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
-        """Delivered once the other Redis has the entry."""
+        """Append to the other Redis; delivered once it has the entry."""
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
         stream = cast("actions.StreamAction", firing.action.target)
-        if stream.connection is None:  # the definition is older than that rule
+        if stream.connection is None:  # the definition is older than the rule that forbids this
             return outcome.Rejected(
                 reason=Reason.TARGET_UNAVAILABLE, message=actions.NO_OWN_STREAMS
             )
@@ -87,7 +87,7 @@ class StreamTarget:
         return outcome.Delivered(accepted_us=self._clock.now_us(), message=message)
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
-        """Whether the Secret that leads to another Redis is there and holds a connection."""
+        """Return what is wrong with the Secret of another Redis; connects to no server."""
         stream = cast("actions.StreamAction", firing.action.target)
         if stream.connection is None:
             return None
@@ -104,15 +104,15 @@ class StreamTarget:
         return self._external
 
 
-#: The fields of an entry, in its order: those of each slot, and those that a burst has in common.
+#: The fields of an entry, in order: those of each slot, and those that a burst has in common.
 OWN_FIELDS = ("id", "schedule_id", "slot", "scheduled_time", "version")
 COMMON_FIELDS = ("generated_at", "payload", "attempt", "trigger")
-#: Of members it may be another one in each entry.
+#: Each entry of a set's members may have a payload of its own.
 _PAYLOAD = COMMON_FIELDS[1]
 
 
 def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
-    """The fields of the slot's entry; no payload is an empty text."""
+    """Return the fields of the slot's entry; without a payload that field is empty."""
     one = target.Firings.of(firing)
     common = _common(one, now_us)
     (own,) = _own_values(one)
@@ -128,7 +128,7 @@ def _of_set(firings: target.Firings) -> tuple[str, ...]:
 
 
 def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
-    """The values of ``OWN_FIELDS``, row by row, and the payload where it is a row's own."""
+    """Return the values of ``OWN_FIELDS`` for each row, and the payload if rows have their own."""
     text_of = {
         slot: (target.seconds_text(slot), target.instant_text(slot))
         for slot in set(firings.slots_us)
@@ -141,7 +141,7 @@ def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
         id_ = (
             target.event_id(uid, slot_us, firings.run_uid)
             if firings.run_uid
-            else f"{uid}-{seconds}"  # the same, at a third of the cost
+            else f"{uid}-{seconds}"  # the same as ``event_id``, at a third of the cost
         )
         rows.append((id_, uid, seconds, instant, version_of[generation]))
     if firings.payloads:
@@ -153,7 +153,7 @@ def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
 
 
 def _common(firings: target.Firings, now_us: int) -> tuple[bytes | str, ...]:
-    """``COMMON_FIELDS`` with their values, name after name; of members the name of their set."""
+    """Return ``COMMON_FIELDS`` as names and values in turn, and the set's name for members."""
     generated_at, payload, attempt, trigger = COMMON_FIELDS
     return (
         *(generated_at, target.instant_text(now_us)),
