@@ -35,7 +35,7 @@ _LAST_YEAR = 2112
 #: Earlier changes are history, which every version has itself.
 _SHARED_FROM = 1_735_689_600  # 2025-01-01
 
-#: Most changes to list one by one, some twelve years of them; and what stands for the others.
+#: Most changes to list one by one, some twelve years of them; and the sign for all others.
 _MOST_LISTED = 24
 _OWN = "*"
 

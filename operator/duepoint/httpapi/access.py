@@ -44,7 +44,7 @@ CHALLENGE = (("WWW-Authenticate", 'Bearer realm="duepoint"'),)
 AnswerT = TypeVar("AnswerT")
 
 
-# -- what the API server says: TokenReview and SubjectAccessReview ---------------------------------
+# -- reviews at the API server: TokenReview and SubjectAccessReview --------------------------------
 
 _TOKENS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _RIGHTS_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -55,7 +55,7 @@ class Shared:
 
     Attributes:
         users: sessions of the dashboard's users at the API server; None = there is no dashboard.
-        turns: limits how long strict JSON checks block the process.
+        turns: serialises strict JSON checks, which block the process.
         streams: number of bulk streams in flight, by namespace.
         durability: cache of the durability that the servers promise.
         places: the dashboard users' shares of connections to the API server.

@@ -24,7 +24,7 @@ _FRESH_SECONDS = 1.0
 _MOST_KNOWN = 10_000
 #: Bound of the cache of rules in the rows of all sets; some 13,000 rules.
 MOST_RULES_BYTES = 32 << 20
-#: Messages for sets whose members cannot be changed here.
+#: Messages for sets that refuse changes of their members.
 MANAGED = "members are kept equal to spec.rows; change the rows instead"
 DELETING = "the set is being deleted; its members go with it"
 #: From this part of the limit on, the count is read for each change.

@@ -154,7 +154,7 @@ def _known_fields(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[st
 
 
 def _of_rule(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
-    """Return the fields that, or whose defaults in the set, differ from the usual ones."""
+    """Return the fields whose value, or whose default in the set, differs from the usual one."""
     timing, policy = rule.timing, rule.policy
     usual, usual_policy = setspec.MemberDefaults(), rules.Policy()
 

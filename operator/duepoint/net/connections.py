@@ -46,7 +46,7 @@ class Endpoint:
         tls: None for plain TCP.
         server_name: the name to verify, if it is not the host.
         route: facts for the egress rules.
-        namespace: the namespace on whose share names are looked up.
+        namespace: the namespace whose share of look-ups the call uses.
     """
 
     host: str

@@ -1,1 +1,1 @@
-"""Where a firing goes: a Job, a webhook or a stream."""
+"""The targets of firings: Jobs, webhooks, streams and Kafka topics."""

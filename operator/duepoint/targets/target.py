@@ -169,7 +169,7 @@ class Target(Protocol):
         ...
 
     async def check(self, firing: Firing) -> Trouble | None:
-        """Return what the firing refers to and is missing; sends nothing, raises as ``fire``."""
+        """Return the trouble with what the firing refers to; sends nothing, raises as ``fire``."""
         ...
 
 

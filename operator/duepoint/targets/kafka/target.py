@@ -107,7 +107,7 @@ class KafkaTarget:
         self._opened: kafkaproducers.Producers | None = None
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
-        """Return what is wrong with the extra or the Secret's connection; sends nothing."""
+        """Return the trouble with the extra or the Secret's connection; sends nothing."""
         try:
             await self._brokers(firing)
         except references.Unread as unread:

@@ -103,7 +103,7 @@ def secret(path: str, namespace: str, name: str, receiver: Receiver | None = Non
 
 
 def require_any_consent(to: Reference, data: secrets.Data) -> None:
-    """Raise Unread unless the Secret may be sent to any receiver; the real one is not known yet."""
+    """Raise Unread unless the Secret may be sent somewhere; its receiver is not known yet."""
     if SEND_TO not in data.annotations:
         raise to.missing(
             f"{to.object} may not be sent anywhere, because its annotation {SEND_TO} is "
@@ -253,7 +253,7 @@ def _names(entry: str, to: Receiver) -> bool:
     return host == wanted
 
 
-# -- what is read --------------------------------------------------------------------------------
+# -- caches --------------------------------------------------------------------------------------
 
 Objects = memory.Memory[tuple[str, str], secrets.Data]
 """Key: ``Secret``, ``ConfigMap`` or ``ServiceAccount``, and the name."""

@@ -114,7 +114,7 @@ class ExternalStreams:
         self._pools: OrderedDict[tuple[bytes, tuple[tuple[str, int], ...]], _Pool] = OrderedDict()
 
     async def check(self, namespace: str, secret: str) -> target.Trouble | None:
-        """Return what is wrong with the Secret's connection; connects to no server."""
+        """Return the trouble with the Secret's connection; connects to no server."""
         try:
             await self._server(namespace, secret)
         except references.Unread as unread:

@@ -87,7 +87,7 @@ class StreamTarget:
         return outcome.Delivered(accepted_us=self._clock.now_us(), message=message)
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
-        """Return what is wrong with the Secret of another Redis; connects to no server."""
+        """Return the trouble with the Secret of another Redis; connects to no server."""
         stream = cast("actions.StreamAction", firing.action.target)
         if stream.connection is None:
             return None

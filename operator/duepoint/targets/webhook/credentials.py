@@ -94,7 +94,7 @@ class Vault:
     async def of(
         self, namespace: str, webhook: actions.WebhookAction
     ) -> WebhookCredentials | target.Trouble:
-        """Return the credentials of a webhook that refers to any, or what is wrong with them."""
+        """Return the credentials of a webhook that needs some, or the trouble with them."""
         try:
             self._check(webhook)
             return await self._gather(namespace, webhook)

@@ -116,7 +116,7 @@ class WebhookTarget:
         return given
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
-        """Return what the webhook refers to and cannot be read or used; sends nothing."""
+        """Return the trouble with the Secrets that the webhook refers to; sends nothing."""
         webhook = cast("actions.WebhookAction", firing.action.target)
         if not webhook.needs_secrets:
             return None
