@@ -1,10 +1,10 @@
-"""The last slots of a schedule: when they were due, how late they began, how they ended and why.
+"""The history of a schedule's last slots: when they were due, when they began, how they ended.
 
-``fold(history, event)`` returns the history after an event. Runs, and slots that ended without one
-(missed, skipped), are one entry each; several slots that ended alike in one event are one entry
-with a count. A slot that is tried again keeps its entry. Events arrive at least once and out of
-order: an entry that has ended stays as it is, and one that is older than the oldest of a full
-history is not taken back. Newest first.
+``fold(history, event)`` returns the history after an event, newest first. Each run, and each slot
+that ended without one (missed, skipped), is an entry; several slots that ended alike in one event
+are one entry with a count. A slot that is retried keeps its entry. Events arrive at least once and
+out of order: an entry that has ended stays as it is, and an entry older than the oldest of a full
+history is dropped.
 
 Pure; instants in microseconds since the epoch, 0 = never.
 """
@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 
-#: Slots that a status shows.
+#: The number of slots that a status shows.
 MOST = 10
-#: Longest message of an entry, in characters: ten of them stand in every status.
+#: The longest message of an entry, in characters: every status has up to ten of them.
 MESSAGE_LIMIT = 200
 
 _WITHOUT_RUN = frozenset({RunState.MISSED, RunState.SKIPPED})
@@ -32,11 +32,11 @@ class PastSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A slot, or ``count`` slots that ended alike.
 
     Attributes:
-        slot_us: the slot; of several the newest.
-        since_us: of several the oldest; 0 = ``slot_us`` alone is known.
-        outcome: a ``RunState`` (Running, Succeeded, Failed, Replaced, Missed or Skipped); read from
-            a status also ``Waiting`` or ``Retrying``, or a word of a later version.
-        started_us: when its target was first tried or its Job created.
+        slot_us: the slot; the newest of several.
+        since_us: the oldest of several; 0 = only ``slot_us`` is known.
+        outcome: a ``RunState`` (Running, Succeeded, Failed, Replaced, Missed or Skipped); if read
+            from a status also ``Waiting``, ``Retrying`` or a word of a later version.
+        started_us: when its target was first tried or its Job was created.
     """
 
     slot_us: int
@@ -54,7 +54,7 @@ class PastSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Newer is greater: a run of an old slot, made by hand, is as new as its start."""
+        """The sort key, greater for newer: a manual run of an old slot is as new as its start."""
         return max(self.started_us, self.slot_us), self.slot_us
 
     @property
@@ -67,11 +67,11 @@ class PastSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def why(self) -> str:
-        """The word for the cause; a success has none of its own."""
+        """The reason; the outcome if there is none, as for a success."""
         return self.reason or self.outcome
 
     def covers(self, slot_us: int) -> bool:
-        """Whether this is one of its slots, as far as they are known."""
+        """Whether this is one of its slots, as far as we know them."""
         return slot_us == self.slot_us or 0 < self.since_us <= slot_us <= self.slot_us
 
 
@@ -79,7 +79,7 @@ History = tuple[PastSlot, ...]
 
 
 def fold(history: History, event: RunEvent) -> History:
-    """The history after an event; the same object where it says nothing new."""
+    """Return the history after an event; the same object if nothing changes."""
     if event.state not in _SHOWN or event.count < 1:
         return history
     known = next((entry for entry in history if _is_of(entry, event)), None)
@@ -92,7 +92,7 @@ def fold(history: History, event: RunEvent) -> History:
 
 
 def newest_run(known: PastSlot | None, event: RunEvent) -> PastSlot:
-    """The later started of this run and the event's; an event of the same run updates it."""
+    """Return the later started of this run and the event's; update it if they are the same."""
     if known is not None and _is_of(known, event):
         return known if known.is_over else _updated(known, event)
     if known is None or (event.begun_us, event.slot_us) > (known.started_us, known.slot_us):
@@ -101,7 +101,7 @@ def newest_run(known: PastSlot | None, event: RunEvent) -> PastSlot:
 
 
 def added(history: History, entry: PastSlot) -> History:
-    """The history with another entry, if that is among the newest."""
+    """Return the history with another entry, if that is among the newest."""
     listed = _newest((entry, *history))
     return listed if entry in listed else history
 

@@ -1,13 +1,13 @@
-"""The progress of a ScheduleRun: the slots that are open, and how the others ended.
+"""The progress of a ScheduleRun: its open slots, and counts of how the others ended.
 
-A slot is *opened* when it is to be handed over to the queue, and is open until its run has ended.
-A cursor names the slot opened last, so nothing is kept of earlier slots that have ended, and
-nothing of later ones. Counts are exact although events arrive at least once and in any order: only
-an open slot can end, and it ends once. An open slot knows whether it was handed over to the queue,
-and whether its run has started.
+A slot is *opened* when it is chosen to be enqueued, and is open until its run has ended. A cursor
+names the slot opened last, so no entry is needed for earlier slots that have ended, or for later
+ones. Counts are exact although events arrive at least once and in any order: only an open slot can
+end, and it ends once. An open slot records whether it was handed over to the queue, and whether its
+run has started.
 
-Mutable, because it changes with every event; no I/O, no clock. ``schedules.manualruns`` says which
-slots there are.
+Mutable, because it changes with every event; no I/O, no clock. ``schedules.manualruns`` computes
+the slots.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class RunSlot:
     """A slot that has not ended.
 
     Attributes:
-        is_handed: it was handed over: it is in the queue or running, or was lost with the index.
+        is_handed: whether it was handed over: it is in the queue, runs, or was lost with the index.
         started_us: when its run began; 0 = not yet.
-        job_name: of its Job, once that is known.
-        attempts: of the newest attempt of which an event is known; 0 = of none.
-        is_replaced: a worker was about to delete its Job in favour of a newer slot.
-        trouble: why its delivery failed and is tried again, in words; empty = it runs.
+        job_name: the name of its Job, once known.
+        attempts: the number of the newest attempt with an event; 0 = none.
+        is_replaced: whether a worker was about to delete its Job in favour of a newer slot.
+        trouble: why its delivery failed and is retried, in words; empty = it runs.
     """
 
     is_handed: bool = False
@@ -41,13 +41,13 @@ class RunSlot:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """One ScheduleRun.
+    """The progress of one ScheduleRun.
 
     Attributes:
-        cursor_us: the slot opened last; None = none was.
+        cursor_us: the slot opened last; None = none.
         open: open slots.
         first_us, last_us: when the first run began and the last one ended; 0 = not yet.
-        trouble: the newest thing that went wrong, in words.
+        trouble: the newest failure, in words.
         skip_reason, skip_message: why the newest skipped slot was skipped.
         waits_for: what open slots wait for, in words; empty = they run.
     """
@@ -68,29 +68,29 @@ class Progress:
 
     @property
     def ended(self) -> int:
-        """Slots that have ended, however they did."""
+        """The number of slots that have ended, in any way."""
         return self.succeeded + self.failed + self.replaced + self.skipped
 
     @property
     def opened(self) -> int:
-        """Slots that were ever opened."""
+        """The number of slots opened so far."""
         return self.ended + len(self.open)
 
 
 def opened(course: Progress, slot_us: int, *, is_handed: bool = False) -> None:
-    """The slot is open, and the newest."""
+    """Open a slot, and move the cursor to it."""
     course.cursor_us = slot_us
     course.open[slot_us] = RunSlot(is_handed=is_handed)
 
 
 def dropped(course: Progress, slot_us: int) -> None:
-    """Drop a slot that will not run and never has: it is not counted."""
+    """Drop a slot that will never run, without counting it."""
     course.open.pop(slot_us, None)
     course.waits_for = ""
 
 
 def applied(course: Progress, event: RunEvent) -> bool:
-    """Apply an event; False where it changes nothing."""
+    """Apply an event; return False if it changes nothing."""
     slot = course.open.get(event.slot_us)
     if slot is None:
         return False
@@ -127,7 +127,7 @@ def _started(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
 
 
 def _notes_trouble(slot: RunSlot, event: RunEvent) -> bool:
-    """Whether its run is tried again, or not any more, or for another reason than before."""
+    """Update why its run is being retried, if it is; return whether that has changed."""
     former = slot.trouble
     slot.trouble = event.why if event.is_retrying else ""
     return slot.trouble != former

@@ -1,9 +1,9 @@
-"""What run events say of a Schedule's receiver: that it is gone, or that deliveries to it wait.
+"""The state of a Schedule's receiver, from run events: it is gone, or deliveries to it wait.
 
-Gone is of one generation: an edit of the Schedule ends it, and so does a delivery by hand. That
-deliveries wait (an open circuit) ends with the first answer, or when the delivery that was said to
-wait is given up: where others wait, their next event says so again. Events arrive more than once
-and out of order; the newest counts. Pure.
+"Gone" holds for one generation: an edit of the Schedule ends it, and so does a successful manual
+delivery. "Waits" (an open circuit) ends with the first answer, or when the waiting delivery is
+given up; if others wait, their next event sets it again. Events arrive more than once and out of
+order; the newest counts. Pure.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from duepoint.schedules.conditions import Reason
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One trouble of the receiver: since when it is known, of which generation, in words.
+    """A problem of the receiver: the generation, the time and a message.
 
     Attributes:
-        slot_us: the slot whose event said so; 0 = it is not known, as in a published status.
+        slot_us: the slot whose event reported it; 0 = unknown, as in a published status.
     """
 
     generation: int
@@ -29,7 +29,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class ReceiverState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Both troubles; None = not known of."""
+    """The two possible problems of a receiver; None = not known."""
 
     gone: Note | None = None
     waits: Note | None = None
@@ -40,7 +40,7 @@ WELL = ReceiverState()
 
 
 def fold(known: ReceiverState, event: RunEvent) -> ReceiverState:
-    """The receiver after an event."""
+    """Return the state of the receiver after an event."""
     if event.reason == Reason.ENDPOINT_GONE:
         return replace(known, gone=_newer(known.gone, event), waits=None)
     if event.reason == Reason.CIRCUIT_OPEN and event.state in (RunState.PENDING, RunState.RUNNING):
@@ -78,7 +78,7 @@ def _unless(known: Note | None, event: RunEvent, *, ended: bool) -> Note | None:
 
 
 def _gives_up(event: RunEvent, waits: Note | None) -> bool:
-    """Whether the delivery of the note has ended, and no answer has come."""
+    """Whether the event gives up the delivery of the note, without an answer."""
     if waits is None or event.state not in _GIVEN_UP:
         return False
     is_same = (event.since_us or event.slot_us) <= waits.slot_us <= event.slot_us

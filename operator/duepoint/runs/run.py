@@ -1,9 +1,9 @@
-"""A run event: what has become of a slot, as workers write it and the status writer reads it.
+"""Run events: what happened to a slot, as workers report it and the controller reads it.
 
-Events go through the shard's ``runs`` stream, many per entry: a msgpack array of events, or a map
-of ``events`` and of those that were delivered ``together``, which are kept by column. Fields are
-only ever appended, with a default. An event is a fact about (uid, slot), so reading it twice must
-change nothing that reading it once did not. Pure.
+Events go through the shard's ``runs`` stream, many in one entry: a msgpack array of events, or a
+map of ``events`` and of those delivered ``together``, which are stored by column. New fields are
+only appended, with a default. An event is a fact about (uid, slot), so reading it twice must have
+the same effect as reading it once. Pure.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from duepoint.schedules.conditions import Reason
 
 _ValueT = TypeVar("_ValueT", str, int)
 
-#: Longest message of an event in a stream, in characters: as long as one of the API server's.
+#: The longest message of an event in a stream, in characters: as for the API server's messages.
 MESSAGE_LIMIT = 800
-#: Longest last cause that is kept beside a retry and a circuit, in characters.
+#: The longest last cause stored with a retry or a circuit, in characters.
 CAUSE_LIMIT = 200
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, or its beginning with an ellipsis where it is longer than so many characters."""
+    """Return the text, cut to ``limit`` characters with an ellipsis if it is longer."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def instant_text(instant_us: int) -> str:
-    """An instant in UTC to the second, the first one that is not before it, for people."""
+    """Return an instant in UTC, rounded up to a whole second, for people."""
     seconds = -(-instant_us // 1_000_000)
     moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)  # noqa: DTZ001 - UTC
     return f"{moment.isoformat()}Z"
 
 
 class RunState(enum.StrEnum):
-    """How far a slot has come.
+    """The state of a slot.
 
-    The first four are runs, the next three slots that ended without one. A pending slot has not
-    ended: it was handed over or put off, and later slots may end before it. Neither has a running
-    one without a Job: its target has not taken it yet. Replacing is said of a run right before its
-    Job is deleted in favour of a newer slot: it goes on, as Running does, until the Job is seen
-    to be gone or to have ended. Checked is no slot at
-    all: what a generation refers to (Secrets) was looked at; an empty reason says that it is there.
+    The first four are runs, the next three are slots that ended without one. A Pending slot has not
+    ended: it was handed over or put off, and later slots may end before it. Neither has a Running
+    one without a Job: its target has not accepted it yet. A worker reports Replacing right before
+    it deletes a Job in favour of a newer slot: the run goes on, as with Running, until the Job is
+    gone or has ended. Checked is not about a slot: a worker has read the Secrets that a generation
+    refers to; an empty reason means that they exist.
     """
 
     RUNNING = "Running"
@@ -61,41 +61,41 @@ class RunState(enum.StrEnum):
     REPLACING = "Replacing"
 
 
-#: Triggers of a schedule's own slots, which move its watermark; the others are asked for by hand.
+#: Triggers of a schedule's own slots, which move its watermark; ScheduleRuns have the others.
 REGULAR = frozenset({"Schedule", "CatchUp"})
-#: A run that has ended, however it did.
+#: States of a run that has ended, in any way.
 ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.REPLACED})
-#: A slot that has a run, ended or not.
+#: States of a slot that has a run, ended or not.
 STARTED = ENDED | {RunState.RUNNING}
 
 
-#: Reasons of a run that goes on without any trouble.
+#: Reasons of a run in progress without problems.
 _UNDER_WAY = frozenset({"", Reason.RUNNING.value})
 
 
 def is_retry(reason: str, *, has_job: bool) -> bool:
-    """Whether a run that goes on for this reason is a delivery between two tries."""
+    """Whether a run in progress with this reason is a delivery between two attempts."""
     return not has_job and reason not in _UNDER_WAY
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One thing that happened to a slot, or to ``count`` slots up to it.
+    """One event of a slot, or of ``count`` slots up to it.
 
     Attributes:
-        slot_us: the slot; of several (missed ones), the newest.
+        slot_us: the slot; the newest of several missed ones.
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
         reason: a ``conditions.Reason``.
         started_us, finished_us: 0 = not yet.
         settled_us: every slot up to here has ended; 0 = this event does not move the watermark.
-        completed: no slot is left.
-        due_us: of a pending slot: slot plus jitter.
-        since_us: of several missed slots, the oldest; 0 = ``slot_us`` alone is meant.
-        more_us: further slots for which a pending event says the same.
-        run_uid: uid of the ScheduleRun that wanted it; empty for regular slots.
-        job_uid: uid of the Job, where the event comes from having seen it; never stored.
-        may_come_again: a request for this Job that got no answer may be under way; stored behind
+        completed: whether no slot is left.
+        due_us: when a pending slot is due: the slot plus jitter.
+        since_us: the oldest of several missed slots; 0 = only ``slot_us``.
+        more_us: further slots that a pending event is about.
+        run_uid: uid of the ScheduleRun that requested it; empty for regular slots.
+        job_uid: uid of the Job, if the event comes from the watch of Jobs; never stored.
+        may_come_again: whether an unanswered request for this Job may be in flight; stored behind
             an empty ``job_uid``.
-        owner: the set, where the slot is a member's: ``pack`` folds such events, and stores none.
+        owner: the set, if the slot is a member's: ``pack`` sums up such events, and stores none.
     """
 
     uid: str
@@ -126,22 +126,22 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def is_regular(self) -> bool:
-        """Whether the slot is one of the schedule's own."""
+        """Whether the slot is one of the schedule's own slots."""
         return self.trigger in REGULAR
 
     @property
     def begun_us(self) -> int:
-        """When the run started, as far as is known."""
+        """When the run started, as far as we know."""
         return self.started_us or self.at_us
 
     @property
     def ended_us(self) -> int:
-        """When the run ended, as far as is known."""
+        """When the run ended, as far as we know."""
         return self.finished_us or self.at_us
 
     @property
     def is_open(self) -> bool:
-        """Whether the slot goes on: put off, or tried without success and to be tried again.
+        """Whether the slot has not ended: it was put off, or its delivery will be retried.
 
         The slot of a Job has ended once its Job exists.
         """
@@ -151,12 +151,12 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def why(self) -> str:
-        """Reason and message in one line."""
+        """The reason and the message in one line."""
         return f"{self.reason}: {self.message}" if self.message else self.reason
 
     @property
     def is_retrying(self) -> bool:
-        """Whether nothing runs: a delivery failed, and waits for its next try."""
+        """Whether a delivery has failed and waits for its next attempt."""
         is_running = self.state is RunState.RUNNING
         return is_running and is_retry(self.reason, has_job=bool(self.job_name))
 
@@ -164,10 +164,10 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Regular slots whose first attempts were delivered together, by column.
 
-    A column with one value stands for that value in every row.
+    A column with one value has that value in every row.
 
     Attributes:
-        owner: the set, where they are slots of its members; as in ``RunEvent``.
+        owner: the set, if these are slots of its members; as in ``RunEvent``.
     """
 
     namespace: str
@@ -183,7 +183,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     owner: points.SetIdentity | None = None
 
     def events(self) -> list[RunEvent]:
-        """The same, one by one."""
+        """Return the same as single events."""
         return [
             RunEvent(
                 uid=uid,
@@ -216,20 +216,20 @@ class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 def column(values: Sequence[_ValueT]) -> Sequence[_ValueT]:
-    """The column as ``Together`` wants it."""
+    """Return a column for ``Together``: one value if all are equal."""
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
 class SetTally(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Slots of a set's members by how they ended; scripts know the order of the fields.
+    """Counts of how the slots of a set's members ended; scripts depend on the order of the fields.
 
-    A set of a million members that fire each minute would write a million events a minute, of
-    which its status shows a sum. So a settlement says how many slots of each set ended in which
-    way, and its script adds that to what the shard has counted (``scripts/includes/runs.lua``).
+    A set of a million members that fire each minute would write a million events a minute, but its
+    status shows only their sums. So a settlement counts the slots of each set by how they ended,
+    and its script adds that to the shard's counts (``scripts/includes/runs.lua``).
 
     Attributes:
-        started: Jobs that were created; what becomes of them is shown by the Jobs.
-        newest_slot_us: the newest slot that has started; 0 = none has.
+        started: the number of Jobs created; the Jobs themselves show how they ended.
+        newest_slot_us: the newest slot that has started; 0 = none.
     """
 
     succeeded: int = 0
@@ -240,24 +240,24 @@ class SetTally(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     newest_slot_us: int = 0
 
     def plus(self, other: SetTally) -> SetTally:
-        """Both, of different slots."""
+        """Return the sum of two counts of different slots."""
         sums = [mine + theirs for mine, theirs in self._with(other)]
         sums[-1] = max(self.newest_slot_us, other.newest_slot_us)
         return msgspec.convert(sums, SetTally)
 
     def newest(self, other: SetTally) -> SetTally:
-        """The newer of two readings of the same counters, which never fall."""
+        """Return the newer of two readings of the same counters, which never fall."""
         return msgspec.convert([max(pair) for pair in self._with(other)], SetTally)
 
     def beyond(self, other: SetTally) -> SetTally | None:
-        """What this reading has counted and the other one has not; None = nothing."""
+        """Return what this reading has counted beyond the other one; None = nothing."""
         missing = [max(0, mine - theirs) for mine, theirs in self._with(other)]
         missing[-1] = self.newest_slot_us
         return msgspec.convert(missing, SetTally) if any(missing[:-1]) else None
 
     @property
     def text(self) -> str:
-        """As a shard stores it; ``read_tally`` is the way back."""
+        """The text that a shard stores; ``read_tally`` parses it."""
         return " ".join(map(str, msgspec.structs.astuple(self)))
 
     def _with(self, other: SetTally) -> zip[tuple[int, int]]:
@@ -269,16 +269,16 @@ NONE_ENDED = SetTally()
 
 
 def read_tally(stored: bytes | None) -> SetTally:
-    """What a shard has counted; nothing where it holds no such text."""
+    """Parse a shard's counts; all zero if there are none."""
     numbers = [int(number) for number in (stored or b"").split() if number.isdigit()]
     return msgspec.convert(numbers[: len(SetTally.__struct_fields__)], SetTally)
 
 
 class RunNews(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a stream; ``together``: slots delivered together, beside the events.
+    """An entry of a stream: single events, and slots delivered together.
 
-    What members have come to is counted by the script that writes the entry
-    (``scripts/includes/runs.lua``), and readers leave it out.
+    The script that writes the entry counts the outcomes of members
+    (``scripts/includes/runs.lua``); readers skip them.
     """
 
     events: list[RunEvent]
@@ -291,7 +291,7 @@ _decoder: msgspec.msgpack.Decoder[list[RunEvent] | RunNews] = msgspec.msgpack.De
 
 
 def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as the same array
-    """First starts of regular slots, nearly all there are, are written without the last fields."""
+    """Return an event as stored; first starts of regular slots, the most, omit the last fields."""
     if len(event.message) > MESSAGE_LIMIT:
         event = msgspec.structs.replace(event, message=cut(event.message, MESSAGE_LIMIT))
     if event.may_come_again:
@@ -301,9 +301,9 @@ def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as th
 
 
 def pack(events: Iterable[RunEvent | Together]) -> bytes:
-    """The stream entry for some events; empty bytes for none.
+    """Return the stream entry for some events; empty bytes for none.
 
-    Of members of sets nothing but sums is in it, by the uids of the sets, as its third part.
+    For members of sets it has only sums, by the uids of the sets, as its third part.
     """
     one_by_one: list[Any] = []
     together: list[Together] = []
@@ -335,7 +335,7 @@ _COUNTED = {
 
 
 def _tally(event: RunEvent | Together) -> SetTally | None:
-    """What an event of members adds to the sums of their set; None = nothing."""
+    """Return what an event of members adds to the sums of their set; None = nothing."""
     if isinstance(event, Together):
         return SetTally(succeeded=len(event.uids), newest_slot_us=max(event.slots_us))
     is_job = event.state is RunState.RUNNING and bool(event.job_name)
@@ -347,7 +347,7 @@ def _tally(event: RunEvent | Together) -> SetTally | None:
 
 
 def unpack(entry: bytes) -> list[RunEvent]:
-    """The events of a stream entry, one by one; raises msgspec.DecodeError on anything else."""
+    """Return the single events of a stream entry; raises msgspec.DecodeError on anything else."""
     found = _decoder.decode(entry)
     if not isinstance(found, RunNews):
         return found

@@ -1,12 +1,12 @@
-"""The fold of run events into what a status shows: counters, the last run, the last slots.
+"""The summary of a schedule's runs for its status: counters, the last run and the last slots.
 
-``fold(summary, event)`` returns the summary after the event. An entry of an outcome stream is
-folded once (``delayqueue.ledger``), but two workers may both have ended a slot, and a Job may be
-seen to end again and again. So a slot that has ended is remembered for a while, and the end of a
+``fold(summary, event)`` returns the summary after the event. Each entry of an outcome stream is
+folded once (``delayqueue.ledger``), but two workers may both have ended a slot, and the watch may
+show the end of a Job repeatedly. So the summary remembers the newest ended slots, and the end of a
 Job counts only while its run is listed as running, which a worker's report begins. ``started`` is
-always what has ended and what is running: an end whose start was not reported counts both. The
-watermark and the times of last things never fall. Pure; instants
-in microseconds since the epoch, 0 = never.
+always the sum of ended and running runs: an end whose start was not reported counts as both. The
+watermark and the times of the last events never fall. Pure; instants in microseconds since the
+epoch, 0 = never.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from duepoint.runs.run import ENDED, REGULAR, STARTED, RunEvent, RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
 
-#: What identifies a run: its slot, and what wanted it ("" = its schedule).
+#: The key of a run: its slot, and what requested it ("" = its schedule).
 Key = tuple[int, str]
 #: Runs that have started and have not ended, with the names of their Jobs; "" = a delivery.
 Running = Mapping[Key, str]
 
-#: Slots that have ended and are remembered, and those of them in a record.
+#: The number of ended slots to remember, and of those to store in a record.
 REMEMBERED = 32
 _RECORDED = 8
 
-#: The Schedule's author wants these slots missed.
+#: Slots missed for this reason are missed as the Schedule's author wants.
 _BY_POLICY = Reason.CATCH_UP_POLICY
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
 
 class RunTotals(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """``status.runs``; ``manual`` are those of the started runs that a ScheduleRun wanted."""
+    """``status.runs``; ``manual`` counts the started runs that a ScheduleRun requested."""
 
     started: int = 0
     succeeded: int = 0
@@ -49,22 +49,22 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def regular(self) -> int:
-        """Started runs of regular slots, which ``maxRuns`` counts."""
+        """The started runs of regular slots, which ``maxRuns`` limits."""
         return max(0, self.started - self.manual)
 
     @property
     def ended(self) -> int:
-        """Started runs that have ended, however they did."""
+        """The started runs that have ended, in any way."""
         return self.succeeded + self.failed + self.replaced
 
     @property
     def all(self) -> int:
-        """Whatever was counted: it never falls."""
+        """The sum of all counters; it never falls."""
         return self.started + self.ended + self.missed + self.skipped
 
 
 class LastResult(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """How the newest run went that came to an end of its own; a replaced one did not."""
+    """The result of the newest run that succeeded or failed; a replaced run has none."""
 
     at_us: int
     succeeded: bool
@@ -73,11 +73,11 @@ class LastResult(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class FailingRun(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A run that has failed at least two attempts and is tried again.
+    """A run that has failed at least two attempts and is being retried.
 
     Attributes:
         slot_us: its slot; 0 = unknown, as in a published status.
-        begun_us: when it started. A later success of any run ends this trouble.
+        begun_us: when it started. A later success of any run ends the failure.
         at_us: when its newest attempt failed.
     """
 
@@ -89,7 +89,7 @@ class FailingRun(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class MissedSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A regular slot that ended without a run against the will of its Schedule's author."""
+    """A slot that ended without a run although its Schedule's author wanted one."""
 
     slot_us: int
     reason: str
@@ -97,26 +97,26 @@ class MissedSlot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What has happened to one schedule.
+    """The folded run events of one schedule.
 
     Attributes:
         last_run: the newest started run.
-        last_slot_us: newest slot of a started regular run.
-        settled_us: the watermark; the open slots at or below it stand in ``openSlots``.
-        completed: no slot is left.
-        missed: the newest such slot, until a later regular run starts; one of a ScheduleRun is here
-            only where its Job's name belongs to something else.
-        retried: the newest such run, succeeded runs or not; ``failure`` says whether it counts.
-        receiver: what is wrong with a webhook's receiver.
-        replacing: the Jobs that Duepoint deletes in favour of a newer slot, with the message that
-            says so, until their runs have ended.
+        last_slot_us: the newest slot of a started regular run.
+        settled_us: the watermark; the status lists the open slots at or below it in ``openSlots``.
+        completed: whether no slot is left.
+        missed: the newest missed slot, until a later regular run starts; a ScheduleRun's slot only
+            if another object has the name of its Job.
+        retried: the newest failing run, even if others succeeded; see ``failure``.
+        receiver: the problems of a webhook's receiver.
+        replacing: the Jobs that Duepoint deletes in favour of a newer slot, with the message about
+            that, until their runs have ended.
         check: the newest check of a worker.
-        edited, resumed: newest generation whose edit, and newest timing whose end of a suspension,
-            has counted the slots that it ended.
-        started_us, waiting_us: of a record, the open slots as a ``Watermark`` has them.
-        running: a run joins these in the step that counts its start, and leaves them in the step
-            that counts its end.
-        recent: newest slots that have ended, and how, oldest first.
+        edited, resumed: the newest generation whose edit, and the newest timing whose end of a
+            suspension, has counted the slots that it ended.
+        started_us, waiting_us: in a record, the open slots as in a ``Watermark``.
+        running: the active runs: the step that counts a start adds one, the step that counts its
+            end removes it.
+        recent: the newest slots that have ended, and how, oldest first.
         history: the last slots as a status shows them, newest first.
     """
 
@@ -143,7 +143,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def failure(self) -> FailingRun | LastResult | None:
-        """Why its runs do not succeed: no run has, since this one began. None = they do."""
+        """The failure since which no run has succeeded; None = runs succeed."""
         result, retried = self.last_result, self.retried
         if retried is not None and retried.begun_us > self.last_success_us:
             return retried
@@ -151,7 +151,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 def same_result(before: Summary, after: Summary) -> bool:
-    """Whether nothing has changed but times and counts."""
+    """Whether only times and counts have changed."""
     return _result(before) == _result(after)
 
 
@@ -168,7 +168,7 @@ _decoder = msgspec.msgpack.Decoder(Summary)
 
 
 def pack(summary: Summary, settled: Watermark) -> bytes:
-    """The text of a record in the ledger, with the open slots; ``unpack`` is the way back."""
+    """Return a record for the ledger, with the open slots; ``unpack`` parses it."""
     return _encoder.encode(
         replace(
             summary,
@@ -180,7 +180,7 @@ def pack(summary: Summary, settled: Watermark) -> bytes:
 
 
 def unpack(text: bytes) -> Summary:
-    """The summary of a record; an empty one where another version wrote it."""
+    """Return the summary of a record; an empty one if another version wrote it."""
     try:
         return _decoder.decode(text)
     except msgspec.DecodeError:
@@ -188,21 +188,21 @@ def unpack(text: bytes) -> Summary:
 
 
 def newest(first: Summary, *others: Summary) -> Summary:
-    """The newest of several summaries of one schedule; of equal ones the last.
+    """Return the newest of several summaries of one schedule; if equal, the last of them.
 
-    A record is as new as the status, or newer, unless a server went back. The watermark never
-    falls, and neither does any counter.
+    A record is as new as the status, or newer, unless a server went back. The watermark and the
+    counters never fall.
     """
     return max((*reversed(others), first), key=lambda one: (one.settled_us, one.counts.all))
 
 
 def settled(summary: Summary, through_us: int) -> Summary:
-    """The summary with its watermark raised, never lowered."""
+    """Raise the watermark of a summary; never lower it."""
     return summary if through_us <= summary.settled_us else replace(summary, settled_us=through_us)
 
 
 def has_ended(summary: Summary, slot_us: int) -> bool:
-    """Whether a regular slot is remembered as ended; that of a Job ends with its creation."""
+    """Whether a regular slot is remembered as ended; a Job's slot ends with its creation."""
     return bool(summary.running.get((slot_us, ""))) or any(
         key[0] == slot_us and (not key[1] or key[1].startswith(_UNRUN)) for key, _ in summary.recent
     )
@@ -215,14 +215,14 @@ def fold(
     is_over: bool = False,
     timing_generation: int = 0,
 ) -> Summary:
-    """The summary after an event.
+    """Return the summary after an event.
 
     Args:
-        summary: before it.
-        event: of this very schedule.
-        is_over: the slot is known to have ended: an old event cannot make it go on.
-        timing_generation: generation of the last edit of a timing field; an older event's
-            ``completed`` speaks of slots that do not count any more.
+        summary: the summary before the event.
+        event: an event of this schedule.
+        is_over: whether the slot has ended, so that an old event must not reopen it.
+        timing_generation: the generation of the last edit of a timing field; ``completed`` of an
+            older event is about slots that no longer count.
     """
     if event.state is RunState.PENDING:
         return put_off(summary, event)
@@ -242,7 +242,7 @@ def fold(
 
 
 def put_off(summary: Summary, event: RunEvent) -> Summary:
-    """The summary after what the event says of receiver and attempts; all of a pending event."""
+    """Return the summary with the event's news of the receiver and attempts, as for Pending."""
     receiver = receivers.fold(summary.receiver, event)
     retried = _retried(summary.retried, event)
     if receiver is summary.receiver and retried is summary.retried:
@@ -250,13 +250,13 @@ def put_off(summary: Summary, event: RunEvent) -> Summary:
     return replace(summary, receiver=receiver, retried=retried)
 
 
-#: Attempts of a run that have failed when it is no longer fine.
+#: After this many failed attempts a run counts as failing.
 _FAILED_ATTEMPTS = 2
 
 
 def _retried(known: FailingRun | None, event: RunEvent) -> FailingRun | None:
     is_put_off = event.is_retrying or event.state is RunState.PENDING
-    # A receiver that is busy with other runs of ours has not failed this one.
+    # A receiver that is busy with other runs of ours has not failed this run.
     is_failing = event.attempts >= _FAILED_ATTEMPTS and event.reason != Reason.RECEIVER_BUSY
     is_bound_to_fail = event.state is RunState.RUNNING and event.reason == Reason.RUN_FAILED
     if (is_put_off and is_failing) or is_bound_to_fail:
@@ -276,7 +276,7 @@ def _retried(known: FailingRun | None, event: RunEvent) -> FailingRun | None:
 def state_of(
     summary: Summary, slot_us: int, trigger: str = "Schedule", job_name: str = ""
 ) -> RunState | None:
-    """How far a run has come, by default that of a regular slot; None where not remembered."""
+    """Return the state of a run, by default of a regular slot; None = not remembered."""
     key = _run_key(slot_us, trigger, job_name)
     return RunState.RUNNING if key in summary.running else dict(summary.recent).get(key)
 
@@ -284,7 +284,7 @@ def state_of(
 def _key(event: RunEvent) -> Key:
     if event.state not in STARTED:
         ending = f"{event.state} {event.reason}"
-        # What a ScheduleRun wanted of a slot says nothing of the slot itself.
+        # The end of a ScheduleRun's slot says nothing about the regular slot of that time.
         owner = f"{event.trigger} {event.run_uid} " if event.run_uid else ""
         return event.slot_us, owner + ending
     return _run_key(event.slot_us, event.trigger, event.job_name or event.run_uid)
@@ -295,11 +295,11 @@ def _run_key(slot_us: int, trigger: str, job_name: str) -> Key:
 
 
 def key_of(slot_us: int, *, is_regular: bool, wanted_by: str) -> Key:
-    """The key of a run.
+    """Return the key of a run.
 
     Args:
         slot_us: its slot.
-        is_regular: whether the schedule itself wanted it: it runs each slot once.
+        is_regular: whether the schedule itself requested it: it runs each slot once.
         wanted_by: otherwise the name of its Job, or the uid of the ScheduleRun.
     """
     return (slot_us, "" if is_regular else f"run {wanted_by}")
@@ -315,7 +315,7 @@ def _fold_run(
         return summary
     key, running, counts = _key(event), summary.running, summary.counts
     if key not in running:
-        # A worker's report begins a run; what was seen of a Job before or after it does not.
+        # Only a worker's report begins a run; an event from the watch of Jobs does not.
         has_ended = is_over and event.state not in ENDED
         if has_ended or event.job_uid or (event.job_name and event.state in ENDED):
             return summary
@@ -332,7 +332,7 @@ def _fold_run(
 
 
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:
-    """The run, which is running, has ended."""
+    """Count the end of a run that is listed as running."""
     at_us, counts, ended = event.ended_us, summary.counts, _key(event)
     running = {key: job for key, job in summary.running.items() if key != ended}
     replacing = {job: why for job, why in summary.replacing.items() if job != event.job_name}
@@ -377,7 +377,7 @@ def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
     if event.state in STARTED:
         is_later = known is not None and event.slot_us > known.slot_us and event.is_regular
         return replace(summary, missed=None) if is_later else summary
-    # Many retried slots are buried with the same reason as a policy has, and with a message.
+    # Buried retries have the same reason as slots missed by policy, but also a message.
     is_wanted = event.reason == _BY_POLICY and not event.message
     if event.state is not RunState.MISSED or is_wanted or not event.count:  # 0: no slot is left
         return summary

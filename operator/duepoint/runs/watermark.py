@@ -1,16 +1,16 @@
-"""Which slots of a schedule have ended: a watermark, and the open slots at or below it.
+"""The watermark of a schedule, with its open slots: which slots have ended.
 
 A slot has ended when it was delivered, rejected, given up, missed, skipped or superseded; the slot
-of a Job when its Job exists, because the Job's name proves it. The watermark says "every slot up to
-here has ended, except the open ones". Watermark and open slots belong to one moment: they follow
+of a Job when its Job exists, because the Job's name proves it. The watermark means "every slot up
+to here has ended, except the open ones". Watermark and open slots belong to one moment: they follow
 from events, are read from the queue when a status is rendered (``controller.status.openslots``),
-and are written and read back together. The rebuild of a lost index and the history of Jobs ask a
-``Watermark`` whether a slot has ended. A slot above the watermark has not been handed over, as far
-as this status says: the chain of a rebuilt index begins with it.
+and are written and read back together. The rebuild of a lost index and the history limits of Jobs
+ask a ``Watermark`` whether a slot has ended. By the status, no slot above the watermark has been
+handed over: the chain of a rebuilt index begins there.
 
 A slot is open from the moment its chain moves on without it (handed over to an attempt of its own,
-put off, or tried without success) until it has ended. The watermark stays below the open slots
-beyond ``MOST_LISTED``. So an index that is lost with open slots is rebuilt with them.
+put off, or tried without success) until it has ended. If there are more open slots than
+``MOST_LISTED``, the watermark stays below the others, so that a rebuilt index has all of them.
 
 Pure. Instants in microseconds since the epoch.
 """
@@ -20,17 +20,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-#: Open slots that a status lists; the watermark stays below what exceeds this.
+#: The most open slots that a status lists; the watermark stays below any others.
 MOST_LISTED = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What has ended of a schedule's regular slots.
+    """Which of a schedule's regular slots have ended.
 
     Attributes:
         through_us: the watermark; 0 = no slot has ended.
-        started_us: open slots that a target was asked for at least once, oldest first.
+        started_us: open slots with at least one attempt, oldest first.
         waiting_us: open slots that have not started: planned, queued or put off, oldest first.
     """
 
@@ -59,10 +59,10 @@ NOTHING = Watermark()
 
 
 def newest(written: Watermark, remembered: Watermark | None) -> Watermark:
-    """The newer of what a status says and what this process remembers of the same schedule.
+    """Return the newer of the status's watermark and the one in this process's memory.
 
-    The watermark never falls, so the larger one is newer, and its open slots with it. With equal
-    watermarks memory is newer: statuses are written from it.
+    The watermark never falls, so the larger one is newer, and its open slots with it. If both are
+    equal, memory is newer: statuses are written from it.
     """
     if remembered is None or remembered.through_us < written.through_us:
         return written
@@ -71,7 +71,7 @@ def newest(written: Watermark, remembered: Watermark | None) -> Watermark:
 
 # -- open slots ----------------------------------------------------------------------------------
 
-#: A slot is overdue when it is later than this.
+#: A slot is overdue when it is late by this.
 OVERDUE_US = 60_000_000
 
 
@@ -80,10 +80,10 @@ class OpenSlot:
     """A slot that has not ended.
 
     Attributes:
-        due_us: when it was to be tried first; lateness is measured from it.
+        due_us: when its first attempt was due; lateness counts from there.
         reason, message: why it was put off; empty until it was tried.
-        started: its target was asked for at least once.
-        superseded: an edit of the timing has ended it unless it is under way; no status lists it.
+        started: whether it has had at least one attempt.
+        superseded: whether an edit of the timing has ended it, unless it has started; not listed.
     """
 
     slot_us: int
@@ -100,11 +100,11 @@ class OpenSlot:
 
     @property
     def may_be_late(self) -> bool:
-        """What has started was not late in starting, even if it waits now."""
+        """Whether it was put off and has not started; a started slot is never late."""
         return bool(self.reason) and not self.started
 
     def is_late(self, now_us: int) -> bool:
-        """Whether it was put off, and is late by a minute."""
+        """Whether it was put off and is late by a minute."""
         return self.may_be_late and now_us >= self.due_us + OVERDUE_US
 
 
@@ -113,13 +113,13 @@ OpenSlots = tuple[OpenSlot, ...]
 
 
 def listable_us(slots: OpenSlots, through_us: int) -> int:
-    """The highest watermark up to this one under which all open slots can be listed."""
+    """Return the highest watermark, at most this one, with which all open slots can be listed."""
     listed = [slot.slot_us for slot in slots if slot.is_listed]
     return through_us if len(listed) <= MOST_LISTED else min(through_us, listed[MOST_LISTED] - 1)
 
 
 def settled(slots: OpenSlots, through_us: int) -> Watermark:
-    """What has ended under this watermark."""
+    """Return the ``Watermark`` at this instant, with its open slots."""
     listed = [slot for slot in slots if slot.is_listed and slot.slot_us <= through_us]
     return Watermark(
         through_us=through_us,
@@ -129,7 +129,7 @@ def settled(slots: OpenSlots, through_us: int) -> Watermark:
 
 
 def open_slots(known: Watermark) -> OpenSlots:
-    """The open slots that were written with a watermark."""
+    """Return the open slots that were written with a watermark."""
     started_us = frozenset(known.started_us)
     return tuple(
         OpenSlot(slot_us=slot_us, due_us=slot_us, started=slot_us in started_us)
@@ -138,7 +138,7 @@ def open_slots(known: Watermark) -> OpenSlots:
 
 
 def joined(slots: OpenSlots, more: Iterable[OpenSlot]) -> OpenSlots:
-    """The open slots with these; what has started stays started."""
+    """Return the open slots with these added; a started slot stays started."""
     by_slot = {slot.slot_us: slot for slot in slots}
     for slot in more:
         former = by_slot.get(slot.slot_us, slot)
@@ -147,17 +147,17 @@ def joined(slots: OpenSlots, more: Iterable[OpenSlot]) -> OpenSlots:
 
 
 def without(slots: OpenSlots, slot_us: int, *, since_us: int = 0) -> OpenSlots:
-    """The open slots once this one has ended; with ``since_us`` every one from there to it."""
+    """Return the open slots without this one; with ``since_us`` also without those from there."""
     first_us = since_us if 0 < since_us < slot_us else slot_us
     return tuple(slot for slot in slots if not first_us <= slot.slot_us <= slot_us)
 
 
 def overdue(slots: Iterable[OpenSlot], now_us: int) -> OpenSlot | None:
-    """The oldest slot that was put off and is late by a minute."""
+    """Return the oldest slot that was put off and is late by a minute."""
     return next((slot for slot in slots if slot.is_late(now_us)), None)
 
 
 def next_overdue_us(slots: Iterable[OpenSlot], now_us: int) -> int | None:
-    """When the next one will be overdue."""
+    """Return when the next slot will be overdue."""
     waiting = (slot for slot in slots if slot.may_be_late and not slot.is_late(now_us))
     return min((slot.due_us + OVERDUE_US for slot in waiting), default=None)

@@ -1,11 +1,11 @@
-"""Whether the index is still the one that we filled, and how full it is.
+"""The watch of the index: checks that it is still the one that we filled, and exports its size.
 
-An emptied Redis has no layout; one that was away may have come back older than it was, and so is
-one whose replica took over. Looked at every few seconds, which is also the keepalive of our
-connections, and at once where another service has met such a server: until everything is compared
-anew, a Schedule that was edited or deleted in the lost time runs as it was before. A server that
-may forget or evict what it holds is reported here, too, and so are other installations. Raises
-queue_errors.Fenced where a newer leader has been here.
+An emptied Redis has no layout. One that was unavailable may have come back with older data, and so
+may one whose replica took over. The check runs every few seconds, which also keeps our connections
+alive, and at once if another service has met such a server: until everything is compared again, a
+Schedule that was edited or deleted in the lost time runs as it was before. The check also reports a
+server that may lose or evict data, and other installations. Raises queue_errors.Fenced if there is
+a newer leader.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth
 
 LOOK_SECONDS = 8.0
-#: Between two looks, also while other services, or the looks themselves, fail.
+#: The least time between two checks, even while other services, or the checks themselves, fail.
 _LEAST_SECONDS = 1.0
-#: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.
+#: The settings of a fit server are checked every so many checks; those of an unfit one each time.
 _LOOKS_PER_JUDGEMENT = 8
-#: Looks from one sign of life of this installation to the next.
+#: This installation's sign of life in the index is renewed every so many checks.
 _LOOKS_PER_SIGN = 4
 
 
@@ -40,16 +40,16 @@ class IndexWatch:
         self._asked = asyncio.Event()
 
     def look(self) -> None:
-        """Some server may not be the one that it was: look soon."""
+        """Check soon: a server may have changed."""
         self._asked.set()
 
     def suspect(self) -> None:
-        """A server was away, or may have lost something: all is compared anew after a look."""
+        """Check and then compare everything: a server was unavailable or may have lost data."""
         self._is_suspect = True
         self._asked.set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         for number in itertools.count(1):
             await self._term.clock.sleep(_LEAST_SECONDS)
             left_seconds = LOOK_SECONDS - _LEAST_SECONDS
@@ -81,14 +81,14 @@ class IndexWatch:
             others.resync.request()
 
     async def _judge(self, look: int) -> None:
-        """Whether the server is fit for what it holds; it is used all the same."""
+        """Report servers whose settings risk losing data; they are used all the same."""
         if self._is_unfit or look % _LOOKS_PER_JUDGEMENT == 0:
             problems = await self._term.queue.health.problems(fills=True)
             self._is_unfit = bool(problems)
             serverhealth.report(problems, self._term.health)
 
     async def _stay(self, look: int) -> None:
-        """No other installation takes the index for one that was left behind."""
+        """Renew our sign of life, so that no other installation takes the index for abandoned."""
         if (
             self._term.installation
             and look % _LOOKS_PER_SIGN == 0
@@ -97,7 +97,7 @@ class IndexWatch:
             raise queue_errors.LayoutChanged("another installation has opened the index")
 
     async def _is_lost(self) -> bool:
-        """The index is gone, or shards of it with the server that had them."""
+        """Whether the index is gone, or some shards together with their server."""
         missing = await self._term.queue.health.keepalive()
         if missing:
             telemetry.logger.warning("a server was emptied; its shards are made again")
@@ -110,7 +110,7 @@ class IndexWatch:
         return bool(missing)
 
     def _adopt(self, found: messages.Layout) -> None:
-        """Our own term cuts the index anew; one that is older, or cut otherwise, is not ours."""
+        """Adopt a layout that our own term may have changed; raise if it is older or foreign."""
         known = self._layout
         if found.number < known.number or (
             found.number == known.number and found.shards != known.shards
@@ -120,9 +120,9 @@ class IndexWatch:
         self._term.services.partitioner.look()
 
     async def _open(self) -> None:
-        """Every shard exists: a single emptied node has lost only its own.
+        """Create the shards that are missing: a single emptied node has lost only its own.
 
-        A server that began anew may have lost what was set on it, too.
+        A restarted server may have lost its settings, too, so check these first.
         """
         serverhealth.report(await self._term.queue.health.problems(fills=True), self._term.health)
         self._adopt(
@@ -147,12 +147,12 @@ _GAUGES = (
 
 
 class QueueGauges:
-    """What the queue holds, as gauges of the active operator; one for each term of a leader.
+    """Gauges of the queue's contents, exported by the leader; one for each term.
 
-    Nothing is asked of Redis between scrapes, so that an idle queue stays idle; however many
-    scrape, it is asked once in ten seconds, and never for longer than a scrape can wait. Where it
-    does not answer, the gauges keep what was seen last. At the end of a term they are zero again:
-    the next leader sets them.
+    Redis gets no commands between scrapes, so that an idle queue stays idle. However many scrapers
+    there are, Redis is read at most once in ten seconds, and never for longer than a scrape can
+    wait. If Redis does not answer, the gauges keep their last values. At the end of a term they are
+    set to zero: the next leader sets them.
     """
 
     def __init__(self, term: TermContext) -> None:
@@ -170,7 +170,7 @@ class QueueGauges:
                 gauge.set(0)
 
     async def refresh(self) -> None:
-        """Look again, unless that was done a moment ago."""
+        """Read the gauges from Redis, unless that was done a moment ago."""
         now = self._term.clock.monotonic()
         if self._asked_at is not None and now - self._asked_at < GAUGES_SECONDS:
             return

@@ -1,19 +1,19 @@
-"""This installation for people without access to it, and others beside it.
+"""A public report about this installation, and the detection of other installations.
 
-``InstallationReport`` writes how the installation is as an annotation of its Lease. The leader
-renews its Lease every two seconds anyway; a line of JSON that travels with it costs no write. The
-chart lets every user of the cluster read this one Lease, so that ``duepoint why`` can name a worker
-that is missing, a Redis that does not answer or a clock that is wrong to a user who may see a
-namespace of their own only. Therefore it holds no address, no key and no text of a server:
-versions, counts, and which part is in trouble since when. ``kube.installation`` reads it back.
-Redis is asked for workers and servers every 15 s, and for what is due, which takes commands for
-each shard, once the first point that was seen is due, so that an idle queue stays idle.
+``InstallationReport`` publishes the state of the installation as an annotation of its Lease. The
+leader renews its Lease every two seconds anyway, so a line of JSON on it costs no extra write. The
+chart lets every user of the cluster read this one Lease, so that ``duepoint why`` can name a
+missing worker, a Redis that does not answer or a wrong clock even to a user who may only see one
+namespace. So the report has no address, no key and no text from a server, but versions, counts, and
+which part has been failing since when. ``kube.installation`` reads it back. Redis is asked for
+workers and servers every 15 s. Due points, which take commands for each shard, are counted only
+once the first known point is due, so that an idle queue stays idle.
 
-``OtherInstalls`` finds out whether another installation looks after the same Schedules, or the same
-index. Each elects a leader by a Lease of its own, so two of them do not see each other: Jobs still
-run once, by their names, but webhooks and stream entries come twice. Every status names the
-installation that wrote it; a mark that we made and that is another one afterwards was written by
-another installation. That is reported until nothing was seen of it for a while.
+``OtherInstalls`` detects another installation that manages the same Schedules or the same index.
+Each elects a leader with a Lease of its own, so two of them do not see each other: Jobs still run
+once, because of their names, but webhooks and stream entries are delivered twice. Every status
+names the installation that wrote it. If another name replaces ours, another installation is at
+work. That is reported until there was no sign of it for a while.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from duepoint.kube import events, times
 from duepoint.kube.installation import ANNOTATION, InstallationState
 from duepoint.schedules.conditions import Reason
 
-#: Redis is asked this often.
+#: How often Redis is read.
 LOOK_SECONDS = 15.0
-#: What is due is asked for at least this often: an earlier point may have been added meanwhile.
+#: Due points are counted at least this often: an earlier point may have been added meanwhile.
 _REST_SECONDS = 600.0
 _MOST_SECONDS = 3.0
-#: Parts of which the text is our own and tells no address.
+#: Parts of the health whose texts are our own and contain no address.
 _PLAIN_PARTS = frozenset({"clock", serverhealth.PART})
 _SECOND_US = 1_000_000
 
 
 class InstallationReport:
-    """Keeps the annotation; one for each term of a leader.
+    """Keeps the annotation up to date; one for each term of a leader.
 
     Args:
         annotate: puts annotations on the Lease, with its next renewal.
@@ -120,7 +120,7 @@ def _bare(troubles: Mapping[str, str]) -> dict[str, str]:
 
 
 def _bare_text(text: str) -> str:
-    """The parts that a worker names, ``part: text; part: text``, without the texts of servers."""
+    """Return a worker's troubles, ``part: text; part: text``, without texts from servers."""
     parts = [part.partition(": ") for part in text.split("; ")]
     shown = [
         f"{name}: {said}" if name in _PLAIN_PARTS else name
@@ -132,7 +132,7 @@ def _bare_text(text: str) -> str:
 
 PART = "installation"
 
-#: From the last sight of another one to forgetting it.
+#: Another installation is forgotten this long after its last sign.
 _FORGET_SECONDS = 900.0
 
 
@@ -150,7 +150,7 @@ class OtherInstalls:
         self._found_at: float | None = None
 
     def found(self, seen: Observed, record: Callable[[events.Event], None]) -> None:
-        """A Schedule has a status that another installation wrote over ours."""
+        """Report a Schedule whose status another installation has overwritten."""
         other = published.managed_by(seen.status)
         if not other or other == self.own:
             return
@@ -162,12 +162,12 @@ class OtherInstalls:
             record(_about(seen, self.own, other))
 
     def refused(self) -> None:
-        """Our Redis holds an index that another installation looks after."""
+        """Report that another installation manages the index in our Redis."""
         telemetry.other_installs.set(1)
         self._found_at = self._clock.monotonic()
 
     def forget(self) -> None:
-        """Report nothing any more once nothing was seen of it for long."""
+        """Stop the report once there was no sign of another installation for long."""
         now = self._clock.monotonic()
         if self._found_at is not None and now - self._found_at >= _FORGET_SECONDS:
             self._found_at = None

@@ -1,11 +1,11 @@
-"""Cuts the index anew when a user asks for another number of shards.
+"""The partitioner: reshards the index when a user requests another number of shards.
 
-One service of a leader's term. It owns the order of a move (announce, let the workers learn of it,
-empty one former shard after the other, close them, end) and nothing of its state: all of that is
-read from the index, so a new leader goes on where the last one stopped. A shard is gone over pass
-after pass, because what a worker holds can only follow once it is settled; between passes without
-progress there is a pause. Everything else goes on meanwhile: a schedule waits for no more than its
-own batch or, where a worker always has something of it in hand, for the ends of that.
+One service of a leader's term. It controls the order of the steps (announce, let the workers learn
+of it, empty one former shard after the other, close them, end) but has no state of its own: it
+reads that from the index, so a new leader continues where the last one stopped. It goes over a
+shard in passes, because a slot that a worker has claimed can move only once it is settled, with a
+pause after a pass without progress. Everything else continues: a schedule waits only for its own
+batch or, if workers always have a claim on it, for these to end.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from duepoint.kube import schedules
 
 _PAUSE_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.5
-#: After so many passes only schedules are left that were in a worker's hands each time: their shard
-#: is held for so long with each pass, until what was begun has ended.
+#: After this many passes the schedules left were claimed each time. Each further pass then holds
+#: their shard for this long, until the claims have ended.
 _PATIENT_PASSES = 3
 _HOLD_SECONDS = 2.0
-#: Share of the time that steps may take: the rest of it belongs to those who fire.
+#: The share of the time that steps may take; the rest is left to the workers.
 _DUTY = 0.5
 
 _WORDS = {
@@ -43,7 +43,7 @@ _WORDS = {
 
 @dataclass(slots=True)
 class _Progress:
-    """What ``duepoint queue partition`` shows."""
+    """The progress that ``duepoint queue partition`` shows."""
 
     moved: int = 0
     left: int = 0
@@ -55,10 +55,10 @@ class Partitioner:
     """The service; one for each term of a leader.
 
     Args:
-        count_sets: reads what shards have counted of the members of sets, before they are closed.
+        count_sets: reads the shards' counts of members of sets, before the shards are closed.
     """
 
-    #: Every worker learns of the new shards with its next beat.
+    #: Within this time every worker learns of the new shards, with its next heartbeat.
     notice_seconds = 12.0
 
     def __init__(self, term: TermContext, *, count_sets: Callable[[], Awaitable[None]]) -> None:
@@ -69,7 +69,7 @@ class Partitioner:
         self._progress = _Progress()
 
     def look(self) -> None:
-        """The layout record was read: there may be something to do."""
+        """Check the layout that was just read for a requested or unfinished move."""
         if (
             self._term.queue.layouts.wanted_shards
             or self._term.queue.layouts.known().former is not None
@@ -77,15 +77,15 @@ class Partitioner:
             self._asked.set()
 
     async def run(self) -> None:
-        """Do what is asked for, until cancelled; raises queue_errors.Fenced."""
-        # Not a work queue: a layout that changed ends other work, and here it is looked at again.
+        """Carry out requested moves until cancelled; raises queue_errors.Fenced."""
+        # Not a work queue: a changed layout ends other services, but here it is just read again.
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             await self._asked.wait()
             try:
                 await self._turn()
             except (errors.TryLater, errors.Bug) as trouble:
-                # What no script of ours expects ends the move for now, and not the whole term.
+                # An unexpected state of the index stops the move for now, but not the term.
                 if self._term.health.unwell("partition", str(trouble)):
                     telemetry.logger.warning("partitioning waits", error=str(trouble))
                 await self._term.clock.sleep(next(waits))
@@ -108,10 +108,10 @@ class Partitioner:
             self._asked.clear()
 
     async def _go_on(self, layout: messages.Layout) -> None:
-        """From wherever the last one stopped to the end."""
-        assert layout.former is not None  # noqa: S101 - the caller has looked
+        """Continue a move from where the last leader stopped, to its end."""
+        assert layout.former is not None  # noqa: S101 - the caller has checked
         self._record(layout)
-        # A new shard that was emptied, or never made, is made before anything is brought to it.
+        # Create new shards that were emptied or never created before anything moves to them.
         await self._term.queue.membership.open(layout.shards, self._term.epoch)
         former = sharding.own_shards(layout.former)
         noted = await self._term.queue.resharding.progress()
@@ -131,12 +131,12 @@ class Partitioner:
         self._record(ended)
 
     def _record(self, layout: messages.Layout) -> None:
-        """A layout begins, before anything moves to it, or has been reached."""
+        """Note a layout on the Lease: before anything moves to it, and when it is reached."""
         self._term.services.sets.request()
         self._term.annotate(note_of(layout))
 
     async def _empty(self, shard: messages.ShardId) -> None:
-        """Pass after pass, until a whole one leaves nothing out."""
+        """Empty a shard in passes, until one leaves nothing out."""
         if await self._term.queue.resharding.shard_state(shard) == "closed":
             return
         for number in itertools.count():
@@ -168,7 +168,7 @@ class Partitioner:
         return moved, left_out
 
     async def _close(self, shard: messages.ShardId) -> None:
-        """Until no worker needs it any more; what turned up meanwhile is moved first."""
+        """Close a shard once no worker needs it; first move what has appeared meanwhile."""
         if await self._term.queue.resharding.shard_state(shard) == "closed":
             await self._term.queue.resharding.unlink_closed(shard)
             return
@@ -195,25 +195,25 @@ class Partitioner:
         )
 
 
-#: On the Lease: how the index is cut.
+#: The annotation of the Lease with the layout of the index.
 ANNOTATION = f"{schedules.GROUP}/queue-layout"
 
 
 # -- the note on the Lease -----------------------------------------------------------------------
 #
-# Redis forgets its layout when it is emptied; settings may say something else by then. The note
-# lets a rebuild cut the index as it was, so that workers, metrics and backups of the old shards
-# still fit. A note that makes no sense is no note.
+# An emptied Redis has lost its layout, and the settings may have changed by then. The note lets a
+# rebuild use the former layout, so that workers, metrics and backups of the old shards still fit.
+# An invalid note is ignored.
 
 
 def note_of(layout: Layout) -> dict[str, str]:
-    """The note: ``number/shards``; while it is cut anew also what it was: ``2/64 1/16``."""
+    """Return the note: ``number/shards``, and during a move the former one, too: ``2/64 1/16``."""
     parts = (layout, layout.former) if layout.former else (layout,)
     return {ANNOTATION: " ".join(f"{part.number}/{part.shards}" for part in parts)}
 
 
 def layout_of(notes: Mapping[str, str]) -> Layout | None:
-    """The layout that was noted, with the one it is filled from; None where none was."""
+    """Return the noted layout, with the former one during a move; None = there is no note."""
     text, _, former = notes.get(ANNOTATION, "").partition(" ")
     noted, was = _layout(text), _layout(former)
     if noted is None or (former and was is None):

@@ -1,10 +1,10 @@
-"""One walk over all shards every hour, and after an upheaval: see ``delayqueue.repair.sweeper``.
+"""The sweeps: walk all shards every hour, and after an upheaval; see ``delayqueue.repair.sweeper``.
 
-The first walk follows the first comparison with the objects, because the due of a lost chain comes
-from the watermark of its Schedule. After a suspicion (an emptied or failed-over server) the next
-comparison is followed by another one. A walk goes on at a trickle: at most a twentieth of the time
-is spent on it, one shard after the other, and between walks nothing is asked of Redis. Every script
-carries the term: an older leader's is refused.
+The first walk follows the first comparison with the objects, because the due time of a lost chain
+follows from the watermark of its Schedule. After a suspected loss (an emptied or failed-over
+server), the next comparison triggers another walk. A walk is slow: it goes over one shard after the
+other and takes at most a twentieth of the time. Redis gets no commands between walks. Every script
+has the epoch of the term as its fencing token, so that an older leader's is refused.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from duepoint.delayqueue.repair.sweeper import Swept
 from duepoint.faults import FaultPoint
 from duepoint.schedules.definition import Definition
 
-#: From the end of a walk to the next.
+#: The wait from the end of a walk to the next.
 EVERY_SECONDS = 3_600.0
-#: Share of the time that is spent on a walk.
+#: The share of the time that a walk may take.
 _DUTY = 0.05
 _LEAST_PAUSE_SECONDS = 0.005
 
@@ -33,7 +33,7 @@ class Sweeps:
     """The service; one for each term of a leader.
 
     Args:
-        watermark_us: the newest known watermark of a uid; 0 = unknown.
+        watermark_us: returns the newest known watermark of a uid; 0 = unknown.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Sweeps:
         self._is_suspect = True
 
     def suspect(self) -> None:
-        """The index may have lost something: a walk follows the next comparison."""
+        """Request a walk after the next comparison: the index may have lost something."""
         self._is_suspect = True
 
     def compared(self) -> None:
-        """All objects have just been compared with the queue."""
+        """Begin a requested walk: all objects have just been compared with the queue."""
         if self._is_suspect:
             self._is_suspect = False
             self._asked.set()
@@ -76,7 +76,7 @@ class Sweeps:
             except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
             except errors.TryLater:
-                self._term.services.index.suspect()  # it may be gone, alone among the others
+                self._term.services.index.suspect()  # this shard alone may be gone
                 await self._term.clock.sleep(next(waits))
                 continue
             return

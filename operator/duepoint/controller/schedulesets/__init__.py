@@ -1,1 +1,1 @@
-"""ScheduleSets: their records in the queue, their statuses, their rows and their deletion."""
+"""ScheduleSets: their records in the queue, statuses, rows and deletion."""

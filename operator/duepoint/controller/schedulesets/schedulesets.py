@@ -1,19 +1,19 @@
-"""Every ScheduleSet: its record in the queue, its status, its rows and its deletion.
+"""The service for ScheduleSets: keeps their records in the queue, statuses and rows; deletes them.
 
-Level-based: lists and the watch say which objects there are, and each one is read and applied
-(``setreconcile``) as often as something may have changed: after an edit, at the beginning of a
-term, after every comparison of all objects, and whenever the index may lack something, such as
-after an emptied Redis or while it is resharded. Between these looks it is only counted, and its
-rows are compared. What a new leader needs beside that, the status says.
+It is level-based: lists and the watch name the objects, and each one is read and applied
+(``setreconcile``) whenever something may have changed: after an edit, at the beginning of a term,
+after every comparison of all objects, and whenever the index may lack something, for example after
+an emptied Redis or during resharding. In between, only its members are counted and its rows
+compared. Anything else that a new leader needs is in the status.
 
-The object has a finalizer before the queue holds anything of it, and goes once its members are
-gone. These are removed in steps of some hundred, which take a server a few milliseconds, one set
-after the other, with a rest after each step in which it serves everybody else. A new leader goes on
-where the former one stopped, because what is left is what the queue still holds.
+The object gets a finalizer before the queue stores anything of it, and is released once its members
+are gone. Members are removed in steps of some hundred, which take a server a few milliseconds; one
+set after the other, with a rest after each step for all other commands. A new leader continues
+where the former one stopped, because the queue has exactly the members that are left.
 
-A set in the queue whose object is missing from a complete list is held at once and removed only
-after ten minutes: members have no second copy, and a restored backup of the API server or a wrong
-list must not cost them.
+If a set in the queue has no object in a complete list, its members stop firing at once, but they
+are removed only after ten minutes: members have no second copy, and must survive a restored backup
+of the API server or a wrong list.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
 PART = "schedulesets"
 
-#: Rows of a large set take seconds; namespaces take turns.
+#: The rows of a large set take seconds; namespaces take turns.
 _WORKERS = 4
-#: A set without an object is held, and removed after this.
+#: A set without an object does not fire, and is removed after this.
 ORPHAN_SECONDS = 600.0
 _ORPHANS_LOOK_SECONDS = 60.0
 _MOST_WAIT_SECONDS = 60.0
 _STALE_SECONDS = 0.1
 _MOVING_SECONDS = 0.5
-#: The servers' settings are read again after this.
+#: How often the servers' settings are read again.
 _DURABILITY_SECONDS = 60.0
-#: Members that one step removes: 2,000 at a time made firings beside them three times as late.
+#: Members removed in one step: 2,000 at a time made concurrent firings three times as late.
 STEP_MEMBERS = 300
-#: A rest is twice as long as the step before it, within these bounds. With three times that long
-#: ten million took 531 s instead of 411, and firings beside it were as late (p99 58, 59 ms).
+#: A rest is twice as long as the step before it, within these bounds. With a factor of three, ten
+#: million took 531 s instead of 411, and concurrent firings were as late (p99 58, 59 ms).
 _REST_FACTOR = 2.0
 _LEAST_REST_SECONDS, _MOST_REST_SECONDS = 0.004, 0.01
-#: Stands among the sets that are not stored while they are still listed.
+#: An entry in ``_unstored`` while sets are still being listed.
 _LIST = "list"
 
 
@@ -95,7 +95,7 @@ class ScheduleSets:
             lane=lambda seen: seen.namespace,
             most_seconds=_MOST_WAIT_SECONDS,
         )
-        #: Sets whose members are being removed, as they are stored.
+        #: The stored records of sets whose members are being removed.
         self._removals: dict[str, SetRecord] = {}
         self._one_step = asyncio.Lock()
         self._requested = asyncio.Event()
@@ -105,7 +105,7 @@ class ScheduleSets:
         self._durability_at = 0.0
 
     async def run(self) -> None:
-        """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
+        """Work until cancelled; raises queue_errors.Fenced if there is a newer leader."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._tasks.run(self._handle, _WORKERS))
@@ -118,15 +118,15 @@ class ScheduleSets:
         finally:
             telemetry.sets_with_lost_members.set(0)  # the next leader sets it
 
-    # -- what other services say -----------------------------------------------------------------
+    # -- the interface for other services --------------------------------------------------------
 
     def observe(self, change: Observed) -> None:
-        """The watch shows this version of an object, without its texts."""
+        """Handle a version of an object that the watch shows, without its spec and status."""
         if change.uid in self._removals:
-            return  # its steps end with a look at the object
+            return  # the last removal step reads the object
         state = self._states.get(change.uid)
         if state is None or change.deleted or change.generation > state.seen.generation:
-            self._read_soon(change)  # else it is our own status, or labels
+            self._read_soon(change)  # else only our own status or labels have changed
 
     async def count_all(self) -> None:
         """Count every set now; raises QueueUnavailable and LayoutChanged."""
@@ -135,7 +135,7 @@ class ScheduleSets:
                 await self._reconciler.count(state)
 
     def request(self) -> None:
-        """Something may have been missed, or the index may lack something: compare soon."""
+        """Request a comparison: a change may have been missed, or the index may lack something."""
         self._requested.set()
 
     def _read_soon(self, seen: Observed) -> None:
@@ -146,7 +146,7 @@ class ScheduleSets:
     # -- all objects -----------------------------------------------------------------------------
 
     async def _compare(self) -> None:
-        """Offer every object; sets of the queue that have none are held."""
+        """Queue every object to be read; stop sets in the queue that have no object."""
         self._requested.clear()
         self._unstored = {_LIST}
         held = await self._term.queue.sets.all()
@@ -159,7 +159,7 @@ class ScheduleSets:
                     listed.add(seen.uid)
                     self._unstored.add(seen.uid)
                     self._read_soon(seen)
-                await self._term.clock.sleep(0)  # let firing and statuses in between pages
+                await self._term.clock.sleep(0)  # let firing and status writes run between pages
         for uid, state in list(self._states.items()):
             if uid not in listed:
                 self._read_soon(state.seen)
@@ -173,8 +173,8 @@ class ScheduleSets:
         await self._stored(_LIST)
 
     async def _stored(self, uid: str) -> None:
-        """This set is stored, or all are listed; after the last of them, say so in the index."""
-        unstored = self._unstored  # another comparison begins with another set
+        """Note that a set is stored, or all are listed; after the last one, tell the index."""
+        unstored = self._unstored  # a new comparison assigns a new object
         if unstored == {uid} and not self._requested.is_set():
             await self._term.queue.sets.mark_complete(self._term.epoch)
         unstored.discard(uid)
@@ -204,18 +204,18 @@ class ScheduleSets:
     # -- one object ------------------------------------------------------------------------------
 
     async def _handle(self, change: Observed) -> float | None:
-        """Read and apply; seconds until the next look, None = there is none."""
+        """Read and apply a set; return seconds until the next time, None = at the next event."""
         with structlog.contextvars.bound_contextvars(set=change.identity):
             try:
                 return await self._look(change)
             except queue_errors.Fenced:
                 raise
-            except queue_errors.LayoutChanged:  # members are on their way to other shards
+            except queue_errors.LayoutChanged:  # members are being moved to other shards
                 if (state := self._states.get(change.uid)) is not None:
                     state.is_unread = True
                 await self._term.queue.layouts.read()
                 return _MOVING_SECONDS
-            except kube_errors.ApiError as trouble:  # first: one that is away says "try later", too
+            except kube_errors.ApiError as trouble:  # first: an unavailable one is a TryLater, too
                 self._report_waiting(change, Reason.API_UNAVAILABLE, str(trouble))
                 raise
             except errors.TryLater as trouble:
@@ -270,7 +270,7 @@ class ScheduleSets:
         return again
 
     async def _read(self, change: Observed) -> schedules.ScheduleSet | None:
-        """The object; no older state than was seen before, unless it was restored."""
+        """Read the object; never an older version than seen before, unless it was restored."""
         api, name = self._term.api, change.name
         found = await schedules.read_set(api, change.namespace, name, not_before=change.version)
         state = self._states.get(change.uid)
@@ -281,7 +281,7 @@ class ScheduleSets:
     async def _ask_durability(self) -> None:
         now = self._term.clock.monotonic()
         if self._durability is None or now - self._durability_at >= _DURABILITY_SECONDS:
-            with contextlib.suppress(errors.TryLater):  # the status keeps what it says
+            with contextlib.suppress(errors.TryLater):  # the status keeps its last values
                 found = await self._term.queue.durability.read()
                 self._durability = Durability(
                     persistence=found.persistence,
@@ -293,29 +293,29 @@ class ScheduleSets:
     # -- deletion --------------------------------------------------------------------------------
 
     async def _begin_deletion(self, state: FollowedSet, seen: Observed) -> None:
-        """No member fires or changes from now on."""
+        """Begin to remove a deleted set: no member fires or changes from now on."""
         stored = await self._term.queue.sets.read(seen.namespace, seen.name)
         if stored is not None and stored.uid == seen.uid:
             return await self._remove(stored)
         record = without_spec(seen, SetState.DELETING, state.status.spread)
-        # Where its place belongs to another set, only shards may hold members.
+        # If another set has taken its name, only shards may still have members of this one.
         return await self._remove(record, is_stored=stored is not None)
 
     async def _vanished(self, change: Observed) -> None:
-        """The object is gone: its finalizer was removed by hand, or its deletion is over."""
+        """Handle an object that is gone: someone removed its finalizer, or its deletion is over."""
         self._forget(change.uid)
         stored = await self._term.queue.sets.read(change.namespace, change.name)
         if stored is not None and stored.uid == change.uid:
             await self._remove(stored)
 
     async def _stored_as(self, record: SetRecord, state: SetState) -> SetRecord:
-        """The record in this state, stored without a text of its target."""
+        """Store the record in another state, without the text of its target; return it."""
         changed = msgspec.structs.replace(record, state=state)
         await self._term.queue.sets.store(changed, b"", self._term.epoch)
         return changed
 
     async def _remove(self, record: SetRecord, *, is_stored: bool = False) -> None:
-        """Remove a set's members, and then let its object go."""
+        """Begin to remove a set's members; its object is released after the last one."""
         uid = record.uid
         if uid in self._removals:
             return
@@ -331,7 +331,7 @@ class ScheduleSets:
         self._tasks.put(uid, Observed(namespace=record.namespace, name=record.name, uid=uid))
 
     async def _remove_some(self, record: SetRecord) -> float | None:
-        """Remove some members; of the last ones, let the object go, and a namesake in."""
+        """Remove some members; after the last ones, release the object and read a namesake."""
         uid = record.uid
         async with self._one_step:
             began = self._term.clock.monotonic()
@@ -371,10 +371,10 @@ class ScheduleSets:
         self._states.pop(uid, None)
         self._writer.forget(uid)
 
-    # -- what is true of a set -------------------------------------------------------------------
+    # -- the status ------------------------------------------------------------------------------
 
     def _report(self, state: FollowedSet, answer: tuple[Condition, ...]) -> None:
-        """The newest generation has come to these conditions."""
+        """Set the conditions of the newest generation, and publish them."""
         generation = state.seen.generation
         is_new = (state.answer, state.answered) != (answer, generation)
         state.answer, state.answered = answer, generation
@@ -384,7 +384,7 @@ class ScheduleSets:
         self._publish(state, is_urgent=is_new)
 
     def _report_waiting(self, change: Observed, reason: Reason, message: str) -> None:
-        """Only of a change that is not applied; the others lack nothing that they would see."""
+        """Report the error if a change is not applied yet; nobody else would miss anything."""
         state = self._states.get(change.uid)
         if state is None or change.uid in self._removals:
             return
@@ -393,7 +393,7 @@ class ScheduleSets:
             self._report(state, conditions.reconciling(reason, message))
 
     def _publish(self, state: FollowedSet, *, is_urgent: bool) -> None:
-        """Numbers follow every ten seconds, an answer or a condition at once."""
+        """Queue a status write: numbers every ten seconds, new conditions at once."""
         self._writer.changed(state.seen.uid, INTERVAL_SECONDS, urgent=is_urgent)
 
     # -- the source of its writer ----------------------------------------------------------------

@@ -1,15 +1,15 @@
-"""One ScheduleSet, brought into the queue: ``SetReconciler.reconcile`` is the whole of it.
+"""The reconciler of ScheduleSets: ``SetReconciler.reconcile`` applies one set.
 
-It makes the queue hold what the object says, counts its members, makes them equal to the rows and
-leaves in the state what the status has to say. It may be repeated at any time. The record of a set
-whose spec is refused is stored as well, with the target that it had, so that its members are held
-and the HTTP API can say why. The spread is chosen once, from the first limit, because every
-member's place hangs on it; after a lost Redis the status says it.
+It stores the set's record in the queue, counts its members, makes them equal to the rows and
+updates the state that the status is rendered from. It is idempotent. The record of a refused set is
+stored as well, with its former target, so that its members do not fire and the HTTP API can say
+why. The spread is chosen once, from the first limit, because the place of every member depends on
+it; after a lost Redis it is read from the status.
 
-A set has no second copy, so a loss is only noticed by counting: the queue holds nothing of a set
-that had members, a shard lacks the set's entry because its server was emptied, or a server went
-back in time and fewer members are there. How slots end is counted by the scripts that end them, in
-each shard; where shards show less than they did before, the difference is put back.
+The members of a set have no second copy, so a loss is only noticed by counting: the queue has no
+record of a set that had members, a shard lacks the set's entry because its server was emptied, or a
+server went back in time and has fewer members. The scripts that end slots count them in each shard;
+if shards show lower counts than before, the difference is added again.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
-#: From one count of a set to the next; its numbers are written as often.
+#: The time between two counts of a set, and between two writes of its numbers.
 INTERVAL_SECONDS = 10.0
-#: A shard that lacks the set's entry gets it so soon.
+#: How soon a shard that lacks the set's entry gets it again.
 _STORE_AGAIN_SECONDS = 1.0
-#: A member that is this late is being claimed: nothing lags.
+#: A member that is late by less is just being claimed: that is not a lag.
 _NO_LAG_US = 1_000_000
-#: Of a Job that is only asked about.
+#: The rule of a Job that is only used for a dry run.
 _EXAMPLE = rules.Rule(timing=rules.Timing(schedules=("@hourly",)), whole_seconds=True)
 _LONGEST_NAME = 52
 
-#: Publishes what the newest generation of a set has come to.
+#: Publishes the conditions of a set's newest generation.
 Report = Callable[[FollowedSet, tuple[Condition, ...]], None]
 
 
 class SetReconciler:
     """Applies sets for the leader of one term.
 
-    Raises QueueUnavailable, LayoutChanged, WorldChanged where a newer leader has been here, and
-    what ``kube`` raises.
+    Raises QueueUnavailable, LayoutChanged, WorldChanged if there is a newer leader, and the errors
+    of ``kube``.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class SetReconciler:
         self._rows = SetRows(term)
 
     async def reconcile(self, state: FollowedSet, seen: Observed | None) -> float | SetRecord:
-        """Apply the object as it was read, or only count, where ``seen`` is None.
+        """Apply the object as it was read, or only count if ``seen`` is None.
 
-        Returns seconds until the next look, at which the object is read if the state is unread; or
-        another set of the same name, which has to be removed first.
+        Returns seconds until the next time, when the object is read if the state is unread; or the
+        record of another set of the same name, which must be removed first.
         """
         answer = state.answer
         if seen is not None:
@@ -105,7 +105,7 @@ class SetReconciler:
     async def _apply(
         self, state: FollowedSet, seen: Observed, stored: SetRecord | None
     ) -> tuple[Condition, ...]:
-        """Have the queue hold this generation, or hold its members back where it is refused."""
+        """Store this generation in the queue, or stop its members if it is refused."""
         status, queue = state.status, self._term.queue
         status.spread = status.spread if status.spread is not None else _spread(seen, stored)
         if status.lost is not None and status.lost.generation != seen.generation:
@@ -116,7 +116,7 @@ class SetReconciler:
         except (errors.InvalidSpec, _Refused) as refused:
             answer = conditions.stalled(*_why(refused))
             record = without_spec(seen, SetState.STALLED, status.spread)
-            if stored is not None:  # the target of its members stays what it was
+            if stored is not None:  # its members keep their target
                 record = msgspec.structs.replace(
                     record,
                     target=stored.target,
@@ -174,9 +174,9 @@ class SetReconciler:
         return spec
 
     async def _ask(self, spec: setspec.SetSpec, *, is_accepted: bool) -> str:
-        """Why the API server gave no verdict on its Jobs yet; empty = they can be created.
+        """Return why the API server gave no verdict on its Jobs yet; empty = they can be created.
 
-        What was accepted before is not asked about again. Raises _Refused.
+        Does not check an accepted generation again. Raises _Refused.
         """
         target = spec.action.target
         if (stream := actions.own_stream(target)) is not None:
@@ -203,10 +203,10 @@ class SetReconciler:
             raise _Refused(Reason.INVALID_JOB_TEMPLATE, verdict.message)
         return verdict.message if isinstance(verdict, jobs.NotNow) else ""
 
-    # -- what it holds ---------------------------------------------------------------------------
+    # -- counting --------------------------------------------------------------------------------
 
     async def count(self, state: FollowedSet) -> None:
-        """The state has the numbers of now."""
+        """Update the state with the current numbers; notices lost members and counts."""
         assert state.record is not None  # noqa: S101 - it was applied
         counted = await self._term.queue.members.counting.counts(state.record)
         if (lost := state.tally.beyond(counted.ended)) is not None:
@@ -220,7 +220,7 @@ class SetReconciler:
         if before > counted.members and (went_back or counted.shards_without):
             self._note_loss(state, before)
         if counted.shards_without:
-            state.is_unread = True  # shards lack the set's entry: it is to be stored again
+            state.is_unread = True  # shards lack the set's entry, so it must be stored again
         if status.lost is not None and counted.members >= status.lost.members:
             status.lost = None
         late_us = 0 if due_us is None else self._term.clock.now_us() - due_us
@@ -230,7 +230,7 @@ class SetReconciler:
         status.lag_seconds = 0 if late_us < _NO_LAG_US else round(late_us / 1_000_000, 1)
 
     def _note_loss(self, state: FollowedSet, before: int) -> None:
-        """There were so many members, and fewer are there."""
+        """Record and report that Redis has lost members; there were ``before``."""
         known = state.status.lost
         state.status.lost = Lost(
             time=times.time_text(self._term.clock.now_us()),
@@ -245,7 +245,7 @@ class SetReconciler:
 
 
 class _Refused(Exception):
-    """Only an edit can mend the spec: the reason and the message."""
+    """Raised with a reason and a message if only an edit can mend the spec."""
 
 
 def _why(refused: errors.InvalidSpec | _Refused) -> tuple[Reason, str]:
@@ -265,7 +265,7 @@ _OTHER_KIND = errors.FieldError(
 
 
 def without_spec(seen: Observed, state: SetState, spread: int | None) -> SetRecord:
-    """The record of a set of which no accepted spec is known."""
+    """Return the record of a set without an accepted spec."""
     return SetRecord(
         namespace=seen.namespace,
         name=seen.name,
@@ -290,7 +290,7 @@ _limits_decoder = msgspec.json.Decoder(_Limits)
 
 
 def _spread(seen: Observed, stored: SetRecord | None) -> int:
-    """Of a set that has none yet: by the limit, also where the rest of the spec is wrong."""
+    """Return the stored spread, or one chosen by the limit, even if the spec is invalid."""
     if stored is not None:
         return stored.spread
     try:

@@ -1,12 +1,12 @@
-"""Sets that are kept equal to rows: what a row adds, changes or leaves out, the set follows.
+"""The rows of sets: adds, changes and removes members so that a set equals its rows.
 
-Rows stand in the object or in a ConfigMap; a row is the JSON of a member. A ConfigMap is read again
-every few seconds, because a watch of all ConfigMaps would cost more than all else that the operator
-keeps; a digest says whether there is anything to do. Members are written and removed some hundred
-at a time, the same again is no change. Wrong rows are found all at
-once and named by their place; the others are used, and of two rows with one id neither is. A
-one-off whose time has passed is not added: it has run, and a row must not run it again. A set whose
-rows cannot be read keeps its members.
+Rows are in the object or in a ConfigMap; a row is the JSON of a member. A ConfigMap is read again
+every few seconds, because a watch of all ConfigMaps would take more memory than all other objects
+of the operator; a digest shows whether it has changed. Members are written and removed some hundred
+at a time; writing the same member again changes nothing. All invalid rows are reported together, by
+their place; the others are used. If two rows have one id, neither is used. A one-off member whose
+time has passed is not added: it has run, and a row must not run it again. A set whose rows cannot
+be read keeps its members.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from duepoint.schedules.conditions import Condition
 from duepoint.schedules.sets import members, setspec
 from duepoint.schedules.sets.setrecord import SetRecord
 
-#: What a message says of one row, in characters.
+#: The most characters about one row in a message.
 _MOST_TEXT = 200
 
 
 @dataclass(slots=True)
 class ReadRows:
-    """What rows say.
+    """Parsed rows.
 
     Attributes:
-        rows: by id; those of ``kept`` are not to be used.
-        places: where each id stands first.
-        wrong: what is wrong, each with the place of its row.
-        kept: ids of wrong rows: a member that has one stays as it is.
+        rows: by id; those also in ``kept`` must not be used.
+        places: the first place of each id.
+        wrong: the errors, each with the place of its row.
+        kept: ids of invalid rows: a member with such an id stays as it is.
     """
 
     rows: dict[str, members.ReadMember] = field(default_factory=dict)
@@ -50,16 +50,16 @@ class ReadRows:
 
 
 def of_inline(rows: setspec.InlineRows) -> Iterator[tuple[str, bytes]]:
-    """The place and the text of each row of the object."""
+    """Yield the place and the text of each row of the object."""
     for index, row in enumerate(rows.rows):
         yield f"spec.rows.inline[{index}]", bytes(row)
 
 
 def of_data(data: Mapping[str, bytes], key: str) -> Iterator[tuple[str, bytes]]:
-    """The place and the text of each line of a ConfigMap; empty lines are none.
+    """Yield the place and the text of each line of a ConfigMap that is not empty.
 
     Args:
-        key: the only one that is read; empty = all, in the order of their names.
+        key: the only key to read; empty = all, in the order of their names.
     """
     for name in [key] if key else sorted(data):
         for number, line in enumerate(data[name].split(b"\n"), start=1):
@@ -74,7 +74,7 @@ def read_some(
     *,
     now_us: int,
 ) -> None:
-    """Read rows at these places: ten thousand of them take seconds, so some at a time."""
+    """Parse some rows into ``found``: ten thousand take seconds, so callers do some at a time."""
     for place, text in texts:
         if len(text) > (most := members.MOST_ROW_BYTES):
             found.wrong.append(f"{place}: has {len(text)} bytes; write at most {most}")
@@ -94,24 +94,24 @@ def read_some(
             found.rows[row.id] = row
 
 
-#: Rows of one call, so that none takes long, and members of one page.
+#: Rows in one call, so that none takes long, and members in one page.
 _TOGETHER = 500
 _PAGE = 1_000
-#: Members of one turn: removing so many takes seconds.
+#: Members removed before other sets have their turn: so many take seconds.
 _MOST_REMOVED = 50_000
 
 T = TypeVar("T")
 
 _STORED = frozenset({Outcome.CREATED, Outcome.REPLACED, Outcome.UNCHANGED})
-#: The queue does not take members of the set now: it is stored again, or deleted.
+#: The queue accepts no members of the set now, until the set is stored again or deleted.
 _NOT_NOW = frozenset({Outcome.GONE, Outcome.DELETING, Outcome.MANAGED})
 
 
 class _Unusable(Exception):
-    """Why no row can be used."""
+    """Raised with the reason why no row can be used."""
 
 
-#: Rows as they were read: the place and the text of each.
+#: The place and the text of each row.
 _Texts = Sequence[tuple[str, bytes]]
 
 
@@ -122,10 +122,10 @@ class SetRows:
         self._term = term
 
     async def follow(self, state: FollowedSet, raw: bytes | None) -> bool:
-        """Make the set equal to its rows; False where another try is needed soon.
+        """Make the set equal to its rows; return False if another try is needed soon.
 
         Args:
-            raw: the spec with its rows, where the object has just been read.
+            raw: the spec with its rows, if the object has just been read.
         """
         spec, record = state.spec, state.record
         assert spec is not None and record is not None  # noqa: S101, PT018 - it was applied
@@ -150,7 +150,7 @@ class SetRows:
             self._note(state, setstatus.rows_unusable(str(trouble)))
             return True
         wrong = await self._write(record, found)
-        if wrong is None:  # the queue does not know the set: it is stored again
+        if wrong is None:  # the queue lacks the set's record, so it must be stored again
             state.is_unread = True
             return False
         if not await self._remove_others(record, found):
@@ -167,7 +167,7 @@ class SetRows:
         return True
 
     def _note(self, state: FollowedSet, condition: Condition | None) -> None:
-        """What is wrong with rows now."""
+        """Set the condition about the rows, and record an Event if it is new."""
         if condition is not None and condition != state.rows_condition:
             self._term.record(setstatus.event(state, condition.reason, condition.message))
         state.rows_condition = condition
@@ -189,7 +189,7 @@ class SetRows:
         return found.values
 
     async def _read(self, spec: setspec.SetSpec, source: str, texts: _Texts) -> ReadRows:
-        """What the rows say; raises _Unusable."""
+        """Parse the rows; raises _Unusable."""
         most = min(model.MOST_ROWS, spec.settings.limits.members)
         if (count := len(texts)) > most:
             raise _Unusable(
@@ -199,7 +199,7 @@ class SetRows:
         reader, now_us = members.RowReader(spec.settings), clock.now_us()
         for some in members.row_turns([len(text) for _, text in texts]):
             read_some(found, reader, texts[some], now_us=now_us)
-            await clock.sleep(0)  # the Lease is renewed in between
+            await clock.sleep(0)  # let the Lease be renewed in between
         for name in found.kept:
             found.rows.pop(name, None)
         return found
@@ -207,7 +207,7 @@ class SetRows:
     # -- the set ---------------------------------------------------------------------------------
 
     async def _write(self, record: SetRecord, found: ReadRows) -> list[str] | None:
-        """Rows that the queue refused; None where it does not take members of the set now."""
+        """Write members; return the refused rows, or None if the queue accepts none of them now."""
         now_us = self._term.clock.now_us()
         passed = [
             row.id for row in found.rows.values() if row.at_us is not None and row.at_us <= now_us
@@ -225,11 +225,11 @@ class SetRows:
                     return None
                 if answer.outcome not in _STORED:
                     wrong.append(f"{answer.id}: {_REFUSED[answer.outcome]}")
-            await self._term.clock.sleep(0)  # let firing and statuses in between
+            await self._term.clock.sleep(0)  # let firing and status writes run in between
         return wrong
 
     async def _standing(self, record: SetRecord, names: list[str]) -> set[str]:
-        """Those of these ids that have a member."""
+        """Return those of these ids that have a member."""
         found: set[str] = set()
         for some in _parts(names):
             stored = await self._term.queue.members.lookups.get(record, some)
@@ -237,9 +237,9 @@ class SetRows:
         return found
 
     async def _remove_others(self, record: SetRecord, found: ReadRows) -> bool:
-        """Whether no member is left that has no row; else the next sets have their turn first.
+        """Remove members without a row; return False if some are left for the next turn.
 
-        A set that had no rows before may have millions of them, so they are never held together.
+        A set that had no rows before may have millions of members, so they are read in pages.
         """
         cursor, removed = "", 0
         while removed < _MOST_REMOVED:

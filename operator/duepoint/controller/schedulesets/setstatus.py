@@ -1,9 +1,9 @@
-"""What is known of a ScheduleSet, and its status: read back, changed and rendered.
+"""The state of a ScheduleSet and its status: parsed, updated and rendered.
 
-``SetStatus`` has the fields of ``.status``. A leader begins with what the former one published and
-keeps it true, so whatever it does not find anew stays as it was: the spread, what was lost, how far
-a deletion has come, and how members ended where Redis has lost the counts. Texts are stable from
-one look to the next, so that an unchanged object is not written again. Pure.
+``SetStatus`` has the fields of ``.status``. A leader starts from the status that the former one
+published and updates it, so a field that it does not determine again keeps its value: the spread,
+lost members, the progress of a deletion, and the run counts if Redis has lost them. Texts do not
+change by themselves, so that the status of an unchanged object is not written again. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord
 
-#: Conditions name so many wrong rows.
+#: The most invalid rows that a condition names.
 _ROWS_NAMED = 5
 
 
@@ -39,7 +39,7 @@ class Runs(msgspec.Struct, frozen=True):
 
 
 class Durability(msgspec.Struct, frozen=True, rename="camel"):
-    """What the servers promise."""
+    """The durability that the servers promise."""
 
     persistence: str
     replicas: int
@@ -55,7 +55,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Deletion(msgspec.Struct, frozen=True, rename="camel"):
-    """How far a deletion has come; ``left`` is unset until the queue was asked."""
+    """The progress of a deletion; ``left`` is unset until the queue was asked."""
 
     start_time: str
     removed: int = 0
@@ -63,7 +63,7 @@ class Deletion(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """How far a set is equal to its rows."""
+    """The progress in making a set equal to its rows."""
 
     desired: int = 0
     applied: int = 0
@@ -72,7 +72,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class SetStatus(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """``.status`` of a ScheduleSet; what has its default is left out."""
+    """``.status`` of a ScheduleSet; fields with their default value are left out."""
 
     observed_generation: int = -1
     conditions: list[dict[str, Any]] = []
@@ -93,23 +93,23 @@ class SetStatus(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True
 
 @dataclass(slots=True, kw_only=True)
 class FollowedSet:
-    """One set.
+    """The state of one set.
 
     Attributes:
-        seen: the newest state of the object that was read, without its texts: with them, two
-            hundred sets of one author would fill the operator's memory.
-        status: what is true, as far as is known.
-        published: the status that the API server has, as far as is known.
-        answer: what the newest generation has come to; empty = none was looked at in this term.
+        seen: the newest version of the object that was read, without spec and status: with them,
+            two hundred sets of one author would fill the operator's memory.
+        status: the current status, as far as we know.
+        published: the status in the API server, as far as we know.
+        answer: the conditions of the newest generation; empty = none was processed in this term.
         answered: that generation.
-        accepted: the newest generation that was accepted; -1 = none was.
-        rows_condition: what is wrong with rows; None = nothing.
-        record: what the queue holds.
-        spec: what is kept of the accepted spec; None where it is refused or was not looked at.
-        tally: how slots of its members have ended, the newest reading of counters that never fall.
+        accepted: the newest generation that was accepted; -1 = none.
+        rows_condition: the condition about invalid rows; None = all are valid.
+        record: the record in the queue.
+        spec: the accepted spec without large parts; None if it is refused or was not read yet.
+        tally: how slots of its members have ended; the newest reading of counters that never fall.
         rows_of: generation and version of the rows that the set was made equal to in this term.
-        upheavals: how often servers had been upset when members were counted last.
-        is_unread: the object is to be read, as it has changed or the queue may lack it.
+        upheavals: the number of server upheavals when members were last counted.
+        is_unread: whether to read the object, because it changed or the queue may lack its record.
     """
 
     seen: Observed
@@ -138,13 +138,13 @@ class FollowedSet:
         return self.accepted == generation or (is_refused and self.answered == generation)
 
     def adopt_published(self, text: bytes) -> None:
-        """A newer writer may have published this status."""
+        """Continue from a status that a newer writer may have published."""
         self.published, status = _read(text)
         self.tally = self.tally.newest(_tally(status))
 
 
 def begun(seen: Observed) -> FollowedSet:
-    """The state of a set as a former leader published it."""
+    """Return the state of a set, as a former leader published it."""
     published, status = _read(seen.status)
     accepted = [
         int(each.get("observedGeneration") or -1)
@@ -161,7 +161,7 @@ def begun(seen: Observed) -> FollowedSet:
 
 
 def rendered(state: FollowedSet, *, managed_by: str, now_us: int) -> dict[str, Any]:
-    """The whole status."""
+    """Return the whole status."""
     status, tally = state.status, state.tally
     listed = list(state.answer)
     if state.rows_condition is not None:
@@ -191,7 +191,7 @@ def rendered(state: FollowedSet, *, managed_by: str, now_us: int) -> dict[str, A
 
 
 def _read(text: bytes) -> tuple[dict[str, Any], SetStatus]:
-    """A published status, as it is and as we write it; empty where it is not ours."""
+    """Return a published status, raw and parsed; empty if it is not ours."""
     try:
         published = msgspec.json.decode(text, type=dict[str, Any])
         return published, msgspec.convert(published, SetStatus)
@@ -212,11 +212,11 @@ def _tally(status: SetStatus) -> SetTally:
     )
 
 
-# -- what is said of a set -------------------------------------------------------------------------
+# -- conditions ------------------------------------------------------------------------------------
 
 
 def ready(spec: setspec.SetSpec) -> tuple[Condition, ...]:
-    """The queue holds this generation."""
+    """Return the conditions of a set whose generation is stored in the queue."""
     if not spec.suspend:
         return conditions.ready(Reason.ARMED, "the set takes members, and they fire")
     held = "spec.suspend is true"
@@ -226,7 +226,7 @@ def ready(spec: setspec.SetSpec) -> tuple[Condition, ...]:
 
 
 def deleting(left: int | msgspec.UnsetType) -> tuple[Condition, ...]:
-    """The object is on its way, and goes once its members are gone."""
+    """Return the conditions of a set that is being deleted, with its members left."""
     is_counted = left is not msgspec.UNSET
     count = f"{left} members are left" if is_counted else "members are being removed"
     message = f"the set is being deleted: {count}"
@@ -237,7 +237,7 @@ def deleting(left: int | msgspec.UnsetType) -> tuple[Condition, ...]:
 
 
 def data_lost(lost: Lost, left: int) -> Condition:
-    """Redis lost members; nothing in Duepoint can bring them back."""
+    """Return the condition that Redis lost members; Duepoint cannot restore them."""
     return _true(
         ConditionType.DATA_LOST,
         Reason.MEMBERS_LOST,
@@ -247,7 +247,7 @@ def data_lost(lost: Lost, left: int) -> Condition:
 
 
 def rows_invalid(wrong: tuple[str, ...]) -> Condition:
-    """Rows are wrong and left out."""
+    """Return the condition that some rows are invalid and left out."""
     count, named = len(wrong), "; ".join(wrong[:_ROWS_NAMED])
     more = f"; and {count - _ROWS_NAMED} more" if count > _ROWS_NAMED else ""
     rows = "1 row is" if count == 1 else f"{count} rows are"
@@ -256,7 +256,7 @@ def rows_invalid(wrong: tuple[str, ...]) -> Condition:
 
 
 def rows_unusable(message: str) -> Condition:
-    """None of the rows is used, and the members stay as they are."""
+    """Return the condition that no row can be used, so that the members stay as they are."""
     return _true(ConditionType.ROWS_INVALID, Reason.ROWS_INVALID, message)
 
 
@@ -270,7 +270,7 @@ _OF_STALLED = frozenset({Reason.INVALID_SPEC, Reason.INVALID_JOB_TEMPLATE})
 
 
 def events_of_answer(state: FollowedSet) -> Iterator[Event]:
-    """What was found in a spec, where the status does not say so already."""
+    """Yield Events about a refused spec, unless the status already says so."""
     shown = {
         (str(each.get("type")), str(each.get("message")))
         for each in state.published.get("conditions") or ()
@@ -283,7 +283,7 @@ def events_of_answer(state: FollowedSet) -> Iterator[Event]:
 
 
 def event(state: FollowedSet, reason: Reason, note: str) -> Event:
-    """A warning about this set."""
+    """Return a warning about this set."""
     seen = state.seen
     return Event(
         regarding=ObjectReference(
