@@ -1,9 +1,9 @@
-"""``duepoint api`` as a process: a set in a Valkey of ours, users of the real API server.
+"""``duepoint api`` as a process, with a set in our own Valkey and users of the real API server.
 
 The process has the account and the rights that the chart gives it. Three ServiceAccounts stand for
-people: ``editor`` and ``viewer`` with the chart's roles, ``stranger`` with none. Requests go out
-byte by byte where a test needs that, otherwise by ``ask``. No operator runs: the set's record is
-stored as the operator stores it.
+people: ``editor`` and ``viewer`` with the chart's roles, ``stranger`` with none. Tests send
+requests with ``ask``, or byte by byte with ``raw``. No operator runs: the scene stores the set's
+record as the operator would.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BLOB = b'{"target":{"kind":"stream","name":"ticks"}}'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,7 +47,7 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """Of a problem."""
+        """Return the code of a problem."""
         assert self.headers["content-type"] == "application/problem+json", self.body
         return str(self.json["code"])
 
@@ -58,7 +58,7 @@ class Answer:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Scene:
-    """An API process and what it stands on."""
+    """An API process with its servers and users."""
 
     harness: queueing.Harness
     plane: ControlPlane
@@ -73,7 +73,7 @@ class Scene:
 
     @contextlib.asynccontextmanager
     async def another(self, dies_at: FaultPoint) -> AsyncIterator[Scene]:
-        """The same with one more process, which ends at this point, as by kill -9."""
+        """Yield the scene with one more process, which dies at this point as by kill -9."""
         api_port = free_port()
         environment = {
             **self.environment,
@@ -108,7 +108,7 @@ class Scene:
         headers: Mapping[str, str] | None = None,
         within: float = 60.0,
     ) -> Answer:
-        """One request; a body goes as JSON unless it is bytes, ``as_`` empty sends no token."""
+        """Send a request; a body goes as JSON unless it is bytes; empty ``as_`` sends no token."""
         return await asyncio.to_thread(
             self.ask_now, method, path, body, as_=as_, headers=headers, timeout=within
         )
@@ -139,7 +139,7 @@ class Scene:
             return Answer(response.status, found, response.read())
 
     def raw(self, data: bytes, *, timeout: float = 60.0, end: bool = False) -> bytes:
-        """Everything that the server says to these bytes, until it closes."""
+        """Send these bytes and return all that the server answers until it closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             connection.sendall(data)
             if end:
@@ -151,12 +151,12 @@ class Scene:
             return said
 
     def head(self, method: str, path: str, *lines: str, as_: str = "editor") -> bytes:
-        """The head of a request, for ``raw``."""
+        """Return the head of a request for ``raw``."""
         token = f"Authorization: Bearer {self.tokens[as_]}"
         return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", token, *lines, "", ""]).encode()
 
     async def store(self, **changes: Any) -> None:
-        """The set's record is changed, as by an edit of its object."""
+        """Change the set's record, as an edit of its object does."""
         self.record = msgspec.structs.replace(
             self.record, generation=self.record.generation + 1, **changes
         )
@@ -164,7 +164,7 @@ class Scene:
         await asyncio.sleep(1.1)  # until the API reads it again
 
     async def members(self) -> dict[str, Any]:
-        """What the queue holds, by id."""
+        """Return the members in the queue, by id."""
         found, cursor = {}, ""
         while True:
             page = await self.harness.queue.members.pages.page(self.record, cursor, limit=1_000)
@@ -185,9 +185,9 @@ async def open_scene(
     api_server: str = "",
     **settings: str,
 ) -> AsyncIterator[Scene]:
-    """A ready API process over an index of two shards that knows one set.
+    """Yield a ready API process over an index of two shards with one set.
 
-    ``api_server``: where the process asks about tokens and rights, if not at the plane itself.
+    ``api_server``: the server that checks tokens and rights, if it is not the plane itself.
     """
     harness = await queueing.redis_harness(server.url, "dp:", shards=2)
     record = setrecord.SetRecord(

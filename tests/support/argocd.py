@@ -1,8 +1,8 @@
-"""Argo CD's side of its customisations: Lua 5.1 with the few functions that Argo CD gives it.
+"""An imitation of Argo CD that runs customisations: Lua 5.1 with the few functions it allows.
 
-Without ``useOpenLibs`` a script sees the base functions, ``table``, ``require`` and of ``os``
-only ``date`` and ``time``; no ``string``, also not as methods of a text. What a script returns is
-written as JSON on its way, where a table without content becomes a list.
+Without ``useOpenLibs`` a script sees the base functions, ``table``, ``require``, ``os.date`` and
+``os.time``; there is no ``string``, not even as methods of a text. Argo CD passes on a script's
+result as JSON, in which an empty table becomes a list.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ package.loaded.os = os
 
 
 def health(thing: dict[str, Any]) -> dict[str, Any]:
-    """``status`` and ``message`` as Argo CD shows them."""
+    """Return ``status`` and ``message`` as Argo CD shows them."""
     found = _run(_customisation("health", thing["kind"]), thing)
     assert isinstance(found, dict)
     return found
 
 
 def actions(thing: dict[str, Any]) -> dict[str, Any]:
-    """The actions that Argo CD offers for an object."""
+    """Return the actions that Argo CD offers for an object."""
     found = _run(_actions(thing)["discovery.lua"], thing)
     assert isinstance(found, dict)
     return found
 
 
 def act(name: str, thing: dict[str, Any]) -> Any:
-    """What an action returns: the changed object, or what to create."""
+    """Return the result of an action: the changed object, or objects to create."""
     for definition in _actions(thing)["definitions"]:
         if definition["name"] == name:
             return _run(definition["action.lua"], thing)
@@ -67,7 +67,7 @@ def _run(script: str, thing: dict[str, Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """As the JSON writer of Argo CD sees it."""
+    """Convert a Lua value as the JSON writer of Argo CD does."""
     if lupa.lua51.lua_type(value) != "table":
         return value
     keys = list(value.keys())

@@ -1,4 +1,4 @@
-"""Something asynchronous that lives in a thread of its own, for tests that are not."""
+"""Asynchronous resources in a thread of their own, for tests that are not asynchronous."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 def living(
     make: Callable[[], AbstractAsyncContextManager[FoundT]], *, seconds: float = 300.0
 ) -> Iterator[tuple[FoundT, Run]]:
-    """What is made, and a function that runs a coroutine in its loop and gives the answer.
+    """Yield a resource, and a function that runs a coroutine in its loop and returns the result.
 
-    ``seconds``: how long it may take to make it, and to run a coroutine.
+    ``seconds``: the limit for making the resource, and for each coroutine.
     """
     began: concurrent.futures.Future[tuple[FoundT, asyncio.AbstractEventLoop, asyncio.Event]]
     began = concurrent.futures.Future()

@@ -1,6 +1,6 @@
-"""A real headless Chromium, driven over its debugging protocol: pages, keys, pictures, complaints.
+"""A real headless Chromium, driven over its debugging protocol.
 
-Nothing but the browser itself is needed; where there is none, ``chromium`` skips with the reason.
+Nothing but the browser itself is needed; if there is none, ``chromium`` skips with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEYS = {
 
 
 def chromium() -> str:
-    """Where the browser is."""
+    """Return the path of the browser."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         pytest.skip("needs Chromium: Debian's package chromium has it")
@@ -35,14 +35,14 @@ def chromium() -> str:
 
 
 class Page:
-    """One tab."""
+    """A tab."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        #: What the browser complained about: exceptions, refused policies, failed loads. Refusals
-        #: of the API are left out: a page shows them.
+        #: Exceptions, policy violations and failed loads that the browser reported. Refusals of
+        #: the API are left out: a page shows them.
         self.complaints: list[str] = []
         self._traced: list[dict[str, Any]] = []
         self._is_traced = asyncio.Event()
@@ -73,7 +73,7 @@ class Page:
                     self.complaints.append(f"{entry['text']} {entry.get('url', '')}")
 
     async def send(self, method: str, **parameters: Any) -> Any:
-        """A command of the protocol."""
+        """Send a command of the protocol."""
         number = next(self._numbers)
         future = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
@@ -88,7 +88,7 @@ class Page:
         await self._socket.close()
 
     async def run(self, expression: str) -> Any:
-        """The value of an expression, awaited."""
+        """Evaluate an expression, await it and return the value."""
         answer = await self.send(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
         )
@@ -97,7 +97,7 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, expression: str, *, seconds: float = 15.0) -> None:
-        """Wait until an expression is true; an element is."""
+        """Wait until an expression is truthy, such as an element that exists."""
         deadline = time.monotonic() + seconds
         while not await self.run(f"!!({expression})"):
             if time.monotonic() > deadline:
@@ -110,7 +110,7 @@ class Page:
         await self.until("document.readyState === 'complete'")
 
     async def look(self, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
-        """The size of the window, and the colours that the user prefers."""
+        """Set the size of the window and the colour scheme that the user prefers."""
         await self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
             mobile=False,
@@ -129,7 +129,7 @@ class Page:
         await self.send("Input.insertText", text=text)
 
     async def click(self, text: str, kind: str = "button, a, summary") -> None:
-        """Click on the element with this very text, once it is there."""
+        """Click on the element with exactly this text, once it exists."""
         find = (
             f"[...document.querySelectorAll({json.dumps(kind)})]"
             f".find((each) => each.innerText.trim() === {json.dumps(text)})"
@@ -140,7 +140,7 @@ class Page:
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[Page]:
-    """A tab of a browser of its own; skips where there is none."""
+    """Yield a tab of a browser of its own; skip the test if there is no browser."""
     process = await asyncio.create_subprocess_exec(
         *[
             chromium(), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",

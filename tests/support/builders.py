@@ -1,4 +1,4 @@
-"""Builders of the values that tests talk about, with everything unsaid at its usual value."""
+"""Builders of common test values; everything not given has its usual value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UID = "6f1c9c2e-52a1-4b40-9d0a-0f5c6f1f7a11"
 
 
 def at(text: str) -> int:
-    """Microseconds of ``2026-03-01 12:00:00`` (UTC; fractions allowed)."""
+    """Return microseconds of a text like ``2026-03-01 12:00:00`` (UTC; fractions allowed)."""
     parsed = dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
     return (parsed - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
@@ -67,7 +67,7 @@ KIND = b"of kind:"
 
 
 def a_spec(**fields) -> spec.ScheduleSpec:
-    """A parsed spec; a webhook unless another target is given."""
+    """Return a parsed spec; a webhook unless another target is given."""
     return spec.parse(
         raw_spec(**fields),
         namespace="default",
@@ -79,7 +79,7 @@ def a_spec(**fields) -> spec.ScheduleSpec:
 
 
 def raw_spec(**fields) -> bytes:
-    """The JSON text of ``.spec``."""
+    """Return the JSON text of ``.spec``."""
     if "schedules" not in fields:
         fields.setdefault("schedule", "*/5 * * * *")
     if not {"webhook", "jobTemplate", "stream"} & fields.keys():
@@ -88,5 +88,5 @@ def raw_spec(**fields) -> bytes:
 
 
 def a_record(known: definition.Definition, *, is_inline: bool = False) -> bytes:
-    """As a shard stores it; inline: with the text of its rule."""
+    """Return the record as a shard stores it; inline: with the text of its rule."""
     return codec.record(known, KIND, is_inline=is_inline)

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it signs."""
+"""Certificates for tests, and the authorities that sign them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pair:
     key: bytes
 
     def serving(self, folder: Path, *, client_ca: bytes | None = None) -> ssl.SSLContext:
-        """For a receiver; with ``client_ca`` it lets in only whom that has signed."""
+        """Return a receiver's TLS context; with ``client_ca`` clients need its certificate."""
         file = folder / "serving.pem"
         file.write_bytes(self.certificate + self.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -35,15 +35,15 @@ class Pair:
 
 
 class Authority:
-    """Signs certificates.
+    """A certificate authority.
 
     Attributes:
         pem: its own certificate.
 
     Args:
-        is_old: as EKS and MicroK8s make them: no key identifiers in any certificate and no key
-            usage in its own. Python refuses them since 3.13, where it is not asked to be lenient.
-        signer: the authority above it; it is a root without one.
+        is_old: make certificates as EKS and MicroK8s do: without key identifiers, its own without
+            key usage. Since 3.13 Python refuses them unless it is told to be lenient.
+        signer: the authority above it; without one it is a root.
         is_entitled: whether its certificate says that it may sign.
     """
 
@@ -71,7 +71,7 @@ class Authority:
         self.pem = _pem(above._signed(extended))
 
     def signs(self, *names: str, expired: bool = False) -> Pair:
-        """A pair for these host names and addresses."""
+        """Return a pair for these host names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         begun = _begun(_name(names[0]), self._name, key, expired=expired)
         alternatives = x509.SubjectAlternativeName([_general(one) for one in names])
@@ -95,7 +95,7 @@ class Authority:
 
 
 def self_signed(*names: str) -> Pair:
-    """For these host names and addresses, by no authority, as ``openssl req -x509`` makes it."""
+    """Return a pair for these names that no authority signed, like ``openssl req -x509``."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(names[0])
     alternatives = x509.SubjectAlternativeName([_general(one) for one in names])
@@ -107,7 +107,7 @@ def self_signed(*names: str) -> Pair:
 
 @functools.cache
 def authority(name: str = "tests") -> Authority:
-    """One for a whole test run."""
+    """Return an authority, the same one for the whole test run."""
     return Authority(name)
 
 

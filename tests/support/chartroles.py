@@ -1,7 +1,7 @@
 """The chart's cluster-wide roles of the HTTP API and of people, for one installation of a test.
 
 They get names of their own, so that several installations fit into one cluster, and aggregate into
-nothing. ``remove`` takes them away; what is namespaced goes with its namespace.
+nothing. ``remove`` deletes them; namespaced objects go with their namespace.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _COMPONENT = "app.kubernetes.io/component"
 
 
 def wait_until_may(plane: ControlPlane, of: str, account: str, verb: str, **asked: str) -> None:
-    """The API server's authorizer, which reads roles and bindings by watches, knows of the right.
+    """Wait until the API server's authorizer, which watches roles and bindings, grants the right.
 
     Args:
         of: the account's namespace.
-        asked: further attributes of the access; the group is ours if nothing is said.
+        asked: further attributes of the access; the group is ours unless given.
     """
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -42,18 +42,18 @@ def wait_until_may(plane: ControlPlane, of: str, account: str, verb: str, **aske
 
 
 class ChartRoles:
-    """ClusterRoles ``api``, ``view``, ``edit`` and ``admin`` of the chart."""
+    """The ClusterRoles ``api``, ``view``, ``edit`` and ``admin`` of the chart."""
 
     def __init__(self, plane: ControlPlane, system: str) -> None:
         """``system``: the namespace of the installation."""
         self._plane = plane
         self._system = system
         self._paths: list[str] = []
-        #: Of the ServiceAccount of the HTTP API.
+        #: The name of the HTTP API's ServiceAccount.
         self.account = ""
 
     def install(self, objects: Iterable[dict[str, Any]]) -> None:
-        """Those that are among the objects that the chart renders; again if you like."""
+        """Create or update the roles among the objects that the chart renders."""
         for found in objects:
             kind, labels = found["kind"], found["metadata"].get("labels", {})
             is_of_api = labels.get(_COMPONENT) == "api"
@@ -67,7 +67,7 @@ class ChartRoles:
                 self._apply("clusterrolebindings", own)
 
     def bind(self, namespace: str, account: str, role: str) -> None:
-        """The account has the chart's role ``view``, ``edit`` or ``admin`` there."""
+        """Give the account the chart's role ``view``, ``edit`` or ``admin`` in the namespace."""
         self.give(
             namespace, account, {"kind": "ClusterRole", "name": self.name_of(f"duepoint-{role}")}
         )
@@ -76,7 +76,7 @@ class ChartRoles:
         )
 
     def grant(self, namespace: str, account: str, verbs: Sequence[str], *sets: str) -> None:
-        """The account has these verbs on members there: of these sets, or of all."""
+        """Give the account these verbs on the members of these sets, or of all sets."""
         rule = {
             "apiGroups": ["duepoint.dev"],
             "resources": ["schedulesets/schedules"],
@@ -100,7 +100,7 @@ class ChartRoles:
         self._plane.admin().post(f"{_RBAC}/namespaces/{namespace}/rolebindings", binding)
 
     def revoke(self, namespace: str, account: str) -> None:
-        """What ``bind``, ``grant`` or ``give`` gave."""
+        """Take away what ``bind``, ``grant`` or ``give`` gave."""
         self._plane.admin().delete(f"{_RBAC}/namespaces/{namespace}/rolebindings/{account}")
 
     def remove(self) -> None:
@@ -117,5 +117,5 @@ class ChartRoles:
         self._plane.admin().apply(path, own)
 
     def name_of(self, name: str) -> str:
-        """What a ClusterRole of the chart is called in this cluster."""
+        """Return the name in this cluster of a ClusterRole of the chart."""
         return f"{name}.{self._system}"

@@ -1,6 +1,6 @@
-"""An OpenTelemetry collector of a test's own: OTLP over HTTP, as far as traces need it.
+"""An OpenTelemetry collector for tests: OTLP over HTTP, as far as traces need it.
 
-It decodes what arrives with OpenTelemetry's own protocol classes, keeps it, and answers as told.
+It decodes spans with OpenTelemetry's own protocol classes, keeps them, and answers as told.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """One span; ids in hexadecimal digits, times in nanoseconds, the resource's attributes too."""
+    """A span with its resource's attributes; ids in hexadecimal digits, times in nanoseconds."""
 
     name: str
     trace_id: str
@@ -35,7 +35,7 @@ class Arrived:
 class Collector:
     """Attributes:
     url: its base URL.
-    spans: what arrived and was accepted, in order.
+    spans: the accepted spans, in order.
     requests: path and headers of every request.
     answer: the status of its answers from now on.
     """
@@ -51,7 +51,7 @@ class Collector:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
     def wait_for(self, count: int, seconds: float = 20.0) -> list[Arrived]:
-        """The spans once there are so many."""
+        """Wait for this many spans and return them."""
         with self._more:
             assert self._more.wait_for(lambda: len(self.spans) >= count, seconds), self.spans
             return list(self.spans)
@@ -86,14 +86,14 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nothing: what counts is kept."""
+                """Log nothing: the requests are kept."""
 
         return Handler
 
 
 @contextlib.contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector that listens."""
+    """Yield a listening collector."""
     collector = Collector()
     collector.start()
     try:

@@ -1,9 +1,9 @@
 """A real control plane for tests: etcd, API server, controllers, scheduler, a simulated node.
 
-`control_plane` is shared by the whole run, all xdist workers included: the first test that asks
-starts it, the last worker that used it ends it. `make test` has one ready (DUEPOINT_TEST_STATE).
-Each test gets a namespace of its own from `kube_namespace`, which is emptied of what is alive.
-No container runs: annotations of a Pod choose what becomes of it (tools/devcluster/stages.yaml).
+The whole run shares `control_plane`, all xdist workers included: the first test that asks starts
+it, the last worker that used it ends it. `make test` has one ready (DUEPOINT_TEST_STATE). Each test
+gets a namespace of its own from `kube_namespace`, which deletes its active objects afterwards.
+No container runs: annotations of a Pod choose its fate (tools/devcluster/stages.yaml).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.devcluster import state as states
 OUTCOME = "simulate.duepoint.dev/outcome"
 DURATION = "simulate.duepoint.dev/duration"
 TOKEN_SECONDS = 7200
-#: Owners before what they own.
+#: Resources that a test leaves active, owners first.
 _LIVELY = (
     "/apis/duepoint.dev/v1alpha1/namespaces/{}/schedules?propagationPolicy=Background",
     "/apis/duepoint.dev/v1alpha1/namespaces/{}/scheduleruns",
@@ -40,7 +40,7 @@ _TRIES = 40
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """Where the servers are and how to log in. `redis_url` is the Valkey started beside them."""
+    """The addresses and credentials of the servers; `redis_url` is the Valkey beside them."""
 
     server: str
     ca_file: Path
@@ -54,7 +54,7 @@ class ControlPlane:
         return apiserver.Client(self.server, self.ca_file, self.admin_token)
 
     def create_namespace(self, prefix: str = "test") -> str:
-        """A fresh namespace in which Pods can be created at once."""
+        """Create a namespace in which Pods can be created at once, and return its name."""
         name = f"{prefix}-{uuid.uuid4().hex[:10]}"
         admin = self.admin()
         admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
@@ -63,11 +63,11 @@ class ControlPlane:
         return name
 
     def discard_namespace(self, name: str) -> None:
-        """Delete what goes on by itself there, or is found in lists over all namespaces.
+        """Delete its objects that stay active by themselves, or show up in cluster-wide lists.
 
-        The rest goes with the cluster, when the run is over. To delete a namespace the controllers
-        ask for every kind of object that there is, and again until none is left: 300 requests for
-        each of a run's 600 namespaces were two thirds of all that the API server had to do.
+        The rest goes with the cluster at the end of the run. To delete a namespace, the controllers
+        list every kind of object again and again until none is left: 300 requests for each of a
+        run's 600 namespaces were two thirds of the API server's work.
         """
         admin = self.admin()
         for collection in _LIVELY:
@@ -76,11 +76,11 @@ class ControlPlane:
                     try:
                         admin.delete(collection.format(name))
                     except TimeoutError:
-                        continue  # of 100,000 objects one request deletes only a part
+                        continue  # one request deletes only a part of 100,000 objects
                 break
 
     def service_account_token(self, namespace: str, name: str) -> str:
-        """A token of the account, which is created, without any rights, when it is missing."""
+        """Return a token of the account; create it, without any rights, if it is missing."""
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         admin = self.admin()
         if not _exists(admin, f"{accounts}/{name}"):
@@ -90,7 +90,7 @@ class ControlPlane:
         return str(answer["status"]["token"])
 
     def service_account_kubeconfig(self, namespace: str, name: str, folder: Path) -> Path:
-        """A kubeconfig in `folder` that logs in as the ServiceAccount."""
+        """Write a kubeconfig into `folder` that logs in as the ServiceAccount."""
         token = self.service_account_token(namespace, name)
         path = folder / f"{namespace}-{name}.kubeconfig"
         text = credentials.kubeconfig(self.server, self.ca_file, token, namespace)
@@ -143,10 +143,10 @@ def _existing(state: states.State) -> ControlPlane:
 
 @contextlib.contextmanager
 def _shared() -> Iterator[states.State]:
-    """The state folder of this run; whoever leaves it last removes it and ends its cluster.
+    """Yield the state of this run; the last process to leave removes it and ends its cluster.
 
     The folder is named after the process that leads the run (the xdist controller, else ourselves),
-    so that a later `make test` sweeps it away should that process be killed.
+    so that a later `make test` removes it if that process was killed.
     """
     leader = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
     born = processes.started_at(leader) or "0"
@@ -169,7 +169,7 @@ def _shared() -> Iterator[states.State]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Not the lock of `cluster`, which `session.remove` takes while we hold this one."""
+    """Hold a lock other than that of `cluster`, which `session.remove` takes meanwhile."""
     with (folder / "users.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

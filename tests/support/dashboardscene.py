@@ -1,4 +1,4 @@
-"""Schedules of the real API server for tests of the dashboard, with statuses as an operator's."""
+"""Schedules of the real API server for tests of the dashboard, with statuses like an operator's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUCCEEDED = {
 async def open_scene(
     plane: ControlPlane, namespace: str, server: RedisServer, folder: Path
 ) -> AsyncIterator[apiscene.Scene]:
-    """An API process that serves the dashboard."""
+    """Yield an API process that serves the dashboard."""
     async with apiscene.open_scene(plane, namespace, server, folder, api_dashboard="true") as scene:
         yield scene
 
@@ -53,21 +53,21 @@ def a_schedule(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def make(scene: apiscene.Scene, *objects: dict[str, Any]) -> dict[str, str]:
-    """The objects as an admin makes them; their uids by name."""
+    """Create the objects as an admin, and return their uids by name."""
     path = f"{API}/namespaces/{scene.namespace}/schedules"
     made = [scene.plane.admin().post(path, each) for each in objects]
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in made}
 
 
 def publish(scene: apiscene.Scene, name: str, **status: Any) -> None:
-    """Its status, as an operator writes it."""
+    """Write a Schedule's status, as an operator does."""
     merge = "application/merge-patch+json"
     body = {"status": {"observedGeneration": 1, "conditions": [READY], **status}}
     scene.plane.admin().request("PATCH", f"{path_of(scene, name)}/status", body, merge)
 
 
 def stored(scene: apiscene.Scene, name: str) -> dict[str, Any]:
-    """The object as it is."""
+    """Return the current object."""
     return dict(scene.plane.admin().get(path_of(scene, name)))
 
 
@@ -76,14 +76,14 @@ def path_of(scene: apiscene.Scene, name: str) -> str:
 
 
 def runs(scene: apiscene.Scene) -> list[dict[str, Any]]:
-    """The ScheduleRuns of the namespace."""
+    """Return the ScheduleRuns of the namespace."""
     path = f"{API}/namespaces/{scene.namespace}/scheduleruns"
     return list(scene.plane.admin().get(path)["items"])
 
 
 @contextlib.contextmanager
 def an_overseer(scene: apiscene.Scene) -> Iterator[str]:
-    """The name of an account that may list Schedules of all namespaces, and nothing else."""
+    """Yield an account that may list Schedules of all namespaces, and nothing else."""
     account = "overseer"
     name = f"{scene.namespace}-{account}"
     admin = scene.plane.admin()

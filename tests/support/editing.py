@@ -1,8 +1,8 @@
-"""Random edits of Schedules that fire every second, and what of them was fired too late.
+"""Random edits of Schedules that fire every second, and a check that no stale spec fires.
 
-Each Schedule is edited again and again: its timing, its target, its payload, suspension. When
-Ready has been *seen* for a generation, no slot after that moment may be run by an older one. What
-ran is taken from the receiver's own record and from the Jobs of the API server.
+The editor changes each Schedule again and again: its timing, target, payload, suspension. Once
+Ready has been *seen* for a generation, no older one may run a slot after that moment. The runs are
+read from the receiver's own record and from the Jobs of the API server.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.e2e.test_firing import slot_us
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.stack import JOBS, Object, Stack, _Any
 
-#: No edit is silent for longer.
+#: An edit becomes Ready within this time.
 _READY_SECONDS = 120.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A slot that was run."""
+    """A slot that ran."""
 
     schedule: str
     slot_us: int
@@ -40,13 +40,13 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What came of the edits.
+    """The outcome of the edits.
 
     Attributes:
-        runs: slots that were run.
-        judged: of these, how many came after a generation that had been seen Ready.
-        stale: runs of an older generation than the newest that had been Ready before their slot.
-        ready_seconds: from each apply to its Ready.
+        runs: slots that ran.
+        judged: how many of these came after a generation that had been seen Ready.
+        stale: runs of a generation older than the newest one that was Ready before their slot.
+        ready_seconds: the time from each apply to its Ready.
     """
 
     edits: int
@@ -62,7 +62,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 class Editor:
-    """Edits so many Schedules side by side."""
+    """Edits several Schedules side by side."""
 
     def __init__(self, stack: Stack, *, schedules: int, jobs: int, seed: int) -> None:
         self._stack = stack
@@ -75,15 +75,15 @@ class Editor:
         self._on_seen: Callable[[int], None] = lambda _: None
 
     async def run(self, edits: int, *, on_seen: Callable[[int], None] = lambda _: None) -> Found:
-        """Make so many edits in all; then judge what was run.
+        """Make this many edits in all, then judge the runs.
 
         Args:
             edits: how many.
-            on_seen: told how many of them have been seen Ready, each time.
+            on_seen: called with the number of edits seen Ready so far, each time.
         """
         self._on_seen = on_seen
         left = iter(range(edits))
-        async with asyncio.TaskGroup() as group:  # a watch that ends ends the edits
+        async with asyncio.TaskGroup() as group:  # if the watch ends, so do the edits
             watching = group.create_task(self._watch())
             editing = (self._edit_again_and_again(name, left) for name in self._names)
             await asyncio.gather(*editing)
@@ -112,7 +112,7 @@ class Editor:
             await asyncio.sleep(self._dice.uniform(0, 1.5))
 
     async def _applied(self, name: str, spec: Object) -> Object:
-        """Repeated while a busy API server gives no answer: applying it twice changes nothing."""
+        """Apply a spec; repeat that if a busy API server does not answer, which is harmless."""
         async with asyncio.timeout(_READY_SECONDS):
             while True:
                 with contextlib.suppress(errors.Unavailable):
@@ -133,7 +133,7 @@ class Editor:
             spec["suspend"] = True
         if name in self._with_jobs and dice.random() < 0.5:
             template = copy.deepcopy(JOB_TEMPLATE)
-            template["spec"]["suspend"] = True  # nobody has to run it
+            template["spec"]["suspend"] = True  # its Pods need not run
             return spec | {"jobTemplate": template}
         return spec | {"webhook": self._stack.webhook(f"/{dice.randrange(4)}")}
 
@@ -188,14 +188,14 @@ class Editor:
         return runs
 
     def _newest(self, run: Run) -> int:
-        """The newest edit that had been seen Ready when the slot was due; 0 = none."""
+        """Return the newest edit that had been seen Ready when the slot was due; 0 = none."""
         ready = self._ready[run.schedule]
         before = bisect.bisect_left(ready, (run.slot_us, 0))
         return ready[before - 1][1] if before else 0
 
 
 def _ready_generation(status: Object) -> int:
-    """The generation for which Ready is True; 0 = none."""
+    """Return the generation for which Ready is True; 0 = none."""
     for one in status.get("conditions", ()):
         if one["type"] == "Ready" and one["status"] == "True":
             observed = status.get("observedGeneration", 0)

@@ -1,10 +1,10 @@
-"""A scene: a Redis that is killed and comes back with an older state, under Jobs and webhooks.
+"""A scene: Redis is killed and comes back with an older state while Jobs and webhooks run.
 
-The schedules have a last slot, so what has to become of each slot is known: it has run, or its
-schedule's status counts it as missed. A watch of the API server tells every Job that was ever made,
-so a slot whose Job was made twice is seen although history deletes Jobs at once. A snapshot that is
-an hour old is forged: a true snapshot, whose chains are put back by an hour before the server that
-holds it is met by anybody. The schedules begin before that, so the slots in between exist.
+The schedules have a last slot, so the outcome of each slot is certain: it ran, or its schedule's
+status counts it as missed. A watch of the API server reports every Job ever created, so a slot with
+two Jobs is noticed although history deletes Jobs at once. A snapshot that is an hour old is forged:
+the scene takes a true one and moves its chains back by an hour before any process meets the server
+that has loaded it. The schedules begin before that, so the slots in between exist.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tests.support.waiting import LONGEST_SECONDS, wait_until
 
 POLICIES = ("All", "Latest", "None")
 LIMITS = (0, 1)
-#: So long before the fallback the state is true on all sides: no Job's status is on its way.
+#: This long before the fallback all sides agree: no Job's status is in flight.
 _BEFORE_SECONDS = 4
 _LEASE_SECONDS = "2"
-#: So long after a slot a worker has its points in hand: the snapshot holds some under a claim.
+#: This long after a slot a worker has claimed its points, so the snapshot contains some claims.
 _IN_HAND_SECONDS = 0.02
-#: A term that nobody ends lasts 15 s at most; what waits then is compared, judged, run and told.
+#: An abandoned leadership term lasts 15 s; then waiting slots are compared, judged, run, reported.
 _SETTLING_SECONDS = LONGEST_SECONDS
-#: A worker tries a server that is away every half second.
+#: A worker retries an unreachable server every half second.
 _MET_SECONDS = 1.0
 _NEVER = "1970-01-01T00:00:00Z"
 _START_BEFORE = dt.timedelta(hours=2)
@@ -54,7 +54,7 @@ class Wanted:
 
     Attributes:
         back_seconds: how old the snapshot is, in seconds that pass.
-        forged_seconds: how much older it is made.
+        forged_seconds: by how much more its chains are moved back.
         away_seconds: from the death of the server to the start of the next one.
         leader_dies: the operator is killed at that moment, and another one started.
         after_seconds: how long the schedules go on after the fallback.
@@ -72,20 +72,20 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of it; a slot is (schedule, seconds since the epoch).
+    """The outcome; a slot is (schedule, seconds since the epoch).
 
     Attributes:
-        slots: of Jobs, how many there were.
-        doubled: slots of which more than one Job was made.
-        phantoms: Jobs of slots that came before the first of their schedule.
-        lost: schedule -> slots that neither ran nor are counted as missed; below zero, slots that
-            ran are counted as missed.
+        slots: how many slots had Jobs.
+        doubled: slots for which more than one Job was created.
+        phantoms: Jobs of slots before the first of their schedule.
+        lost: schedule -> slots that neither ran nor count as missed; below zero, slots that ran
+            but count as missed.
         repeated: slots of webhooks that were delivered more than once.
-        later_seconds: of schedules whose only slot was due once a worker had met the new server:
-            from its due to its Job, as the watch tells it. None of them has an overdue slot, so
-            they wait for nobody.
-        overdue_seconds: of slots due while the server was away, that ran: from its answer.
-        unsettled: schedules whose status did not come to rest.
+        later_seconds: from due time to Job, as the watch reports it, for schedules whose only slot
+            was due after a worker had met the new server. They have no overdue slot, so they
+            wait for nobody.
+        overdue_seconds: from the new server's first answer, for slots that fell due in the outage.
+        unsettled: schedules whose status did not settle.
     """
 
     slots: int
@@ -102,8 +102,8 @@ class Scene:
     """One run on a Stack whose Redis keeps its state in ``folder``.
 
     Args:
-        others: awaited once both processes are ready; makes what else there is.
-        settings: of operator and worker.
+        others: awaited once both processes are ready; starts further load.
+        settings: those of operator and worker.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Scene:
         self._settings = settings
         self._stack = stack
         self._wanted = wanted
-        #: (schedule, slot) -> when each of its Jobs, by uid, was seen first.
+        #: (schedule, slot) -> uid of each of its Jobs -> when the watch first saw it.
         self._made: dict[tuple[str, int], dict[str, float]] = collections.defaultdict(dict)
         self._hooks: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
         #: Schedules with one slot, a different one each, some of them due after the fallback.
@@ -172,7 +172,7 @@ class Scene:
             if wanted.webhooks:
                 specs[f"hook-{policy.lower()}"] = common | {"webhook": self._stack.webhook()}
         names = list(specs)
-        # What is forged is all chains, and then these have overdue slots as well.
+        # A forged snapshot moves all chains back, and then these have overdue slots as well.
         for number in range(1, 1 if wanted.forged_seconds else wanted.after_seconds):
             at = last - dt.timedelta(seconds=number)
             name = f"once-{number}"
@@ -182,7 +182,7 @@ class Scene:
         return names
 
     def _snapshot(self) -> bytes:
-        """The state that will come back."""
+        """Take the snapshot that will come back."""
         with self._stack.redis.client() as client:
             wait_until_chains_wait(client)
             client.save()
@@ -205,12 +205,12 @@ class Scene:
         self._stack.redis.kill()
 
     def _come_back(self, before: bytes) -> None:
-        """Returns when it answers."""
+        """Start the server with an older state; return when it answers."""
         self._stack.redis.snapshot.write_bytes(before)
         self._stack.redis.start()
 
     def _forged(self, before: bytes) -> bytes:
-        """The same, its chains put back."""
+        """Return the snapshot with its chains moved back."""
         folder = self._stack.folder / "forge"
         folder.mkdir()
         server = RedisServer("valkey", folder)
@@ -271,7 +271,7 @@ class Scene:
         await stacks.eventually(all_began, "every schedule has made its first Job")
 
     async def _wait_for_rest(self, names: list[str], last: dt.datetime) -> tuple[str, ...]:
-        """The schedules whose status does not say that all has ended up to the last slot."""
+        """Return the schedules whose status does not say that all slots have ended."""
         newest = last - dt.timedelta(seconds=1)
         left = list(names)
         deadline = time.monotonic() + _SETTLING_SECONDS
@@ -338,16 +338,16 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 def wait_until_chains_wait(client: Any) -> None:
-    """Returns when the first points of a second are settled, so that their chains wait again.
+    """Wait until the first points of a second are settled, so that their chains wait again.
 
-    Right after a slot a quick worker has all chains under claims, and a state without a chain that
-    waits has nothing to compare.
+    Right after a slot a quick worker has claimed all chains, and a state without a waiting chain
+    has nothing to compare.
     """
     wait_until(lambda: any(is_chain for *_, is_chain in _waiting(client)), "a chain waits")
 
 
 def put_chains_back(client: Any, seconds: int) -> int:
-    """Each chain that waits in a lane is due so much earlier; how many are."""
+    """Make each chain that waits in a lane due this much earlier; return how many there are."""
     moved = 0
     for key, member, score, is_chain in list(_waiting(client)):
         client.zadd(key, {member: score - seconds * 1_000_000}, xx=True)
@@ -356,18 +356,18 @@ def put_chains_back(client: Any, seconds: int) -> int:
 
 
 def _waiting(client: Any) -> Iterator[tuple[bytes, bytes, float, bool]]:
-    """Key, member and score of chains that wait, and of the heads of their lanes; which it is."""
+    """Yield (key, member, score, is_chain) of waiting chains and of their lanes' heads."""
     for key in client.scan_iter(count=1000, _type="zset"):
         is_heads, is_lane = key.endswith(b":heads"), b":points:" in key
         for member, score in client.zscan_iter(key, count=1000):
-            # A claim's id is as long, so the key counts, too.
+            # A claim's id has the same length, so check the key, too.
             is_chain = is_lane and len(member) == points.CHAIN_LENGTH
             if (is_chain or (is_heads and member)) and 0 < score < points.DUE_LIMIT_US:
                 yield key, member, score, is_chain
 
 
 def _is_at_rest(status: dict[str, Any], newest: dt.datetime) -> bool:
-    """Everything has ended, by its own word."""
+    """Whether the status says that everything has ended."""
     last = status.get("lastRun") or {}
     ready = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
     return (

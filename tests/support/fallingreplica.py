@@ -1,7 +1,7 @@
-"""A scene: a replica that lags is promoted, with slots that its primary had run in between.
+"""A scene: a lagging replica is promoted after its primary has run further slots.
 
-Whoever uses it cuts the replica off and kills the primary. The replica holds a retry and a chain
-that are long due there, and that have run: neither may be handed out as a slot to run.
+The test cuts the replica off and kills the primary. The replica still has a retry and a chain that
+are long due there although they have run: a claim must return neither of them as a slot to run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RETRY_SECONDS = 2.0
 
 
 class Scene:
-    """One schedule whose retry and whose chain run on the primary alone."""
+    """A schedule whose retry and chain run on the primary alone."""
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
@@ -31,7 +31,7 @@ class Scene:
         self.shard = messages.ShardId(0)
 
     async def arm(self) -> None:
-        """A retry and a chain wait; the replica has them soon."""
+        """Store a waiting retry and a chain, which the replica soon copies."""
         await self._harness.arm()
         claim = await self._harness.claim_one()
         (chain,) = claim.points
@@ -46,12 +46,12 @@ class Scene:
         self._ran = {retry.point.member, chain.member}
 
     async def wait_until_copied(self, primary: RedisServer) -> None:
-        """The replica of the primary has what was written so far."""
+        """Wait until the primary's replica has every write so far."""
         with primary.client() as client:
             assert await asyncio.to_thread(client.execute_command, "WAIT", 1, 10_000) == 1
 
     async def run_on_the_primary(self) -> None:
-        """Both run; what is told of it is lost with the primary."""
+        """Run both; their settlements are lost with the primary."""
         left = set(self._ran)
         while left:
             claim = await self._harness.claim_one()
@@ -65,13 +65,13 @@ class Scene:
             assert not settled.lost
 
     async def check_on_the_replica(self) -> None:
-        """It is in doubt at once, and hands out nothing but what is due since."""
+        """Check that it is in doubt at once, and that claims return only slots due since then."""
         fallbacks = self._harness.queue.fallbacks
         async with asyncio.timeout(LONGEST_SECONDS):
             doubt = await self._doubt()
         assert await self._harness.claim_all() == []
         assert [one async for one in fallbacks.overdue(doubt)] == [self._harness.definition()]
-        # What is put again with a later due needs nobody.
+        # A Schedule that is put again with a later due time waits for nobody.
         one = self._harness.definition()
         await self._harness.queue.writer.remove(one.id, one.uid, one.namespace, EPOCH)
         await self._harness.arm(due_in=0.1)
@@ -79,7 +79,7 @@ class Scene:
         assert [point.member for point in later.points] == [self._chain]
 
     async def _doubt(self) -> Doubt:
-        """What a claim finds out once the replica has been promoted."""
+        """Return the doubt that a claim reports once the replica has been promoted."""
         while True:
             with contextlib.suppress(errors.QueueUnavailable):
                 assert await self._harness.claim_all() == []

@@ -1,10 +1,10 @@
-"""Faults at the fault points of the product (``duepoint.faults``): what happens where, and when.
+"""A plan that injects a fault at a fault point of the product (``duepoint.faults``).
 
-What dies together is a *part*: a worker, a leader, a process. In one process the tasks of parts are
-told apart by a context variable, which tasks inherit. A part that dies stands still at its fault
-point, and at every other one that a task of it reaches from then on: it sends nothing more, and its
-connections stay as they are, as those of a process that was stopped with SIGSTOP. A process of its
-own (``tests.support.faultyprocess``) ends instead.
+A *part* is a unit that dies as a whole: a worker, a leader, a process. A context variable, which
+tasks inherit, tells the parts in one process apart. Each task of a dead part stops at the fault
+point, or at the next one that it reaches: it sends nothing more, and its connections stay open,
+like those of a process stopped with SIGSTOP. A process of its own
+(``tests.support.faultyprocess``) ends instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _part: contextvars.ContextVar[str] = contextvars.ContextVar("part", default="")
 
 @contextlib.contextmanager
 def part(name: str) -> Iterator[None]:
-    """Tasks that are created within belong to this part."""
+    """Make tasks that are created within belong to this part."""
     token = _part.set(name)
     try:
         yield
@@ -35,11 +35,11 @@ def part(name: str) -> Iterator[None]:
 
 
 class FaultPlan:
-    """What happens at one point, the first time that any part reaches it; other points are counted.
+    """A fault at one point, the first time that any part reaches it; it counts all other points.
 
     Args:
         point: None = nothing happens.
-        error: what is raised there; ``CANCEL`` = the task that reaches it is cancelled; None = the
+        error: the exception raised there; ``CANCEL`` = cancel the task that reaches it; None = the
             part dies.
 
     Attributes:
@@ -55,7 +55,7 @@ class FaultPlan:
         self._is_over = False
 
     async def __call__(self, point: FaultPoint) -> None:
-        """What the hook does."""
+        """Handle a fault point; the product calls this hook."""
         self.hits[point] += 1
         name = _part.get()
         if point is self._point and self.hits[point] == 1:
@@ -73,12 +73,12 @@ class FaultPlan:
             await asyncio.Event().wait()
 
     def end(self) -> None:
-        """Dead parts may be cleared away: what they still want to do is cut off."""
+        """Release the tasks of dead parts for clean-up; any further work of theirs is cut off."""
         self._is_over = True
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[FaultPlan]:
-        """Points lead here within."""
+        """Let the product call this plan at its fault points within."""
         faults.install(self)
         try:
             yield self

@@ -1,8 +1,8 @@
 """Duepoint as a process that dies at a fault point.
 
-``python -m tests.support.faultyprocess POINT COMMAND ...`` is ``duepoint COMMAND ...``. It ends as
-by kill -9 when it reaches the point for the first time: no handler runs, no connection says
-goodbye.
+``python -m tests.support.faultyprocess POINT COMMAND ...`` is ``duepoint COMMAND ...``. It dies as
+by kill -9 when it reaches the point for the first time: no handler runs, no connection is closed
+properly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from duepoint.faults import FaultPoint
 
 
 def main() -> None:
-    """Install the fault, then be ``duepoint COMMAND ...``."""
+    """Install the fault, then run ``duepoint COMMAND ...``."""
     wanted = FaultPoint(sys.argv[1])
 
     async def die(point: FaultPoint) -> None:

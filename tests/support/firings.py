@@ -1,4 +1,4 @@
-"""Builders of firings: an attempt of one slot, with everything unsaid at its usual value."""
+"""Builders of firings, attempts of one slot; everything not given has its usual value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def a_firing(
     seconds_left: float = 10.0,
     **changes: Any,
 ) -> target.Firing:
-    """One attempt; `seconds_left` counts from now on the machine's monotonic clock."""
+    """Return an attempt; `seconds_left` counts from now on the machine's monotonic clock."""
     raw = msgspec.Raw(b"" if payload is None else msgspec.json.encode(payload))
     slot_us = changes.get("slot_us", SLOT_US)
     values: dict[str, Any] = {

@@ -1,9 +1,9 @@
-"""A scene: webhooks whose receiver refuses half, and a Redis that is emptied amid kills.
+"""A scene: Redis is emptied amid kills while a receiver refuses half of all webhooks.
 
-The schedules have a first and a last slot, so what has to be delivered is known beforehand. The
-receiver refuses each request with a chance of one half until the last slot is past. Every slot has
-to be taken in the end (none *lost*); one that was taken twice is a *repeat*, and a *late* one where
-its first delivery lay longer before the loss than a status may be behind.
+The schedules have a first and a last slot, so the required deliveries are known beforehand. The
+receiver refuses each request with a chance of one half until the last slot is past. It must accept
+every slot in the end (none *lost*). A slot accepted twice is a *repeat*; it is *late* if its first
+delivery was longer before the loss than a status may be behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support import receiver
 from tests.support.stack import Process, Stack
 from tests.support.waiting import LONGEST_SECONDS
 
-#: A status of a schedule that never pauses follows its runs by this, and is then written.
+#: The status of a schedule that never pauses is at most this far behind its runs.
 STATUS_SECONDS = 10.0 + 2.0
 _LEASE_SECONDS = "2"
 
@@ -39,12 +39,12 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of it.
+    """The outcome.
 
     Attributes:
-        repeated: slots that were taken more than once.
-        late: those of them that had been taken long before the loss after which they came again.
-        left_open: schedules whose status does not come to rest.
+        repeated: slots that the receiver accepted more than once.
+        late: those of them that it had accepted long before the loss that repeated them.
+        left_open: schedules whose status does not settle.
     """
 
     slots: int
@@ -119,7 +119,7 @@ class Scene:
         ]
 
     async def _disturb(self, first: dt.datetime) -> None:
-        """The losses lie evenly within the time, each with other kills."""
+        """Cause the losses, spread evenly over the time, each amid different kills."""
         wanted = self._wanted
         for number in range(wanted.losses):
             due = first.timestamp() + wanted.seconds * (number + 0.7) / (wanted.losses + 0.3)
@@ -149,7 +149,7 @@ class Scene:
             self._news.notify_all()
 
     async def _wait_for(self, expected: set[tuple[str, str]]) -> set[tuple[str, str]]:
-        """The slots that were not taken in a time that is enough for all retries."""
+        """Return the slots not accepted within a time that is enough for all retries."""
         try:
             async with asyncio.timeout(LONGEST_SECONDS), self._news:
                 await self._news.wait_for(lambda: expected <= self._taken.keys())
@@ -158,7 +158,7 @@ class Scene:
         return set()
 
     async def _wait_for_rest(self) -> tuple[str, ...]:
-        """The schedules whose status keeps open slots, or a run that goes on."""
+        """Return the schedules whose status still has open slots or an active run."""
         left = [f"hook-{number}" for number in range(self._wanted.schedules)]
         deadline = time.monotonic() + LONGEST_SECONDS
         while left and time.monotonic() < deadline:
@@ -168,7 +168,7 @@ class Scene:
         return tuple(left)
 
     def _is_late(self, times: list[float]) -> bool:
-        """Whether a repeat came of news that were older than a status may be behind."""
+        """Whether the first delivery was longer before the loss than a status may be behind."""
         losses = [at for at in self._lost_at if times[0] <= at <= times[-1]]
         return not losses or losses[0] - times[0] > STATUS_SECONDS
 

@@ -1,6 +1,6 @@
-"""Flux's side of ``healthCheckExprs``: which of them says what an object is.
+"""An imitation of Flux that evaluates ``healthCheckExprs`` for an object.
 
-Evaluated in Flux's order: in progress, failed, current; what none of them claims is in progress.
+It uses Flux's order: in progress, failed, current; if none is true, the object is in progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ORDER = ("inProgress", "failed", "current")
 
 
 def status(thing: dict[str, Any]) -> str:
-    """``inProgress``, ``failed`` or ``current``."""
+    """Return ``inProgress``, ``failed`` or ``current``."""
     (chosen,) = (
         each
         for each in _expressions()

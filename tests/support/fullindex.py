@@ -1,7 +1,7 @@
-"""Writes an index with one of everything that is stored, for commands that look into it.
+"""An index with one of everything that the queue stores, for tests of commands that read it.
 
-Definitions of each kind, chain points, occurrences, a claim that nobody ended, outcomes, dead
-letters, a ScheduleSet with members of each kind.
+It has definitions of each kind, chain points, occurrences, an abandoned claim, outcomes, dead
+letters, and a ScheduleSet with members of each kind.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PRIVATE = rules.Rule(
     )
 )
 
-#: Definitions by name: what differs from ``queueing.USUAL``.
+#: The definitions by name, as differences from ``queueing.USUAL``.
 DEFINITIONS: dict[str, dict[str, Any]] = {
     "report": {"uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a10", "rule": _SHARED},
     "second": {"uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a11", "rule": _SHARED, "generation": 300},
@@ -84,7 +84,7 @@ EVENT = run.RunEvent(
 LETTER = {"namespace": "default", "name": "report", "reason": "Network", "slot_us": str(SLOT_US)}
 
 
-#: Members by id. One has come to its end and is kept; the others wait: the set is suspended.
+#: Members by id. One has ended and is kept; the others wait: the set is suspended.
 _ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
 _FAR = rules.Rule(timing=rules.Timing(schedules=("@at 2099-06-01T00:00:00Z",)))
 MEMBERS = {
@@ -103,7 +103,7 @@ KEPT_SECONDS = 30 * 86_400
 
 
 def set_of(queue: Any, state: setrecord.SetState) -> setrecord.SetRecord:
-    """The record of the ScheduleSet."""
+    """Return the record of the ScheduleSet."""
     return setrecord.SetRecord(
         namespace="shop",
         name="reminders",
@@ -119,7 +119,7 @@ def set_of(queue: Any, state: setrecord.SetState) -> setrecord.SetRecord:
 
 
 def of(queue: Any, name: str) -> definition.Definition:
-    """The definition that the index holds under this name."""
+    """Return the definition that the index stores under this name."""
     values = {**queueing.USUAL, "name": name, **DEFINITIONS[name]}
     values.setdefault("timing_generation", values["generation"])
     return definition.Definition(
@@ -128,7 +128,7 @@ def of(queue: Any, name: str) -> definition.Definition:
 
 
 def slots(known: definition.Definition) -> tuple[messages.Occurrence, ...]:
-    """An occurrence of each kind, all of this schedule; none waits to be compared."""
+    """Return an occurrence of each kind for this schedule; none waits for a comparison."""
     return tuple(
         messages.Occurrence(
             point=points.DuePoint(
@@ -167,7 +167,7 @@ async def written(url: str) -> None:
 
 
 async def _write_set(queue: Any, layout: messages.Layout) -> None:
-    """One member is fired and kept, then the set is suspended and gets the others."""
+    """Fire and keep one member, then suspend the set and add the others."""
     ready = set_of(queue, setrecord.SetState.READY)
     await queue.sets.store(ready, queueing.BLOB, queueing.EPOCH)
     ended, *others = MEMBERS.values()
@@ -188,7 +188,7 @@ async def _write_set(queue: Any, layout: messages.Layout) -> None:
 
 
 async def _settle_one(queue: Any, claim: messages.Claim) -> None:
-    """``report`` gets occurrences, an outcome and a dead letter; the others stay claimed."""
+    """Give ``report`` occurrences, an outcome and a dead letter; the others stay claimed."""
     report = of(queue, "report")
     mine = [point for point in claim.points if point.schedule_id == report.id]
     if not mine:

@@ -1,4 +1,4 @@
-"""Slots that were given up: a Schedule in the queue whose only attempt has failed."""
+"""Given-up slots: Schedules in the queue whose only attempt has failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
 
 
 async def give_up(harness: queueing.Harness, namespace: str, uids: dict[str, str]) -> None:
-    """Arm Schedules, by name and uid, and let their slots of this minute fail for good."""
+    """Arm Schedules, given by name and uid, and let their slots of this minute fail for good."""
     clock, blob = SystemClock(), actions.encode(WEBHOOK)
     target = RecordingTarget(clock)
     now_us = clock.now_us()

@@ -1,6 +1,6 @@
-"""Programs that only some tests need: used where they are built, else the test is skipped.
+"""Go programs that some tests need; a test is skipped if they have not been built.
 
-They take minutes to build, so no test does it by itself; the reason of the skip says how.
+They take minutes to build, so no test does that; the reason of the skip says how to.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tools.devcluster import binaries
 
 
 def program(name: str) -> Path:
-    """The path of a program of `tools/controlplane`, or a skip."""
+    """Return the path of a program of `tools/controlplane`, or skip the test."""
     if binaries.not_cached([name]):
         pytest.skip(f"{name} is not built; once: python -m tools.devcluster tool {name}")
     return binaries.ensure([name])[name]

@@ -1,4 +1,4 @@
-"""Sources of this repository as they were before their last change."""
+"""Access to this repository's sources as they were before their last change."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tools.devcluster.state import REPOSITORY
 
 
 def extract_former(folder: Path, *changed: str, whole: bool = False, tags: bool = False) -> None:
-    """Extract the newest commit in which these paths are others than in this work tree.
+    """Extract the newest commit in which these paths differ from this work tree.
 
-    Skips the test where there is no such commit here. DUEPOINT_UPGRADE_FROM names any other
+    Skip the test if this clone has no such commit. DUEPOINT_UPGRADE_FROM selects another
     revision.
 
     Args:
-        folder: where to.
-        whole: extract the repository, not these paths only.
+        folder: the destination.
+        whole: extract the whole repository instead of these paths.
         tags: prefer the newest release.
     """
     try:

@@ -1,7 +1,7 @@
-"""A worker that makes Jobs: its surroundings in virtual time, with an API server.
+"""A workplace in virtual time, with an API server, for a worker that creates Jobs.
 
-What is sent to receivers and streams is recorded; Jobs are stored by ``FakeKubernetes``, where a
-test ends them, deletes them or has requests fail. Slots are named by their seconds after ``NOON``.
+It records deliveries to receivers and streams. ``FakeKubernetes`` stores Jobs; a test can end or
+delete them there, or make requests fail. A slot is named by its seconds after ``NOON``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DOWN = errors.Unavailable("no answer", sent=False)
 
 
 class JobWorkplace(Workplace):
-    """A workplace whose Jobs are made at an API server."""
+    """A workplace that creates its Jobs at an API server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class JobWorkplace(Workplace):
         ]
 
     async def end(self, slot: int) -> None:
-        """The Job of this slot ends, and the operator tells of it."""
+        """End the Job of this slot and report that, as the operator does."""
         self.api.end_job("default", name(slot))
         await self.queue.concurrency.finish(self.known, [name(slot)])
 
@@ -65,16 +65,16 @@ class JobWorkplace(Workplace):
         return self.known
 
     async def lose_redis(self) -> None:
-        """Everything in the queue is gone, and it is opened anew."""
+        """Empty the queue and open it anew."""
         self.queue.flush()
         await self.queue.membership.open(4, EPOCH)
 
     async def rearm_started(
         self, known: definition.Definition, slot: int, *, settled: int, due: int = 0
     ) -> None:
-        """As a leader does it by a status that has this slot as started, and one as the latest.
+        """Arm as a leader does from a status with this slot as started and one as the latest.
 
-        The slot is due at once, or so many seconds after noon.
+        The slot is due at once, or this many seconds after noon.
         """
         again = msgspec.structs.replace(known, not_before_us=NOON + settled * SECOND)
         slot_us = NOON + slot * SECOND
@@ -85,7 +85,7 @@ class JobWorkplace(Workplace):
         await self.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
 
     async def told(self) -> list[tuple[int, RunState, str]]:
-        """Slots in seconds after noon, with how they ended."""
+        """Return the slots, in seconds after noon, and how each ended."""
         return [
             ((event.slot_us - NOON) // SECOND, event.state, event.reason)
             for event in await self.events()

@@ -1,8 +1,8 @@
-"""A real Kafka broker for tests: one process, KRaft mode, from the artifacts of Maven Central.
+"""A real Kafka broker for tests: one process in KRaft mode, from artifacts of Maven Central.
 
-Needs Java 17 and Maven; where they are missing, or nothing can be downloaded, tests are skipped and
-say so. The jars (Apache-2.0) are fetched once, held to ``kafka/checksums.txt`` and kept outside the
-repository, by version and by what was expected of them.
+It needs Java 17 and Maven; if they are missing, or nothing can be downloaded, tests are skipped and
+say so. The jars (Apache-2.0) are downloaded once, checked against ``kafka/checksums.txt``, and
+cached outside the repository by version and checksums.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _START_SECONDS = 120
 
 
 class Broker:
-    """Three listeners: plain text, SASL without TLS, SASL with TLS."""
+    """A broker with three listeners: plain text, SASL without TLS, SASL with TLS."""
 
     def __init__(self, jars: Path, folder: Path) -> None:
         self._jars = jars
         self._folder = folder
-        # As Strimzi's: newer Pythons refuse it by default.
+        # Like Strimzi's authority, which newer Pythons refuse by default.
         self.authority = Authority(folder / "tls", is_old=True)
         self.plain, self.sasl, self.tls, self._controller = (free_port() for _ in range(4))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, or start it again with what it had stored."""
+        """Start it, or start it again with its stored data."""
         settings = self._folder / "server.properties"
         if not settings.exists():
             settings.write_text(self._settings())
@@ -59,14 +59,14 @@ class Broker:
         wait_until(self._listens, f"Kafka answers; see {self._folder}/broker.log", _START_SECONDS)
 
     def stop(self) -> None:
-        """At once."""
+        """Stop it at once."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     async def make_topic(self, name: str, **settings: str) -> None:
-        """With three partitions."""
+        """Create a topic with three partitions."""
         asking = admin.AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{self.plain}")
         await asking.start()
         try:
@@ -77,7 +77,7 @@ class Broker:
             await asking.close()
 
     async def records(self, topic: str, count: int) -> list[Any]:
-        """The first so many records of a topic, oldest first within each partition."""
+        """Return the first ``count`` records of a topic, oldest first within each partition."""
         consumer = aiokafka.AIOKafkaConsumer(
             topic, bootstrap_servers=f"127.0.0.1:{self.plain}", auto_offset_reset="earliest"
         )
@@ -153,7 +153,7 @@ class Broker:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that listens."""
+    """Yield a listening broker."""
     broker = Broker(_jars(), tmp_path_factory.mktemp("kafka"))
     try:
         broker.start()
@@ -163,7 +163,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def _jars() -> Path:
-    """The folder with the jars that were expected; skips where they cannot be had."""
+    """Return the folder with the expected jars; skip the test if they cannot be downloaded."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             pytest.skip(f"no Kafka broker here: {program} is not installed")
@@ -190,7 +190,7 @@ def _fetch(folder: Path) -> None:
         if done.returncode:
             last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["no word"]
             pytest.skip(f"no Kafka broker here: Maven could not fetch it ({last[0][:200]})")
-        with contextlib.suppress(OSError):  # somebody else was quicker
+        with contextlib.suppress(OSError):  # another process was quicker
             jars.rename(folder)
 
 

@@ -1,8 +1,8 @@
-"""A TCP server of a test's own making, whose connections end with it.
+"""A TCP server for tests that closes its connections when it ends.
 
-``asyncio.Server.close`` stops listening and leaves what was accepted open: the collector finds such
-a connection during some later test, which then fails for it. Here handlers are cancelled and
-connections cut before the block is left. A handler may close its writer itself, or just return.
+``asyncio.Server.close`` stops listening but leaves accepted connections open: the garbage collector
+would find one during some later test, which then fails for it. This server cancels handlers and
+cuts connections before it ends. A handler may close its writer itself, or just return.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-#: From the accepted socket to the first step of its handler: the loop takes a few turns.
+#: The turns of the loop from an accepted socket to the first step of its handler.
 _TURNS_OF_ACCEPTING = 5
 
 
 class _Accepted:
-    """Who has connected."""
+    """The accepted connections."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -32,7 +32,7 @@ class _Accepted:
         try:
             await self._handler(reader, writer)
         except (asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
-            pass  # the other side has gone, or the test is over
+            pass  # the peer has gone, or the test is over
         finally:
             del self._open[task]
             writer.close()
@@ -55,7 +55,7 @@ async def listening(
     *,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
-    """The port it listens on; 0 = a free one."""
+    """Listen within the block and yield the port; 0 = a free one."""
     accepted = _Accepted(handler)
     server = await asyncio.start_server(accepted.serve, host, port, ssl=tls)
     try:

@@ -1,8 +1,8 @@
-"""Connections end with the event loop of the test that opened them.
+"""A patch of asyncio that closes connections with the event loop of the test that opened them.
 
-asyncio leaves what is still connected to the collector, which finds it during some later test and
-warns there; warnings are errors, and so one test failed for another one's connection. Libraries
-(kopf in the midst of its discovery) and tests that cut things in the middle leave some behind.
+asyncio leaves open connections to the garbage collector, which finds them during some later test
+and warns there. Warnings are errors, so one test failed for another one's connection. Libraries
+(kopf amid its discovery) and tests that interrupt something leave such connections behind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TURNS = 20
 
 
 def end_connections_with_their_loop() -> None:
-    """From now on, in this process."""
+    """Patch asyncio in this process."""
     selector_events.BaseSelectorEventLoop.close = _close_connections_and_loop
 
 
@@ -28,7 +28,7 @@ def _close_connections_and_loop(loop: selector_events.BaseSelectorEventLoop) -> 
             left = [each for each in loop._transports.values() if each._sock is not None]
             if not left:
                 break
-            # Also those that are closing: one with unsent bytes waits for its peer to read them.
+            # Abort closing ones, too: one with unsent bytes waits for its peer to read them.
             for transport in left:
                 transport.abort()
             for _ in range(2):

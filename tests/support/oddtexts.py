@@ -1,7 +1,7 @@
-"""Texts of schedules at the edge of the grammar: mostly well formed, with one or two slips.
+"""Random schedule texts at the edge of the grammar: mostly well formed, with one or two slips.
 
-Made from pieces, by a `random.Random`, for tests that compare two judges of a text: the engine, the
-rules of the CRD, CronJob's own parser. Roughly half of the texts are accepted by each.
+For tests that compare two parsers or validators: the engine, the rules of the CRD, CronJob's own
+parser. Each accepts roughly half of the texts. A `random.Random` puts them together from pieces.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random import Random
 
 _MONTHS = ("JAN", "feb", "Mar", "DEC", "nov")
 _DAYS = ("SUN", "mon", "Fri", "SAT")
-#: Name of the field, its lowest and highest number, its names.
+#: The name of each field, its lowest and highest number, the names of its values.
 FIELDS = (
     ("second", 0, 59, ()),
     ("minute", 0, 59, ()),
@@ -44,7 +44,7 @@ _OTHERS = (
 
 
 def any_texts(rng: Random, count: int) -> Iterator[str]:
-    """Of every form that the engine knows, and near it."""
+    """Yield texts in and near every form that the engine accepts."""
     for _ in range(count):
         kind = rng.random()
         if kind < 0.15:
@@ -57,7 +57,7 @@ def any_texts(rng: Random, count: int) -> Iterator[str]:
 
 
 def five_field_texts(rng: Random, count: int) -> Iterator[str]:
-    """Of the forms that CronJob knows, and near them; without a line end inside, for pipes."""
+    """Yield one-line texts in and near the forms that CronJob accepts."""
     for _ in range(count):
         text = _joined(rng, [_list(rng, *each, own=False) for each in FIVE])
         text = _around(rng, text)
@@ -79,7 +79,7 @@ def _around(rng: Random, text: str) -> str:
 
 
 def _slipped(rng: Random, text: str) -> str:
-    """A piece put in, taken out or doubled."""
+    """Return the text with a piece inserted, removed or doubled."""
     for _ in range(rng.choice((1, 1, 2))):
         at = rng.randrange(len(text) + 1)
         match rng.randrange(3):

@@ -1,4 +1,4 @@
-"""Targets whose servers stand in Secrets, with a dialler that allows this machine's own address."""
+"""Targets whose servers are named in Secrets, with a dialler that allows this machine's address."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The blocks of the documentation's pages, and running their commands as a reader would.
+"""The blocks of the documentation's pages, and a function that runs commands as a reader would.
 
-A command block is what stands between two fences without a language. It runs in one shell that
-stops at the first command that fails, in the repository's folder.
+A command block is the text between two fences without a language. It runs in one shell in the
+repository's folder, which stops at the first command that fails.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 def blocks(page: str) -> dict[str, list[str]]:
-    """Heading of the second level -> its command blocks in their order; "" = before the first."""
+    """Return the command blocks under each second-level heading; "" = before the first."""
     pieces = _HEADING.split((ROOT / page).read_text())
     sections = zip(["", *pieces[1::2]], pieces[::2], strict=True)
     return {heading: [block for _, block in _BLOCK.findall(text)] for heading, text in sections}
 
 
 def fenced(language: str | None = None) -> Iterator[tuple[Path, str]]:
-    """Page and text of each block in this language, of all pages; None = in any or in none."""
+    """Yield page and text of each block in this language on all pages; None = every block."""
     for page in PAGES:
         for indent, word, text in _FENCED.findall(page.read_text()):
             if language in (None, word):
@@ -41,7 +41,7 @@ def run(
     folder: Path = ROOT,
     seconds: float = 120.0,
 ) -> str:
-    """Standard output; a command that fails is an assertion error with all that was said."""
+    """Return the standard output; a failed command raises an AssertionError with all output."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,

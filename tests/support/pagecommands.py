@@ -1,14 +1,14 @@
-"""The commands on the pages, and why some of them are not run.
+"""The commands on the documentation's pages, and why tests do not run some of them.
 
-A command block is what stands between two fences without a language, or with a shell's; output and
-drawings are blocks of ``text``. A page says itself what is not run, in a comment before the block,
-which a reader does not see:
+A command block is the text between two fences without a language, or with a shell's; output and
+drawings are blocks of ``text``. A comment before a block, which readers do not see, says what not
+to run:
 
     <!-- not run: tests/integration/chart/test_operating_pages.py does -->
     <!-- not run (kubectl logs; kubectl port-forward): no container runs in the test's cluster -->
 
-The first is about the whole block, the second about commands that begin with these words. Where the
-reason names a file of the tests, that test runs them.
+The first is about the whole block, the second about commands that begin with these words. If the
+reason names a test file, that test runs them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class PageBlock:
     """A block with commands.
 
     Attributes:
-        number: counted on its page, from 1.
-        commands: those to run, in their order.
+        number: its number on the page, from 1.
+        commands: those to run, in order.
         left_out: command -> why it is not run.
-        shown: the block as the page has it.
+        shown: the block as it stands on the page.
     """
 
     page: Path
@@ -59,17 +59,17 @@ class PageBlock:
 
     @property
     def tests(self) -> list[str]:
-        """Files of tests that run what is left out here."""
+        """Return the test files that run the commands left out here."""
         return _FILE_OF_TESTS.findall(" ".join(self.left_out.values()))
 
 
 def blocks_of(page: Path) -> list[PageBlock]:
-    """The command blocks of a page."""
+    """Return the command blocks of a page."""
     return list(_found(page))
 
 
 def name_of(page: Path) -> str:
-    """Folder and name of a page, without what is above."""
+    """Return the name of a page with its folder, but no folders above that."""
     return page.stem if page.parent == ROOT else f"{page.parent.name}/{page.stem}"
 
 
@@ -93,9 +93,9 @@ def _found(page: Path) -> Iterator[PageBlock]:
 
 
 def commands_of(text: str) -> Iterator[str]:
-    """Whole commands of a block: continued lines, quotes over lines and here-documents are one.
+    """Yield whole commands: continued lines, multi-line quotes and here-documents stay together.
 
-    Of a transcript these are the lines behind ``$``.
+    The commands of a transcript are the lines after ``$``.
     """
     lines = text.splitlines()
     if any(line.startswith("$ ") for line in lines):
@@ -124,12 +124,12 @@ def _is_complete(text: str) -> bool:
 
 
 def programs_of(command: str) -> set[str]:
-    """Programs that are called, as far as they may be missing on a machine."""
+    """Return the programs that a command calls, as far as a machine may lack them."""
     return {
         name for name in ("jq", "openssl", "curl") if re.search(rf"(?:^|[|&(]\s*){name} ", command)
     }
 
 
 def python_of(page: Path) -> list[str]:
-    """The blocks of Python."""
+    """Return the blocks of Python."""
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)

@@ -1,7 +1,7 @@
-"""A reader of the pages: a folder with the files of a page, a shell, and a scene's installation.
+"""A simulated reader of the pages, with a page's files, a shell, and a scene's installation.
 
-What a page calls ``team-a`` or ``duepoint-system`` has another name in the tests' cluster, and a
-process of the scene stands in for a Pod; ``_adapted`` is the list of such differences.
+Namespaces such as ``team-a`` or ``duepoint-system`` have other names in the tests' cluster, and
+processes of the scene stand in for Pods; ``_adapted`` lists these differences.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _CRONJOB: dict[str, Any] = {
     "kind": "CronJob",
     "spec": {"schedule": "30 2 * * *", "timeZone": "Europe/Rome", "jobTemplate": template()},
 }
-#: What `make env` runs.
+#: The command that `make env` runs.
 _ENVIRONMENT = f"{sys.executable} -m tools.devcluster env"
-#: As much of redis-cli as the pages use, for a machine without it.
+#: The part of redis-cli that the pages use, for a machine without it.
 _REDIS_CLI = """
 import sys
 import redis
@@ -61,12 +61,12 @@ else:
     print(server.execute_command(*words))
 """
 _BEFORE_A_NAMESPACE = r"(-n |--namespace[ =]|serviceaccount=|namespace: |/namespaces/|dp:stream:)"
-#: With pipefail, what still writes to a ``head`` that has its lines would end by SIGPIPE.
+#: With pipefail, a program that still writes to a finished ``head`` would die of SIGPIPE.
 _PATIENT_HEAD = 'head() { command head "$@"; cat > /dev/null; }'
 _ADDRESS = re.compile(r"redis://\S+")
-#: How a process that Ctrl-C ends may exit.
+#: Exit codes of a process that Ctrl-C ends.
 _INTERRUPTED = (0, 130, -signal.SIGINT)
-#: kubectl's handler of the signal exits with 1 unless the watch that it cancels ends sooner.
+#: kubectl's signal handler exits with 1 unless the watch that it cancels ends sooner.
 _KUBECTL_INTERRUPTED = (*_INTERRUPTED, 1)
 _RULES = """\
 groups: [{name: a, rules: [{alert: A, expr: kube_job_status_failed > 0}]}]
@@ -117,20 +117,20 @@ class Reader:
         }
 
     def end(self) -> None:
-        """Take away what the release left outside its namespace."""
+        """Delete the release's objects outside its namespace."""
         self._run("helm uninstall duepoint -n duepoint-system --ignore-not-found", self._folder)
         self._scene.stack.plane.discard_namespace(self._releases_in)
 
     # -- commands --------------------------------------------------------------------------------
 
     def run(self, command: str, folder: Path) -> str:
-        """Standard output; a command that fails is an assertion error with all that was said."""
+        """Return the standard output; a failed command raises an AssertionError with all output."""
         done = self._run(command, folder)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def refused(self, command: str, folder: Path) -> str:
-        """What is said about a command that must fail."""
+        """Run a command that must fail, and return its output."""
         done = self._run(command, folder)
         assert done.returncode != 0, f"{command}\n{done.stdout}"
         return done.stderr
@@ -142,9 +142,9 @@ class Reader:
         folder: Path,
         beside: Sequence[str] = (),
     ) -> None:
-        """Run what goes on until Ctrl-C, which comes when this text is on its output.
+        """Run a command that goes on until Ctrl-C, and send that once its output has this text.
 
-        ``beside``: commands of another shell, run before that, at the Redis of the output.
+        ``beside``: commands of another shell, run before that, at the Redis named in the output.
         """
         process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", f"exec {self._adapted(command)}"],
@@ -176,7 +176,7 @@ class Reader:
             process.wait()
 
     def wait_until(self, command: str, holds: Callable[[str], bool]) -> str:
-        """The output of a command that succeeds, once it is so."""
+        """Repeat a command until it succeeds and its output holds; return the output."""
         deadline = time.monotonic() + LONGEST_SECONDS
         while True:
             done = self._run(command, self._folder)
@@ -196,11 +196,11 @@ class Reader:
     # -- files -----------------------------------------------------------------------------------
 
     def is_new_to(self, page: Path) -> bool:
-        """No command of the page has been run."""
+        """Whether no command of the page has been run."""
         return page not in self._folders
 
     def folder_of(self, block: PageBlock) -> Path:
-        """Where the reader of a page is, with its files."""
+        """Return the folder in which the reader of a page works, with its files."""
         if block.page not in self._folders:
             folder = self._folder / block.page.stem
             folder.mkdir()
@@ -243,7 +243,7 @@ class Reader:
     # -- differences -----------------------------------------------------------------------------
 
     def _adapted(self, text: str) -> str:
-        """With our namespaces, addresses and ids in place of those of the page."""
+        """Replace the page's namespaces, addresses and ids with ours."""
         stack = self._scene.stack
         text = self._of_processes(text)
         if "helm " in text:
@@ -279,7 +279,7 @@ class Reader:
             text = text.replace(A_LETTER, self._dead_letter())
         text = re.sub(r"--timeout[= ]\d+[smh]", f"--timeout={LONGEST_SECONDS:.0f}s", text)
         text = re.sub(r"--for \d+m", "--for 3s", text)
-        # A reader at a terminal is asked.
+        # The command asks a reader at a terminal for confirmation.
         text = re.sub(r"(?m)(dlq (?:replay|purge) -.*)$", r"\1 --yes", text)
         today = f"{dt.datetime.now().astimezone():%F}"
         text = re.sub(r"reminders-\d{4}-\d\d-\d\d", f"reminders-{today}", text)
@@ -292,7 +292,7 @@ class Reader:
         )
 
     def _of_the_release(self, text: str) -> str:
-        """A release beside the scene's installation; the CRDs are there already."""
+        """Adapt Helm's commands to a release beside the scene's; the CRDs exist already."""
         text = text.replace(
             "helm upgrade ...", f"helm upgrade duepoint charts/duepoint -n {SYSTEM} --reuse-values"
         )
@@ -308,12 +308,12 @@ class Reader:
         return text.replace(SYSTEM, self._releases_in)
 
     def _dead_letter(self) -> str:
-        """The id of one."""
+        """Return the id of a dead letter."""
         listed = self.wait_until("duepoint dlq list -o json -n team-a", bool)
         return str(json.loads(listed.splitlines()[0])["id"])
 
     def _of_processes(self, text: str) -> str:
-        """Commands of a Pod run here, and ask the process itself."""
+        """Make commands for a Pod run here and ask the process itself."""
         processes = self._scene.processes
         text = re.sub(
             r"kubectl port-forward -n \S+ deploy/duepoint-(operator|worker) 8080 & "
@@ -335,7 +335,7 @@ def _write_certificates(folder: Path) -> None:
 
 
 def _write_request(folder: Path) -> None:
-    """A signed webhook as a receiver keeps it, and its secret."""
+    """Write a signed webhook as a receiver stores it, and its secret."""
     now = str(int(time.time()))
     body = b'{"type": "schedule.fired"}'
     signature = signing.header([signing.signer(_SECRET)], "msg_1", now, body)
@@ -346,7 +346,7 @@ def _write_request(folder: Path) -> None:
 
 
 def _objects_of(page: Path) -> list[dict[str, Any]]:
-    """The Schedules and ScheduleSets that a page shows, in its order."""
+    """Return the Schedules and ScheduleSets that a page shows, in its order."""
     shown = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     documents = [each for text in shown for each in yaml.safe_load_all(text)]
     kinds = ("Schedule", "ScheduleSet")
@@ -354,7 +354,7 @@ def _objects_of(page: Path) -> list[dict[str, Any]]:
 
 
 def _a_schedule(name: str) -> dict[str, Any]:
-    """Of Jobs: their commands can run on this machine, too."""
+    """Return a Schedule of Jobs whose commands can run on this machine, too."""
     container = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo done"]}
     pod = {"restartPolicy": "Never", "containers": [container]}
     return {

@@ -1,7 +1,7 @@
-"""The installation that the pages speak of: its processes, and the objects of their examples.
+"""The installation that the pages describe, with the objects of their examples.
 
-An operator, a worker and the HTTP API run with the chart's rights and watch four namespaces of
-their own: those that the pages call ``team-a``, ``shop``, ``reports`` and ``default``.
+An operator, a worker and the HTTP API run with the chart's rights. They watch four namespaces,
+which the pages call ``team-a``, ``shop``, ``reports`` and ``default``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.process import Process
 from tests.support.redisserver import RedisServer
 from tests.support.stack import Stack
 
-#: Namespaces of the pages; a command without ``-n`` is about the last.
+#: Namespaces of the pages; a command without ``-n`` uses the last.
 NAMESPACES = ("team-a", "shop", "reports", "default")
 _SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -35,7 +35,7 @@ class Scene:
     Attributes:
         namespaces: name on the pages -> name in the cluster.
         processes: operator, worker and api.
-        token: of a person with the chart's role ``edit`` in these namespaces.
+        token: that of a person with the chart's role ``edit`` in these namespaces.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -74,9 +74,9 @@ class Scene:
         self.stack.plane.admin().post(path, body)
 
     async def revive(self) -> bool:
-        """Start again what has ended, as a kubelet does; False: all of them run.
+        """Restart ended processes, as a kubelet does; return False if all were running.
 
-        An operator that could not renew its Lease in time, on a machine that stands still, ends.
+        An operator ends if a stalled machine keeps it from renewing its Lease in time.
         """
         ended = [process for process in self.processes.values() if process.has_ended]
         for process in ended:
@@ -87,7 +87,7 @@ class Scene:
     # -- objects ---------------------------------------------------------------------------------
 
     async def furnish(self) -> None:
-        """The objects of the pages, as they should be; a page may have changed them."""
+        """Create or restore the objects of the pages; a page may have changed them."""
         job = {"schedule": "30 2 * * *", "suspend": False, "jobTemplate": template()}
         hook = {"schedule": "0 2 * * *", "suspend": False, "webhook": self.stack.webhook()}
         wanted = [
@@ -129,7 +129,7 @@ class Scene:
         await stacks.eventually(is_ready, f"the set {name} is ready")
 
     async def give_up_a_webhook(self) -> None:
-        """Of a new Schedule in ``team-a``, which has one slot and nobody who answers."""
+        """Create a Schedule in ``team-a`` whose only slot is given up because nobody answers."""
         spec = {
             "schedule": "@every 1s",
             "maxRuns": 1,
@@ -139,7 +139,7 @@ class Scene:
         await self.stack.apply(name, spec, self.namespaces["team-a"])
 
     def another_system(self) -> str:
-        """A namespace for an installation that is not there yet; it goes with this one's."""
+        """Return a namespace for another installation; it is deleted with this one's."""
         name = f"{self.stack.system}-{time.monotonic_ns()}"
         self.namespaces[name] = name
         return name

@@ -1,11 +1,11 @@
-"""One operator, worker or API as a process: started, asked, paused, drained, killed.
+"""Start, query, pause, drain and kill an operator, worker or API as a process.
 
-A process is ``python -m duepoint ROLE``, or the same in an interpreter that has imported Duepoint
-before (``prepared``). Imports are most of what a start costs, up to two seconds of CPU, and a suite
-starts a thousand processes: prepared ones are forked from a server, one for each process of the
-tests, that has imported everything and done nothing. They run the same module as ``__main__``, with
-the same arguments, environment, log and signals; they share the seed of ``hash()``, and Python
-reads no ``PYTHON...`` variable again. Benchmarks and faults on real processes start true commands.
+A process is ``python -m duepoint ROLE``, or the same in an interpreter that has already imported
+Duepoint (``prepared``). Imports are most of the cost of a start, up to two seconds of CPU, and a
+suite starts a thousand processes. Prepared ones are forked from a server, one for each process of
+the tests, that has imported everything and done nothing. They run the same module as ``__main__``,
+with the same arguments, environment, log and signals; but they share the seed of ``hash()``, and
+Python reads no ``PYTHON...`` variable again. Benchmarks and chaos tests start real commands.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from duepoint.faults import FaultPoint
 from tests.support.waiting import LONGEST_SECONDS, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Everything that one of the roles imports when it runs.
+#: The modules that together import everything that any role needs.
 _IMPORTED = ["duepoint.app", "duepoint.cli.processes", "duepoint.controller.leadership",
              "duepoint.controller.watching.kopfthread", "duepoint.httpapi.service"]  # fmt: skip
 
 
 class Child(Protocol):
-    """What is known of a process that was started."""
+    """A started process."""
 
     @property
     def pid(self) -> int: ...
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return its exit code; None while it runs."""
         ...
 
     def wait(self) -> int:
-        """Its exit code once it has ended."""
+        """Wait until it ends, and return its exit code."""
         ...
 
     def kill(self) -> None: ...
@@ -61,10 +61,10 @@ class Process:
         code: a folder with another version of the package, from the next start on; None = ours.
 
     Args:
-        environment: its settings, beside the variables of this process.
-        prefix: a command that becomes the one behind it, such as ``unshare``.
-        dies_at: where it ends, as by kill -9.
-        is_prepared: it begins with everything imported; without a prefix only.
+        environment: its settings, added to the variables of this process.
+        prefix: a command that runs the process, such as ``unshare``.
+        dies_at: the fault point at which it dies, as by kill -9.
+        is_prepared: start with everything imported; only possible without a prefix.
     """
 
     def __init__(
@@ -116,12 +116,12 @@ class Process:
         os.kill(self.pid, number)
 
     async def kill(self) -> None:
-        """As kill -9: it says nothing to anybody."""
+        """Kill it as kill -9 does: it cannot clean up."""
         self.send(signal.SIGKILL)
         await self.wait_for_end()
 
     async def drain(self) -> int:
-        """SIGTERM; the exit code once it has ended."""
+        """Send SIGTERM, wait until it ends, and return the exit code."""
         self.send(signal.SIGTERM)
         return await self.wait_for_end()
 
@@ -134,7 +134,7 @@ class Process:
         await eventually(self._is_ready, what, pause_seconds=0.02)
 
     async def troubles(self) -> str:
-        """What /readyz says; empty when ready."""
+        """Return the problems that /readyz reports; empty when ready."""
         return await asyncio.to_thread(self._readyz)
 
     async def metrics(self) -> str:
@@ -169,7 +169,7 @@ class Process:
 
 
 class _Prepared:
-    """A child of the server of this process; its exit code comes by way of the server."""
+    """A child of this process's fork server, which passes on its exit code."""
 
     def __init__(
         self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path
@@ -183,7 +183,7 @@ class _Prepared:
         self._reading = threading.Lock()
 
     def poll(self) -> int | None:
-        with self._reading:  # the code can be read once
+        with self._reading:  # the code can be read only once
             return self._process.exitcode
 
     def wait(self) -> int:
@@ -204,7 +204,7 @@ def _server() -> ForkServerContext:
 
 
 def _run(module: str, arguments: list[str], environment: dict[str, str], log: str) -> None:
-    """In the new process: be ``python -m MODULE ARGUMENTS``."""
+    """Become ``python -m MODULE ARGUMENTS``; runs in the new process."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):
         os.dup2(output, number)

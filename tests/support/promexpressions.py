@@ -1,4 +1,4 @@
-"""Metrics and labels that a PromQL expression of ours names, held against those that there are."""
+"""A check that our PromQL expressions name only metrics and labels that exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duepoint import telemetry
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE_METRICS = ROOT / "charts" / "duepoint" / "files" / "kube-state-metrics.yaml"
-#: Given to every series by the scrape, as the chart's monitors make it.
+#: Labels that every series gets from the scrape that the chart's monitors configure.
 TARGET_LABELS = frozenset({"namespace", "pod", "component", "job", "instance", "container"})
 _METRIC = re.compile(r"\b(?:kube_)?duepoint_\w+")
 _SELECTOR = re.compile(r"\b((?:kube_)?duepoint_\w+)\s*\{([^}]*)\}")
@@ -23,12 +23,12 @@ _GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\
 
 @functools.cache
 def known() -> dict[str, frozenset[str]]:
-    """Labels of each series that a process of ours, or kube-state-metrics, serves."""
+    """Return the labels of each series that our processes or kube-state-metrics serve."""
     return dict(_of_processes()) | dict(_of_state_metrics())
 
 
 def problems(expression: str) -> list[str]:
-    """What the expression names and nothing serves."""
+    """Return the metrics and labels in the expression that nothing serves."""
     series = known()
     named = _METRIC.findall(expression)
     found = [f"no metric {name}" for name in named if name not in series]

@@ -10,7 +10,7 @@ from tests.support.waiting import wait_until
 
 
 class UnderSentinel:
-    """Servers as a Stack wants to have them."""
+    """Servers under Sentinel, with the interface that a Stack needs."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
@@ -21,7 +21,7 @@ class UnderSentinel:
 
 
 class PromotedScene(Scene):
-    """The older state is that of the replica, which hears no more of its primary."""
+    """A scene whose older state is that of a replica cut off from its primary."""
 
     def __init__(self, stack: Stack, wanted: Wanted, watched: Watched, **settings: str) -> None:
         super().__init__(stack, wanted, **settings)

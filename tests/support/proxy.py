@@ -1,10 +1,10 @@
-"""A TCP proxy that can hold what passes, in one direction, or cut it.
+"""A TCP proxy that can delay bytes in either direction, or cut connections.
 
-Stands between a process and one of its servers. TLS passes through untouched. ``forward`` and
-``backward`` are gates: closed, bytes of that direction wait; what was held goes on when the gate
-opens. With a TLS context of its own it takes TLS connections and hands on what is in them. With a
-port for ``handshakes`` a connection that begins as a TLS handshake goes there, untouched.
-``refuse`` makes the address one where nobody listens, and with a ``refusal`` it is answered so.
+It sits between a process and one of its servers. TLS passes through untouched. ``forward`` and
+``backward`` are gates: while one is closed, bytes in that direction wait. With a TLS context of its
+own the proxy terminates TLS and passes on the plain text. With a port for ``handshakes``, a
+connection that begins as a TLS handshake goes there untouched. After ``refuse`` nobody listens at
+the address; with a ``refusal`` the proxy answers each Redis command with it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _HANDSHAKE = b"\x16"  # the type of the first TLS record
 
 class Proxy:
     """Attributes:
-    forward: gate of what clients send.
-    backward: gate of what the server answers.
-    held: set once something waits at a closed gate.
+    forward: the gate for bytes from clients.
+    backward: the gate for bytes from the server.
+    held: set once bytes wait at a closed gate.
     connections: connections accepted so far.
-    refusal: what is answered to each command of Redis, instead of asking the server; empty = it is
-        asked. Connections that are open are not concerned.
-    tells_ends: whether the server learns that a client has gone; where it does not, it goes on with
-        what it was asked, as behind a network that is cut.
+    refusal: the answer to each Redis command on new connections, in place of the server's; empty =
+        ask the server.
+    tells_ends: whether the server learns that a client has gone; if not, it goes on with the
+        client's requests, as behind a cut network.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Proxy:
         )
 
     async def refuse(self) -> None:
-        """Cut every connection and listen no more."""
+        """Cut every connection and stop listening."""
         await self._listening.aclose()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +116,7 @@ class Proxy:
 
 @contextlib.asynccontextmanager
 async def between(host: str, port: int, *, at: str = "127.0.0.1") -> AsyncIterator[Proxy]:
-    """A proxy to this server, listening at this address."""
+    """Yield a proxy to this server that listens at this address."""
     proxy = Proxy(host, port, at=at)
     await proxy.accept()
     try:

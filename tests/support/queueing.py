@@ -1,4 +1,4 @@
-"""What tests of the delay queue say often: armings, settlements, and queues of each kind."""
+"""Helpers for tests of the delay queue: armings, settlements, and queues of each kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPOCH = messages.Epoch(7)
 SECOND_US = 1_000_000
 CREATED_US = 1_767_225_600_000_000  # 2026-01-01
 
-#: A definition with everything unsaid at its usual value.
+#: The usual values of a definition's fields.
 USUAL = {
     "namespace": "default",
     "name": "report",
@@ -39,7 +39,7 @@ USUAL = {
 
 @dataclasses.dataclass
 class Harness:
-    """A queue under test, with its clock and how to let time pass.
+    """A queue under test, with its clock and a way to let time pass.
 
     Attributes:
         server: the test's own client of the server behind the queue.
@@ -59,7 +59,7 @@ class Harness:
             await self.server.close()
 
     def meet_another_server(self) -> None:
-        """What the process does once its server turns out to be another one."""
+        """Do what the process does when its server turns out to be another one."""
         for report in self.servers.changes.on_upheaval:
             report()
 
@@ -75,7 +75,7 @@ class Harness:
         keep_chain: bool = False,
         **changes,
     ) -> messages.Arming:
-        """A definition called ``report`` with its chain due so many seconds from now."""
+        """Return an arming of ``report``, with its chain due this many seconds from now."""
         if due_us is None and due_in is not None and not keep_chain:
             due_us = self.now_us() + int(due_in * SECOND_US)
         return messages.Arming(
@@ -94,7 +94,7 @@ class Harness:
         return [messages.ShardId(n) for n in range((await self.queue.layouts.read()).shards)]
 
     async def sweep(self, due_us: int | None = None, **options) -> list[sweeper.Swept]:
-        """The steps of one walk over each shard; lost chains are due at ``due_us``."""
+        """Walk over each shard once and return the steps; lost chains become due at ``due_us``."""
         options.setdefault("due_of", lambda _: due_us)
         return [
             step
@@ -103,15 +103,15 @@ class Harness:
         ]
 
     async def rearm(self, due_us: int | None = None, **options) -> int:
-        """How many lost chains a walk has armed again."""
+        """Walk over each shard once and return how many lost chains were armed again."""
         return sum(step.armed for step in await self.sweep(due_us, **options))
 
     async def look(self, *, worker: str = "w1", **options) -> list[messages.Claimed]:
-        """One look at every shard."""
+        """Claim once from every shard."""
         return await self.queue.claims.claim(await self.shards(), worker=worker, **options)
 
     async def claim_all(self, *, worker: str = "w1", **options) -> list[messages.Claim]:
-        """Whatever can be claimed now, until nothing more is due."""
+        """Claim until nothing more is due, and return all claims."""
         claims = []
         while True:
             found = [answer.claim for answer in await self.look(worker=worker, **options)]
@@ -120,7 +120,7 @@ class Harness:
             claims += [claim for claim in found if claim]
 
     async def claim_one(self, *, worker: str = "w1", **options) -> messages.Claim:
-        """The one claim that is to be had, waiting as long as the queue says."""
+        """Return the only claim, after waiting as long as the queue says."""
         while True:
             answers = await self.look(worker=worker, **options)
             claims = [answer.claim for answer in answers if answer.claim]
@@ -132,7 +132,7 @@ class Harness:
             await self.pass_time(min(waits))
 
     async def outcomes(self) -> list[bytes]:
-        """What the leader would read, and count."""
+        """Return the outcomes that the leader would read and count."""
         ledger = self.queue.ledger()
         entries = await ledger.read_outcomes()
         for entry in entries:
@@ -140,7 +140,7 @@ class Harness:
         return [entry.outcomes for entry in entries]
 
     async def total(self) -> shardstats.ShardStats:
-        """All shards' statistics added up."""
+        """Return the sum of all shards' statistics."""
         stats = await shardstats.read(self.queue)
         return shardstats.ShardStats(
             shard=messages.ShardId(-1),
@@ -152,9 +152,9 @@ class Harness:
 
 
 async def stored(queue: DelayQueue, shard: messages.ShardId) -> AsyncIterator[Any]:
-    """Every Schedule of a shard: fields of its definition, and the due of its chain.
+    """Yield every Schedule of a shard: fields of its definition, and its chain's due time.
 
-    ``due_us`` is None where no chain stands, or a worker holds it, which ``claimed`` says.
+    ``due_us`` is None if there is no chain, or if a worker has claimed it (``claimed``).
     """
     reader = queue.definitions
     async for records in reader.records(shard, await reader.namespaces(shard)):
@@ -177,14 +177,14 @@ def members(claims: list[messages.Claim]) -> list[bytes]:
 
 
 def moved(chain: points.DuePoint, seconds: float) -> tuple[bytes, int]:
-    """The chain as a settlement moves it on, by so much."""
+    """Return the chain moved on by these seconds, as a settlement does it."""
     return chain.member, chain.due_us + int(seconds * SECOND_US)
 
 
 def a_retry(
     point: points.DuePoint, *, due_us: int | None = None, attempt: int = 1, **record
 ) -> messages.Occurrence:
-    """The point's slot as a retry."""
+    """Return the point's slot as a retry."""
     return messages.Occurrence(
         point=points.DuePoint(
             schedule_id=point.schedule_id,
@@ -198,7 +198,7 @@ def a_retry(
 
 
 def a_planned(point: points.DuePoint, slot_us: int) -> messages.Occurrence:
-    """A chosen slot of an overdue chain."""
+    """Return a chosen slot of an overdue chain."""
     return messages.Occurrence(
         point=points.DuePoint(
             schedule_id=point.schedule_id,
@@ -212,13 +212,13 @@ def a_planned(point: points.DuePoint, slot_us: int) -> messages.Occurrence:
 
 
 def a_queue(url: str, prefix: str, *, users: bool = True, **options) -> delayqueue.DelayQueue:
-    """A queue on a server of ours, logged in as the shipped users; or just as the URL says."""
+    """Return a queue on a test server, logged in as the shipped users, or else by the URL."""
     opened = options.pop("opened", None) or connections_to(url, users=users)
     return delayqueue.connect(url, blob_key=BLOB_KEY, prefix=prefix, opened=opened, **options)
 
 
 def connections_to(url: str, *, users: bool = True, connections: int = 8) -> servers.Servers:
-    """Logged in as the shipped users; or just as the URL says."""
+    """Return connections, logged in as the shipped users, or else by the URL."""
     if users:
         return redisusers.TwoUsers(url, connections=connections)
     return servers.open_servers(connecting.Server(url=url), connections=connections)
@@ -234,7 +234,7 @@ async def redis_harness(
     buckets: int = keys.BUCKETS,
     **options,
 ) -> Harness:
-    """The caller closes it."""
+    """Return a harness on a Redis server; the caller closes it."""
     opened = connections_to(url, users=users, connections=connections)
     queue = a_queue(url, prefix, opened=opened, buckets=buckets, **options)
     await queue.start()
@@ -248,7 +248,7 @@ async def redis_harness(
 async def harness_of_quotas(
     kind: str, servers: tuple[Callable, Callable], prefix: str, limits: quotas.Quotas
 ) -> AsyncIterator[Harness]:
-    """A queue of one shard within these quotas.
+    """Yield the harness of a queue with one shard and these quotas.
 
     Args:
         kind: ``valkey`` or ``cluster``, or another of ``redisserver.KINDS``.
@@ -264,7 +264,7 @@ async def harness_of_quotas(
 def an_entry(
     namespace: str = "default", name: str = "ticks", *, max_length: int = 10, **fields: bytes | str
 ) -> messages.StreamEntries:
-    """One entry of a stream, because of no point."""
+    """Return a stream entry that belongs to no point."""
     values = fields or {"a": "b"}
     return messages.StreamEntries(
         namespace=namespace,

@@ -1,4 +1,4 @@
-"""A cluster in which containers run: kubectl, the chart, namespaces, a receiver, and waiting.
+"""A cluster that really runs containers, with kubectl, the chart, namespaces and a receiver.
 
 It is a private node of `tools.realnode`, or the cluster of the user's current context.
 """
@@ -22,7 +22,7 @@ from tools.devcluster.errors import DevClusterError
 from tools.realnode import images, installation
 from tools.up.kubectl import Kubectl
 
-#: Generous: the machine may be ten times as busy as it should be.
+#: How long to wait; generous, because the machine may be ten times as busy as it should be.
 SECONDS = 120.0
 POLL_SECONDS = 0.25
 
@@ -30,28 +30,28 @@ Found = TypeVar("Found")
 
 
 class Cluster:
-    """As its administrator. A command that fails raises `DevClusterError` with its words."""
+    """A cluster, used as its administrator; a failed command raises `DevClusterError`."""
 
     def __init__(self, kubeconfig: str) -> None:
         self.kubeconfig = kubeconfig
         self.kubectl = Kubectl(kubeconfig)
 
     def __call__(self, *arguments: str, text: str | None = None) -> str:
-        """What kubectl prints; `text` is its standard input."""
+        """Run kubectl with `text` as standard input, and return its output."""
         return self.kubectl.run(*arguments, text=text)
 
     def apply(self, *objects: dict[str, Any], namespace: str = "default") -> None:
         self.kubectl.apply(yaml.safe_dump_all(objects), f"--namespace={namespace}")
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        """One object, or a list."""
+        """Return an object, or a list."""
         return self.kubectl.json("get", *arguments)
 
     def items(self, *arguments: str) -> list[dict[str, Any]]:
         return list(self.get(*arguments)["items"])
 
     def duepoint(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Our command on this machine, as a user runs it."""
+        """Run our command on this machine, as a user does."""
         program = str(Path(sys.executable).with_name("duepoint"))
         environment = {**os.environ, "KUBECONFIG": self.kubeconfig}
         result = subprocess.run(
@@ -63,7 +63,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def namespace(self, name: str = "team", security: str = "baseline") -> Iterator[str]:
-        """A namespace of a fresh name, deleted afterwards."""
+        """Yield a namespace with a fresh name, and delete it afterwards."""
         fresh = f"{name}-{uuid.uuid4().hex[:6]}"
         labels = {"pod-security.kubernetes.io/enforce": security}
         metadata = {"name": fresh, "labels": labels}
@@ -75,7 +75,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def valkey(self, *options: str) -> Iterator[str]:
-        """A namespace with a Valkey behind the Service `valkey`, which keeps nothing."""
+        """Yield a namespace with a Valkey without persistence behind the Service `valkey`."""
         with self.namespace("redis") as fresh:
             command = ["valkey-server", "--save", "", *options]
             container = {"name": "valkey", "image": valkey_image(), "command": command}
@@ -92,7 +92,7 @@ class Cluster:
             yield fresh
 
     def pods(self, component: str) -> list[dict[str, Any]]:
-        """Pods of the installation that are not on their way out, such as those of `worker`."""
+        """Return the Pods of a component, such as `worker`, that are not being deleted."""
         label = f"app.kubernetes.io/component={component}"
         found = self.items("pods", f"--namespace={installation.NAMESPACE}", f"--selector={label}")
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
@@ -104,13 +104,13 @@ class Cluster:
 
 
 def valkey_image() -> str:
-    """The image of the chart's development Valkey, which is in the node."""
+    """Return the image of the chart's development Valkey, which the node has."""
     values = yaml.safe_load((images.CHART / "values.yaml").read_text())
     return str(values["redis"]["development"]["image"])
 
 
 class Receiver:
-    """The Service `receiver` of a namespace, asked through the API server."""
+    """The Service `receiver` of a namespace, reached through the API server."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
@@ -118,18 +118,18 @@ class Receiver:
         installation.add_receiver(cluster.kubectl, namespace)
 
     def requests(self, path: str = "") -> list[dict[str, Any]]:
-        """What came to a path, in order: arrived, path, headers, peer, body."""
+        """Return the requests of a path in order: arrived, path, headers, peer, body."""
         found = json.loads(self._cluster("get", "--raw", f"{self._path}/_requests"))
         return [one for one in found if one["path"].startswith(path)]
 
     def answer(self, path: str, status: int = 204, seconds: float = 0) -> None:
-        """Answer requests of a path with this status from now on, after so many seconds."""
+        """Answer requests of a path with this status from now on, after this many seconds."""
         text = json.dumps({path: {"status": status, "seconds": seconds}})
         self._cluster("create", "--raw", f"{self._path}/_answers", "-f", "-", text=text)
 
 
 def until(what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:
-    """The first true result of `look`; what kubectl refuses meanwhile counts as not yet."""
+    """Return the first truthy result of `look`; a failure of kubectl counts as not yet."""
     deadline = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < deadline:
@@ -144,7 +144,7 @@ def until(what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Fou
 
 
 def schedule(name: str, every: str, **spec: Any) -> dict[str, Any]:
-    """A Schedule; `spec` has its target and its policies."""
+    """Return a Schedule; `spec` has its target and its policies."""
     return {
         "apiVersion": "duepoint.dev/v1alpha1",
         "kind": "Schedule",
@@ -154,12 +154,12 @@ def schedule(name: str, every: str, **spec: Any) -> dict[str, Any]:
 
 
 def job(script: str, **pod: Any) -> dict[str, Any]:
-    """A `jobTemplate` of one container that runs a shell script; `pod` is for the Pod's spec."""
+    """Return a `jobTemplate` whose container runs a shell script; `pod` extends the Pod's spec."""
     container = {"name": "main", "image": "busybox:1.37", "command": ["sh", "-c", script]}
     spec = {"restartPolicy": "Never", "containers": [container], **pod}
     return {"spec": {"backoffLimit": 0, "template": {"spec": spec}}}
 
 
 def webhook(path: str, **settings: Any) -> dict[str, Any]:
-    """A `webhook` to the receiver of the same namespace."""
+    """Return a `webhook` to the receiver of the same namespace."""
     return {"service": {"name": "receiver", "port": "http", "path": path}, **settings}

@@ -1,4 +1,4 @@
-"""Schedules that fire while something happens to the installation, and what came of each slot."""
+"""Schedules that fire while a test disturbs the installation, and a check of every slot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Firing:
 
     def __init__(self, cluster: Cluster, team: str, receiver: Receiver) -> None:
         self._cluster, self._team, self._receiver = cluster, team, receiver
-        all_of_them = {"catchUpPolicy": "All", "catchUpLimit": 1000}  # on a busy machine, too
+        all_of_them = {"catchUpPolicy": "All", "catchUpLimit": 1000}  # for a busy machine
         hooks = [
             schedule(name, "@every 1s", webhook=webhook(f"/{name}"), **all_of_them)
             for name in HOOKS
@@ -31,9 +31,9 @@ class Firing:
         until("Jobs are made", self._jobs)
 
     def ended_well(self, seconds: float = 10) -> float:
-        """Wait for slots of so many seconds from now on; every slot is there, none twice.
+        """Wait for the slots of the next seconds; check that each ran, and none twice.
 
-        Gives the largest lateness of a webhook, in seconds.
+        Return the largest lateness of a webhook, in seconds.
         """
         end = int(time.time() + seconds)
         worst = 0.0
@@ -53,12 +53,12 @@ class Firing:
         return worst
 
     def _misses(self, name: str, end: int) -> list[int]:
-        """Slots of which nothing came yet; later ones may overtake earlier ones."""
+        """Return the slots that have not come yet; later ones may overtake earlier ones."""
         slots = self._lateness(name).keys()
         return [slot for slot in range(min(slots), end) if slot not in slots]
 
     def _lateness(self, name: str) -> dict[int, float]:
-        """How late each slot came; none was early, and all requests of a slot have one id."""
+        """Return each slot's lateness; check that none is early and each slot has only one id."""
         lateness: dict[int, float] = {}
         ids: dict[int, set[str]] = collections.defaultdict(set)
         for request in self._receiver.requests(f"/{name}"):
@@ -71,7 +71,7 @@ class Firing:
         return lateness
 
     def _jobs(self) -> dict[int, int]:
-        """How many Jobs there are of each slot."""
+        """Return the number of Jobs of each slot."""
         found = self._cluster.items("jobs", f"--namespace={self._team}")
         return collections.Counter(_seconds(one["metadata"]["annotations"][SLOT]) for one in found)
 

@@ -1,7 +1,7 @@
-"""A webhook receiver in this process that can misbehave in every way HTTP leaves room for.
+"""A webhook receiver in this process that can misbehave in every way that HTTP leaves room for.
 
-It speaks bytes, not a library's HTTP, so that it can cut, drip, lie and babble. What arrives is
-recorded; how to answer is a function of the request, `status(204)` unless told otherwise.
+It sends raw bytes, not a library's HTTP, so that it can cut, drip, lie and babble. It records each
+request; a function of the request makes the answer, `status(204)` by default.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def raw(data: bytes, *, then_close: bool = True) -> Behaviour:
 
 
 async def hang(_: Request, writer: asyncio.StreamWriter) -> None:
-    """Say nothing until the other side gives up."""
+    """Send nothing until the client gives up."""
     await _gone(writer)
 
 
@@ -72,7 +72,7 @@ def repeated(head: bytes, piece: bytes, *, pause_seconds: float = 0.0) -> Behavi
 
 
 def in_turn(*behaviours: Behaviour) -> Behaviour:
-    """The first for the first request, and so on; the last for all others."""
+    """Use the first behaviour for the first request, and so on; the last for all others."""
     left = list(behaviours)
 
     async def answer(request: Request, writer: asyncio.StreamWriter) -> None:

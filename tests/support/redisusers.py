@@ -1,8 +1,8 @@
-"""The users that the chart ships, and a queue that is both of them.
+"""The Redis users that the chart ships, and connections that act as both of them.
 
-Every server that tests start knows the users of ``charts/duepoint/redis``, with passwords of the
-tests. ``TwoUsers`` sends each script as the user whose process calls it, so that a right that a
-file forgets is missing in the tests of the queue too; what looks behind the queue's back is
+Every server that tests start has the users of ``charts/duepoint/redis``, with passwords of the
+tests. ``TwoUsers`` sends each script as the user whose process calls it, so that a right missing
+from a file is missing in the tests of the queue too. Commands that bypass the queue run as
 administrator. Processes (``stack``) log in as one user each.
 """
 
@@ -26,16 +26,16 @@ WORKER_SCRIPTS = frozenset(
         *("release", "rights", "settle"),
     }
 )
-#: Scripts of the command that takes dead letters back.
+#: Scripts of the command that replays dead letters.
 REPLAYER_SHARED_SCRIPTS = frozenset({"enqueue"})
-#: Scripts that both call: the operator tells of Jobs that have ended.
+#: Scripts that both call: the operator reports Jobs that have ended.
 SHARED_SCRIPTS = frozenset({"activeruns"})
-#: Scripts that the HTTP API shares with others: it writes members as the operator does that keeps
-#: rows, triggers and replays.
+#: Scripts that the HTTP API shares with others: it writes members, as an operator with rows does,
+#: triggers and replays.
 API_SHARED_SCRIPTS = SHARED_SCRIPTS | {
     *("put", "drop", "listmembers", "readmembers", "enqueue"),
 }
-#: Plain commands of either process besides its scripts.
+#: Plain commands that both processes use besides their scripts.
 PLAIN = frozenset(
     {
         *("evalsha", "script|load", "select", "info", "ping", "hget", "hmget"),
@@ -43,7 +43,7 @@ PLAIN = frozenset(
     }
 )
 WORKER_PLAIN = PLAIN | {"zrem", "set", "del", "hset", "hsetnx", "hdel", "hgetall", "hlen", "time"}
-#: It listens to nothing, so it has no subscriptions.
+#: The HTTP API's plain commands; it needs no subscriptions.
 API_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hscan", "zrange", "zcount", "zmscore", "xrange", "xrevrange"),
     *("wait", "waitaof", "time", "xlen", "xdel", "hincrby", "expire"),
@@ -53,7 +53,7 @@ VIEWER_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hlen", "hscan", "time", "zcard", "zcount", "zmscore", "zrange", "zscore"),
     *("xlen", "xrange", "xrevrange"),
 }
-#: Of what looks into the queue only what finds a letter and its Schedule.
+#: The viewer's commands, as far as they find a dead letter and its Schedule.
 REPLAYER_PLAIN = VIEWER_PLAIN - {"hlen", "zcard", "zcount", "hscan"} | {"xdel"}
 OPERATOR_PLAIN = PLAIN | {
     *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
@@ -71,7 +71,7 @@ def password(role: str) -> str:
 
 
 def line(role: str) -> str:
-    """The shipped line, with the password of the tests."""
+    """Return the shipped line of a role, with the password of the tests."""
     shipped = (FOLDER / f"{role}.acl").read_text().strip()
     placeholder = f">PASSWORD-OF-{role.upper()}"
     assert placeholder in shipped
@@ -79,16 +79,16 @@ def line(role: str) -> str:
 
 
 def acl_file() -> str:
-    """Of a test server: an administrator without a password, and the shipped users."""
+    """Return a test server's ACL: an administrator without a password, and the shipped users."""
     lines = ["user default on nopass ~* &* +@all", *(line(role) for role in ROLES)]
     return "\n".join(lines) + "\n"
 
 
 def rights(role: str) -> set[str]:
-    """The commands that the shipped line grants.
+    """Return the commands that the shipped line grants.
 
-    A line that named WAITAOF would keep Redis 7.0 from starting, which does not know it: the
-    category has it where there is such a command, and what else it has is taken away again.
+    Redis 7.0 does not have WAITAOF and would refuse to start with a line that names it. So the line
+    grants the category that contains it, and takes away the category's other commands.
     """
     granted = set(re.findall(r" \+(\S+)", (FOLDER / f"{role}.acl").read_text()))
     if "@connection" in granted:
@@ -97,7 +97,7 @@ def rights(role: str) -> set[str]:
 
 
 def used_by(role: str) -> set[str]:
-    """The commands that the scripts and the plain commands of a role are made of."""
+    """Return the commands that a role uses, in scripts or directly."""
     plain = {
         "worker": WORKER_PLAIN,
         "operator": OPERATOR_PLAIN,
@@ -116,14 +116,14 @@ def used_by(role: str) -> set[str]:
 
 
 def caller_of(script: str) -> str:
-    """The role that calls a script."""
+    """Return the role that calls a script."""
     if script in WORKER_SCRIPTS:
         return "worker"
     return "operator"
 
 
 def commands_of(source: str) -> set[str]:
-    """Commands of a Lua source; of a container command its subcommand, too."""
+    """Return the commands in a Lua source, container commands with their subcommand."""
     found = re.findall(r"redis\.p?call\(\s*'(\w+)'(?:,\s*'(\w+)')?", source)
     return {
         (f"{one}|{two}" if one in ("SCRIPT", "CONFIG", "OBJECT") else one).lower()
@@ -132,12 +132,12 @@ def commands_of(source: str) -> set[str]:
 
 
 def url_for(url: str, role: str) -> str:
-    """The address with this user and its password."""
+    """Return the URL with this user and its password."""
     return url.replace("://", f"://{name(role)}:{password(role).replace(' ', '%20')}@")
 
 
 def servers_for(url: str, role: str, **options: Any) -> servers.Servers:
-    """Logged in as this user, at a server of ours."""
+    """Return connections to a test server, logged in as this user."""
     return servers.open_servers(connecting.Server(url=url_for(url, role)), **options)
 
 
@@ -146,7 +146,7 @@ def _sha256(text: str) -> str:
 
 
 class TwoUsers:
-    """``servers.Servers``: worker and operator in one, and an administrator to look behind."""
+    """A ``servers.Servers`` that acts as worker, operator and, behind the queue, administrator."""
 
     def __init__(self, url: str, *, connections: int = 8) -> None:
         self._roles = {role: servers_for(url, role, connections=connections) for role in ROLES}
@@ -155,11 +155,11 @@ class TwoUsers:
         self._worker_plain = {right.replace("|", " ").upper() for right in granted}
 
     def of_role(self, role: str) -> servers.Servers:
-        """The connections of one user."""
+        """Return the connections of one user."""
         return self._roles[role]
 
     def _of(self, commands: Sequence[servers.Command]) -> servers.Servers:
-        """The user whose process would send this."""
+        """Return the connections of the user whose process would send these commands."""
         scripts = {command[1] for command in commands if command[0] == "EVALSHA"}
         if scripts:
             return self._roles["worker" if scripts & self._worker_shas else "operator"]
@@ -214,7 +214,7 @@ class TwoUsers:
 
 
 class _ChangesOfAll:
-    """What changes about the servers of all roles; who holds what is what the first sees."""
+    """The changes of all roles' servers; ownership is as the first connection sees it."""
 
     def __init__(self, each: Sequence[nodes.ServerChanges]) -> None:
         self._each = each
@@ -236,7 +236,7 @@ class _ChangesOfAll:
 
 
 class _OfBoth:
-    """What is added here is added to all."""
+    """A collection that passes each addition on to all of its parts."""
 
     def __init__(self, lists: Sequence[list[Any]]) -> None:
         self._lists = lists

@@ -1,4 +1,4 @@
-"""An API server with the Job of a run and its Pods, and a kubectl that prints lines of its own."""
+"""An API server with a run's Job and its Pods, and a fake kubectl, for tests of `logs`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sys.exit((folder / "fails").exists())
 
 
 class Kubectl:
-    """The program, in a folder of its own for the front of the PATH."""
+    """The fake program, in a folder that tests put first on the PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class Kubectl:
         program.chmod(0o755)
 
     def asked(self) -> list[list[str]]:
-        """The arguments of each call."""
+        """Return the arguments of each call."""
         noted = self.folder / "asked"
         lines = noted.read_text().splitlines() if noted.exists() else []
         return [json.loads(line) for line in lines]
@@ -61,7 +61,7 @@ def running(container: str) -> Any:
 
 
 class RunServer:
-    """The API server; ``refusals`` answer in the place of a path."""
+    """The API server; an entry of ``refusals`` replaces the answer for its path."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -89,7 +89,7 @@ class RunServer:
         }
 
     def set_run(self, name: str, created: str, **spec: Any) -> None:
-        """A ScheduleRun of the Schedule."""
+        """Store a ScheduleRun of the Schedule."""
         self.runs[name] = {
             "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": created},
             "spec": {"scheduleName": "nightly", **spec},
@@ -117,7 +117,7 @@ class RunServer:
         return web.json_response(found or {}, status=200 if found else 404)
 
     def _objects(self) -> dict[str, dict[str, Any]]:
-        """By path."""
+        """Return the objects by path."""
         listed = {_JOBS: self.jobs, _RUNS: self.runs, PODS: self.pods}
         found = {
             path: {"items": list(items.values()), "metadata": {"resourceVersion": "1"}}

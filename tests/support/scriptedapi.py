@@ -1,4 +1,4 @@
-"""A small HTTP server that answers as it is told, for what no real API server does on demand."""
+"""A small HTTP server with scripted answers, for cases that a real API server cannot produce."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """Answers come from ``script`` in turn, the last one for ever; requests are kept."""
+    """A server that answers with ``script`` in turn, the last one for ever; it keeps requests."""
 
     def __init__(self, *script: Handler) -> None:
         self.script = list(script)
@@ -70,7 +70,7 @@ async def hangs_up(request: web.Request) -> web.StreamResponse:
 
 
 def streams(*chunks: bytes, then: Handler | None = None) -> Handler:
-    """A watch: these chunks, then the end of the stream, or silence, or a broken connection."""
+    """Return a watch: these chunks, then the stream's end, silence, or a broken connection."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

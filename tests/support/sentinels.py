@@ -1,7 +1,6 @@
-"""A primary, its replica, and three Sentinels that watch over them.
+"""A primary, its replica, and three Sentinels that monitor them.
 
-The server's own binary is the Sentinel where it is started with ``--sentinel``: the embedded
-Valkey's as well as Redis's.
+A Sentinel is the server's own binary with ``--sentinel``, for the embedded Valkey as for Redis.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ COUNT = 3
 
 
 class Watched:
-    """Servers under Sentinel; the Sentinels want a password of their own.
+    """Servers under Sentinel; the Sentinels have a password of their own.
 
     Attributes:
-        scheme: of the URL that leads to them.
+        scheme: that of their URL.
     """
 
     scheme = "redis+sentinel"
@@ -53,7 +52,7 @@ class Watched:
         )
 
     def port_of(self, server: RedisServer) -> int:
-        """At which everybody is told to find it."""
+        """Return the port at which Sentinels announce a server."""
         return server.port
 
     @property
@@ -102,7 +101,7 @@ class Watched:
             )  # fmt: skip
 
     def _never_tilt(self, port: int) -> None:
-        """A Sentinel that a busy machine held up for two seconds would watch nothing for thirty."""
+        """Disable TILT: a Sentinel stalled for two seconds would monitor nothing for thirty."""
         with redis.Redis(port=port, password=PASSWORD, protocol=2) as client:
             client.execute_command("SENTINEL", "DEBUG", "tilt-trigger", 600_000)
 

@@ -1,9 +1,9 @@
-"""A test's own client of the server behind a queue.
+"""A client with which tests reach the server behind a queue.
 
-Tests that damage, inspect or clear what the queue has stored do so as the administrator over a
-connection of their own, so that no test depends on how the queue is built. Names of keys come from
-``keys``, the one place that spells them; nothing here asks the queue. Connects with the first
-command; ``close`` is the owner's duty (``queueing.Harness.close``).
+Tests damage, inspect or clear stored data as administrator over a connection of their own, so that
+no test depends on how the queue is built. Names of keys come from ``keys``, the one place that
+spells them; nothing here asks the queue. The client connects on the first command; its owner
+closes it (``queueing.Harness.close``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CLUSTER = "redis+cluster://"
 
 
 class ServerClient:
-    """Commands to one server or cluster, and the names of one index there.
+    """A client of one server or cluster that knows the names of one index there.
 
     Args:
-        url: as the queue gets it, without a user: the administrator of a test server.
-        buckets: of a population, as the index was made with.
+        url: as the queue gets it, but without a user, so it means the administrator.
+        buckets: the buckets of a population with which the index was made.
     """
 
     def __init__(self, url: str, prefix: str, *, buckets: int = keys.BUCKETS) -> None:
@@ -36,7 +36,7 @@ class ServerClient:
 
     @functools.cached_property
     def redis(self) -> Any:
-        """A client of the library: of the cluster where the URL says so, else of the server."""
+        """Return the library's client: for a cluster if the URL says so, else for one server."""
         if self.url.startswith(_CLUSTER):
             first = self.url.removeprefix(_CLUSTER).split(",")[0]
             made = redis.asyncio.RedisCluster.from_url(f"redis://{first}", protocol=2)
@@ -52,7 +52,7 @@ class ServerClient:
         return scripting.Scripts(connected)
 
     async def run(self, call: scripting.ScriptCall) -> Any:
-        """The reply to a script, called as the user whose process calls it."""
+        """Call a script as the user whose process calls it, and return the reply."""
         return await self._scripts.run(call)
 
     def shard(self, shard: int) -> keys.ShardKeys:
@@ -60,7 +60,7 @@ class ServerClient:
         return self.keys.shard(sharding.layout_of(number), sharding.index_of(number))
 
     def bucket(self, shard: int, schedule_id: points.ScheduleId) -> str:
-        """The key that holds this definition."""
+        """Return the key that stores this definition."""
         return self.shard(shard).bucket_of(schedule_id, self.buckets)
 
     async def close(self) -> None:

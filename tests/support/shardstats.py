@@ -1,4 +1,4 @@
-"""How full each shard of a queue is, for tests."""
+"""Statistics of each shard of a queue, for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from duepoint.schedules import points
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardStats:
-    """``lag_us``: how long the oldest unclaimed point has been due; 0 when none is."""
+    """Counts of a shard; ``lag_us``: how long its oldest unclaimed point has been due, or 0."""
 
     shard: messages.ShardId
     points: int
@@ -24,7 +24,7 @@ class ShardStats:
 
 
 async def read(queue) -> list[ShardStats]:
-    """The statistics of every shard."""
+    """Return the statistics of every shard."""
     shards = sharding.all_shards(queue.index.known_layout())
     return [await _of_shard(queue, shard) for shard in shards]
 

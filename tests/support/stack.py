@@ -1,10 +1,10 @@
-"""Duepoint as it is deployed: operators and workers as processes, with the chart's own rights.
+"""A whole installation for tests: operators and workers as processes, with the chart's own rights.
 
-A Stack has a Valkey of its own, a namespace of its own for the installation and one for Schedules,
-and a webhook receiver in this process that writes down when each request arrived. Operators and
-workers log in with tokens of the chart's ServiceAccounts, so that a right that the chart forgets is
-missing here. Processes can be killed, paused and drained. Waiting is for facts: a watch of the API
-server, a request at the receiver, a line of readiness.
+A Stack has its own Valkey, a namespace for the installation and one for Schedules, and a webhook
+receiver in this process that records when each request arrived. Operators and workers log in with
+tokens of the chart's ServiceAccounts, so that a right that the chart forgets is missing here.
+Processes can be killed, paused and drained. Tests wait for facts: a watch of the API server, a
+request at the receiver, a line of readiness.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.support.redisserver import RedisServer, free_port
 from tests.support.waiting import eventually
 from tools.devcluster import binaries
 
-#: On the path of a process, this gives it a clock that is wrong.
+#: A folder that gives a process a wrong clock when it is on the process's path.
 WRONG_CLOCK = Path(__file__).resolve().parent / "wrongclock"
 COMPONENT = "app.kubernetes.io/component"
 PATHS = {
@@ -44,7 +44,7 @@ PATHS = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles/{name}",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings/{name}",
 }
-#: These belong to no namespace; the chart names them after the one that it is installed in.
+#: Cluster-wide objects, which the chart names after the namespace of its release.
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = {
     "ValidatingAdmissionPolicy": _ADMISSION + "/validatingadmissionpolicies/{name}",
@@ -117,7 +117,7 @@ class Stack:
         dies_at: FaultPoint | None = None,
         **settings: str,
     ) -> Process:
-        """A started operator, whose clock is off by so many seconds; it ends at ``dies_at``."""
+        """Start an operator; its clock is off by these seconds, and it dies at ``dies_at``."""
         return self._start("operator", name, settings, off, prefix, dies_at)
 
     def worker(
@@ -129,11 +129,11 @@ class Stack:
         dies_at: FaultPoint | None = None,
         **settings: str,
     ) -> Process:
-        """A started worker; it may call the receiver and no other loopback address.
+        """Start a worker; it may call the receiver and no other loopback address.
 
         Args:
-            prefix: a command that becomes the one behind it, such as ``unshare``.
-            dies_at: where it ends, as by kill -9.
+            prefix: a command that runs the process, such as ``unshare``.
+            dies_at: the fault point at which it dies, as by kill -9.
         """
         allowed = {"egress_allowed_cidrs": "127.0.0.1/32"}
         return self._start("worker", name, {**allowed, **settings}, off, prefix, dies_at)
@@ -141,7 +141,7 @@ class Stack:
     def http_api(
         self, name: str = "api", *, prefix: Sequence[str] = (), **settings: str
     ) -> Process:
-        """A started HTTP API without TLS; its URL is ``api_url``."""
+        """Start an HTTP API without TLS; its URL is ``api_url``."""
         port = free_port()
         self.api_url = f"http://127.0.0.1:{port}"
         chosen = {
@@ -151,12 +151,12 @@ class Stack:
         return self._start("api", name, {**chosen, **settings}, 0.0, prefix)
 
     async def member_token(self) -> str:
-        """Of an account with the chart's role ``edit`` in the namespace."""
+        """Return a token of an account with the chart's role ``edit`` in the namespace."""
         await asyncio.to_thread(self.roles.bind, self.namespace, "editor", "edit")
         return self.plane.service_account_token(self.namespace, "editor")
 
     async def running(self) -> tuple[Process, Process]:
-        """An operator and a worker, both ready."""
+        """Start an operator and a worker, and return them once both are ready."""
         operator, worker = self.operator(), self.worker()
         await operator.wait_until_ready()
         await worker.wait_until_ready()
@@ -183,14 +183,14 @@ class Stack:
             "http_port": str(free_port()),
             **settings,
         }
-        environment = {  # what is in capitals is no setting of ours
+        environment = {  # names in capitals are variables, not settings of ours
             key if key.isupper() else f"DUEPOINT_{key.upper()}": value
             for key, value in chosen.items()
         }
         if off:
             environment["PYTHONPATH"] = str(WRONG_CLOCK)
             environment["WRONG_CLOCK_SECONDS"] = str(off)
-        is_prepared = self._are_prepared and not prefix and not off  # a wrong clock is read first
+        is_prepared = self._are_prepared and not prefix and not off  # Python reads the clock early
         log = self.folder / f"{name}.log"
         process = Process(role, name, environment, log, prefix, dies_at, is_prepared=is_prepared)
         self._processes.append(process)
@@ -198,7 +198,7 @@ class Stack:
         return process
 
     def login(self, role: str, server: str | None = None) -> Path:
-        """A kubeconfig of the chart's account for this role, by way of another address if given."""
+        """Return a kubeconfig of the chart's account for a role, with another server if given."""
         account = self._accounts[role]
         folder = self.folder / (server or "direct").rpartition(":")[2]
         folder.mkdir(exist_ok=True)
@@ -210,7 +210,7 @@ class Stack:
     # -- objects -------------------------------------------------------------------------------
 
     async def apply(self, name: str, spec: Object, namespace: str | None = None) -> Object:
-        """Server-side apply of a Schedule."""
+        """Apply a Schedule on the server side."""
         where = namespace or self.namespace
         body = {
             "apiVersion": "duepoint.dev/v1alpha1",
@@ -269,7 +269,7 @@ class Stack:
     # -- facts to wait for -----------------------------------------------------------------------
 
     async def wait_until_ready(self, name: str, generation: int = 1) -> Object:
-        """The Schedule once Ready is True for this generation."""
+        """Wait until Ready is True for this generation, and return the Schedule."""
         return await self.wait_for_condition(name, "Ready", generation)
 
     async def wait_for_condition(self, name: str, kind: str, generation: int = 1) -> Object:
@@ -288,7 +288,7 @@ class Stack:
     async def wait_for_schedule(
         self, name: str, holds: Callable[[Object], bool], what: str
     ) -> Object:
-        """The Schedule once it is so; told by a watch."""
+        """Watch a Schedule until it is so, and return it."""
         try:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS):
                 return await self._watched(self._schedules, name, holds)
@@ -297,7 +297,7 @@ class Stack:
             raise TimeoutError(f"{name}: {what} in vain; {last.get('status')}") from None
 
     async def wait_for_job(self, schedule: str, count: int = 1) -> list[Object]:
-        """The Jobs of a Schedule once there are so many."""
+        """Wait until a Schedule has this many Jobs, and return them."""
 
         found: list[Object] = []
 
@@ -309,7 +309,7 @@ class Stack:
         return found
 
     async def wait_for_deliveries(self, count: int, schedule: str | None = None) -> list[Delivery]:
-        """The deliveries once there are so many."""
+        """Wait for this many deliveries and return them."""
         async with asyncio.timeout(LONGEST_WAIT_SECONDS), self._arrived:
             await self._arrived.wait_for(lambda: len(self.delivered(schedule)) >= count)
         return self.delivered(schedule)
@@ -318,7 +318,7 @@ class Stack:
         return [one for one in self.deliveries if schedule in (None, one.schedule)]
 
     def webhook(self, path: str = "/hook", **fields: Any) -> Object:
-        """A webhook to the receiver."""
+        """Return a webhook to the receiver."""
         return {"url": f"http://127.0.0.1:{self.receiver_port}{path}", **fields}
 
     async def _watched(self, collection: str, name: str, holds: Callable[[Object], bool]) -> Object:
@@ -329,7 +329,7 @@ class Stack:
                 if holds(item):
                     return dict(item)
             version = listed["metadata"]["resourceVersion"]
-            with contextlib.suppress(errors.Gone):  # the server's window has moved on
+            with contextlib.suppress(errors.Gone):  # the version is too old to watch from
                 async for change in self.api.watch(collection, _Any, version, query=query):
                     found = {"metadata": {}, "status": change.item.status, "spec": change.item.spec}
                     if holds(found):
@@ -338,9 +338,9 @@ class Stack:
     # -- life ------------------------------------------------------------------------------------
 
     def install_roles(self, *others: str) -> None:
-        """The chart's accounts and roles, for this namespace, and for others where they are given.
+        """Install the chart's accounts and roles for this namespace, and for others if given.
 
-        Again and again if you like; processes want ``watch_namespaces`` to name the others, too.
+        It may be repeated; processes need ``watch_namespaces`` to name the others, too.
         """
         admin = self.plane.admin()
         objects = rendered(self.system, ",".join((self.namespace, *others)))
@@ -361,7 +361,7 @@ class Stack:
                 self._accounts[metadata["labels"][COMPONENT]] = metadata["name"]
 
     def install_roles_for(self, namespace: str) -> None:
-        """The same accounts may do the same in another namespace."""
+        """Give the same accounts the same rights in another namespace."""
         admin = self.plane.admin()
         for one in rendered(self.system, namespace):
             metadata = one["metadata"]
@@ -386,7 +386,7 @@ class Stack:
     def end(self) -> None:
         for process in self._processes:
             process.end()
-        for path in self._policies:  # they belong to no namespace that goes
+        for path in self._policies:  # cluster-wide, so they do not go with a namespace
             self.plane.admin().delete(path)
         self.roles.remove()
         for namespace in (self.namespace, self.system):
@@ -394,7 +394,7 @@ class Stack:
 
 
 class _Any(msgspec.Struct, frozen=True):
-    """A Schedule as it comes."""
+    """A Schedule as the API server sends it."""
 
     metadata: port.Metadata
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -408,9 +408,9 @@ def helm() -> str:
 
 
 def rendered(system: str, namespace: str) -> list[Object]:
-    """The chart's objects for an installation that looks after these namespaces, a,b,c.
+    """Return the chart's objects for an installation that watches these namespaces (a,b,c).
 
-    Helm is asked once in a process for each number of namespaces, with stand-ins for their names.
+    Helm runs once in a process for each number of namespaces, with placeholders for the names.
     """
     names = list(dict.fromkeys((system, *namespace.split(","))))
     stand_ins = {name: f"stand-in-{number}-of-a-test" for number, name in enumerate(names)}
@@ -424,7 +424,7 @@ def rendered(system: str, namespace: str) -> list[Object]:
 
 @functools.cache
 def template_text(system: str, namespace: str) -> str:
-    """The same as JSON, for names of any kind."""
+    """Return the same as JSON, for names of any kind."""
     done = subprocess.run(
         [
             helm(), "template", "duepoint", str(ROOT / "charts" / "duepoint"),
@@ -444,9 +444,9 @@ def template_text(system: str, namespace: str) -> str:
 async def installed(
     plane: ControlPlane, redis: RedisServer, folder: Path, *, are_prepared: bool = False
 ) -> AsyncIterator[Stack]:
-    """A Stack without processes; everything it starts ends with it.
+    """Yield a Stack without processes; everything it starts ends with it.
 
-    ``are_prepared``: its processes begin with everything imported (``tests.support.process``).
+    ``are_prepared``: its processes start with everything imported (``tests.support.process``).
     """
     access = credentials.of_kubeconfig(plane.kubeconfig)
     async with kubeapi.ApiSession(access, component="e2e") as api:

@@ -1,4 +1,4 @@
-"""Takes places until an owner may have no more."""
+"""A helper that takes an owner's places until its quota is reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A term for tests of a single service; what that says to others goes to mocks."""
+"""A leadership term for tests of a single service, with mocks in place of all others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from duepoint.delayqueue import messages
 
 
 def a_term(clock: Clock, **given: Any) -> TermContext:
-    """With what the service under test needs; it asks for nothing else."""
+    """Return a term with the parts that the service under test needs."""
     fields = {
         "api": None,
         "queue": None,

@@ -1,4 +1,4 @@
-"""A CA of the test's own, and certificates that it signed, as files."""
+"""A test CA and certificates that it signed, as files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Authority:
         self.file.write_bytes(self._authority.pem)
 
     def issue(self, name: str, host: str, *, expired: bool = False) -> Issued:
-        """A certificate for a host name or an address, in a folder of this name as of a Secret."""
+        """Issue a certificate for a host or address, in a folder of this name like a Secret's."""
         pair = self._authority.signs(host, expired=expired)
         folder = self._folder / name
         folder.mkdir(exist_ok=True)

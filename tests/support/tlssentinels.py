@@ -1,9 +1,9 @@
-"""Servers under Sentinel that are spoken to over TLS, Sentinels and servers alike.
+"""Servers under Sentinel that clients reach over TLS, Sentinels and servers alike.
 
-The embedded Valkey is built without TLS, and a Sentinel names one port of a server to everybody: to
-clients, to the other Sentinels and to replicas. So a ``Switch`` stands at that port. What begins as
-a TLS handshake goes to a ``TlsEnd`` in front of the server, anything else to the server itself:
-clients meet TLS, and the servers keep on speaking to one another as they are built to.
+The embedded Valkey is built without TLS, and a Sentinel announces one port of a server to clients,
+other Sentinels and replicas alike. So a ``Switch`` listens at that port. It sends a connection that
+begins as a TLS handshake to a ``TlsEnd`` in front of the server, any other to the server itself:
+clients use TLS, and the servers talk to one another without it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.tlsservers import Switch, TlsEnd
 
 
 class TlsWatched(Watched):
-    """As ``Watched``; every certificate is this one."""
+    """A ``Watched`` whose servers and Sentinels all present the same certificate."""
 
     def __init__(self, kind: str, folder: Path, authority: Authority, issued: Issued) -> None:
         self._authority = authority
@@ -57,7 +57,7 @@ class TlsWatched(Watched):
             front.stop()
 
     def present_to_clients_of_servers(self, issued: Issued) -> None:
-        """The servers, not the Sentinels, show this one from the next connection on."""
+        """Make the servers, not the Sentinels, present this one from the next connection on."""
         for end in self._of_servers:
             end.present(issued)
 

@@ -1,8 +1,7 @@
-"""Servers that are spoken to over TLS, of each kind.
+"""Servers of each kind that clients reach over TLS.
 
-Redis does it itself. The embedded Valkey is built without TLS, so a ``TlsEnd``
-stands in front of it: the handshake, the certificates and the names are those that a client would
-meet anywhere, what is behind them is a real server.
+Redis speaks TLS itself. The embedded Valkey is built without it, so a ``TlsEnd`` stands in front:
+clients meet a real handshake, certificates and names, with a real server behind.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ class _Front:
 
 
 class TlsEnd(_Front):
-    """Takes TLS connections on one port and hands on what they say to another.
+    """A proxy that terminates TLS on one port and passes the plain text on to another.
 
-    Client certificates of ``authority`` are looked at where they are shown, and wanted once
-    ``want_certificates`` was called.
+    It checks client certificates against ``authority`` if clients present them, and requires them
+    after ``want_certificates``.
     """
 
     def __init__(self, behind: int, authority: Authority, issued: Issued, port: int) -> None:
@@ -86,7 +85,7 @@ class TlsEnd(_Front):
 
 
 class Switch(_Front):
-    """Hands on a connection to one of two ports by whether it begins as a TLS handshake does."""
+    """A proxy that routes a connection by whether it begins as a TLS handshake."""
 
     def __init__(self, plain: int, tls: int, port: int) -> None:
         super().__init__(port)
@@ -112,8 +111,8 @@ class TlsServer(Protocol):
     """A running server and its port for TLS.
 
     Attributes:
-        server: the same one without TLS.
-        port: where TLS is spoken.
+        server: the same server without TLS.
+        port: its port for TLS.
     """
 
     server: RedisServer
@@ -132,7 +131,7 @@ class TlsServer(Protocol):
         ...
 
     def url_of(self, role: str) -> str:
-        """As the operator's or the worker's user, over TLS."""
+        """Return the TLS URL of the operator's or the worker's user."""
         ...
 
 
@@ -173,7 +172,7 @@ class _ByItself(_Addressed):
 
 
 def tls_options(port: int, authority: Authority, issued: Issued) -> tuple[str, ...]:
-    """For a server that speaks TLS itself."""
+    """Return the options of a server that speaks TLS itself."""
     return (
         "--tls-port", str(port), "--tls-auth-clients", "optional",
         "--tls-ca-cert-file", str(authority.file), "--tls-cert-file", str(issued.certificate),
@@ -185,7 +184,7 @@ def tls_options(port: int, authority: Authority, issued: Issued) -> tuple[str, .
 def tls_server(
     kind: str, folder: Path, authority: Authority, issued: Issued
 ) -> Iterator[TlsServer]:
-    """A running server of this kind."""
+    """Yield a running server of this kind."""
     folder.mkdir(parents=True, exist_ok=True)
     made: TlsServer = (_BehindAnEnd if kind == "valkey" else _ByItself)(
         kind, folder, authority, issued
@@ -201,7 +200,7 @@ def tls_server(
 def tls_cluster(
     kind: str, folder: Path, authority: Authority, issued: Issued
 ) -> Iterator[list[int]]:
-    """A cluster whose nodes tell one another's ports for TLS; those ports."""
+    """Yield a cluster whose nodes announce their ports for TLS, and those ports."""
     ports: list[int] = []
 
     def options() -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def a_vault(
 def a_secret(
     name: str, namespace: str = "default", *, send_to: str | None = "*", **values: str | bytes
 ) -> dict[str, Any]:
-    """The manifest; `__` in a key stands for a dot, as in tls__crt."""
+    """Return the manifest; `__` in a key stands for a dot, as in tls__crt."""
     annotations = {} if send_to is None else {"duepoint.dev/send-to": send_to}
     return {
         "metadata": {"name": name, "namespace": namespace, "annotations": annotations},

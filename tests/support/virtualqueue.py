@@ -1,12 +1,12 @@
-"""The delay queue of the product on a real Valkey, in virtual time.
+"""The product's delay queue on a real Valkey, in virtual time.
 
-``VirtualQueue`` is the product's ``DelayQueue`` with its own scripts; the server's clock is the one
-that the test moves. A command is carried out in one step, within one turn of the event loop, so
+``VirtualQueue`` is the product's ``DelayQueue`` with its own scripts; the test moves the server's
+clock. The server carries out a command in one step, within one turn of the event loop, so
 ``FakeClock.settle`` knows when nothing is left to do. Each test process has one server, which a new
 queue empties: there is one queue at a time.
 
-The server can be taken away (``available``, ``away``), emptied (``flush``), put back to an earlier
-state (``snapshot``, ``fall_back``) and looked into (``shards``, ``stream_entries``).
+A test can make the server unreachable (``available``, ``away``), empty it (``flush``), return it to
+an earlier state (``snapshot``, ``fall_back``) and inspect it (``shards``, ``stream_entries``).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ T = TypeVar("T")
 
 @functools.cache
 def the_server() -> virtualvalkey.SimulatedValkey:
-    """The one of this process, until it ends."""
+    """Return the server of this process, which lives until the process ends."""
     held = contextlib.ExitStack()
     atexit.register(held.close)
     return held.enter_context(virtualvalkey.a_valkey())
 
 
 class _Listener:
-    """One subscription; as much of ``redis.asyncio.client.PubSub`` as the product uses."""
+    """A subscription: the part of ``redis.asyncio.client.PubSub`` that the product uses."""
 
     def __init__(self, servers: VirtualServers) -> None:
         self._listeners = servers.listeners
@@ -83,7 +83,7 @@ class _Listener:
 
 
 class _ListeningClient:
-    """As much of ``redis.asyncio.Redis`` as a subscription needs."""
+    """The part of ``redis.asyncio.Redis`` that a subscription needs."""
 
     def __init__(self, servers: VirtualServers) -> None:
         self._servers = servers
@@ -96,11 +96,11 @@ class _ListeningClient:
 
 
 class VirtualServers:
-    """The server as a process reaches it; a ``delayqueue.wire.servers.Servers``.
+    """A process's connections to the server; a ``delayqueue.wire.servers.Servers``.
 
     Attributes:
-        available: it answers.
-        away: parts of the names of keys for which it does not answer.
+        available: whether it answers.
+        away: parts of key names for which it does not answer.
     """
 
     is_cluster = False
@@ -118,7 +118,7 @@ class VirtualServers:
     async def exchange(
         self, commands: Sequence[nodes.Command], *, confirmed: bool = False
     ) -> list[Any]:
-        """See ``Servers``; as ``nodes.Node`` does it."""
+        """See ``Servers``; it behaves as ``nodes.Node`` does."""
         await asyncio.sleep(0)
         if not self.available:
             return [redis.exceptions.ConnectionError("the test took the server away")] * len(
@@ -144,7 +144,7 @@ class VirtualServers:
         return any(part in name for name in names for part in self.away)
 
     def _meet(self) -> bool:
-        """Whether it is not the server that it was."""
+        """Whether the server is another one than before."""
         met, self._met = self._met, self._valkey.run
         if met == self._met:
             return False
@@ -159,7 +159,7 @@ class VirtualServers:
         return f"{run_id} {seconds * 1e6:.0f}" if seconds < _NEWLY_MET_SECONDS else run_id
 
     def publish(self, *more: tuple[str, bytes]) -> None:
-        """What scripts have published is heard, and more."""
+        """Deliver the messages that scripts have published, and ``more``."""
         for channel, data in (*self._valkey.published(), *more):
             for listener in self.listeners:
                 listener.hear(channel, data)
@@ -167,7 +167,7 @@ class VirtualServers:
     async def exchange_safely(
         self, commands: Sequence[nodes.Command], safety: nodes.Safety
     ) -> list[Any]:
-        """There is no replica, and the disk is as safe as the memory."""
+        """See ``Servers``; there is no replica, and the disk is as safe as the memory."""
         replies = await self.exchange(commands)
         no_replica = nodes.Unconfirmed("no replica")
         return (
@@ -190,7 +190,7 @@ class VirtualServers:
         return ()
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
-        """Shards that are away live elsewhere."""
+        """Return the home of each shard; shards that are away have one of their own."""
         at: dict[Hashable, list[str]] = {}
         for name in names:
             at.setdefault(any(part in name for part in self.away), []).append(name)
@@ -205,7 +205,7 @@ class VirtualServers:
 
 
 class ShardView:
-    """What a shard holds, each time as it is just now."""
+    """A live view of a shard's contents."""
 
     def __init__(self, queue: VirtualQueue, number: messages.ShardId) -> None:
         self.number = number
@@ -223,12 +223,12 @@ class ShardView:
 
     @property
     def members(self) -> dict[bytes, int]:
-        """Points and when they are due; what is claimed: from ``DUE_LIMIT_US`` on."""
+        """Return points with their due times; those of claims begin at ``DUE_LIMIT_US``."""
         return points_of(self.tag)
 
     @property
     def doubt(self) -> bool:
-        """Whether its server went back, and what was due has not been put again."""
+        """Whether its server fell back, and Schedules due by then have not been put again."""
         return look("HEXISTS", self._names.meta, "doubt") == 1
 
     @property
@@ -243,17 +243,17 @@ class ShardView:
 
     @property
     def crashes(self) -> list[int]:
-        """How many owners each point has ended; see ``messages.Claim.alone``."""
+        """Return how many owners each point has crashed; see ``messages.Claim.alone``."""
         return [int(count) for count in look("HVALS", self._names.crashes)]
 
     @property
     def outcomes(self) -> list[bytes]:
-        """Entries that the status writer has not acknowledged."""
+        """Return the entries that the status writer has not acknowledged."""
         return [entry for entry, _ in look("XRANGE", self._names.runs, "-", "+")]
 
     @property
     def dead(self) -> list[deadletters.DeadEntry]:
-        """Dead letters, oldest first."""
+        """Return the dead letters, oldest first."""
         return at_once(self._dead())[::-1]
 
     async def _dead(self) -> list[deadletters.DeadEntry]:
@@ -262,7 +262,7 @@ class ShardView:
 
 
 class VirtualQueue(delayqueue.DelayQueue):
-    """The delay queue on a server that a test holds in its hand."""
+    """The delay queue on a server that a test controls."""
 
     def __init__(
         self,
@@ -287,21 +287,21 @@ class VirtualQueue(delayqueue.DelayQueue):
         self.servers.available = available
 
     def take_away(self, *shards: messages.ShardId) -> None:
-        """These shards are on a server that does not answer; the others are not."""
+        """Make these shards unreachable, and all others reachable."""
         self.servers.away = [f"{self.index.shard(shard).tag}:" for shard in shards]
 
     def flush(self) -> None:
-        """FLUSHALL by somebody."""
+        """Empty the server, as FLUSHALL does."""
         self._valkey.flush()
 
     def hide(self, pattern: str) -> Callable[[], None]:
-        """These keys are gone, until the answer is called."""
+        """Hide these keys until the returned function is called."""
         hidden = self.snapshot(pattern)
         look("UNLINK", *hidden)
         return lambda: self._restore(hidden)
 
     def snapshot(self, pattern: str = "*") -> dict[bytes, bytes]:
-        """What the server would write to its disk."""
+        """Return what the server would write to its disk."""
         names = look("KEYS", pattern)
         return dict(zip(names, self._valkey.look(*(("DUMP", name) for name in names)), strict=True))
 
@@ -309,7 +309,7 @@ class VirtualQueue(delayqueue.DelayQueue):
         self._valkey.look(*(("RESTORE", name, 0, dump, "REPLACE") for name, dump in state.items()))
 
     def fall_back(self, state: Mapping[bytes, bytes]) -> None:
-        """Another process of the server has loaded this; connections to the former one end."""
+        """Replace the server by another process that loaded this state; cut all connections."""
         self._valkey.flush()
         self._restore(state)
         self._valkey.restart()
@@ -317,7 +317,7 @@ class VirtualQueue(delayqueue.DelayQueue):
             listener.lose()
 
     def fail_over(self, has_copied: Callable[[], bool] = lambda: False) -> None:
-        """A replica takes over that has copied these of the active runs, and all the rest."""
+        """Promote a replica that has copied everything except perhaps some active runs."""
         look("DEBUG", "CHANGE-REPL-ID")
         for active in look("KEYS", "*:active:*"):
             gone = [run for run in look("HKEYS", active) if run and not has_copied()]
@@ -325,14 +325,14 @@ class VirtualQueue(delayqueue.DelayQueue):
                 look("HDEL", active, run)
 
     def change_blob_key(self, key: bytes) -> None:
-        """What is stored from now on is sealed with this key, and asked for under it."""
+        """Seal everything stored from now on with this key, and read it with the same."""
         vars(self.signed_blobs).update(vars(signedblobs.SignedBlobs(key)))
-        self.definitions.__post_init__()  # as in another process nothing is known
+        self.definitions.__post_init__()  # a new process would have an empty cache
 
     def report(
         self, shard: messages.ShardId, outcomes: bytes, *, entry: str = "", is_lost: bool = False
     ) -> None:
-        """Some worker has settled something with these outcomes, or says so of a lost claim."""
+        """Report these outcomes, as a worker does with a settlement or for a lost claim."""
         names = self.index.shard(shard)
         entry = entry or f"{self.index.clock.now_us() // 1_000}-*"
         look("XADD", names.runs, entry, "o", outcomes, *(("lost", "1") if is_lost else ()))
@@ -342,7 +342,7 @@ class VirtualQueue(delayqueue.DelayQueue):
 
     @functools.cached_property
     def inspector(self) -> delayqueue.DelayQueue:
-        """A queue of the test's own, whose server always answers."""
+        """Return a second queue for the test, whose server always answers."""
         opened = VirtualServers(self._valkey, self.index.clock)
         return delayqueue.DelayQueue(
             opened, blob_key=BLOB_KEY, clock=self.index.clock, buckets=self.index.buckets
@@ -350,7 +350,7 @@ class VirtualQueue(delayqueue.DelayQueue):
 
     @property
     def shards(self) -> dict[messages.ShardId, ShardView]:
-        """Every shard; none where there is no index."""
+        """Return every shard; none if there is no index."""
         try:
             layout = at_once(self.inspector.layouts.read())
         except queue_errors.Uninitialised:
@@ -359,7 +359,7 @@ class VirtualQueue(delayqueue.DelayQueue):
 
     @property
     def stream_entries(self) -> dict[str, list[dict[str, str]]]:
-        """Of each stream of users, by namespace and name, oldest first."""
+        """Return the entries of each user's stream, by namespace and name, oldest first."""
         before = self.index.keys.stream("", "").removesuffix(":")
         return {
             key.decode().removeprefix(before).replace(":", "/", 1): [
@@ -371,7 +371,7 @@ class VirtualQueue(delayqueue.DelayQueue):
 
 
 def look(*command: Any) -> Any:
-    """The server's raw reply to a command of the test's own."""
+    """Send a command and return the server's raw reply."""
     (reply,) = the_server().look(command)
     if isinstance(reply, Exception):
         raise reply
@@ -388,19 +388,19 @@ return found
 
 
 def look_at_each(pattern: str, command: str, *arguments: Any) -> dict[bytes, Any]:
-    """The raw replies for every key of this pattern, in one round trip."""
+    """Send a command for every key of a pattern in one round trip; return the raw replies."""
     return dict(look("EVAL", _EACH, 0, pattern, command, *arguments))
 
 
 def points_of(tag: str = "*") -> dict[bytes, int]:
-    """Points of a shard, or of all, as ``ShardView.members`` tells them."""
+    """Return the points of one shard or all, as ``ShardView.members`` does."""
     lanes = look_at_each(f"{tag}:points:*", "ZRANGE", 0, -1, "WITHSCORES")
     both = (pair for flat in lanes.values() for pair in zip(flat[::2], flat[1::2], strict=True))
     return {member: int(float(due)) for member, due in both if member}
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """The result of work that waits for nothing but turns of the event loop."""
+    """Return the result of work that waits only for turns of the event loop."""
     try:
         while True:
             assert work.send(None) is None, "it waits for something"

@@ -1,15 +1,14 @@
 """A real Valkey with a virtual clock: one connection, one command at a time.
 
-Scripts are the product's, apart from what reads the server's clock: ``TIME`` becomes a key that is
-set before each call, and ids of stream entries are made of it. What a client asks about time is
-answered here: TIME.
+Scripts are the product's, except where they read the server's clock: ``TIME`` becomes a key that is
+set before each call, and stream ids are made from it. This module answers a client's TIME itself.
 
-What is published goes into a list, which is read with the replies: no second connection, and no
-round trip more.
+Published messages go into a list that is read together with the replies: this needs no second
+connection and no extra round trip.
 
-A fallback by k commands is made by emptying the server and carrying out again, each at its own
-time, all that changed something but the last k. The server has another run id from then on, knows
-no scripts, and its connections are gone.
+A fallback by k commands empties the server and repeats, each at its own time, all commands that
+changed something except the last k. From then on the server has a new run id and no scripts, and
+its connections are gone.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from duepoint.delayqueue.wire import scripting
 from tests.support import redisserver
 
 _NOW = "simulated:now"
-#: Ids of entries never go back, however wrong the server's clock is; they show the true time.
+#: The true time: stream ids use it, as they never go back, however wrong the server's clock is.
 _TRUE_NOW = "simulated:true-now"
 _ENTRY_ID = f"""string.format('%.0f-*', math.floor(redis.call('GET', '{_TRUE_NOW}') / 1000))"""
 _TIME = re.compile(r"local time = redis\.call\('TIME'\)\n.*\n")
 _AUTO_ID = re.compile(r"(redis\.p?call\('XADD', \w+,(?: 'MAXLEN', '~', [\w.]+,)? )'\*'")
 _PUBLISHED = "simulated:published"
 _PUBLISH = re.compile(r"redis\.call\('SPUBLISH', ")
-#: The two clocks, which are set before the commands of a message.
+#: The number of commands that set the two clocks, before the commands of a message.
 _OWN_CHANGES = 2
-#: What changes nothing, and what is only about connections.
+#: Commands that change nothing, or are only about connections.
 _READING = frozenset(
     {
         *("PING", "TIME", "INFO", "GET", "HGET", "HMGET", "HGETALL", "HLEN", "HEXISTS", "EXISTS"),
@@ -61,7 +60,7 @@ Command = tuple[Any, ...]
 
 
 def simulated(text: str) -> str:
-    """A script's text, reading the simulated clock."""
+    """Return a script's text, changed to read the simulated clock."""
     text = _TIME.sub(f"do return tonumber(redis.call('GET', '{_NOW}')) end\n", text)
     text = _PUBLISH.sub(f"redis.call('RPUSH', '{_PUBLISHED}', ", text)
     return _AUTO_ID.sub(rf"\1{_ENTRY_ID}", text)
@@ -78,7 +77,7 @@ def _changes(info: bytes) -> int:
 
 
 class Connection:
-    """One connection of the simulator's own; a call sends all and reads all."""
+    """The simulator's own connection; a call sends all commands and reads all replies."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -86,7 +85,7 @@ class Connection:
         self._reader = hiredis.Reader(replyError=redis.exceptions.ResponseError)
 
     def send(self, commands: Sequence[Command]) -> list[Any]:
-        """The replies, errors among them."""
+        """Send the commands and return the replies, errors included."""
         self._socket.sendall(b"".join(map(_packed, commands)))
         return [self.read() for _ in commands]
 
@@ -107,7 +106,7 @@ def _packed(command: Command) -> bytes:
         command = (*first.split(), *command[1:])
     try:
         packed: bytes = hiredis.pack_command(command)
-    except TypeError:  # of a type that the library does not know
+    except TypeError:  # an argument of a type that the library cannot pack
         packed = hiredis.pack_command(tuple(map(_text, command)))
     return packed
 
@@ -119,10 +118,10 @@ def _text(value: object) -> str | bytes:
 
 
 class SimulatedValkey:
-    """The server of one history after the other.
+    """The server that histories use one after the other.
 
     Args:
-        path: of the server's unix socket.
+        path: the server's unix socket.
     """
 
     def __init__(self, path: str) -> None:
@@ -134,7 +133,7 @@ class SimulatedValkey:
         self.begin(lambda: 0)
 
     def load(self) -> None:
-        """The product's scripts, as they are simulated."""
+        """Load the product's scripts, changed for the simulation."""
         #: The product's SHA-1 -> the server's.
         self._texts: dict[str, str] = {}
         for name in scripting.names():
@@ -143,11 +142,11 @@ class SimulatedValkey:
             self._texts[_sha(text)] = sha.decode()
 
     def begin(self, now_us: Callable[[], int], *, counts: bool = False) -> None:
-        """An empty server.
+        """Begin with an empty server.
 
         Args:
-            now_us: the true time, and its clock's while ``clock_offset_us`` is 0.
-            counts: remember what changed something, so that it can fall back.
+            now_us: the true time, which its clock shows while ``clock_offset_us`` is 0.
+            counts: record the commands that change something, so that it can fall back.
         """
         self._now_us = now_us
         self._counts = counts
@@ -162,11 +161,11 @@ class SimulatedValkey:
         self.published()
 
     def forget_clock(self) -> None:
-        """That of a history which is over, and which would live on with it until the next one."""
+        """Drop the clock of a finished history, which would keep the whole history alive."""
         self._now_us = lambda: 0
 
     def stop_counting(self) -> None:
-        """It does not fall back any more."""
+        """Stop recording commands: the server will not fall back any more."""
         self._counts = False
         self._log.clear()
 
@@ -178,7 +177,7 @@ class SimulatedValkey:
         self._connection.close()
 
     def describe(self, command: Command) -> str:
-        """A command for the trace, without its arguments."""
+        """Return a command's text for the trace, without its arguments."""
         if command[0] == "EVALSHA":
             return self._names.get(str(command[1]), "?")
         return str(command[0])
@@ -186,7 +185,7 @@ class SimulatedValkey:
     # -- commands ----------------------------------------------------------------------------
 
     def carry_out(self, commands: Sequence[Command]) -> list[Any]:
-        """The replies in order; an error stands in the place of its reply."""
+        """Carry out commands and return the replies in order; a failed one's reply is its error."""
         local = [self._answer(command) for command in commands]
         asked = [
             self._translated(command)
@@ -200,11 +199,11 @@ class SimulatedValkey:
         ]
 
     def look(self, *commands: Command) -> list[Any]:
-        """Raw replies for the simulator itself."""
+        """Return raw replies for the simulator itself."""
         return self._connection.send(commands)
 
     def _send(self, commands: Sequence[Command]) -> list[Any]:
-        """In one round trip, at one instant."""
+        """Send commands in one round trip, at one instant."""
         clocks = self._clocks(self._now_us())
         if self._counts:
             return self._send_and_count(clocks, commands)
@@ -218,12 +217,12 @@ class SimulatedValkey:
         return ("MSET", _NOW, true_us + self.clock_offset_us, _TRUE_NOW, true_us)
 
     def _note_published(self, flat: Sequence[bytes]) -> None:
-        """Channel and message, one after the other."""
+        """Store published messages, given as alternating channels and data."""
         pairs = zip(flat[::2], flat[1::2], strict=True)
         self._published += [(channel.decode(), data) for channel, data in pairs]
 
     def _send_and_count(self, clocks: Command, commands: Sequence[Command]) -> list[Any]:
-        """What changed something is remembered."""
+        """Send commands, and record those that changed something."""
         sent: list[Command] = [clocks]
         for command in commands:
             sent.append(command)
@@ -248,7 +247,7 @@ class SimulatedValkey:
         return _changes(self._connection.send([_INFO])[0])
 
     def _answer(self, command: Command) -> Any:
-        """What is answered without the server; None = it is asked."""
+        """Return the answer to a command that needs no server; None = ask the server."""
         name = command[0]
         if name == "TIME":
             now_us = self._now_us() + self.clock_offset_us
@@ -280,20 +279,20 @@ class SimulatedValkey:
         return reply if callback is None else callback(reply)
 
     def published(self) -> list[tuple[str, bytes]]:
-        """Messages since the last call: channel and data."""
+        """Return the messages since the last call: channel and data."""
         found, self._published = self._published, []
         return found
 
     # -- what befalls the server ---------------------------------------------------------------
 
     def flush(self) -> None:
-        """FLUSHALL by somebody."""
+        """Empty the server, as FLUSHALL does."""
         self._connection.send([("FLUSHALL",)])
         self._log.clear()
         self._dirty = self._changes()
 
     def fall_back(self, commands: int) -> int:
-        """Another server takes over that lacks the last commands that changed something."""
+        """Replace the server by one that lacks the last commands that changed something."""
         kept = self._log[: max(0, len(self._log) - commands)]
         lost = len(self._log) - len(kept)
         again = [each for clocks, command in kept for each in (clocks, command)]
@@ -305,14 +304,14 @@ class SimulatedValkey:
         return lost
 
     def restart(self) -> None:
-        """Another process, with the same content."""
+        """Replace the server by another process with the same data."""
         self.run += 1
         self._loaded.clear()
 
 
 @contextlib.contextmanager
 def a_server() -> Iterator[str]:
-    """The unix socket of a running Valkey."""
+    """Yield the unix socket of a running Valkey."""
     with tempfile.TemporaryDirectory(prefix="duepoint-valkey-") as folder:
         path = str(Path(folder) / "valkey.sock")
         options = ("--unixsocket", path, "--enable-debug-command", "local")
@@ -326,7 +325,7 @@ def a_server() -> Iterator[str]:
 
 @contextlib.contextmanager
 def a_valkey() -> Iterator[SimulatedValkey]:
-    """A server for many histories."""
+    """Yield a server for many histories."""
     with a_server() as path:
         valkey = SimulatedValkey(path)
         try:

@@ -1,4 +1,4 @@
-"""Waiting for facts that announce themselves nowhere."""
+"""Functions that poll for facts that no event announces."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-#: How long a test waits for a signal. It decides when a broken test says so, and nothing else: a
-#: working one goes on with the signal, and a machine that others use as well may take its time.
+#: How long a test waits for a signal. It only decides when a broken test fails: a working one goes
+#: on as soon as the signal comes, and a shared machine may be slow.
 LONGEST_SECONDS = 120.0
 
 
@@ -20,16 +20,16 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = LONGEST_SE
         time.sleep(0.02)
 
 
-#: Between two checks that start a process each, which would keep a core busy.
+#: The pause between two checks that start a process each; more of them would keep a core busy.
 OF_PROCESSES_SECONDS = 1.0
 
 
 async def eventually(
     holds: Callable[[], Awaitable[bool]], what: str, *, pause_seconds: float = 0.1
 ) -> None:
-    """The same for a check that is awaited, again so long after it did not hold.
+    """Poll an awaitable check, with this pause after each failure.
 
-    Most checks ask an API server, which fifty times a second would cost it and us half a core.
+    Most checks ask an API server; fifty times a second would cost it and us half a core.
     """
     deadline = time.monotonic() + LONGEST_SECONDS
     while not await holds():

@@ -17,7 +17,7 @@ from tests.support import vaults
 
 class CountingDialler(dialling.Dialler):
     """Attributes:
-    opened: (address, port) of every socket that was allowed to exist.
+    opened: (address, port) of every socket that it was allowed to open.
     """
 
     def __init__(self, *args, **kwargs) -> None:
@@ -31,7 +31,7 @@ class CountingDialler(dialling.Dialler):
 
 
 class FixedServices:
-    """Answers by (namespace, name); anything else does not exist."""
+    """Services by (namespace, name); any other does not exist."""
 
     def __init__(self, known: dict[tuple[str, str], object] | None = None) -> None:
         self.known = known or {}
@@ -58,7 +58,7 @@ def a_service(*addresses: tuple[str, int], name="billing", namespace="default", 
 
 
 def answering(**names: Sequence[str]) -> ownservers.Lookup:
-    """A resolver that knows these names (`_` for `.`), each answer in turn, the last for ever."""
+    """Return a resolver of these names (`_` for `.`): answers in turn, the last one for ever."""
     answers = {name.replace("_", "."): list(texts) for name, texts in names.items()}
 
     async def look(host: str, _port: int) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""A worker's surroundings in virtual time: its queue, and a target that records."""
+"""The environment of a worker in virtual time: its queue, and a target that records."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ LEASE_SECONDS = 10.0
 
 
 async def at_once() -> None:
-    """There is nothing to wait for."""
+    """Return at once: there is nothing to wait for."""
 
 
 class Workplace:
-    """What a worker works with, and what it has done so far."""
+    """The parts that a worker needs, and a record of what it has done so far."""
 
     def __init__(self, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
@@ -45,7 +45,7 @@ class Workplace:
     async def arm(
         self, known: definition.Definition, action: actions.Action = WEBHOOK
     ) -> definition.Definition:
-        """The definition with its chain at the first slot after its not-before."""
+        """Arm a definition, with its chain at the first slot after its not-before."""
         blob = actions.encode(action)
         known = msgspec.structs.replace(
             known, target=self.queue.signed_blobs.digest(known.namespace, blob)
@@ -87,7 +87,7 @@ class Workplace:
 
     @contextlib.asynccontextmanager
     async def working(self, *workers: Claimer) -> AsyncIterator[list[asyncio.Task[None]]]:
-        """Workers at work; killed without a word at the end."""
+        """Run workers within the block; kill them at the end."""
         tasks = [asyncio.create_task(worker.run()) for worker in workers]
         await self.clock.settle()
         try:
@@ -101,7 +101,7 @@ class Workplace:
         return [firing.slot_us for firing in self.target.fired]
 
     async def events(self) -> list[run.RunEvent]:
-        """Run events told so far, in order."""
+        """Return the run events reported so far, in order."""
         entries = await self.queue.ledger().read_outcomes(count=10_000)
         return [event for entry in entries for event in run.unpack(entry.outcomes)]
 
@@ -111,7 +111,7 @@ class Workplace:
 
 
 async def carry_out(work: Firer, claim: messages.Claim) -> None:
-    """All of one claim, without a claimer."""
+    """Carry out a whole claim, without a claimer."""
     in_hand = room.Room(work.jobs, most=1_000, batch=1_000)
     holding = in_hand.hold(claim, lambda: None)
     await work.run(claim, holding)

@@ -1,7 +1,7 @@
-"""Read by Python before anything else: this process's wall clock is off by WRONG_CLOCK_SECONDS.
+"""Set this process's wall clock off by WRONG_CLOCK_SECONDS; Python imports this module first.
 
-The monotonic clock is left alone, as it is where a machine's clock was set wrong. Works where
-libfaketime is not installed, and leaves the verification of certificates to the true time.
+The monotonic clock stays right, as it does when a machine's clock is set wrong. This works without
+libfaketime, and certificates are still verified by the true time.
 """
 
 from __future__ import annotations
