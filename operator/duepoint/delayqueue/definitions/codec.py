@@ -1,14 +1,14 @@
-"""The record of a definition as the index stores it: one layout, written and read here alone.
+"""Packs and unpacks the stored record of a definition. Pure.
 
-A record takes about 68 bytes: what many schedules share (lane, rule, target) is a digest of 8 bytes
-that names a text of the shard (``kinds``); a rule that hardly any schedule shares stands in the
-record itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
+A record takes about 68 bytes. The parts that many schedules share (lane, rule, target) are a digest
+of 8 bytes that names a text of the shard (``kinds``); a rule that hardly any schedule shares is in
+the record itself. Layout of format 1, integers as LEB128 varints unless noted otherwise::
 
     0  format number (1)                          one byte
     1  state                                      one byte; settle rewrites it in place
     2  flags: 1 rule inline, 2 uid text, 4 counted, 8 payload, 16 once  one byte
     3  timing version                             4 bytes
-    7  fingerprint of what it was made from       4 bytes
+    7  fingerprint of the object it is made from  4 bytes
    11  uid: a UUID, or the hash of another text   16 bytes
    27  kind                                       8 bytes
    35  generation, timing generation, collision, created (s),
@@ -17,12 +17,12 @@ record itself. Layout of format 1, integers as LEB128 varints unless said otherw
        flag 1: text of the rule: length + text
        flag 2: uid: length + text
        flag 16 (the rule has no instant of its own): the one instant, us, 7 bytes
-       flag 8: 8 bytes that prove who stored the payload, then the payload: length + text
+       flag 8: 8 bytes of signature of the payload, then the payload: length + text
        flag 4 (the rule has maxRuns): runs of regular slots that have started, 4 bytes, which
        settle counts up in place
 
 ``unpack`` reads any record; ``identities`` and ``columns.columns`` read the usual ones of a
-whole batch. Pure; scripts look at the bytes before the name (``scripts/includes/definition.lua``).
+whole batch. Scripts read the bytes before the name (``scripts/includes/definition.lua``).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from duepoint.schedules.definition import (
 
 FORMAT = 1
 _FLAGS_OFFSET = 2
-#: Where the timing version stands.
+#: Position of the timing version.
 VERSION = slice(3, 7)
-#: Where the digest of the kind stands, also of a record that cannot be read.
+#: Position of the digest of the kind, even in an unreadable record.
 KIND = slice(27, 35)
 _RULE_INLINE, _UID_TEXT, _COUNTED, _PAYLOAD, _ONCE = 1, 2, 4, 8, 16
 _UID_LENGTH = 16
@@ -60,7 +60,7 @@ _INSTANT_LENGTH = 7
 #: The first two bytes of a definition that should have a chain.
 ARMED = bytes((FORMAT, State.ARMED))
 
-#: Possessive, because there is one way to read a varint: a fifth less time for a record.
+#: Possessive, because a varint matches in only one way: saves a fifth of the time for a record.
 _VARINT = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 #: The parts of a record up to its name, in their order.
 LAYOUT = {
@@ -85,10 +85,10 @@ class UnknownRecord(ValueError):
 
 
 class StoredIdentity(NamedTuple):
-    """What a comparison with the objects needs of a stored definition; there may be millions.
+    """The parts of a stored definition that a comparison with the objects needs; kept small.
 
-    ``collision`` counts the ids that others had before; ``fingerprint`` is of what this was made
-    from.
+    There may be millions. ``collision`` counts the ids that others had before; ``fingerprint`` is
+    that of the object from which this was made.
     """
 
     uid: str
@@ -103,9 +103,9 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A definition as it is stored.
 
     Attributes:
-        kind: names its lane, its target and, where ``inline`` is empty, its rule.
+        kind: names its lane, its target and, if ``inline`` is empty, its rule.
         inline: the text of its rule.
-        once_us: the instant that goes with the rule where that has none.
+        once_us: the instant that completes a rule without one.
     """
 
     state: State
@@ -139,7 +139,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         owner: points.SetIdentity | None = None,
         is_paused: bool = False,
     ) -> Definition:
-        """The definition, once its kind is known."""
+        """Return the definition, given the parts that its kind stands for."""
         if self.once_us is not None:
             rule = rules.at_instant(rule, self.once_us)
         return Definition(
@@ -166,9 +166,9 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MemberParts(NamedTuple):
-    """What a first attempt needs of the record of a member with a payload or an instant.
+    """The parts of a member's record that a first attempt needs, with its payload or instant.
 
-    ``generation``, ``created`` and ``kind`` are as they are stored.
+    ``generation``, ``created`` and ``kind`` are in their stored form.
     """
 
     uid: bytes
@@ -185,10 +185,10 @@ class MemberParts(NamedTuple):
 
 
 def record(definition: Definition, kind: bytes, *, is_inline: bool) -> bytes:
-    """The record of a Schedule.
+    """Return the record of a Schedule.
 
     Args:
-        is_inline: the text of its rule stands in the record.
+        is_inline: whether to store the text of its rule in the record.
     """
     uid = definition.uid
     flags, tail = 0, b""
@@ -233,11 +233,11 @@ def member_record(
     payload: bytes,
     payload_mac: bytes,
 ) -> bytes:
-    """The record of a member.
+    """Return the record of a member.
 
     Args:
-        identity: timing version, fingerprint and uid, one behind the other.
-        inline: the text of the rule; empty where the kind says it.
+        identity: timing version, fingerprint and uid, concatenated.
+        inline: the text of the rule; empty if the kind has it.
     """
     flags, after = 0, [_varint(len(name)), name]
     if inline:
@@ -255,14 +255,14 @@ def member_record(
 
 @functools.lru_cache(maxsize=4096)
 def _member_times(created_us: int, not_before_us: int) -> bytes:
-    """What stands between kind and name; the same for most members that are written together."""
+    """Return the bytes between kind and name; the same for most members written together."""
     created_s = created_us // 1_000_000
     not_before = _varint(_zigzag(not_before_us - created_s * 1_000_000))
     return b"".join((_MEMBERS_NUMBERS, _varint(created_s), not_before))
 
 
 def packed_uid(uid: str) -> bytes:
-    """The uid as it stands in a record: 16 bytes."""
+    """Return the uid as a record has it: 16 bytes."""
     return _packed_uuid(uid) or _hashed(uid)
 
 
@@ -278,7 +278,7 @@ _PAIRS = tuple(bytes((low | 0x80, high | 0x80)) for high in range(0x80) for low 
 
 
 def _packed_uuid(uid: str) -> bytes:
-    """Its 16 bytes; none of another text, or another spelling, which must come back as it was."""
+    """Return a UUID's 16 bytes; empty for other texts or spellings, which must stay as they are."""
     if len(uid) != _UUID_TEXT_LENGTH or uid[_DASHES] != "----":
         return b""
     digits = uid.replace("-", "")
@@ -303,7 +303,7 @@ def _zigzag(number: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _varints(*numbers: int) -> bytes:
-    """Of what many definitions have in common."""
+    """Return these varints; cached, because many definitions have the same."""
     return b"".join(map(_varint, numbers))
 
 
@@ -331,7 +331,7 @@ _head = re.compile(
 
 
 def unpack(record: bytes) -> Packed:
-    """The parts of a stored record; raises UnknownRecord on bytes that are not one."""
+    """Return the parts of a stored record; raises UnknownRecord if the bytes are not one."""
     found = _matched(record)
     (_, state, (flags,), version, fingerprint, uid, kind, *varints, length) = found.groups()
     generation, timing_generation, collision, created_s, not_before = map(varint_number, varints)
@@ -368,24 +368,24 @@ def unpack(record: bytes) -> Packed:
 
 
 def fingerprint(record: bytes) -> bytes:
-    """What a record says that it was made from."""
+    """Return the fingerprint in a record."""
     return record[VERSION.stop : VERSION.stop + FINGERPRINT_LENGTH]
 
 
 def readable(record: bytes) -> Packed | None:
-    """The parts of a stored record; None of bytes that are not one."""
+    """Return the parts of a stored record; None if the bytes are not one."""
     try:
         return unpack(record)
     except UnknownRecord:
         return None
 
 
-#: How records of armed members with a payload or an instant begin, and have no other flag.
+#: First bytes of records of armed members with a payload or an instant, and no other flag.
 ARMED_MEMBERS = tuple(HEADS[State.ARMED][flags] for flags in (_PAYLOAD, _ONCE, _PAYLOAD | _ONCE))
 
 
 def member_parts(record: bytes) -> MemberParts | None:
-    """The parts of a record that begins as ``ARMED_MEMBERS`` says; None where it is not whole."""
+    """Return the parts of a record that begins with one of ``ARMED_MEMBERS``; None if damaged."""
     found = _head(record)
     if found is None:
         return None
@@ -415,12 +415,12 @@ def member_parts(record: bytes) -> MemberParts | None:
 
 
 def kind(record: bytes) -> bytes:
-    """What a record names its kind by; raises UnknownRecord on bytes that are not a record."""
+    """Return the digest of a record's kind; raises UnknownRecord if the bytes are not a record."""
     return _matched(record)["kind"]
 
 
 def _matched(record: bytes) -> re.Match[bytes]:
-    """The parts up to the name."""
+    """Return the match of the parts up to the name."""
     found = _head(record)
     if found is None:
         raise _unknown(record)
@@ -432,7 +432,7 @@ def _unknown(record: bytes) -> UnknownRecord:
 
 
 class _Rest:
-    """What follows the fixed parts of a record, front to back; raises ValueError at its end."""
+    """Reads the parts after the fixed ones, front to back; raises ValueError past the end."""
 
     def __init__(self, record: bytes, position: int) -> None:
         self._record = record
@@ -489,17 +489,17 @@ def varint_number(varint: bytes) -> int:
 
 # -- reading a batch -------------------------------------------------------------------------
 
-#: Behind each record of a batch; no plain name contains it.
+#: Separator after each record of a batch; no plain name contains it.
 _END = b"\xff\xfe"
 #: Finds the parts of many records at once.
 _Find = Callable[[bytes], list[tuple[bytes, ...]]]
 
 
 def finder(*captured: str, head: bytes = b"") -> _Find:
-    """Finds (record, captured parts in the order of the layout, name) of records of no flag.
+    """Return a finder of (record, captured parts in the order of the layout, name) without flags.
 
     Args:
-        head: how each record begins; by default any format, state and flags.
+        head: the first bytes of each record; by default any format, state and flags.
     """
     parts = {name: b"(%b)" % part if name in captured else part for name, part in LAYOUT.items()}
     if head:
@@ -510,9 +510,9 @@ def finder(*captured: str, head: bytes = b"") -> _Find:
 
 
 def part_columns(find: _Find, records: Sequence[bytes | None]) -> list[tuple[bytes, ...]] | None:
-    """The parts of all records by column; None unless each record is of the usual form.
+    """Return the parts of all records by column; None unless each record is of the usual form.
 
-    The first column has to equal the records: a damaged record may have hidden others.
+    The first column must equal the records: a damaged record may have hidden others.
     """
     if None in records:
         return None
@@ -525,7 +525,7 @@ def part_columns(find: _Find, records: Sequence[bytes | None]) -> list[tuple[byt
 
 
 def parts(find: _Find, records: Sequence[bytes]) -> list[tuple[bytes, ...] | None]:
-    """The parts of each record; None of one that is not of the usual form."""
+    """Return the parts of each record; None for one that is not of the usual form."""
     if (found := part_columns(find, records)) is not None:
         return list(zip(*found, strict=True))
     if len(records) <= 1:
@@ -540,7 +540,7 @@ _find_identity = finder("fingerprint", "uid", "kind", "generation", "collision",
 def identities(
     records: Sequence[bytes], namespaces: Mapping[bytes, str]
 ) -> list[StoredIdentity | None]:
-    """Whose each record is; None for one of another form, or of an unknown kind."""
+    """Return the identity of each record; None for one of another form, or of an unknown kind."""
     answers: list[StoredIdentity | None] = [None] * len(records)
     usual = [place for place, record in enumerate(records) if record[2:3] == b"\0"]
     found = parts(_find_identity, [records[place] for place in usual])

@@ -1,9 +1,9 @@
-"""The definitions of hundreds of claimed chains by column.
+"""Reads the definitions of hundreds of claimed chains by column.
 
-One match finds the parts of all usual records (no flag, the name of plain ASCII), in a tenth of the
-time of reading one by one; those of members with a payload or an instant of their own are read one
-by one. Records of another form are left out: ``codec.unpack`` reads them.
-Records are not cached, because a match costs less than a look into a cache.
+One regular expression match finds the parts of all usual records (no flag, a name of plain ASCII),
+in a tenth of the time of reading one by one. Records of members with a payload or an instant of
+their own are read one by one. Other records are left out: ``codec.unpack`` reads them. Records are
+not cached, because a match costs less than a cache lookup.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duepoint.schedules.sets import setrecord
 
 
 class OwnPayload(NamedTuple):
-    """The payload of a member, empty where it has none of its own, with its keyed hash."""
+    """The payload of a member, empty if it has none of its own, with its keyed hash."""
 
     text: bytes = b""
     mac: bytes = b""
@@ -32,16 +32,16 @@ class OwnPayload(NamedTuple):
 class Columns(NamedTuple):
     """The few facts of many definitions that a first attempt needs, by column.
 
-    A column is made, picked from and sent on in a few calls, an object for each definition in as
-    many as there are definitions. Row by row the columns belong together.
+    Making, picking and passing on a column takes a few calls, instead of some for each definition.
+    The columns belong together row by row.
 
     Attributes:
-        indexes: of which record each row is; the others are to be read as definitions.
+        indexes: the record of each row; all other records must be read as definitions.
         created_us: for those few rules that need it.
         kinds: the digests of their kinds.
-        kind_of: what each kind stands for; a kind that cannot be read is absent.
-        once_us: the instants of members that fire once, None of others; empty where all are others.
-        payloads: payloads of members, and what proves who stored them; empty where none has one.
+        kind_of: the kind of each digest; an unreadable kind is absent.
+        once_us: the instants of members that fire once, None for others; empty if there are none.
+        payloads: payloads of members, with their signatures; empty if no member has one.
     """
 
     indexes: Sequence[int] = ()
@@ -61,7 +61,7 @@ _BY_ROW = (
 
 
 def picked(found: Columns, chosen: Sequence[bool]) -> Columns:
-    """Some rows, by a flag for each."""
+    """Return some rows, by a flag for each."""
     some: dict[str, Any] = {
         name: list(itertools.compress(getattr(found, name), chosen)) for name in _BY_ROW
     }
@@ -75,9 +75,9 @@ _find_facts = codec.finder(
 
 
 def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
-    """The rows of those usual records that are armed and of the timing version beside them.
+    """Return the rows of usual records that are armed and of the timing version beside them.
 
-    Where all records are, which is the rule, one match of all of them is the whole work.
+    If all records are, which is the normal case, one match of all of them is the whole work.
     """
     usual: Sequence[int] = range(len(records))
     found = codec.part_columns(_find_facts, records)
@@ -93,7 +93,7 @@ def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Colum
         ]
         usual, listed = [place for place, _ in armed], [record for _, record in armed]
         found = codec.part_columns(_find_facts, listed)
-        if found is None:  # one of them is not usual
+        if found is None:  # one of them is unusual
             rows = codec.parts(_find_facts, listed)
             usual = [place for place, row in zip(usual, rows, strict=True) if row is not None]
             found = list(zip(*filter(None, rows), strict=True))
@@ -117,7 +117,7 @@ def _usual_columns(usual: Sequence[int], found: Sequence[tuple[bytes, ...]]) -> 
 
 
 def _member_columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
-    """The rows of armed members with a payload or an instant of their own."""
+    """Return the rows of armed members with a payload or an instant of their own."""
     indexes: list[int] = []
     rows: list[codec.MemberParts] = []
     for place, (record, version) in enumerate(zip(records, versions, strict=True)):
@@ -146,7 +146,7 @@ def _member_columns(records: Sequence[bytes | None], versions: Sequence[bytes]) 
 
 
 def _joined(usual: Columns, members: Columns) -> Columns:
-    """Both, in the order of the records."""
+    """Return both kinds of rows, in the order of the records."""
     count = len(usual.indexes)
     order = sorted(
         range(count + len(members.indexes)),
@@ -161,7 +161,7 @@ def _joined(usual: Columns, members: Columns) -> Columns:
 
 
 class _Instants(Sequence[int]):
-    """Stored seconds as microseconds; hardly any is ever asked for."""
+    """Stored seconds as microseconds, converted on access, because hardly any is ever used."""
 
     __slots__ = ("_stored",)
 
@@ -172,7 +172,7 @@ class _Instants(Sequence[int]):
         return len(self._stored)
 
     def __iter__(self) -> Iterator[int]:
-        """Of many rows few are distinct."""
+        """Yield all instants; few of them differ."""
         stored = self._stored
         instant_of = {each: codec.varint_number(each) * 1_000_000 for each in set(stored)}
         return map(instant_of.__getitem__, stored)
@@ -192,15 +192,15 @@ _ID_LENGTH = 8
 
 @dataclass(eq=False)
 class ColumnReader:
-    """Reads the definitions of many claimed chains in short."""
+    """Reads the few needed facts of many claimed chains' definitions."""
 
     kinds: kinds.Kinds
 
     async def of_claim(self, claim: messages.Claim, chains: Sequence[bytes]) -> Columns:
-        """The definitions in short, for these chain members of the claim.
+        """Return the facts of the definitions of these chain members of the claim.
 
-        Without those where there is none, where it is not armed or of another timing version, or
-        not of the usual form: those are to be read as definitions.
+        Leaves out a definition that is missing, not armed, of another timing version, or not of the
+        usual form: the caller must read these as definitions.
         """
         stored = claim.stored
         read = columns(
@@ -220,11 +220,11 @@ class ColumnReader:
 def _as_it_is(
     kind: kinds.Kind, entries: Mapping[str, setrecord.SetEntry | None]
 ) -> kinds.Kind | None:
-    """The kind with what its set does now; None of one that cannot be read, or does not fire."""
+    """Return the kind with its set's present target; None if unreadable or if it does not fire."""
     try:
         kind.rule  # noqa: B018 - whether it can be read
     except msgspec.DecodeError:
-        return None  # the log reports it when it is read whole
+        return None  # logged when it is read whole
     if kind.owner is None:
         return kind
     entry = entries.get(kind.lane)
@@ -233,5 +233,5 @@ def _as_it_is(
 
 @functools.lru_cache(maxsize=4_096)
 def _of_set(kind: kinds.Kind, target: str) -> kinds.Kind:
-    """The same object for the same kind and target."""
+    """Return the kind with this target; the same object for the same arguments."""
     return msgspec.structs.replace(kind, target=target)

@@ -1,11 +1,11 @@
-"""Rows of lanes, stored and removed: Schedules of a namespace, members of a set.
+"""Stores and removes rows of lanes: Schedules of a namespace, members of a set.
 
-A call takes one row or a hundred thousand. Rows are put together by shard, and a few dozen go in
-one script, of several shards where one server holds them all: a call costs as much as some rows.
-The script stores or removes a row where what it expects stands there, and answers with what does
-otherwise; the caller decides then, and sends the row again for exactly that. While the index is
-resharded a row goes to the former shard first, and to the new one where it is not there; one on its
-way is waited for.
+A call takes one row or a hundred thousand. Rows are grouped by shard, and one script takes a few
+dozen, of several shards if one server holds them all, because a call costs as much as some rows.
+The script stores or removes a row if it finds the expected record; otherwise it answers with the
+record that it found, and the caller decides, and sends the row again for exactly that record. While
+the index is resharded, a row goes to the former shard first, and to the new one if it is not there.
+A row that is just moving is retried until it has arrived.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from duepoint.delayqueue.definitions import lanes
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
-#: Rows of one script: some 5 us of the server's time each; unpack() carries 7,900 values.
+#: Most rows of one script: some 5 us of the server's time each; unpack() carries 7,900 values.
 _PART = 400
-#: Looks for a layout that stays.
+#: Most rounds in search of a layout that stays the same.
 _ROUNDS = 4
-#: Between two tries of an edit whose schedule is on its way, and all of them: a mover that died is
-#: followed by another within some more.
+#: Wait between two tries of an edit whose schedule is moving, and the limit for all of them; if a
+#: mover dies, another one follows a little later than that.
 _BUSY_SECONDS, _PATIENCE_SECONDS = 0.005, 5.0
 
 
@@ -51,8 +51,8 @@ class Left(NamedTuple, Generic[RowT]):
     """Rows that a layout's shards have not answered.
 
     Attributes:
-        absent: they are not there.
-        stale: a shard is not what it was.
+        absent: rows that the shards do not have.
+        stale: rows whose shard has changed since the layout was read.
     """
 
     absent: list[RowT]
@@ -60,7 +60,7 @@ class Left(NamedTuple, Generic[RowT]):
 
 
 def waves(listed: Sequence[IdRowT]) -> Iterator[list[IdRowT]]:
-    """The rows in order, no two of one wave with the same id."""
+    """Yield the rows in order, in waves without two rows of the same id."""
     left = list(listed)
     if len({row.id for row in left}) == len(left):  # nearly always
         if left:
@@ -75,7 +75,7 @@ def waves(listed: Sequence[IdRowT]) -> Iterator[list[IdRowT]]:
 def split_by_shard(
     listed: Iterable[RowT], layout: messages.Layout, low: Callable[[RowT], int]
 ) -> dict[messages.ShardId, list[RowT]]:
-    """The rows of each shard of a layout; ``low`` is the last 16 bits of an id."""
+    """Return the rows by shard of a layout; ``low`` is the last 16 bits of an id."""
     shards = sharding.own_shards(layout)
     last = layout.shards - 1
     found: collections.defaultdict[messages.ShardId, list[RowT]] = collections.defaultdict(list)
@@ -85,7 +85,7 @@ def split_by_shard(
 
 
 def in_parts(listed: list[RowT]) -> Iterator[list[RowT]]:
-    """The rows of each script."""
+    """Yield the rows of each script."""
     for first in range(0, len(listed), _PART):
         yield listed[first : first + _PART]
 
@@ -96,7 +96,7 @@ def is_of_newest(queue: index.Index, shard: messages.ShardId) -> bool:
 
 
 async def until_free(queue: index.Index, run: Callable[[], Awaitable[Reply]]) -> Reply:
-    """The reply of a script that refuses schedules on their way, once it does not."""
+    """Repeat a script while it refuses because a schedule is moving; return its reply."""
     last = queue.clock.monotonic() + _PATIENCE_SECONDS
     while True:
         reply = await run()
@@ -113,7 +113,7 @@ async def where_they_are(
     listed: list[RowT],
     send: Callable[[messages.Layout, list[RowT]], Awaitable[Left[RowT]]],
 ) -> list[RowT]:
-    """Send rows to where they are; what even the newest layout does not have is returned."""
+    """Send rows to the shards that have them; return those that not even the newest layout has."""
     for _ in range(_ROUNDS):
         layout = queue.known_layout()
         former = layout.former
@@ -134,31 +134,31 @@ async def where_they_are(
     raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")
 
 
-#: Answers about a row: new; in place of another, or removed; nothing stands there; a claim holds
-#: the chain; members of the set follow rows, or they do not. Another one is what stands there.
+#: Answers about a row: new; replaced, or removed; there is no record; a claim holds the chain;
+#: members of the set follow rows, or they do not. Any other answer is the stored record.
 CREATED, REPLACED, NOTHING, HELD = b"+", b"=", b"", b"HELD"
 MANAGED = b"MANAGED"
 _ELSEWHERE = b"-"
-#: Dues: the chain is left alone; there is none.
+#: Dues: leave the chain alone; the row has no chain.
 KEPT_CHAIN, NO_DUE = b"=", b""
-#: Expected: any record, also one that cannot be read, or none.
+#: Expected: any record, even an unreadable one, or none.
 ANYTHING = b"*"
 
 #: Values of a row as the script takes it.
 _ROW_LENGTH = 4
-#: Rows of one script of several shards. With 200, streams of rows cost the server a fifth more than
-#: with a script for each shard, which has some forty of them.
+#: Most rows of one script for several shards. With 200, bulk writes cost the server a fifth more
+#: than with a script for each shard, which takes some forty rows.
 _ROWS_TOGETHER = 32
 
-#: What the script says of one shard: an answer for each row, or the text of an error.
+#: The script's answer for one shard: an answer for each row, or the text of an error.
 _Answered = list[bytes] | bytes
 
 
 class Kind(NamedTuple):
-    """What the records of rows name (``kinds``), as it is stored beside them.
+    """The kind that the records of rows name (``kinds``), as it is stored beside them.
 
     Attributes:
-        blob: the signed content that the target names; empty of members.
+        blob: the signed content that the target names; empty for members.
     """
 
     digest: bytes
@@ -168,12 +168,12 @@ class Kind(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A row on its way to its shard.
+    """A row to be sent to its shard.
 
     Attributes:
-        place: where the caller has it.
-        low: the last 16 bits of the id, which say the shard.
-        bucket: of its record in the shard, as ``keys.place_of`` numbers them.
+        place: its position in the caller's list.
+        low: the last 16 bits of the id, which determine the shard.
+        bucket: number of its bucket in the shard, by ``keys.place_of``.
     """
 
     place: int
@@ -183,14 +183,14 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 class Task(msgspec.Struct, gc=False):
-    """A row as it is sent next.
+    """The next request for a row.
 
     Attributes:
         row: a ``Row``; the caller knows which.
-        due: of its chain, as the script takes it.
-        kind: what its record names; None in a removal.
-        expected: the fingerprint that is to stand there; empty = nothing, in a removal any.
-        record: empty: the row only asks what stands there.
+        due: the due of its chain, in the form of the script.
+        kind: the kind that its record names; None in a removal.
+        expected: the fingerprint of the stored record; empty = no record, in a removal any.
+        record: the new record; empty = only read the stored one.
     """
 
     row: Any
@@ -204,17 +204,17 @@ class ScheduleTask(Task, gc=False):
     """A row of a Schedule.
 
     Attributes:
-        options: what else the script takes, by name; ``open``: values that it finds in a run.
+        options: further arguments of the script, by name; ``open``: values that follow in ARGV.
     """
 
     options: Mapping[str, Any] = {}
 
 
 class Removal(Task, gc=False):
-    """A row that is removed.
+    """A row to be removed.
 
     Attributes:
-        whose: uid or name of what is to stand there.
+        whose: uid or name that the stored record must have.
     """
 
     whose: bytes = b""
@@ -233,7 +233,7 @@ class Sent(NamedTuple, Generic[TaskT]):
     tasks: list[TaskT]
 
 
-#: Gets some tasks of one shard and their answers.
+#: Called with some tasks of one shard and their answers.
 Take = Callable[[Sent[TaskT], list[bytes]], Awaitable[None]]
 
 
@@ -245,7 +245,7 @@ class RowWriter:
     layouts: layouts.Layouts
 
     async def put(self, lane: lanes.Lane, tasks: list[TaskT], take: Take[TaskT]) -> list[TaskT]:
-        """Send every task once, no two of one row; those that no shard takes are returned."""
+        """Send every task once, no two of one row; return those that no shard takes."""
 
         async def send_to(layout: messages.Layout, left: list[TaskT]) -> Left[TaskT]:
             return await self._send(layout, left, lane, take)
@@ -255,7 +255,7 @@ class RowWriter:
     async def drop(
         self, lane: lanes.Lane, wanted: Mapping[Row, tuple[bytes, bytes]]
     ) -> list[bytes]:
-        """Remove rows, by row whose it is and what is expected; answers by their places."""
+        """Remove rows, each with its owner and expected fingerprint; return answers by place."""
         answers = [NOTHING] * len(wanted)
 
         async def take(sent: Sent[Removal], found: list[bytes]) -> None:
@@ -274,7 +274,7 @@ class RowWriter:
     async def _send(
         self, layout: messages.Layout, tasks: list[TaskT], lane: lanes.Lane, take: Take[TaskT]
     ) -> Left[TaskT]:
-        """Send tasks to a layout's shards; those that these do not answer are returned."""
+        """Send tasks to a layout's shards; return those that these do not answer."""
         by_shard = split_by_shard(tasks, layout, _low_of)
         absent: list[TaskT] = []
         stale: list[TaskT] = []
@@ -310,7 +310,7 @@ class RowWriter:
         return Left(absent, stale)
 
     def _together(self, sent: Sequence[Sent[TaskT]]) -> Iterator[list[Sent[TaskT]]]:
-        """The parts of each script: few where shards lie on several servers, one each."""
+        """Yield the parts of each script; only one each if the shards are on several servers."""
         most = 0 if self.index.servers.is_cluster else _ROWS_TOGETHER
         parts: list[Sent[TaskT]] = []
         rows = 0
@@ -326,7 +326,7 @@ class RowWriter:
     async def _free_answers(
         self, lane: lanes.Lane, sent: Sent[TaskT], answered: _Answered
     ) -> list[bytes]:
-        """The answers of a part, once no row of it is on its way to another shard."""
+        """Return the answers of a part, once none of its rows is moving to another shard."""
         if answered == [b"BUSY"]:
 
             async def again() -> _Answered:
@@ -346,7 +346,7 @@ class RowWriter:
     def _part(
         self, call: scripting.ScriptCall, lane: lanes.Lane, sent: Sent[TaskT]
     ) -> dict[str, object]:
-        """What the script is to know of one shard; its keys and rows go to the call."""
+        """Return the script's arguments for one shard; add its keys and rows to the call."""
         shard = sent.shard
         kinds = {task.kind.digest: task.kind for task in sent.tasks if task.kind and task.record}
         groups: list[int] = []

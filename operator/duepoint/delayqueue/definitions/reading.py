@@ -1,7 +1,7 @@
-"""Reading definitions and blobs.
+"""Reads definitions and blobs.
 
-A definition comes with its claim or is read in one round trip for a batch, and is never cached by
-id: only kinds and blobs are, by their digests, and parsed rules, by their text.
+A definition comes with its claim or is read in one round trip for a batch. Definitions are never
+cached by id; only kinds and blobs are, by their digests, and parsed rules, by their text.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ log = structlog.get_logger(__name__)
 _BLOBS_CACHED_BYTES = 8 * 1024 * 1024
 _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
-#: A kind that is lost is looked for again with its definition: a server that went back in time may
-#: have answered the second question only. What lacks it still cannot be read.
+#: Reads of a definition whose kind is missing: a server may have rolled back between the reads of
+#: the two. If the kind is still missing, the definition is unreadable.
 _READINGS = 2
 
 _unpack = functools.lru_cache(maxsize=10_000)(codec.unpack)
@@ -65,7 +65,7 @@ class DefinitionReader:
         found = await self.read_here(shard, ids)
         absent = [i for i in ids if i not in found and i not in found.unreadable]
         by_home: dict[messages.ShardId, list[points.ScheduleId]] = {}
-        for schedule_id in absent:  # they may have moved on
+        for schedule_id in absent:  # they may have moved to another shard
             for home in sharding.homes(schedule_id, self.index.known_layout()):
                 if sharding.layout_of(home) > sharding.layout_of(shard):
                     by_home.setdefault(home, []).append(schedule_id)
@@ -77,9 +77,9 @@ class DefinitionReader:
         return found
 
     async def of_claim(self, claim: messages.Claim) -> messages.FoundDefinitions:
-        """The definitions of its points as they were when these were claimed.
+        """Return the definitions of a claim's points, as of the time of the claim.
 
-        The newest ones where the claim has no records.
+        If the claim has no records, reads the newest ones.
         """
         ids = {point.schedule_id for point in claim.points}
         if not ids <= claim.stored.keys():
@@ -96,7 +96,7 @@ class DefinitionReader:
     ) -> messages.FoundDefinitions:
         by_bucket = self.by_bucket(shard, ids)
         for _ in range(_READINGS):
-            # ``meta`` first: what the others say is worth nothing in another life of the shard.
+            # ``meta`` first: if the shard was made anew, the other replies are worthless.
             meta, *replies = await self.index.pipelined_reads.run(
                 [
                     ("HMGET", self.index.shard(shard).meta, "layout", "incarnation"),
@@ -124,7 +124,7 @@ class DefinitionReader:
     async def _set_entries(
         self, shard: messages.ShardId, among: Collection[str]
     ) -> dict[str, setrecord.SetEntry | None]:
-        """What the shard knows of the sets among these lanes; None = it does not know one."""
+        """Return the shard's entries of the sets among these lanes; None = it has none."""
         of_sets = list(filter(lanes.is_of_set, among))
         if not of_sets:
             return {}
@@ -153,7 +153,7 @@ class DefinitionReader:
             ]
 
     async def chain_due(self, shard: messages.ShardId, known: definitions.Definition) -> int | None:
-        """The score of the chain of a definition in a shard; None = it does not stand there."""
+        """Return the score of a definition's chain in a shard; None = it is not there."""
         lane = self.index.shard(shard).lane(lanes.of_schedule(known.namespace, known.owner))
         chain = known.id + known.timing_version
         (score,) = await self.index.read("read a chain", ("ZSCORE", lane, chain))
@@ -162,7 +162,7 @@ class DefinitionReader:
     async def records(
         self, shard: messages.ShardId, namespaces: Iterable[str]
     ) -> AsyncIterator[list[tuple[points.ScheduleId, bytes]]]:
-        """Every record in the buckets of these namespaces, in chunks of some thousands."""
+        """Yield every record in the buckets of these namespaces, in chunks of some thousands."""
         buckets = self.index.buckets_of(shard, namespaces)
         for first in range(0, len(buckets), _BUCKETS_PER_ROUND_TRIP):
             chunk = buckets[first : first + _BUCKETS_PER_ROUND_TRIP]
@@ -172,19 +172,19 @@ class DefinitionReader:
             yield [(points.ScheduleId(k), v) for reply in replies for k, v in reply.items()]
 
     async def namespaces(self, shard: messages.ShardId) -> list[str]:
-        """Those that have a lane in a shard."""
+        """Return the namespaces that have a lane in a shard."""
         return [
             lanes.parse(lane)[0] for lane in await self.lanes(shard) if not lanes.is_of_set(lane)
         ]
 
     async def lanes(self, shard: messages.ShardId) -> list[str]:
-        """The lanes of a shard."""
+        """Return the lanes of a shard."""
         meta, found, cursor = self.index.shard(shard).meta, dict[str, None](), 0
         while True:
             scan = ("HSCAN", meta, cursor, "COUNT", _SCAN_COUNT)
             ((cursor, fields),) = await self.index.read("read the lanes", scan)
             for field in filter(lanes.is_lane, fields):
-                with contextlib.suppress(ValueError):  # it names no lane of ours
+                with contextlib.suppress(ValueError):  # not the name of a lane
                     lane = field.decode()
                     lanes.parse(lane)
                     found[lane] = None
@@ -192,7 +192,7 @@ class DefinitionReader:
                 return list(found)
 
     async def populations(self, shard: messages.ShardId) -> set[str]:
-        """The populations in which the definitions of a shard lie."""
+        """Return the populations that have definitions in a shard."""
         layout = self.index.known_layout()
         if layout.former is not None and sharding.layout_of(shard) == layout.former.number:
             layout = layout.former
@@ -231,7 +231,7 @@ class DefinitionReader:
 
 
 def entries_of(claim: messages.Claim) -> dict[str, setrecord.SetEntry | None]:
-    """What the shard said of the sets among the claim's lanes; None = it does not know one."""
+    """Return the shard's entries of the sets among the claim's lanes; None = it has none."""
     return {
         lane: _parsed_entry(entry) for lane, entry in claim.entries.items() if lanes.is_of_set(lane)
     }
@@ -243,13 +243,13 @@ def _found(
     known: Mapping[bytes, kinds.Kind],
     entries: Mapping[str, setrecord.SetEntry | None],
 ) -> messages.FoundDefinitions:
-    """The definitions, without those of members whose set is gone."""
+    """Return the definitions, without those of members whose set is gone."""
     found = messages.FoundDefinitions()
     gone: set[points.ScheduleId] = set()
     for schedule_id, record in packed.items():
         try:
             resolved = _resolved(record, known[record.kind], entries)
-        except msgspec.DecodeError:  # its neighbours in the batch are to fire all the same
+        except msgspec.DecodeError:  # its neighbours in the batch must fire all the same
             telemetry.unreadable_total.labels("rule").inc()
             log.exception("rule cannot be read", schedule_id=schedule_id.hex())
         except KeyError:
@@ -271,7 +271,7 @@ def _found(
 def _resolved(
     packed: codec.Packed, kind: kinds.Kind, entries: Mapping[str, setrecord.SetEntry | None]
 ) -> definitions.Definition | None:
-    """None: it is a member of a set that is gone."""
+    """Return the definition; None for a member of a set that is gone."""
     rule = kinds.parsed_rule(packed.inline) if packed.inline else kind.rule
     if kind.owner is None:
         return packed.resolved(namespace=kind.namespace, rule=rule, target=kind.target)
@@ -301,7 +301,7 @@ def _pairs(
 def unpacked(
     records: Iterable[tuple[points.ScheduleId, bytes | None]],
 ) -> dict[points.ScheduleId, codec.Packed]:
-    """The records that can be read; the others are logged and counted."""
+    """Return the readable records; log and count the others."""
     unpacked = {}
     for schedule_id, record in records:
         try:

@@ -1,9 +1,9 @@
-"""Storing and removing Schedules, for the leader of a term.
+"""Stores and removes Schedules, for the leader of a term.
 
-``upsert`` takes one row or a million. Where nothing stands, or what the plan was made from, a row
-is stored in one round trip; otherwise the answer says what stands there, and it is decided here
-whether the row replaces exactly that: the same or an older generation of the same uid changes
-nothing, and another uid under the id is reported. The rows of a namespace go into its lane.
+``upsert`` takes one row or a million. If there is no record, or the one from which the plan was
+made, a row is stored in one round trip. Otherwise the answer is the stored record, and this module
+decides whether the row replaces exactly that: the same or an older generation of the same uid
+changes nothing, and another uid under the id is reported. The rows of a namespace go to its lane.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 
-#: Decisions about a row that others change at the same time.
+#: Most decisions about a row that others change at the same time.
 _RACES = 16
-#: Open slots of rows that are sent together: some 5 us of the server's time each.
+#: Most open slots of rows that are sent together: some 5 us of the server's time each.
 _OPEN_TOGETHER = 250
 _ANSWERS = {
     putting.CREATED: messages.Armed.APPLIED,
@@ -32,7 +32,7 @@ _ANSWERS = {
     putting.HELD: messages.Armed.HELD,
 }
 
-#: What is to be stored of one schedule, and the content that its target names.
+#: One schedule to store, and the content that its target names.
 Wanted = tuple[messages.Arming, bytes]
 
 
@@ -81,7 +81,7 @@ class DefinitionWriter:
         return listed
 
     def _place(self, schedule_id: points.ScheduleId) -> tuple[int, int]:
-        """As ``putting.Row`` has them: low bits and bucket."""
+        """Return low bits and bucket, as ``putting.Row`` has them."""
         number = int.from_bytes(schedule_id, "big")
         return number & 0xFFFF, keys.place_of_number(number, self.index.buckets)
 
@@ -100,7 +100,7 @@ class DefinitionWriter:
     async def _store(
         self, lane: lanes.Lane, rows: list[_Row], answers: list[messages.Armed | None]
     ) -> None:
-        """Answer every row."""
+        """Store the rows of a lane, and answer each."""
         for part in itertools.chain.from_iterable(map(_divided, putting.waves(rows))):
             tasks = list(map(_first, part))
             for _ in range(_RACES):
@@ -116,7 +116,7 @@ class DefinitionWriter:
         tasks: list[putting.ScheduleTask],
         answers: list[messages.Armed | None],
     ) -> list[putting.ScheduleTask]:
-        """Send every task once; the tasks of a further round are returned."""
+        """Send every task once; return the tasks of a further round."""
         again: list[putting.ScheduleTask] = []
 
         async def take(sent: putting.Sent[putting.ScheduleTask], found: list[bytes]) -> None:
@@ -146,7 +146,7 @@ class DefinitionWriter:
 
 
 def _divided(rows: list[_Row]) -> Iterator[list[_Row]]:
-    """The rows that are sent together; one alone always may, with all its open slots."""
+    """Yield the rows that are sent together; one row may have any number of open slots."""
     part: list[_Row] = []
     opened = 0
     for row in rows:
@@ -159,9 +159,9 @@ def _divided(rows: list[_Row]) -> Iterator[list[_Row]]:
 
 
 def _first(row: _Row) -> putting.ScheduleTask:
-    """A row replaces what its plan was made from; a chain that is to be kept has to be there."""
+    """Return a row's first task: to replace the record from which its plan was made."""
     if row.arming.keep_chain and not row.arming.replaces:
-        return putting.ScheduleTask(row, row.kind, putting.NO_DUE, b"")  # which asks
+        return putting.ScheduleTask(row, row.kind, putting.NO_DUE, b"")  # this only reads
     return _task(row, row.arming.replaces)
 
 
@@ -174,13 +174,13 @@ def _task(row: _Row, expected: bytes) -> putting.ScheduleTask:
 
 
 def _fingerprint(stored: bytes) -> bytes:
-    """What a row expects that is to be stored in place of what stands there."""
+    """Return the fingerprint that a row expects in order to replace the stored record."""
     known = codec.readable(stored)
     return putting.ANYTHING if known is None else known.fingerprint
 
 
 def _refusal(row: _Row, stored: bytes) -> messages.Armed | None:
-    """The answer where the row is not to be stored in place of what stands there; else None."""
+    """Return the answer if the row must not replace the stored record; else None."""
     arming = row.arming
     wanted, known = arming.definition, codec.readable(stored)
     if known is None:

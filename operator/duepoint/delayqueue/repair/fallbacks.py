@@ -1,9 +1,9 @@
-"""Shards of a server that went back: which they are, and what is overdue in them.
+"""Finds shards in doubt, whose server rolled back to an older state, and their overdue points.
 
-Claims, and ``doubts``, find out that a server holds an older state. Until the leader has put them
-again, Schedules with a point that was due by then are not handed out; everything else fires. So the
-leader reads what is overdue, removes and puts those Schedules again as after a loss of the whole
-index, and ends the doubt.
+Claims, and ``doubts``, find out that a server has rolled back. Points of Schedules that were due by
+then may have run already, so they are not handed out; all other points fire. The leader reads the
+overdue Schedules, removes and puts them again as after a loss of the whole index, and then ends the
+doubt.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SCAN_COUNT = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A shard of a server that went back, and that holds points nobody has looked at.
+    """A shard of a server that rolled back, with points that the leader has not checked.
 
     Attributes:
         back_us: points of Schedules that are due by then are not handed out.
-        found: when such points were found last, as the shard spells it.
+        found: when such points were last found, as the shard spells it.
     """
 
     shard: messages.ShardId
@@ -40,20 +40,20 @@ class Doubt:
 
 @dataclass(eq=False)
 class Fallbacks:
-    """Shards of servers that went back."""
+    """Finds the shards in doubt, reads their overdue Schedules, and ends doubts."""
 
     index: index.Index
     reader: reading.DefinitionReader
     occurrences: Occurrences
 
     async def doubts(self, *, every: bool = False) -> tuple[Doubt, ...]:
-        """The shards that are in doubt.
+        """Return the shards that are in doubt.
 
-        A shard that does not answer is left out: it is looked at again, with the others of its
+        A shard that does not answer is left out: a later call asks it again, with the others of its
         server.
 
         Args:
-            every: raise QueueUnavailable where a shard does not answer.
+            every: raise QueueUnavailable if a shard does not answer.
         """
         replies: dict[messages.ShardId, Any] = {}
         asked = {
@@ -92,9 +92,9 @@ class Fallbacks:
         return dict(zip(asked, await self.index.scripts.run_many(calls), strict=True))
 
     async def overdue(self, doubt: Doubt) -> AsyncIterator[definitions.Definition]:
-        """Every Schedule with an overdue point that no claim holds.
+        """Yield every Schedule with an overdue point that no claim holds.
 
-        All points are read before the first is shown, so that a change meanwhile hides none.
+        All points are read before the first Schedule is yielded: changes meanwhile hide none.
         """
         shard = doubt.shard
         ids: set[points.ScheduleId] = set()
@@ -114,7 +114,7 @@ class Fallbacks:
     async def _due_by(
         self, shard: messages.ShardId, lane: str, back_us: int
     ) -> AsyncIterator[bytes]:
-        """Members of ours that are due by then."""
+        """Yield the members of known format that are due by then."""
         cursor = 0
         while True:
             scan = ("ZSCAN", self.index.shard(shard).lane(lane), cursor, "COUNT", _SCAN_COUNT)
@@ -126,7 +126,7 @@ class Fallbacks:
                 return
 
     async def end(self, doubt: Doubt, epoch: messages.Epoch) -> bool:
-        """Whether the doubt has ended: no more overdue points were found since it was read."""
+        """End the doubt; return False if more overdue points were found since it was read."""
         own = await self._lanes(doubt.shard)
         names = self.index.shard(doubt.shard)
         call = self.index.call(
@@ -141,5 +141,5 @@ class Fallbacks:
         return not found
 
     async def _lanes(self, shard: messages.ShardId) -> list[str]:
-        """The lanes of Schedules."""
+        """Return the lanes of Schedules."""
         return [lane for lane in await self.reader.lanes(shard) if not lanes.is_of_set(lane)]

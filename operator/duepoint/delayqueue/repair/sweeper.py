@@ -1,14 +1,14 @@
-"""One walk over a shard: lost chains come back, and what no definition names any more goes.
+"""Walks over a shard: arms lost chains again, and removes blobs and texts that nothing uses.
 
-Every definition is read, a few buckets at a time. One that is armed has a chain, which waits or
-belongs to a claim; a chain that does neither is armed again where ``due_of`` says. That is never
-"now", which would lose the slots since it was lost, and never before a slot that is an occurrence
-already, which would run twice. On the way the walk notes what the definitions name, and the rest of
-the blobs and texts goes. Counting their users would cost every write; so a fenced script
-marks what no definition names, and removes what has been marked for a day. Who stores a definition
-meanwhile stores what it names again and takes the marks off. Nothing is removed
-from a shard that holds a definition which cannot be read here, nor while the queue is resharded:
-what those use is not known.
+The sweeper reads every definition, a few buckets at a time. An armed one has a chain, which waits
+or belongs to a claim; if it does neither, the sweeper arms it again at the time of ``due_of``. That
+is never "now", which would lose the slots since the loss, and never before a slot that is an
+occurrence already, which would run twice. On the way the sweeper notes which blobs and texts the
+definitions name, and collects the others. Reference counts would cost every write; instead a fenced
+script marks unused ones, and removes those that have been marked for a day. Storing a definition
+also stores the blobs and texts that it names and takes off their marks. The sweeper removes nothing
+from a shard with a definition that it cannot read, nor while the queue is resharded: it does not
+know then what is in use.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 
-#: How long a blob has to be unused: as long as a delivery may be retried.
+#: How long a blob must be unused before it is removed: as long as a delivery may be retried.
 PATIENCE_SECONDS = 86_400.0
-#: Blobs come with their contents, of some kilobytes each.
+#: Blobs are read with their contents, some kilobytes each.
 _BLOBS_TOGETHER = 50
 _NAMES_TOGETHER = 200
 _TEXTS_TOGETHER = 300
@@ -39,11 +39,11 @@ _BLOB_NAME, _KIND_NAME = 24, 8
 
 @dataclass(slots=True)
 class Used:
-    """What the definitions of a shard name.
+    """The texts and blobs that the definitions of a shard name.
 
     Attributes:
-        kinds, targets: digests.
-        is_known: every definition could be read.
+        kinds, targets: their digests.
+        is_known: whether every definition could be read.
     """
 
     kinds: set[bytes] = field(default_factory=set)
@@ -52,7 +52,7 @@ class Used:
 
 
 class _Values(NamedTuple):
-    """A hash of values by digest; ``length``: of a digest; ``together``: read at once."""
+    """A hash of values by digest; ``length``: of a digest; ``together``: how many to read."""
 
     key: str
     length: int
@@ -61,12 +61,12 @@ class _Values(NamedTuple):
 
 DueOf = Callable[[definitions.Definition], int | None]
 
-#: Most namespaces have a few buckets in a shard; what is not there is found out for some together.
+#: Populations whose buckets are checked for existence together: most have few in a shard.
 _POPULATIONS_TOGETHER = 8
 _BUCKETS_TOGETHER = 32
-#: Chains of one reading command: less than 1 ms of the server's time.
+#: Chains in one reading command: less than 1 ms of the server's time.
 _CHAINS_TOGETHER = 1_000
-#: Lost chains of one script, and of one turn of the event loop.
+#: Lost chains in one script, and in one turn of the event loop.
 _ARMED_TOGETHER = 250
 _ID_LENGTH = 8
 _TIMED = (points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUEUED)
@@ -82,9 +82,9 @@ class Swept:
 
     Attributes:
         looked_at: definitions that were read.
-        armed: lost chains that stand again.
-        marked: blobs that were found to be unused for the first time.
-        blobs, texts: those that are gone now; texts are of kinds.
+        armed: lost chains that were armed again.
+        marked: blobs that were found unused for the first time.
+        blobs, texts: removed blobs, and removed texts of kinds.
     """
 
     looked_at: int = 0
@@ -112,11 +112,11 @@ class Sweeper:
         """Walk once, in small steps: the caller rests between them.
 
         Args:
-            due_of: the due of the chain of a definition that lost it; None = it has no slot left.
-            patience_seconds: how long a text has to be unused before it goes.
+            due_of: returns the due for a definition's lost chain; None = it has no slot left.
+            patience_seconds: how long a text must be unused before it is removed.
         """
         if sharding.layout_of(shard) != self.index.known_layout().number:
-            return  # it is being emptied: what it lacks has moved on
+            return  # it is being emptied: missing chains have moved on
         fields = ("HMGET", self.index.shard(shard).meta, "layout", "incarnation")
         (meta,) = await self.index.read("sweep", fields)
         self.reader.check_meta(shard, meta)
@@ -146,7 +146,7 @@ class Sweeper:
     async def _arm_lost(
         self, shard: messages.ShardId, chains: _Chains, epoch: messages.Epoch, due_of: DueOf
     ) -> int:
-        """How many of these had lost their chain, and have it again."""
+        """Arm the lost chains among these again; return how many."""
         armed = 0
         async for lane, lost in self._lost(shard, chains):
             dues = await self._dues(shard, lost, due_of)
@@ -156,7 +156,7 @@ class Sweeper:
     async def _lost(
         self, shard: messages.ShardId, chains: _Chains
     ) -> AsyncIterator[tuple[str, list[points.ScheduleId]]]:
-        """Whose neither wait nor belong to a claim, by lane, some at a time."""
+        """Yield the schedules whose chain neither waits nor belongs to a claim, by lane."""
         names = self.index.shard(shard)
         asked = [(lane, some) for lane in chains for some in _parts(chains[lane], _CHAINS_TOGETHER)]
         replies = await self.index.read_many(
@@ -177,7 +177,7 @@ class Sweeper:
     async def _dues(
         self, shard: messages.ShardId, ids: list[points.ScheduleId], due_of: DueOf
     ) -> list[tuple[definitions.Definition, int]]:
-        """Definitions, and where their chains belong: after what was handed over already."""
+        """Return definitions and the dues for their chains: after all slots handed over already."""
         known = await self.reader.read_definitions(shard, ids)
         heads = [
             (one.id, one.id + one.timing_version + bytes([kind]))
@@ -236,7 +236,7 @@ class Sweeper:
         used: Used,
         patience_seconds: float,
     ) -> AsyncIterator[Swept]:
-        """Remove what no definition names any more."""
+        """Remove texts and blobs that no definition names any more."""
         names, of_sets = self.index.shard(shard), await self._targets_of_sets(shard)
         patience = int(patience_seconds * 1e6)
         texts = _Values(names.texts, _KIND_NAME, _TEXTS_TOGETHER)
@@ -254,7 +254,7 @@ class Sweeper:
         wanted: set[bytes],
         patience: int,
     ) -> AsyncIterator[tuple[int, int]]:
-        """How many values are newly marked, and gone, step by step; ``wanted``: digests in use."""
+        """Yield how many values each step marks and removes; ``wanted``: digests in use."""
         async for fields in self._scan(values.key, values.together):
             found = {name for name in fields if len(name) == values.length}
             marked = {name[1:] for name in fields if len(name) == values.length + 1}
@@ -267,7 +267,7 @@ class Sweeper:
             yield int(newly), int(gone)
 
     async def _scan(self, key: str, count: int) -> AsyncIterator[dict[bytes, bytes]]:
-        """The fields of a hash, some at a time; a small one comes whole."""
+        """Yield the fields of a hash, some at a time; a small one whole."""
         cursor = 0
         while True:
             scan = ("HSCAN", key, cursor, "COUNT", count)
@@ -279,7 +279,7 @@ class Sweeper:
                 return
 
     async def _targets_of_sets(self, shard: messages.ShardId) -> set[bytes]:
-        """What the shard's sets do for their members."""
+        """Return the targets of the shard's sets."""
         of_sets = list(filter(lanes.is_of_set, await self.reader.lanes(shard)))
         replies = await self.index.read_many(
             "look for what is used",
@@ -291,7 +291,7 @@ class Sweeper:
 def _note(
     records: Mapping[bytes, bytes], kinds: Mapping[bytes, Kind], chains: _Chains, used: Used
 ) -> None:
-    """What the definitions of a bucket name, and the chains that they should have."""
+    """Note what the definitions of a bucket name, and the chains that they should have."""
     for schedule_id, record in records.items():
         try:
             digest = codec.kind(record)
@@ -310,7 +310,7 @@ def _note(
 
 
 def _parts(listed: Iterable[T], count: int) -> Iterator[list[T]]:
-    """In lists of so many."""
+    """Yield the items in lists of at most this many."""
     rest = iter(listed)
     while part := list(itertools.islice(rest, count)):
         yield part

@@ -1,13 +1,13 @@
-"""How schedules leave a former shard for their new ones: in batches, one at a time, by the leader.
+"""Moves schedules from a former shard to their new ones: in batches, one at a time, by the leader.
 
-A pass goes over all buckets, then over the dead letters. A batch travels in three steps. ``depart``
-takes its points out of reach and notes what leaves; all else stays where it is, and readable.
-``arrive`` stores it in the new shards, part by part, each part once. ``depart`` removes it then.
-All want the leader's term. A mover that dies leaves its batch behind, and the next one
-finishes that before anything else. A schedule leaves whole; one that a worker holds anything of is
-left out until another pass, and what cannot be read is left to the comparison with the objects.
+A pass goes over all buckets, then over the dead letters. A batch moves in three steps. ``depart``
+makes its points unclaimable and notes the batch; all records stay in place and readable. ``arrive``
+stores the batch in the new shards, part by part, each part once. Then ``depart`` removes it from
+the former shard. All steps check the leader's term. A mover that dies leaves its batch behind, and
+the next one finishes that first. A schedule moves whole; if a worker holds any point of it, it is
+left out until another pass. Unreadable records are left to the comparison with the objects.
 
-A record means the same in every shard; the texts and blobs that it names go with it.
+A record means the same in every shard; the texts and blobs that it names move with it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from duepoint.schedules.sets import setrecord
 
 log = structlog.get_logger(__name__)
 
-#: Schedules of one batch, and occurrences that go with them: some 2 ms of the server's time.
+#: Most schedules of a batch, and their most occurrences: some 2 ms of the server's time.
 _MOST_SCHEDULES = 200
 _MOST_OCCURRENCES = 500
-#: Schedules and occurrences of one part of a batch.
+#: Most schedules and occurrences in one part of a batch.
 _PART = 200
-#: Buckets that are looked for together, and read together.
+#: Buckets whose existence is checked together, and that are read together.
 _BUCKETS_LOOKED_FOR, _BUCKETS = 512, 16
 _SCAN_COUNT = 500
 _LETTERS_PER_STEP = 100
-#: No lease ends so long from now.
+#: No lease ends later than this from now.
 LATEST_US = int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000)
 _ID_LENGTH = 8
 
@@ -53,10 +53,10 @@ class Moved:
     """What one step of a pass did.
 
     Attributes:
-        moved: schedules that went.
-        left_out: schedules that a worker holds; they go in a later pass.
-        damaged: schedules that could not be read, or had lost their chain: they are to be compared
-            with the objects.
+        moved: schedules that have moved.
+        left_out: schedules that a worker holds; they move in a later pass.
+        damaged: schedules that could not be read, or had lost their chain: the caller must compare
+            them with the objects.
     """
 
     moved: int = 0
@@ -65,7 +65,7 @@ class Moved:
 
 
 class _Here(NamedTuple):
-    """A schedule that is to leave."""
+    """A schedule to be moved."""
 
     lane: str
     bucket: str
@@ -77,8 +77,8 @@ class _Traveller(NamedTuple):
 
     Attributes:
         record: its packed definition.
-        due: of its chain as text; empty where no chain goes with it.
-        occurrences: with their dues as text.
+        due: the due of its chain as text; empty if no chain moves with it.
+        occurrences: members with their dues as text.
     """
 
     lane: str
@@ -94,7 +94,7 @@ _Piece = tuple[_Traveller, bool, Sequence[tuple[bytes, bytes]]]
 
 @dataclass(eq=False)
 class Mover:
-    """Gives away what a draining shard holds."""
+    """Moves the contents of a draining shard to the new shards."""
 
     index: index.Index
     reader: reading.DefinitionReader
@@ -105,9 +105,9 @@ class Mover:
     ) -> AsyncIterator[Moved]:
         """Go once over a former shard, in bounded steps: the caller rests between them.
 
-        What no worker holds goes to its new shard; a schedule is claimable in one of the two at any
-        time except while its own batch is on its way. With a hold no worker claims in the shard for
-        so long.
+        Schedules that no worker holds move to their new shards. A schedule is claimable in one of
+        the two at any time, except while its own batch is moving. With a hold, no worker claims
+        from the shard for that long.
         """
         call = self.index.call("drain", shard, epoch=epoch, state="draining")
         if hold_seconds:
@@ -127,11 +127,11 @@ class Mover:
                 yield Moved()
 
     async def buckets(self, shard: messages.ShardId) -> list[str]:
-        """All buckets of the shard that may hold definitions."""
+        """Return all buckets of the shard that may hold definitions."""
         return self.index.buckets_of_populations(shard, await self.reader.populations(shard))
 
     async def is_any_definition_left(self, shard: messages.ShardId) -> bool:
-        """Unreadable records do not count: the operator writes them anew from their objects."""
+        """Whether a readable definition is left; the operator writes the others anew."""
         async for found, _ in self._scan(shard, await self.buckets(shard)):
             if found:
                 return True
@@ -140,7 +140,7 @@ class Mover:
     async def _scan(
         self, shard: messages.ShardId, buckets: Sequence[str]
     ) -> AsyncIterator[tuple[list[_Here], int]]:
-        """What these buckets hold, some at a time, and how much of that cannot be read."""
+        """Yield the schedules of these buckets, some at a time, and how many are unreadable."""
         names, of_population = self.index.shard(shard), self.index.buckets
         for some in _parts(buckets, _BUCKETS_LOOKED_FOR):
             for few in _parts(await self.index.existing("find what to move", some), _BUCKETS):
@@ -180,7 +180,7 @@ class Mover:
     async def _send(
         self, shard: messages.ShardId, epoch: messages.Epoch, leaving: Sequence[_Here]
     ) -> Moved:
-        """These schedules are in their new shards, but for those that a worker holds."""
+        """Move these schedules to their new shards, except those that a worker holds."""
         moved = left = damaged = 0
         leaving = sorted(leaving)
         while leaving:
@@ -219,9 +219,9 @@ class Mover:
         taken: Sequence[Sequence[Any]],
         epoch: messages.Epoch,
     ) -> int:
-        """The batch is in its new shards, and nothing of it in the former one; how much is damaged.
+        """Store a batch in its new shards, remove it from the former one; return the damaged count.
 
-        What names a text that is lost arrives nowhere.
+        A definition whose kind's text is lost arrives nowhere.
         """
         (meta,) = await self.index.read(
             "read a shard's life", ("HMGET", self.index.shard(shard).meta, "layout", "incarnation")
@@ -256,7 +256,7 @@ class Mover:
     async def _kinds_of(
         self, shard: messages.ShardId, batch: str, travellers: Collection[_Traveller]
     ) -> dict[bytes, bytes]:
-        """The texts of the kinds of a batch, by digest; without those that are lost."""
+        """Return the texts of the kinds of a batch, by digest, without lost ones."""
         names, digests = self.index.shard(shard), sorted({_kind(one.record) for one in travellers})
         texts, noted = await self.index.read(
             "read what is on its way",
@@ -265,7 +265,7 @@ class Mover:
         )
         known = {each: text for each, text in zip(digests, texts, strict=True) if text is not None}
         if len(known) < len(digests) and (noted is None or batch.encode() not in noted[:20]):
-            # A server that went back in time has neither the texts nor the batch.
+            # A server that rolled back has neither the texts nor the batch.
             raise queue_errors.LayoutChanged(f"shard {shard} was created anew")
         return known
 
@@ -300,7 +300,7 @@ class Mover:
             call.put(
                 sets=sets, schedules=[self._placed(call, home, one, records) for one in pieces]
             )
-            # It is forgotten where it was next: a replica has it first, where there is one.
+            # The next step removes it from the former shard: wait until a replica, if any, has it.
             await self.index.pipelined_durably.run(call)
 
     def _placed(
@@ -310,7 +310,7 @@ class Mover:
         piece: _Piece,
         records: Mapping[bytes, bytes],
     ) -> tuple[object, ...]:
-        """A schedule as the script takes it."""
+        """Return a schedule as the script takes it."""
         (traveller, is_first, occurrences), names = piece, self.index.shard(home)
         return (
             traveller.lane,
@@ -327,7 +327,7 @@ class Mover:
     async def _occurrences(
         self, shard: messages.ShardId, members: Sequence[bytes]
     ) -> Sequence[bytes]:
-        """The records of these occurrences."""
+        """Return the records of these occurrences."""
         if not members:
             return ()
         (found,) = await self.index.read(
@@ -338,7 +338,7 @@ class Mover:
     async def _set_entries(
         self, shard: messages.ShardId, among: Collection[str]
     ) -> dict[str, bytes]:
-        """What the former shard knows of the sets among these lanes."""
+        """Return the former shard's entries of the sets among these lanes."""
         of_sets = list(filter(lanes.is_of_set, among))
         if not of_sets:
             return {}
@@ -353,7 +353,7 @@ class Mover:
     async def _blobs(
         self, shard: messages.ShardId, texts: Iterable[bytes], entries: Iterable[bytes]
     ) -> dict[bytes, bytes]:
-        """Digests and signed contents that the new shard needs."""
+        """Return the digests and signed contents that the new shard needs."""
         named = {kinds.parse(text).target.encode() for text in texts}
         named |= {setrecord.parse_entry(entry).target.encode() for entry in entries}
         named.discard(b"")
@@ -387,7 +387,7 @@ class Mover:
     async def _move_letters(
         self, shard: messages.ShardId, lane: str, epoch: messages.Epoch
     ) -> bool:
-        """Some letters of a lane lie in a new shard; whether there may be more."""
+        """Move some letters of a lane to a new shard; return whether there may be more."""
         log = self.index.shard(shard).log(lane)
         (found,) = await self.index.read(
             "read dead letters", ("XRANGE", log, "-", "+", "COUNT", _LETTERS_PER_STEP)
@@ -410,7 +410,7 @@ class Mover:
 
 
 def _kind(record: bytes) -> bytes:
-    """The digest of its kind; empty of a record that cannot be read."""
+    """Return the digest of a record's kind; empty if the record is unreadable."""
     try:
         return codec.kind(record)
     except codec.UnknownRecord:
@@ -423,7 +423,7 @@ def _parts(listed: Sequence[ListedT], most: int) -> Iterator[Sequence[ListedT]]:
 
 
 def _pieces(travellers: Iterable[_Traveller]) -> Iterator[list[_Piece]]:
-    """What each part of a batch brings; the same for the same batch, whoever asks."""
+    """Yield the contents of each part of a batch; the same for the same batch in any process."""
     part: list[_Piece] = []
     room = _PART
     for traveller in travellers:

@@ -1,11 +1,10 @@
-"""Another number of shards while everything runs: what the leader does, step by step.
+"""Changes the number of shards while everything runs: the steps of the leader.
 
-Any process may ask for it (``ask``); the leader does it with its term. The layout record names both
-layouts (``announce``), each former shard takes no new schedules and gives away what no worker holds
-(in bounded steps, pass after pass), is closed when nothing is left (``close``), and at
-the end the new layout stands alone (``end``). Every step may be repeated and every one may be the
-last of a process: what is to be done next is read from the index. In which order a shard gives away
-what it holds, and how, is in ``moving``.
+Any process may ask for it (``ask``); the leader does it under its term. First the layout record
+names both layouts (``announce``). Then each former shard takes no new schedules and gives away
+those that no worker holds, in bounded steps, pass after pass (``moving``). It is closed when it is
+empty (``close``). At the end only the new layout is left (``end``). Every step may be repeated, and
+a process may die after any of them: the next step is always read from the index.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from duepoint.delayqueue.resharding import moving
 
 
 class ReshardingAnswer(enum.StrEnum):
-    """Answer to the wish for another number of shards."""
+    """The answer to a request for another number of shards."""
 
     ASKED = "asked"  # the leader begins within seconds
     DONE = "done"  # the index has that many
@@ -29,7 +28,7 @@ class ReshardingAnswer(enum.StrEnum):
 
 
 class Phase(enum.StrEnum):
-    """How far the way to a new layout is."""
+    """How far the move to a new layout is."""
 
     STABLE = "stable"
     ANNOUNCED = "announced"  # workers learn of the new shards
@@ -39,14 +38,14 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReshardingProgress:
-    """The index' layout and, while it is resharded, how far that is.
+    """The layout of the index and the progress of its resharding.
 
     Attributes:
-        shards: of the layout that new schedules go to.
-        former_shards: of the one that is being emptied; 0 = none is.
-        wanted: asked for and not begun; 0 = nothing.
+        shards: shards of the layout that new schedules go to.
+        former_shards: shards of the layout that is being emptied; 0 = none is.
+        wanted: number of shards requested and not begun; 0 = none.
         moved, left: definitions, as counted at the beginning and since.
-        waiting: for what the move waits, in words; empty = for nothing.
+        waiting: what the move waits for, in words; empty = nothing.
     """
 
     layout: int
@@ -71,9 +70,9 @@ class Resharding:
     # -- asking -----------------------------------------------------------------------------------
 
     async def ask(self, shards: int) -> ReshardingAnswer:
-        """Wish for another number of shards; raises InvalidSetting for one that cannot be.
+        """Request another number of shards; raises InvalidSetting for an impossible one.
 
-        Any process may ask. The leader sees it at its next look and begins.
+        Any process may ask. The leader sees it when it next reads the layout, and begins.
         """
         if not sharding.is_possible(shards):
             raise errors.InvalidSetting(
@@ -93,7 +92,7 @@ class Resharding:
         return await self.ask(shards) if changed is None else ReshardingAnswer.ASKED
 
     async def progress(self) -> ReshardingProgress:
-        """How far it is."""
+        """Return how far the resharding is."""
         (reply,) = await self.index.read(
             "read the layout",
             (
@@ -119,7 +118,7 @@ class Resharding:
     # -- the layout record -------------------------------------------------------------------------
 
     async def announce(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
-        """A new layout that is filled from the one there is; made already, it is only read."""
+        """Make a new layout that is filled from the present one; if it exists, only read it."""
         layout = await self.layouts.read()
         if layout.former is None:
             fields = {
@@ -148,7 +147,7 @@ class Resharding:
         waiting: str = "",
         done: bool = False,
     ) -> messages.Layout:
-        """Write how far it is into the layout record, which is returned; ``done`` ends it."""
+        """Write the progress into the layout record; ``done`` ends the resharding."""
         fields: dict[str, object] = {"moved": moved, "left": left}
         gone = ["former", "former_shards", "phase", "waiting"]
         if done:
@@ -166,14 +165,14 @@ class Resharding:
         return changed
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
-        """Every former shard is closed: the new layout stands alone."""
+        """End the resharding: every former shard is closed, only the new layout is left."""
         return await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
 
     async def open_own(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
-        """Every shard of a layout that stands alone takes schedules.
+        """Open every shard of a layout without a former one, so that it takes schedules.
 
-        A server that lost the layout alone, or everything while a move began, has shards of that
-        move beside the layout before it: nothing would ever end their state.
+        A server that lost only the layout, or everything while a move began, may still have shards
+        in the state of that move; nothing else would ever end that state.
         """
         replies = await self.index.scripts.run_many(
             [
@@ -188,7 +187,7 @@ class Resharding:
     # -- one former shard --------------------------------------------------------------------------
 
     async def shard_state(self, shard: messages.ShardId) -> str:
-        """``open``, ``draining`` or ``closed``."""
+        """Return ``open``, ``draining`` or ``closed``."""
         (state,) = await self.index.read(
             "read a shard's state", ("HGET", self.index.shard(shard).meta, "state")
         )
@@ -201,9 +200,9 @@ class Resharding:
         return sum(await self.index.read_many("count", [("HLEN", each) for each in buckets]))
 
     async def close(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
-        """The former shard is closed and its keys are gone: empty text; else why not yet.
+        """Close a former shard and remove its keys; return "" or what is still left in it.
 
-        ``definitions``, ``points``, ``moving``, ``outcomes`` or ``dead``.
+        That is ``definitions``, ``points``, ``moving``, ``outcomes`` or ``dead``.
         """
         if await self.mover.is_any_definition_left(shard):
             return "definitions"
@@ -221,11 +220,11 @@ class Resharding:
         return [self.index.shard(shard).log(lane) for lane in lanes]
 
     async def unlink_closed(self, shard: messages.ShardId) -> None:
-        """What a crash after the closing has left is gone."""
+        """Remove the keys of a closed shard; a crash after the closing may have left some."""
         names, buckets = self.index.shard(shard), await self.mover.buckets(shard)
         gone = [names.lane(lane) for lane in await self.mover.reader.lanes(shard)]
         gone += [*buckets, names.logs, *await self._logs(shard)]
-        # The names of all lanes stand in `meta`: a process that goes on after a crash needs them.
+        # Keep `meta`: it names all lanes, which a process that goes on after a crash needs.
         gone += [key for key in self.index.call("init", shard).keys if key != names.meta]
         await self.index.read_many("unlink a closed shard", [("UNLINK", key) for key in gone])
 

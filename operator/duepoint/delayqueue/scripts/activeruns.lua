@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 --[[
-  The runs of a schedule that count for its concurrency policy, as delayqueue/activeruns.py says, and the occurrences
-  by which they are being tried or wait to be. With `before` they are changed first, if they are as the caller has read them
-  and its claim still holds the occurrence that it asks for. What is decided is decided by delayqueue/overlaps.py.
+  Read the runs of a schedule that count for its concurrency policy (delayqueue/activeruns.py), and the occurrences
+  by which they are being tried or wait. With `before`, change them first, if they are as the caller has read them
+  and its claim still holds the occurrence for which it asks. delayqueue/overlaps.py makes the decisions.
 
-  ARGV  layout, lane (number), schedule (position), mark (what the runs have to be complete for, if anything: else
-        the reply has all occurrences of the schedule), id, member (positions; only if for a claimed occurrence),
+  ARGV  layout, lane (number), schedule (position), mark (absent: any; if the stored one differs from it, the
+        reply has all occurrences of the schedule), id, member (positions; only for a claimed occurrence),
         to change them: stamp, before (positions; the stamp after it, and as it was read), gone {from, to} of runs, put {from, to}
         of run, value pairs, hasten {from, to} of members that are due at once unless they are claimed
-        to let the occurrence wait: queued, record (positions; of what stands for it meanwhile; no record: its own
+        to let the occurrence wait: queued, record (positions; the occurrence by which it waits; no record: its own
         stays), due (us)
   Reply {changed (0 or 1), now (us), history, held (0 or 1), {run, value, ...}, {member, score, ...}}
 ]]
@@ -20,7 +20,7 @@
 
 local KEPT_SECONDS = 86400
 local MOST_OCCURRENCES = 1000 -- of a schedule, in one reply
--- Kinds of the occurrences of a run, by the length of its name; manual and backfilled ones carry a tag.
+-- Kinds of the occurrences of a run, by the length of its name; manual and backfilled ones have a tag.
 local KINDS_OF = { [8] = { RETRY, 2, QUEUED }, [12] = { 4, 5 } }
 
 local schedule, now = ARGV[args.schedule], server_time()
@@ -67,7 +67,7 @@ local function change()
   announce_head(before, now)
 end
 
--- The occurrences by which these runs are tried, and their scores.
+-- Adds those of these occurrences that are in the lane, with their scores.
 local function add_tried(tried, members)
   for _, each in ipairs(members) do
     local score = redis.call('ZSCORE', LANE, each)

@@ -1,9 +1,9 @@
 #!lua
 --[[
-  Entries of one form are added to a user's stream, all or none. Refused when the server is full: the points
+  Add entries of one form to a user's stream, all or none. A full server refuses it, and the points
   stay.
 
-  KEYS  1 stream  2 state (what is counted of it)
+  KEYS  1 stream  2 state (its counters)
   ARGV  entries {group}: one group of entries, as `deliver` has them; its members and outcome are not used
   Reply {id of the entry, ...}
   Error WRONGTYPE, OOM

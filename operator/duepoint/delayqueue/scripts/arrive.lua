@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 --[[
-  A part of a batch is here and can be claimed; a part that has arrived changes nothing. A schedule that is here
-  already in the same or a newer generation keeps what it has; occurrences come only to a schedule that is here.
-  Runs on a full server: what it stores is given back by `depart`.
+  Store a part of a batch, which can be claimed then; a part that has arrived already changes nothing. A schedule that
+  is here in the same or a newer generation stays as it is; occurrences are stored only for a schedule that is here.
+  Runs on a full server: `depart` then frees the same memory.
 
   KEYS  then lanes and buckets
   ARGV  layout, epoch, batch (text), part (its number in the batch, from 1), kinds and blobs {from, to}: digest, text and
-        digest, blob pairs of what the records name,
+        digest, blob pairs that the records name,
         schedules {{lane, lane key, bucket key, id, record, due, from, to}}: id and record
           positions (record 0: it came with an earlier part), due in us (absent: no chain),
           {from, to} of member, due, record triples,
-        sets {{lane, entry}}: what the former shard knows of the sets among them
+        sets {{lane, entry}}: the former shard's entries of the sets among them
   Reply OK
 ]]
 -- keys meta heads texts blobs occ occrec wake

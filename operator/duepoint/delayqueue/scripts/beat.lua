@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  The worker counts as living for `ttl` from now; the dead ones are forgotten. Works on an index that does not
-  exist yet, because that is one of the things it reports.
+  Count the worker as alive for `ttl` from now, and remove dead ones. Works on an index that does not
+  exist yet, because the reply reports that.
 
   ARGV  worker (text), ttl (us), trouble (text, or '')
   Reply {server time us, incarnation or '', layout or 0, shards or 0, {worker ...}, former or 0,
@@ -11,7 +11,7 @@
 -- include layout
 -- include time
 local now = server_time()
--- What one that died said while this server's clock was ahead counts for as long as if it said so now.
+-- A worker that beat while this server's clock was ahead, and died, would count as alive for too long: cap it as if it beat now.
 for _, worker in ipairs(redis.call('ZRANGE', WORKERS, '(' .. digits(now + args.ttl), '+inf', 'BYSCORE', 'LIMIT', 0, 1000)) do
   redis.call('ZADD', WORKERS, now + args.ttl, worker)
 end

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 --[[
-  Dead letters of a former shard lie here now, under the ids that they had. What is here already changes nothing.
+  Store dead letters of a former shard, under the ids that they had. Letters that are here already stay as they are.
 
   KEYS  then log
-  ARGV  layout, epoch, log {key, lane, bytes}: as of settle.lua, letters {{id, from, to}}: text, and fields in ARGV; oldest first
+  ARGV  layout, epoch, log {key, lane, bytes}: as in settle.lua, letters {{id, from, to}}: text, and fields in ARGV; oldest first
   Reply OK
 ]]
 -- keys meta logs

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 --[[
-  Values of a hash (`blobs`, `texts`) that no definition was found to use are marked with the time, and removed once they
-  have been unused for `patience`. A script that stores a definition stores what it names again and takes the mark off
-  (put, arrive): what is in use again is never removed.
+  Mark values of a hash (`blobs`, `texts`) that no definition uses with the time, and remove those that have been
+  unused for `patience`. A script that stores a definition also stores the values that it names and takes their marks
+  off (put, arrive): a value that is in use again is never removed.
 
   KEYS  then values
   ARGV  layout, epoch, patience (us), unused {from, to}, used {from, to}: digests

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 --[[
-  The layout record changes where it says what the caller has read, and perhaps the record of a set. Runs on a full server: a
-  new leader has to be able to delete.
+  Change the layout record if it is as the caller has read it, and perhaps the record of a set. Runs on a full server: a
+  new leader must be able to delete.
 
-  ARGV  epoch (absent: no leader's), expected {field, value, ...} ('': no such field), fields {field, value, ...}, gone {field, ...},
-        seen (bool: also the field `seen`: now), makes (bool: there may be no index yet), place, record (positions; absent: of no set): an
-        empty one goes
-  Reply {1, or 0: something else was expected and nothing changed,
+  ARGV  epoch (absent: not by a leader), expected {field, value, ...} ('': no such field), fields {field, value, ...},
+        gone {field, ...}, seen (bool: set the field `seen` to now), makes (bool: there may be no index yet),
+        place, record (positions; absent: no set; an empty record removes the set's)
+  Reply {1, or 0: the record differed and nothing changed,
          layout, shards, buckets, incarnation, former, former_shards}
   Error UNINIT, FENCED, FOREIGN
 ]]

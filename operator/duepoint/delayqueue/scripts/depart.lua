@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 --[[
-  Schedules of a draining shard are on their way to new ones: their points cannot be claimed any more, and edits of
-  them wait. What they are stays here, and readable, until a call says that the batch has arrived where it belongs: nothing of it
-  is left here then, and said again it changes nothing. Until then no other batch leaves, and a call answers with this one. A schedule leaves whole: where a worker holds any of its points it is left out. A chain in the band of
-  claims that no claim holds goes without its due, which the sweep finds again; an occurrence is due at its slot then. Nothing
-  leaves a shard in doubt: the new one has not gone back, and would hand out what waits for the leader.
+  Begin to move a batch of schedules from a draining shard: their points cannot be claimed any more, and edits of them wait.
+  Their records stay here, readable, until a call says that the batch has arrived; that call removes it and may be repeated.
+  Until then each call answers with this batch. A schedule leaves whole; if a worker holds any of its points, it is left out.
+  A chain whose claim does not exist leaves without its due, which the sweep finds again; such an occurrence is due at its slot.
+  Nothing leaves a shard in doubt: the new one has not rolled back, and would hand out points that must wait for the leader.
 
   KEYS  then lanes and buckets
   ARGV  layout, epoch, batch (text: a name for it), most (occurrences, after which no other schedule is taken),
         latest (us after now that no lease can end), schedules {{lane, lane key, bucket key, from, to}}: ids in ARGV,
-        arrived (text: the batch that has; absent: none), buckets {{key, from, to}}: of its schedules, ids in ARGV
-  Reply {left out, not looked at, batch, {{lane, id, record, due or '', {member, due, ...}} ...}}: the last two are what is on its way
+        arrived (text: the batch that has arrived; absent: none), buckets {{key, from, to}} of its schedules: ids in ARGV
+  Reply {left out, not tried, batch, {{lane, id, record, due or '', {member, due, ...}} ...}}: the last two are the moving batch
   Error WRONGLAYOUT (also: does not drain)
 ]]
 -- keys meta heads claims leases occ occrec
@@ -67,8 +67,8 @@ if on_its_way then
 end
 local has_occurrences = redis.call('ZCARD', OCC) > 1 -- one is the sentinel
 
--- Whether a claim has a point with this score. A lease that ends later than any can was written while the server's
--- clock was wrong.
+-- Whether a claim holds a point with this score. A lease that ends later than any valid one was written while the
+-- server's clock was wrong.
 local function is_held(score)
   local token = tonumber(score) - CLAIMED
   return token >= 0 and token <= now + args.latest
@@ -83,7 +83,7 @@ local function due_of(member, score)
   return due and digits(math.floor(due)) or ''
 end
 
--- The occurrences of a schedule, with their dues; nil where a worker holds one. Those that stand in no lane go nowhere.
+-- Returns the occurrences of a schedule, with their dues; nil if a worker holds one. Those in no lane are left out.
 local function waiting(id, lane_key)
   local members, found = has_occurrences and occurrences_of(id, -1) or {}, {}
   for first = 1, #members, MOST_LOOKED_UP do
@@ -100,7 +100,7 @@ local function waiting(id, lane_key)
   return found
 end
 
--- Whether it has left.
+-- Takes a schedule out; returns whether it could leave.
 local function take(lane, lane_key, id, record)
   local chain = id .. version_of(record)
   local score = redis.call('ZSCORE', lane_key, chain)

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 --[[
-  Whether the shard is in doubt. A server that went back is found out here as by a claim, because what is not in
-  its state may be missing for that reason alone. Or the doubt ends, because the leader has looked at every point of a Schedule
+  Return whether the shard is in doubt. Like a claim, this detects a server that has rolled back, because data that is
+  missing may be missing for that reason alone. Or end the doubt, after the leader has checked every point of a Schedule
   that is due by `back`; unless more of them were found since.
 
   KEYS  then, to end it, lanes
-  ARGV  layout, cap (us), former, moved, ran (channel): as of claim.lua; the last value is the run id of the server that this is
-        sent to; or, to end it, epoch, ended (text: the doubt that the leader knows), lanes (numbers, in the order of KEYS)
-  Reply {back (us), doubt (text; '': there is none)} | {'other', run id}: as of claim.lua
+  ARGV  layout, cap (us), former, moved, ran (channel): as in claim.lua; the last value is the run id of the server that this
+        is sent to; or, to end it, epoch, ended (text: the doubt that the leader knows), lanes (in the order of KEYS)
+  Reply {back (us), doubt (text; '': there is none)} | {'other', run id}: as in claim.lua
 ]]
 -- keys meta runs heads wake
 -- include shard

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 --[[
-  The shard drains: it takes no new schedules, and what it holds can be edited, deleted, claimed and settled until
-  it has left. With a hold nothing more is claimed here for so long: the points of schedules that are always in
-  some worker's hands come to rest, so that they can leave. Or it is closed: it is empty and stays so, and a later caller has
-  to read the layout again; the caller has seen that no definition is left, which nothing can undo in a draining shard. Or, of
-  a layout that stands alone, it is open again.
+  Drain the shard: it takes no new schedules, and the ones it has can be edited, deleted, claimed and settled until
+  they have left. With a hold nothing more is claimed here for that long: schedules that some worker always holds come
+  to rest, so that they can leave. Or close it: it is empty and stays so, and later callers must read the layout again;
+  the caller has seen that no definition is left, which nothing can undo in a draining shard. Or open it again, if its
+  layout has no former one.
 
   KEYS  then, to close it, its logs, as the caller knows them
   ARGV  layout, epoch, state (draining, closed or open), hold (us; absent: none), latest (us after now that no lease can end)
-  Reply {} | {batch, {schedule ...}}: what is on its way, as `depart` replies; nobody brings it but its finder
-        | of one that is to be closed: {closed}, or {moving} (a batch is on its way), {points} (a worker holds some),
+  Reply {} | {batch, {schedule ...}}: a batch that is moving, as `depart` replies; the caller must finish it
+        | when closing: {closed}, or {moving} (a batch is moving), {points} (a worker holds some),
           {outcomes} (in no status yet), {dead}
-  Error WRONGLAYOUT (also: it is to be closed, and does not drain)
+  Error WRONGLAYOUT (also: closing a shard that does not drain)
 ]]
 -- keys meta claims leases runs ledger logs
 -- include shard
@@ -30,7 +30,7 @@ local function what_is_left()
   if redis.call('XLEN', RUNS) > 0 or redis.call('HLEN', LEDGER) > 1 then -- beside the sentinel
     return 'outcomes'
   end
-  local letters = redis.call('ZCARD', LOGS) - (#KEYS - FIRST_LOG + 1) -- there may be logs that the caller does not know
+  local letters = redis.call('ZCARD', LOGS) - (#KEYS - FIRST_LOG + 1) -- logs that the caller does not know also count
   for k = FIRST_LOG, #KEYS do
     letters = letters + redis.call('XLEN', KEYS[k])
   end

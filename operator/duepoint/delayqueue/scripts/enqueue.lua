@@ -1,14 +1,14 @@
 #!lua
 --[[
-  Occurrences of a stored definition are due now, in the order given, unless they are in the queue already.
+  Store occurrences of a stored definition, due now, in the order given, unless they are in the queue already.
   Points, claims and the chain of the schedule are left alone. Called again (the reply was lost) it changes
-  nothing, for as long as the occurrences wait.
+  nothing, as long as the occurrences wait.
 
   ARGV  layout, epoch, lane, at (us: the time by the caller's clock), id, uid: positions in ARGV,
-        members {from, to} in ARGV, records {from, to}: of each member its record; of a set's member
+        members {from, to} in ARGV, records {from, to}: the record of each member; for a set's member
         perhaps most {occurrences of the member, of the set, of the namespace in this shard}
-  Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid) | FULL (it has so many)
-        | BUSY (on its way to another shard) | ABSENT (not in this draining shard: see the new one)
+  Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid) | FULL (one of `most`
+        is reached) | BUSY (moving to another shard) | ABSENT (not in this draining shard: see the new one)
   Error OOM
 ]]
 -- keys meta heads occ occrec wake leases lane bucket triggers
@@ -19,8 +19,8 @@
 -- include occurrences
 -- include wanteddefinition
 
--- Of the points of a set its members have one each at most; the others are occurrences. Those of its namespace are
--- in a list, from which nothing is taken when they end: each trigger looks at the ones not looked at for longest.
+-- Each member of a set has at most one chain point; all other points are occurrences. TRIGGERS lists those of the
+-- namespace. Nothing removes them when they end: each trigger checks the ones that were not checked for longest.
 local LOOKED_AT, KEPT_SECONDS = 16, 604800
 if args.most and not redis.call('ZSCORE', LANE, ARGV[args.members[1]]) then
   local members = tonumber(redis.call('HGET', META, 'c' .. args.lane)) or 0

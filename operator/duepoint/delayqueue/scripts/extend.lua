@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 --[[
-  The claim's lease ends `lease` from now, if that is later than before; calling twice is harmless. One that
-  ends later than any can was written before the server's clock was put back, and is put back, too.
+  Extend the claim's lease to `lease` from now, if that is later than before; calling twice is harmless. A lease
+  that ends later than any valid one was written before the server's clock was put back, and is shortened.
 
   KEYS  then the lanes of the claim
   ARGV  layout, lease (us), latest (us after now that no lease can end), id (position), point (position; absent: none): member
-        and due of the claim's one point, which the owner is about to try with nothing else in hand: counted as lost to it,
-        until it says that it lives, or something is settled of the point, which is due at another time then
+        and due of the claim's one point, which the owner is about to try with nothing else in hand. The owner is counted as
+        lost to it until it takes that back, or until a settlement gives the point another due
   Reply {'lost'} | {'extended', token us, server time us}
 ]]
 -- keys meta claims crashes
@@ -14,7 +14,7 @@
 -- include rescoring
 -- include callersclaim
 
-local KEPT_SECONDS = 86400 -- what is counted of points
+local KEPT_SECONDS = 86400 -- of the counts of lost owners
 local now = server_time()
 if not token then
   return { 'lost' }

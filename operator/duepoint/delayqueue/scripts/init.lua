@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 --[[
-  Makes an empty shard. Nothing else creates `meta`, so an emptied server is never mistaken for one that merely
-  holds no schedules. Run again it changes nothing but a lower epoch. A `meta` that says nothing is made anew;
-  what else the shard holds stays. Runs on a full server: a new leader has to be able to delete. Its mark begins
+  Make an empty shard. No other script creates `meta`, so an emptied server is never mistaken for one that merely
+  has no schedules. Run again it changes nothing but a lower epoch. A `meta` without its fields is made anew;
+  the other keys of the shard stay. Runs on a full server: a new leader must be able to delete. The mark begins
   above that of any shard that was here before.
 
-  ARGV  layout, made_as (text: the incarnation), epoch, format, state (open or draining; of a shard that exists it
-        stays as it is)
+  ARGV  layout, made_as (text: the incarnation), epoch, format, state (open or draining; an existing shard keeps
+        its own)
   Reply {made (0 or 1), incarnation}
 ]]
 -- keys meta heads claims leases occ occrec blobs texts runs ledger ended
@@ -19,7 +19,7 @@ if not tonumber(made[1]) or not made[2] then
   if wanted.owner then
     redis.call('HSET', META, 'owner', wanted.owner)
   end
-  -- Sentinels: a key that exists is never answered with TRYAGAIN while its slot moves.
+  -- Sentinels keep the keys alive: a missing key would be answered with TRYAGAIN while its slot migrates.
   for _, sorted_set in ipairs({ HEADS, CLAIMS, ENDED }) do
     redis.call('ZADD', sorted_set, '+inf', '')
   end

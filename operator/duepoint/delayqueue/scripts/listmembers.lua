@@ -1,10 +1,10 @@
 #!lua flags=no-writes
 --[[
-  The records of a set in some buckets, whole buckets in their order, until there are `most`.
+  Read the records in some buckets of a set, whole buckets in their order, until there are `most`.
 
   KEYS  then buckets
-  ARGV  layout, most (records), prefix (position): what a record has to contain
-  Reply {number of buckets that were looked at, {{id, record, ...} of each of them}}
+  ARGV  layout, most (records), prefix (position): bytes that a record must contain
+  Reply {number of buckets that were read, {{id, record, ...} of each of them}}
 ]]
 -- keys meta
 -- include shard

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 --[[
-  Each chain point of the claim becomes its chosen slots, as occurrences of the same claim, and moves to its
-  next due, so that the claim can settle the slots while the chain goes on. Where no slot is left the chain goes
-  and its definition is completed. Called again (the reply was lost) it changes nothing and replies the same.
+  Store the chosen slots of each chain point as occurrences of the same claim, and move the chain to its next
+  due, so that the claim can settle the slots while the chain goes on. If no slot is left, the chain is removed
+  and its definition completed. Called again (the reply was lost) it changes nothing and replies the same.
 
   KEYS  then lanes and buckets
   ARGV  layout, id (position), runs_bytes, runs_age (ms), outcomes {from, to},
         lanes {{lane, key}}: all of the claim, key a position in KEYS,
-        plans {{key, chain, due, bucket, id, slots}}: chain a position, due in us; absent where no
-          slot is left, then bucket (position in KEYS) and id (position);
+        plans {{key, chain, due, bucket, id, slots}}: chain a position, due in us; if no slot is left due is
+          absent, and bucket (position in KEYS) and id (position) are there;
           slots {from, to} of member, record pairs
   Reply {'lost'} | {'planned', 1 or 0 (not held) for each plan}
 ]]

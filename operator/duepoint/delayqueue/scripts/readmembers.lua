@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 --[[
-  Members of a set by their ids, and when the chains of their records are due: each pair is of one moment. The shards
-  of the rows may differ where one server holds them; what a shard is, the caller knows from what it does not find.
+  Read members of a set by their ids, and the dues of their chains: each pair is read at one instant. The rows may be of
+  different shards if one server holds them. The script checks no shard; the caller does if it misses members.
 
   KEYS  lanes and buckets
   ARGV  places {lane, bucket, ...}: positions in KEYS for each row; then the id of each row

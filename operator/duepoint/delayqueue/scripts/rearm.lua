@@ -1,6 +1,6 @@
 #!lua
 --[[
-  Arms definitions whose chain was found nowhere, or under a claim that does not exist. What is right by now is left alone.
+  Arm definitions whose chain is missing, or belongs to a claim that does not exist. Chains that are right by now stay.
 
   KEYS  then lanes and buckets
   ARGV  layout, epoch, chains {{lane, lane key, bucket key, id, chain, due}}
@@ -21,7 +21,7 @@ local function stands(score)
 end
 
 if shard_state == 'draining' then
-  return 0 -- its chain goes before a definition does
+  return 0 -- the chains of moving definitions are missing here, and not lost
 end
 local before, armed = shard_head(), 0
 for _, lost in ipairs(args.chains) do

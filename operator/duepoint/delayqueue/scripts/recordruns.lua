@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 --[[
-  Stores what runs have come to, and removes the outcomes that are counted in it: both or neither. Runs on a full server.
+  Store records of runs, and remove the outcomes that they include: both or neither. Runs on a full server.
 
-  ARGV  layout, epoch, behind (text: the entries of `runs` before this id are counted; absent: none is), records {from, to}
-        of name, record pairs, shown {from, to} of names whose statuses show their records: these go
+  ARGV  layout, epoch, behind (text: the records include the entries of `runs` before this id; absent: none), records
+        {from, to} of name, record pairs, shown {from, to} of names whose statuses show their records: remove these
   Reply OK
 ]]
 -- keys meta runs ledger

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 --[[
-  The named members, or all, that the claim still holds are given back: they belong to a claim that has ended already and
+  Give back the named members, or all, that the claim still holds. They go to a new claim that has already expired and
   has lost no owner, so that the worker that takes it over judges them as of their first claim.
 
   KEYS  then the lanes of the claim
   ARGV  layout, lanes (in the order of KEYS), all (bool), members {from, to}, id (position),
-        given (position; id of the claim of what is given back)
+        given (position; id of the new claim)
   Reply {released, remaining}
 ]]
 -- keys meta heads claims leases wake
@@ -25,7 +25,7 @@ for i = args.members[1], args.members[2] do
   named[ARGV[i]] = true
 end
 
--- {lane, {member, due, ...}, ...}, and where it lies.
+-- {lane, {member, due, ...}, ...}, and the key of each lane.
 local given, given_keys = {}, {}
 local released, remaining = 0, 0
 for i, lane in ipairs(args.lanes) do

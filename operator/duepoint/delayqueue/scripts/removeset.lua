@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 --[[
-  Members of a set that is being deleted are gone from the first of some buckets of one shard, with their chains and
-  occurrences: whole buckets in their order, until at least `most` members are gone. Nothing of another set or of a
-  namespace in the same buckets is touched. A point that a worker holds disappears under it; its settlement meets
-  nothing. Without buckets the shard forgets the set itself. May be repeated.
+  Remove members of a set that is being deleted from buckets of one shard, with their chains and occurrences: whole
+  buckets in their order, until at least `most` members are gone. Other sets and namespaces in the same buckets are
+  not touched. If a worker holds a point, the point goes all the same, and its settlement changes nothing.
+  Without buckets, the shard removes the set itself. May be repeated.
 
   KEYS  then lane, and buckets
   ARGV  layout, epoch, lane, tally (its field in `meta`), most (members), batch (count of
         occurrences)
-  Reply {members that were removed, buckets that hold none of the set any more}
+  Reply {members removed, buckets that hold no more members of the set}
         | {GONE}: the shard does not know the set | {OPEN}: the set is not being deleted; nothing was removed
   Error WRONGLAYOUT, FENCED
 ]]
@@ -34,7 +34,7 @@ if #KEYS < FIRST_BUCKET then
   return { 0, 0 }
 end
 
--- Whether a record names the set as what it belongs to; nothing is said of one that cannot be read.
+-- Whether a record belongs to the set; false or nil for an unreadable one.
 local of_kind, beginning = {}, args.lane .. '\n'
 
 local function is_ours(record)
@@ -55,8 +55,8 @@ local function drop_all_occurrences(id)
   until #members < args.batch
 end
 
--- Points go with their lane, which the server frees beside its work; of a shard that drains they go by member, because
--- those on their way are others' to move.
+-- Remove points by unlinking their lane, which the server frees in the background. In a draining shard remove them one by
+-- one, because members that are just moving must stay.
 local is_draining = shard_state == 'draining'
 if not is_draining then
   redis.call('UNLINK', LANE)

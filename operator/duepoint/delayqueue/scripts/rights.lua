@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 --[[
-  Which of these commands the calling user may not use, on these keys and channels. None of them is carried out.
+  Return which of these commands the calling user may not use on these keys and channels. None of them is carried out.
 
   KEYS  1 any key of the index
   ARGV  commands {{word ...} ...}: name, subcommand, keys and channels as in a real call

@@ -1,13 +1,13 @@
 #!lua
 --[[
-  The shard knows the set, what may happen to its members (see heads.lua) and what to do for them. Its blob is there. A
+  Store the entry of a set: what may happen to its members (see heads.lua), and their target with its blob. A
   set whose members are being removed stays so. Called again it changes nothing.
-  `tally` (absent: none) is what the shard has counted of the set (runs.lua), where it stands as it did.
+  `tally` (absent: none) replaces the shard's counts of the set (runs.lua), if they are still as they were.
 
   KEYS  then lane
   ARGV  layout, epoch, lane, entry (text), blobs {from, to}: digest, blob pairs,
         tally {field, stood, wanted}
-  Reply the entry as it stands
+  Reply the entry that is stored now
   Error OOM
 ]]
 -- keys meta heads blobs wake lane

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 --[[
-  An occurrence is not wanted any more, wherever it is. One that a worker holds disappears under it: the attempt
-  under way may end either way, its settlement meets nothing and stores no retry.
+  Remove an occurrence. If a worker holds it, it goes all the same: the attempt in flight may end either way, and
+  its settlement changes nothing and stores no retry.
 
   ARGV  layout, epoch, lane, id, member: positions in ARGV
-  Reply APPLIED (it waited) | HELD (a worker has it) | UNCHANGED (there is none)
-        | BUSY (on its way to another shard) | ABSENT (not in this draining shard: see the new one)
+  Reply APPLIED (it waited) | HELD (a worker held it) | UNCHANGED (there is none)
+        | BUSY (moving to another shard) | ABSENT (not in this draining shard: see the new one)
 ]]
 -- keys meta heads occ occrec leases lane
 -- include shard
