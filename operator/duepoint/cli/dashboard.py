@@ -1,9 +1,9 @@
 """``duepoint dashboard``: opens the web dashboard of an installation, signed in.
 
-kubectl forwards a free port of this machine to the API's Service. The token reaches the page by
-the fragment of its address, which no server sees. The address with the token is in no command line,
-where other users of this machine could read it: the browser is led there by a page that is served
-once.
+kubectl forwards a free port of this machine to the API's Service. The page gets the token in the
+fragment of its address, which is not sent to any server. Other users of this machine can read
+command lines, so the browser is not started with that address: a page that is served only once
+redirects it there.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def dashboard(*, service: str, account: str | None, place: options.Place) -> Non
     finally:
         forwarding.terminate()
         forwarding.wait()
-    raise click.exceptions.Exit(output.BAD_INPUT)  # kubectl has said why
+    raise click.exceptions.Exit(output.BAD_INPUT)  # kubectl has reported why
 
 
 def _asked(words: list[str]) -> str:
-    """Return what kubectl prints; where it fails it has said why."""
+    """Return the output of kubectl; exit if it fails, after it has reported why."""
     done = subprocess.run(words, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603 - no shell
     if done.returncode:
         raise click.exceptions.Exit(output.BAD_INPUT)
@@ -79,7 +79,7 @@ def _asked(words: list[str]) -> str:
 
 
 def _token(words: list[str], account: str | None, place: options.Place) -> str:
-    """Return the token to sign in with; raises errors.InvalidSetting where the user has none."""
+    """Return the token for signing in; raises errors.InvalidSetting if the user has none."""
     login = asyncio.run(credentials.found(place.kubeconfig, place.context).login())
     if account is not None:
         namespace = place.namespace or login.namespace
@@ -91,7 +91,7 @@ def _token(words: list[str], account: str | None, place: options.Place) -> str:
 
 
 def _open(address: str, token: str) -> None:
-    """Say where the dashboard is, and lead the browser there with the token."""
+    """Print the address of the dashboard, and open it in the browser with the token."""
     output.say(f"{address}  (Ctrl-C ends it)")
     signed_in = f"{address}#token={urllib.parse.quote(token, safe='')}"
     if not webbrowser.open(_leading_once(signed_in)):
@@ -99,7 +99,7 @@ def _open(address: str, token: str) -> None:
 
 
 def _leading_once(address: str) -> str:
-    """A URL of this machine, which only we know, that leads to the address once."""
+    """Return a secret URL on this machine that redirects to the address once."""
     path = f"/{secrets.token_urlsafe()}"
     left = {path: address}
 
@@ -111,7 +111,7 @@ def _leading_once(address: str) -> str:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Standard error is for people."""
+            """Log nothing: standard error is for people."""
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Leading)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,10 +1,10 @@
-"""Instants as people write them on a command line, and as we write them back.
+"""Reads instants from the command line, and formats instants for output.
 
-In: RFC 3339 with ``Z`` or an offset, or without one, which means the wall clock of the zone that
-was asked for; ``yesterday``, ``today`` and ``tomorrow`` of that clock instead of a date; a date
-alone is its midnight; ``now``; of a slot also a time of day. A wall-clock time that daylight saving
-skips is the first instant after the gap, one that comes twice is the first of the two. Out: RFC
-3339 in UTC and in the zone, always naming the same instant. Zones are those of the engine.
+Input is RFC 3339 with ``Z`` or an offset; without one it is local time in the given zone. Instead
+of a date it may have ``yesterday``, ``today`` or ``tomorrow`` in that zone. A date alone means its
+midnight. ``now`` is valid, and for a slot also a time of day. A local time that daylight saving
+skips means the first instant after the gap; one that comes twice means the first of the two. Output
+is RFC 3339 in UTC and in the zone, always for the same instant. Zones are those of the engine.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _EXAMPLE = "write RFC 3339, such as 2026-03-29T00:00:00Z or 2026-03-29T02:00:00+
 
 
 def now_us() -> int:
-    """This machine's UTC: the only clock that the commands without a cluster read."""
+    """Return this machine's UTC, the only clock of the commands without a cluster."""
     return time.time_ns() // 1_000
 
 
 def parse_us(text: str, *, zone: str, name: str) -> int:
-    """Microseconds since the epoch; raises errors.InvalidSetting that names the option ``name``."""
+    """Return microseconds since the epoch; raises errors.InvalidSetting for the option ``name``."""
     try:
         instant_us = _placed_us(text, zone)
         if not expression.FIRST_US <= instant_us <= expression.LAST_US:
@@ -46,7 +46,7 @@ def parse_us(text: str, *, zone: str, name: str) -> int:
 
 
 def parse_last_us(text: str, *, zone: str, name: str) -> int:
-    """As ``parse_us``; a time of day alone, such as ``02:30``, is the last one that has passed."""
+    """Do the same as ``parse_us``; a time of day such as ``02:30`` is its last occurrence."""
     if not _TIME_OF_DAY.fullmatch(text.strip()):
         return parse_us(text, zone=zone, name=name)
     today_us = parse_us(f"today {text.strip()}", zone=zone, name=name)
@@ -56,25 +56,25 @@ def parse_last_us(text: str, *, zone: str, name: str) -> int:
 
 
 def readable(text: str) -> str:
-    """Return the text, if ``parse_us`` can read it once the zone is known; raises ValueError."""
+    """Return the text if ``parse_us`` can read it in any zone; raises ValueError."""
     _placed_us(text, "Etc/UTC")
     return text
 
 
 def readable_last(text: str) -> str:
-    """The text, if ``parse_last_us`` can read it once the zone is known; raises ValueError."""
+    """Return the text if ``parse_last_us`` can read it in any zone; raises ValueError."""
     if _TIME_OF_DAY.fullmatch(text.strip()):
         return text
     try:
         return readable(text)
     except ValueError as error:
         if _WRITTEN.fullmatch(text.strip()):
-            raise  # a time, which does not exist
+            raise  # it has the form of a time, but does not exist
         raise ValueError(f"{error}, or HH:MM for the last one, or yesterday HH:MM") from None
 
 
 def parse_range_us(text: str, *, zone: str, name: str) -> tuple[int, int]:
-    """Both ends of FROM/TO, the first one earlier."""
+    """Return both ends of FROM/TO; the first has to be earlier."""
     first, slash, last = text.partition("/")
     if not slash:
         raise errors.InvalidSetting(
@@ -88,7 +88,7 @@ def parse_range_us(text: str, *, zone: str, name: str) -> tuple[int, int]:
 
 
 def strict_us(text: str) -> int:
-    """Microseconds since the epoch of RFC 3339 with its offset; raises ValueError."""
+    """Return RFC 3339 with an offset as microseconds since the epoch; raises ValueError."""
     parts = _WRITTEN.fullmatch(text)
     if parts is None or parts["offset"] is None:
         raise ValueError(text)
@@ -96,18 +96,18 @@ def strict_us(text: str) -> int:
 
 
 def utc_text(instant_us: int) -> str:
-    """RFC 3339 in UTC with ``Z``; a fraction only where there is one."""
+    """Return RFC 3339 in UTC with ``Z``, with a fraction only if there is one."""
     return _clock_text(instant_us) + "Z"
 
 
 class LocalTime:
-    """Instants as the wall clocks of one zone show them."""
+    """Formats instants in the local time of one zone."""
 
     def __init__(self, zone: str) -> None:
         self.zone = timezones.load(zone)
 
     def text(self, instant_us: int) -> str:
-        """RFC 3339 with the offset of that moment."""
+        """Return RFC 3339 with the offset at that moment."""
         # RFC 3339 has no seconds in offsets; a zone that once had them is shown to the minute.
         minutes = round(self.zone.offset_at(instant_us // expression.SECOND_US) / 60)
         hours, rest = divmod(abs(minutes), 60)
@@ -116,13 +116,13 @@ class LocalTime:
 
 
 def _clock_text(clock_us: int) -> str:
-    """Date and time of day, this way because a million of them should not take half a minute."""
+    """Return date and time of day; isoformat is fast enough for outputs of a million lines."""
     text = (_CLOCK_EPOCH + dt.timedelta(0, 0, clock_us)).isoformat()
     return text if clock_us % expression.SECOND_US == 0 else text.rstrip("0")
 
 
 def _second_in(local: int, zone_name: str) -> int:
-    """The first UTC second at which the wall clock shows ``local`` or has just jumped over it."""
+    """Return the first UTC second at which the local time is ``local`` or has just skipped it."""
     zone = timezones.load(zone_name)
     ends = (*zone.starts[1:], 1 << 62)
     periods = zip(zone.starts, zone.offsets, ends, strict=True)
@@ -132,7 +132,7 @@ def _second_in(local: int, zone_name: str) -> int:
 
 
 def _placed_us(text: str, zone: str) -> int:
-    """Microseconds since the epoch, of any year; raises ValueError."""
+    """Return microseconds since the epoch, for any year; raises ValueError."""
     if text.strip().lower() == "now":
         return now_us()
     parts = _WRITTEN.fullmatch(text.strip())
@@ -152,7 +152,7 @@ def _placed_us(text: str, zone: str) -> int:
 
 
 def _date(written: str, zone: str, offset: int | None) -> str:
-    """Return the date; that of a word on the clock of the offset or, without one, of the zone."""
+    """Return the date; for a word, the date at the offset or, without one, in the zone."""
     days = _DAYS.get(written)
     if days is None:
         return written

@@ -1,9 +1,9 @@
-"""``duepoint load``: one-offs in a set, and how late their events came.
+"""``duepoint load``: submits one-offs to a set, and measures how late their events arrive.
 
-The command listens itself, so nothing else is needed: the set's webhook points to ``--receive``.
-It submits one-offs in bulk, waits until every accepted one has arrived or ``--wait`` is over,
-deletes what has not, and reports. Lateness is this machine's clock at the arrival less the due
-time, so that clock should agree with the cluster's.
+The command itself receives the events: the set's webhook has to point to ``--receive``. It submits
+one-offs in bulk, waits until every accepted one has arrived or ``--wait`` is over, deletes the
+others, and reports. Lateness is this machine's clock at the arrival minus the due time, so that
+clock should agree with the cluster's.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from duepoint.expressions import durations
 
 _MOST = 1_000_000
 _LONGEST_US = 86_400_000_000
-#: From the submission to the first due time.
+#: Time from the submission to the first due time.
 _LEAD_US = 2_000_000
 _LOOK_SECONDS = 0.2
-#: What is handed in late has to run: how late it comes is what is measured.
+#: Long, because late one-offs have to run: their lateness is what is measured.
 _DEADLINE_SECONDS = 86_400
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -106,15 +106,15 @@ async def load(
 
 
 class _Load:
-    """One load: its one-offs by number, and what became of them.
+    """One load: its one-offs by number, and their results.
 
     Attributes:
-        arrived_us: when each arrived first, by its number.
+        arrived_us: when each first arrived, by its number.
     """
 
     def __init__(self, asked: client.AsyncSetClient, count: int, within_us: int) -> None:
         self._asked = asked
-        self._run = f"load-{secrets.token_hex(4)}"  # two loads never meet
+        self._run = f"load-{secrets.token_hex(4)}"  # ids of two loads never collide
         self._within_us = within_us
         first_us = time.time_ns() // 1_000 + _LEAD_US
         offsets = (number * within_us // count for number in range(count))
@@ -129,7 +129,7 @@ class _Load:
         return f"{self._run}-{number:06d}"
 
     def on_request(self, request: dict[str, Any]) -> None:
-        """Note a request that the receiver took."""
+        """Record the arrival of a request."""
         run, _, number = request["schedule"].rpartition("-")
         if run != self._run:
             self._foreign += 1
@@ -163,14 +163,14 @@ class _Load:
         self._submitted_seconds = time.monotonic() - began
 
     async def wait(self, advance: output.Advance, wait_us: int) -> None:
-        """Until all that was accepted has arrived, or has had its time."""
+        """Wait until all accepted one-offs have arrived, or their time is over."""
         until_us = self._due_us[-1] + wait_us
         while len(self.arrived_us) < len(self._accepted) and time.time_ns() // 1_000 < until_us:
             advance(len(self.arrived_us), f"{len(self.arrived_us):,} arrived")
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def remove_rest(self) -> None:
-        """What has not arrived must not arrive later, at the next receiver on that port."""
+        """Delete missing one-offs, which could arrive later at the next receiver on that port."""
         late = [self._id(number) for number in self._accepted - self.arrived_us.keys()]
         try:
             async for _ in self._asked.delete_many(late):
@@ -180,7 +180,7 @@ class _Load:
             output.complain(f"what is left could not be deleted ({error}); {begin} does it")
 
     def report(self) -> output.Row:
-        """Return what became of the load, as JSON."""
+        """Return the results of the load, as JSON."""
         late_us = sorted(at_us - self._due_us[number] for number, at_us in self.arrived_us.items())
         return {
             "set": f"{self._asked.calls.namespace}/{self._asked.calls.name}",
@@ -203,12 +203,12 @@ class _Load:
 
 
 def percentile(ascending: Sequence[int], share: float) -> int:
-    """Nearest-rank: a value that was measured, with at most that share of the others above it."""
+    """Return the nearest-rank percentile: the least value that covers this share of them all."""
     return ascending[max(math.ceil(share * len(ascending)) - 1, 0)]
 
 
 def _cells(report: output.Row) -> output.Cells:
-    """Return the report as text."""
+    """Return the report as cells for people."""
     seconds = report["submittedSeconds"]
     rate = report["accepted"] / seconds if seconds else 0.0
     took = f"{output.span(seconds)} ({rate:,.0f}/s)"

@@ -1,9 +1,9 @@
 """``duepoint operator``, ``duepoint worker`` and ``duepoint api``.
 
 Every setting of a process is a flag of its subcommand and an environment variable; there are no
-other sources. A wrong setting ends the command with code 2 and one line that names it. What the
-processes are made of is imported when one of them runs, so that ``--help`` needs neither a
-cluster's libraries nor their start-up time.
+other sources. A wrong setting ends the command with code 2 and one line that names it. The modules
+of the processes are imported only when one of them runs, so that ``--help`` needs neither the
+libraries for a cluster nor their start-up time.
 """
 
 from __future__ import annotations

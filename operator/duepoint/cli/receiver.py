@@ -1,7 +1,7 @@
-"""A receiver of webhooks for trying things out: it answers 204 and says what arrived.
+"""A receiver of webhooks for tests: it answers 204 and reports what arrived.
 
-It checks no signature. The clock is read before the body is parsed, because the time that a
-receiver takes is not the sender's lateness.
+It checks no signature. It reads the clock before it parses the body, so that its own processing
+time does not count as the sender's lateness.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from duepoint import errors
 
 HOST = "127.0.0.1"
 
-#: Takes the description of a request.
+#: Called with the description of each request.
 OnRequest = Callable[[dict[str, Any]], None]
 
 
 def _described(arrived: dt.datetime, request: web.Request, body: bytes) -> dict[str, Any]:
-    """Return what is worth keeping of a request, whether or not the body is ours."""
+    """Return the description of a request, whether or not Duepoint sent it."""
     data = _data(body)
     schedule = data.get("schedule")
     if not isinstance(schedule, dict):
@@ -50,7 +50,7 @@ def _data(body: bytes) -> dict[str, Any]:
 
 
 def application(on_request: OnRequest) -> web.Application:
-    """Answers every request with 204."""
+    """Return an application that answers every request with 204."""
 
     async def receive(request: web.Request) -> web.Response:
         arrived = dt.datetime.now(dt.UTC)
@@ -64,7 +64,7 @@ def application(on_request: OnRequest) -> web.Application:
 
 @contextlib.asynccontextmanager
 async def receiving(host: str, port: int, on_request: OnRequest) -> AsyncIterator[None]:
-    """Receive there; raises errors.InvalidSetting where another program has the port."""
+    """Receive on an address; raises errors.InvalidSetting if another program uses the port."""
     runner = web.AppRunner(application(on_request), access_log=None)
     await runner.setup()
     try:

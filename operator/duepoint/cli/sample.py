@@ -1,8 +1,8 @@
-"""``duepoint webhook test``: one delivery of a Schedule's webhook, made as a worker makes it.
+"""``duepoint webhook test``: sends one delivery of a Schedule's webhook in the way a worker does.
 
-The request is composed and sent by the worker's own code at one fixed time, so that what is shown
-is what is sent, byte for byte. What the spec refers to comes from the command line first, then from
-a cluster where one was named, read with the user's rights. Values of secrets are not shown.
+The worker's own code composes and sends the request at one fixed time, so the request that is shown
+is the one that is sent, byte for byte. Secrets and other references are taken from the command line
+first, then from a cluster if one was named, with the user's rights. Secret values are not shown.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget
 
-#: This machine's own addresses are where people try things out.
+#: This machine's own addresses, allowed because users test receivers there.
 _LOOPBACK = tuple(ipaddress.ip_network(network) for network in ("127.0.0.1/32", "::1/128"))
 V = TypeVar("V")
 _UID = "00000000-0000-4000-8000-000000000000"
 
 
-#: Keys by the name of the Secret or ConfigMap.
+#: Keys and values, by the name of the Secret or ConfigMap.
 Objects = Mapping[str, Mapping[str, bytes]]
 
 
 class _FixedClock(clocks.SystemClock):
-    """The wall stands still, so that what is shown and what is sent are the same."""
+    """A clock whose time stands still, so that the request shown is the request sent."""
 
     def __init__(self) -> None:
         self._now_us = super().now_us()
@@ -54,18 +54,18 @@ class _FixedClock(clocks.SystemClock):
 async def run(
     spec: ScheduleSpec, objects: Objects, token: str | None, place: options.Place, *, send: bool
 ) -> output.Row:
-    """Compose the sample of a slot of now and, with ``send``, send it.
+    """Compose a sample for a slot at the present time and, with ``send``, send it.
 
     Args:
-        objects: Secrets and ConfigMaps that were given.
-        token: the ServiceAccount's, where it was given.
-        place: a cluster to read the others from, if it names one.
+        objects: Secrets and ConfigMaps from the command line.
+        token: the ServiceAccount's token, if the command line has one.
+        place: a cluster to read other objects from, if it names one.
 
     Returns:
-        The request without secrets, and what came of it; ``accepted`` is None if it was not sent.
+        The request without secrets, and its result; ``accepted`` is None if it was not sent.
 
     Raises:
-        errors.InvalidSetting: something that it refers to was not given.
+        errors.InvalidSetting: an object that it refers to is missing.
     """
     clock = _FixedClock()
     webhook = spec.action.target
@@ -116,7 +116,7 @@ async def run(
     row["message"] = f"answered {answer.http_status} after {seconds:.3f} s"
     if not row["accepted"]:
         row["message"] = answer.message
-        # The receiver's own words, which are not secret from this user.
+        # The user may see the receiver's answer.
         plain = (header.value for header in webhook.headers)
         if replies and (text := target.excerpt(replies[-1].body, plain, hidden)):
             row["message"] += f": {text}"
@@ -157,13 +157,13 @@ def _vault(
     api: port.Api | None,
     clock: clocks.Clock,
 ) -> credentials.Vault:
-    """Return the worker's, over what was given and, if one was named, a cluster."""
+    """Return the worker's vault, over the given objects and, if one was named, a cluster."""
     auth = webhook.auth
     audience = auth.audience if isinstance(auth, actions.AccountToken) else ""
 
     async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key
-        if name in objects:  # given by the person who asks, and so for this receiver
+        if name in objects:  # given by the user, and therefore for this receiver
             return _life(secrets.Data(objects[name], {references.SEND_TO: "*"}))
         if kind == references.ACCOUNT and given is not None:
             return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: audience}))
@@ -183,7 +183,7 @@ def _vault(
 
 
 class _NoCluster:
-    """Stands where an API server would; Services are the only thing asked of it."""
+    """A substitute for an API server, from which only Services are requested."""
 
     async def request(self, verb: str, path: str, *_: object, **__: object) -> bytes:
         raise kube_errors.Unavailable(f"{verb} {path}: no cluster was named")
@@ -191,7 +191,7 @@ class _NoCluster:
 
 @contextlib.asynccontextmanager
 async def _cluster(place: options.Place) -> AsyncIterator[port.Api | None]:
-    """The API server that was named on the command line, and no other."""
+    """Open a session with the API server on the command line; yields None without one."""
     if place.kubeconfig is None and place.context is None:
         yield None
         return
@@ -219,14 +219,14 @@ def _without(value: str, hidden: tuple[str, ...]) -> str:
 
 
 def show(row: output.Row, form: str) -> None:
-    """Print the request and what came of it."""
+    """Print the request and its result."""
     if output.is_data(form):
         output.write([row], form)
         return
     head = [f"{row['method']} {row['url']}"]
     head += [f"{name}: {value}" for name, value in row["headers"].items()]
     if row["accepted"] is None and not sys.stdout.isatty():
-        # Byte for byte, so that the signature of what is piped or kept can be checked.
+        # Byte for byte, so that the signature of a saved request can be verified.
         sys.stdout.flush()
         sys.stdout.buffer.write("\n".join([*head, "", row["body"]]).encode())
         sys.stdout.buffer.flush()

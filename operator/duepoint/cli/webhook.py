@@ -1,8 +1,8 @@
-"""``duepoint webhook``: try a Schedule's webhook before its time, and check what was received.
+"""``duepoint webhook``: tests a Schedule's webhook, and verifies a received request.
 
-``test`` sends one delivery of a manifest's webhook exactly as a worker would, from here: same code,
-same signature, a slot of now. ``verify`` answers for a receiver whether a captured request was
-signed with a secret, and if not, why. Neither needs a cluster.
+``test`` sends one delivery of a manifest's webhook from this machine, exactly as a worker would:
+same code, same signature, with the present time as its slot. ``verify`` tells a receiver whether a
+captured request was signed with a secret, and if not, why. Neither needs a cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _assigned(text: str) -> tuple[str, str, str]:
     named, equals, value = text.partition("=")
     name, slash, key = named.partition("/")
     if not (equals and slash and name and key):
-        # Not quoted: it may be the secret itself.
+        # The message does not quote the text: it may be the secret itself.
         raise ValueError("write NAME/KEY=..., such as billing-hook/secret=...")
     return name, key, value
 
@@ -111,7 +111,7 @@ def test(
 
 
 def _sent_to(url: str, spec: ScheduleSpec) -> ScheduleSpec:
-    """Return the same, its webhook sent there; raises errors.InvalidSetting."""
+    """Return the spec with its webhook sent to a URL; raises errors.InvalidSetting."""
     if not url.startswith(("http://", "https://")):
         message = f"{errors.quoted(url)}: write http://... or https://..."
         raise errors.InvalidSetting("--url", message)
@@ -124,7 +124,7 @@ def _sent_to(url: str, spec: ScheduleSpec) -> ScheduleSpec:
 
 
 def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> ScheduleSpec:
-    """Return the one Schedule that is meant; raises errors.InvalidSetting."""
+    """Return the chosen Schedule; raises errors.InvalidSetting unless there is exactly one."""
     accepted = validate.accepted(files, namespace, instants.now_us())
     webhooks = [
         checked.spec
@@ -206,7 +206,7 @@ def verify(
 
 
 class Captured(NamedTuple):
-    """A request as a receiver got it; names of headers in lower case."""
+    """A request as a receiver got it, with header names in lower case."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -215,7 +215,7 @@ class Captured(NamedTuple):
 def verifiers(
     literal: tuple[str, ...], files: tuple[str, ...]
 ) -> tuple[signing.Hmac | signing.Ed25519, ...]:
-    """Return what may have signed; raises errors.InvalidSetting."""
+    """Return the verifiers for the given secrets; raises errors.InvalidSetting."""
     given = [("--secret", text) for text in literal]
     given += [("--secret-file", options.text("--secret-file", file)) for file in files]
     if not given:
@@ -230,7 +230,7 @@ def verifiers(
 
 
 def captured(data: bytes) -> Captured:
-    """Return the request as it came, or as ``webhook test -o json`` prints it.
+    """Read a request as it was received, or as printed by ``webhook test -o json``.
 
     Raises:
         errors.InvalidSetting: it is other JSON.
@@ -250,7 +250,7 @@ def captured(data: bytes) -> Captured:
 
 
 _WANTED = ("webhook-id", "webhook-timestamp", "webhook-signature")
-#: Longest time in seconds that is looked at; more digits are no time.
+#: The most characters of a name to show, and the most digits in a time in seconds.
 _MOST_OF_NAME = 40
 _MOST_DIGITS = 12
 
@@ -262,9 +262,9 @@ def judge(
     tolerance_us: int,
     at_us: int,
 ) -> output.Row:
-    """Whether the request is signed with one of the secrets, which of them, and if not, why.
+    """Return whether the request is signed with one of the secrets, with which, or why not.
 
-    ``tolerance_us`` 0 leaves the time alone.
+    With ``tolerance_us`` 0 the time is not checked.
     """
     row: output.Row = {"valid": False, "webhookId": "", "sentAt": "", "secret": None}
     for name in _WANTED:
@@ -309,7 +309,7 @@ def _why_not(
     timestamp: str,
     signature: str,
 ) -> str:
-    """The usual reasons, tried out; else that another secret signed it, or it was changed."""
+    """Try the usual causes and return the one that fits; else another secret, or a changed body."""
     others = [
         (body.removesuffix(b"\n"), "it ends in a line break that was not sent"),
         (body.removesuffix(b"\r\n"), "it ends in a line break that was not sent"),
@@ -317,7 +317,7 @@ def _why_not(
         (b"", "the request was sent without a body"),
     ]
     with contextlib.suppress(ValueError):
-        parsed = json.loads(jsontext.clipped(body))  # nothing that deep was sent
+        parsed = json.loads(jsontext.clipped(body))  # Duepoint never sends JSON that deep
         compact = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).encode()
         why = "it was parsed and printed anew; sign and verify the bytes as they came"
         others.append((compact, why))

@@ -1,1 +1,1 @@
-"""Manifests before a cluster sees them: read, checked against the CRD, and simulated."""
+"""Checks of manifests before a cluster sees them: reading, validation and simulation."""

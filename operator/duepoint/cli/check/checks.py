@@ -1,10 +1,10 @@
-"""A manifest to what is wrong with it, and to the spec that operator and worker would act on.
+"""Checks a manifest: returns its problems, and the spec that operator and worker would act on.
 
-Three judges in the order in which a cluster has them: the object around the spec (by the rules of
-``k8s.io/apimachinery``), the schema of the CRD (structure.py), and the very function with which the
-operator accepts a spec (``parse`` of ``schedules.spec`` and of ``schedules.sets.setspec``). What
-one of them has reported is not reported again, and nothing else is kept quiet.
-A CronJob is judged as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
+There are three checks, in the same order as in a cluster: the object around the spec (by the rules
+of ``k8s.io/apimachinery``), the schema of the CRD (structure.py), and the function with which the
+operator accepts a spec (``parse`` of ``schedules.spec`` and of ``schedules.sets.setspec``). A
+problem that one of them has reported is not reported again; all others are reported. A CronJob is
+checked as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 from duepoint.schedules.sets import setspec
 
-#: Groups of Kubernetes, which have no kind of ours.
+#: API groups of Kubernetes itself, which contain none of our kinds.
 _KUBERNETES = ("batch/", "apps/")
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 _LARGEST_NUMBER = 1 << 63
@@ -44,10 +44,10 @@ CRONJOB_VERSIONS = ("batch/v1", "batch/v1beta1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedManifest:
-    """A manifest of ours, or one that becomes one, and its problems and notes.
+    """A manifest of one of our kinds, or one that becomes one, with its problems and notes.
 
     Attributes:
-        accepted: what operator and worker act on; None where there are problems, and of a
+        accepted: the spec that operator and worker act on; None if there are problems, and for a
             ScheduleRun.
     """
 
@@ -57,7 +57,7 @@ class CheckedManifest:
 
     @property
     def spec(self) -> specs.ScheduleSpec | None:
-        """That of a Schedule."""
+        """The accepted spec, if it is a Schedule's."""
         return self.accepted if isinstance(self.accepted, specs.ScheduleSpec) else None
 
     @property
@@ -68,13 +68,13 @@ class CheckedManifest:
 def check(
     manifest: Manifest, *, namespace: str, created_us: int, newer_kubernetes: bool = False
 ) -> CheckedManifest | None:
-    """The problems and notes of the manifest; None for a kind that is not ours.
+    """Check a manifest; return None for a kind that is not ours.
 
     Args:
-        namespace: of an object that names none.
-        created_us: of an object that has no creationTimestamp.
-        newer_kubernetes: the cluster may be newer than the Jobs known here, so that an unknown
-            field of a template is a note.
+        namespace: the namespace of an object without one.
+        created_us: the creation time of an object without one.
+        newer_kubernetes: the cluster may be newer than our schema of Jobs, so an unknown field of
+            a template is only a note.
     """
     if manifest.trouble:
         return _wrong(manifest, "", manifest.trouble)
@@ -121,7 +121,7 @@ def check(
 
 
 def _misnamed(kind: str, version: str) -> tuple[str, str] | None:
-    """What is wrong with a kind or version that must be meant as ours; None for others."""
+    """Return the problem of a kind or version that resembles one of ours; None for others."""
     known = structure.schemas()
     if version.startswith(manifests.GROUP.partition(".")[0]):
         if kind in known:
@@ -166,7 +166,7 @@ def _parsed(
         generation = 1
     created_us = created_us if created is None else created
     try:
-        # As short as the API server writes it: the size of a payload counts.
+        # As compact as the API server writes it, because the size of a payload is limited.
         text = json.dumps(
             content["spec"], allow_nan=False, ensure_ascii=False, separators=(",", ":")
         ).encode()
@@ -185,12 +185,12 @@ def _parsed(
     except errors.InvalidSpec as error:
         return None, [Problem(each.path, each.message) for each in error.errors]
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        # What JSON cannot hold: a number without an end, half a character.
+        # JSON cannot represent it: an infinite number, or half of a surrogate pair.
         return None, [Problem("spec", f"cannot be written as JSON: {error}")]
 
 
 def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
-    """Each expression by itself: the operator looks at them only where all else is well."""
+    """Yield problems of each expression; the operator checks them only if all else is valid."""
     zone = spec.get("timeZone")
     if not isinstance(zone, str) or not zone:
         zone = rules.DEFAULT_ZONE
@@ -214,10 +214,10 @@ def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
 
 
 def _is_known(path: str, problems: Iterable[Problem]) -> bool:
-    """Whether a problem with the field, with what it is part of or with a part of it is known.
+    """Whether a problem of the field, of a field around it or of a part of it was reported.
 
-    The spec as a whole is a field like any other here: what is wrong with it says nothing of its
-    parts, and the other way round.
+    The spec as a whole is a field of its own here: its problems say nothing about its parts, and
+    theirs nothing about it.
     """
     known = [problem.path for problem in problems if not problem.is_note]
     return any(each == path or _is_part(each, path) or _is_part(path, each) for each in known)
@@ -250,7 +250,7 @@ _UNITS = {
 
 
 def _of_job(spec: dict[str, Any]) -> Iterator[Problem]:
-    """What is wrong with the jobTemplate of a Schedule's spec; nothing where it has none."""
+    """Yield the problems of the jobTemplate in a Schedule's spec, if it has one."""
     template = _mapping(spec.get("jobTemplate"))
     job = _mapping(template.get("spec"))
     pod_template = _mapping(job.get("template"))
@@ -317,21 +317,21 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_VALUE = re.compile(f"({_WORD})?")
 _QUALIFIED_NAME = re.compile(rf"((?=[^/]{{1,253}}/){_DNS_NAME}/)?{_WORD}")
 
-#: A Job's name carries eleven more characters for its slot and ends at 63.
+#: The name of a Job has eleven more characters for its slot, and at most 63.
 _LONGEST_NAME = (
     52,
     "because each Job's name carries 11 more for its slot and ends at 63",
 )
-#: Of kinds whose objects create no Jobs under their own name.
+#: The limits of kinds whose names are not part of Jobs' names.
 _LONGEST_NAMES = {"ScheduleSet": (63, "because the name is the value of a label")}
-#: Keys and values of all annotations together.
+#: The most bytes of all annotations, keys and values together.
 _MOST_ANNOTATION_BYTES = 256 * 1024
 
 _LETTERS = "at most 63 letters, digits, -, _ and ., the first and the last a letter or digit"
 
 
 def _of_metadata(kind: str, metadata: dict[str, Any]) -> Iterator[Problem]:
-    """What the API server would refuse of the metadata of an object of this kind."""
+    """Yield what the API server would refuse in the metadata of an object of this kind."""
     yield from structure.problems_of_metadata(metadata)
     prefix, namespace = metadata.get("generateName"), metadata.get("namespace")
     if wrong := _wrong_name(kind, metadata.get("name"), prefix):
@@ -349,7 +349,7 @@ def _of_metadata(kind: str, metadata: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _labels_and_annotations(metadata: dict[str, Any], path: str) -> Iterator[Problem]:
-    """Wrong keys and values of the metadata at this path, an object's or a template's."""
+    """Yield wrong labels and annotations of an object's or a template's metadata."""
     labels = metadata.get("labels")
     for key, value in labels.items() if isinstance(labels, dict) else ():
         yield from _of_key(key, f"{path}.labels", is_wrong=not _QUALIFIED_NAME.fullmatch(key))
@@ -360,7 +360,7 @@ def _labels_and_annotations(metadata: dict[str, Any], path: str) -> Iterator[Pro
     if not isinstance(annotations, dict):
         return
     for key in annotations:
-        # The API server takes capitals in the prefix of an annotation.
+        # The API server accepts capitals in the prefix of an annotation.
         is_wrong = not _QUALIFIED_NAME.fullmatch(key.lower())
         yield from _of_key(key, f"{path}.annotations", is_wrong=is_wrong)
     texts = (text for pair in annotations.items() for text in pair if isinstance(text, str))

@@ -1,9 +1,9 @@
-"""Files and standard input to manifests: the objects in them, each with its place.
+"""Reads manifests from files and standard input: the objects in them, each with its place.
 
 YAML with any number of documents, JSON, and lists (``kind: List``, ``ScheduleList``,
-``CronJobList``) are taken apart to single objects. Files are read as bytes with a limit, so that a
-huge or endless one costs a message and not the machine. What cannot be read is a ``Problem`` of
-the file, like any other.
+``CronJobList``) are split into single objects. Files are read up to a limit, so that a huge or
+endless one leads to a message and does not exhaust memory. A text that cannot be read is a
+``Problem`` of the file, like any other.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from duepoint import errors
 from duepoint.cli import options
 from duepoint.schedules import jsontext
 
-#: Values in one document: 10,000 Schedules with a hundred fields each.
+#: The most values in one document: 10,000 Schedules with a hundred fields each.
 LARGEST = 1_000_000
-#: Levels of one document; a Pod's template takes about a dozen.
+#: The most levels in one document; a Pod template has about a dozen.
 DEEPEST = 100
-#: Characters of the longest number that means something; a longer one is a text.
+#: The most characters in a number; a longer one is read as a text.
 _LONGEST_NUMBER = 40
 
 _BORDER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
 _TAG = "tag:yaml.org,2002:"
-#: Of Helm and its like, outside of quotes.
+#: A template of Helm or a similar tool, outside of quotes.
 _TEMPLATE = re.compile(r"""^[^'"#\n]*\{\{""", re.MULTILINE)
-#: Plain scalars by their tag, and the characters that each begins with; tried in this order.
+#: The forms of plain scalars by their tag, with their first characters; tried in this order.
 _PLAIN = (
     ("null", r"~|null|Null|NULL", "~nN"),
     ("bool", r"true|True|TRUE|yes|Yes|YES|y|Y|on|On|ON", "tTyYoO"),
@@ -56,20 +56,20 @@ _PLAIN = (
 
 
 class InvalidText(errors.DuepointError):
-    """The text is no YAML that kubectl would take; the message names the line."""
+    """The text is not YAML that kubectl would accept; the message names the line."""
 
 
 def documents(data: bytes) -> Iterator[Any]:
-    """The value of each document, in order; empty ones are left out.
+    """Yield the value of each document, in order, without empty ones.
 
-    A document that cannot be read stands in its place as an InvalidText, and those after it are
-    read all the same: ``---`` at the start of a line is always a border. What kubectl prints is
-    read by a reader for JSON, which is quicker; how deep that reader follows depends on the version
-    of Python, and what is left for it is enough for a spec to be refused.
+    A document that cannot be read yields an InvalidText, and those after it are read nevertheless:
+    ``---`` at the start of a line always ends a document. JSON, as kubectl prints it, is read by a
+    JSON decoder, which is faster. The depth of that decoder depends on the version of Python, so
+    the text is first clipped to a depth at which a spec is still refused.
     """
     try:
         if data[:1] == b"{":
-            with contextlib.suppress(ValueError):  # anything else is read as YAML
+            with contextlib.suppress(ValueError):  # read anything else as YAML
                 yield from _of_json(jsontext.clipped(data).decode())
                 return
         text = _decoded(data)
@@ -89,7 +89,7 @@ def documents(data: bytes) -> Iterator[Any]:
 
 
 def _documents_of(piece: str, line: int) -> Iterator[Any]:
-    # A directive belongs to the border after it, which is cut off here.
+    # Comment directives out: the ``---`` that has to follow them was cut off here.
     text = _DIRECTIVE.sub(lambda found: "#" + found.group(), piece)
     try:
         _check(text, line)
@@ -118,7 +118,7 @@ def _documents_of(piece: str, line: int) -> Iterator[Any]:
 
 
 def _of_template(piece: str, line: int) -> InvalidText | None:
-    """What is wrong with a text that cannot be read, if it was to be rendered first."""
+    """Return the problem of an unreadable text, if it is a template that was never rendered."""
     found = _TEMPLATE.search(piece)
     if found is None:
         return None
@@ -136,9 +136,9 @@ def _decoded(data: bytes) -> str:
 
 
 def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
-    """Where a quote begins that ends on this line and not on its own, or nowhere; None: none does.
+    """Return where a quote begins that ends only on this line, or never; None if there is none.
 
-    Where a text cannot be read behind such a quote, its missing end is the cause nearly always.
+    If a text cannot be read behind such a quote, the missing end is nearly always the cause.
     """
     try:
         for token in yaml.scan(text, Loader=_Base):
@@ -153,7 +153,7 @@ def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
 
 
 def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's marks
-    """What libyaml says in words that only its authors understand."""
+    """Return a clear text for a message of libyaml; empty if there is none."""
     lines = text.splitlines()
     if "mapping values are not allowed" in problem:
         return _of_colon(lines[max(mark.line - 1, 0) : mark.line + 1])
@@ -170,7 +170,7 @@ def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's m
 
 
 def _of_colon(lines: list[str]) -> str:
-    """Why a colon stands where none may; the text may have begun in the line before."""
+    """Return why a colon is not allowed here; its text may have begun in the line before."""
     for found in map(_GLUED.match, reversed(lines)):
         if found:
             return f'a blank is missing behind "{found["key"]}:", here or in the line before'
@@ -178,7 +178,7 @@ def _of_colon(lines: list[str]) -> str:
 
 
 def _check(text: str, before: int) -> None:
-    """Refuse what is too deep or too large to be built, and aliases without their anchor."""
+    """Refuse documents that are too deep or too large, and aliases without an anchor."""
     sizes: dict[str, int] = {}
     opened: list[tuple[str | None, int]] = []
     used = 0
@@ -208,22 +208,22 @@ def _check(text: str, before: int) -> None:
             raise InvalidText(f"{line}: has more than {LARGEST} values, aliases included")
 
 
-#: What libyaml says, and what it means.
+#: Parts of messages of libyaml, and their meaning.
 _HINTS = {
     "alphabetic or numeric character": (
         'a text that begins with * or & needs quotes, such as "*/5 * * * *"'
     ),
     "did not find expected key": "this line does not begin in the column of the fields beside it",
 }
-#: A key whose value follows without a blank, which makes both one text.
+#: A key whose value follows without a blank, so that both are one text.
 _GLUED = re.compile(r"\s*(?:- )?(?P<key>[A-Za-z]\w*):(?=[^\s/])")
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """Builds what JSON can hold, and nothing else."""
+    """Builds only values that JSON can represent."""
 
-    #: Lines of the text before the piece that is read.
+    #: Number of lines of the text before this piece.
     before = 0
     yaml_constructors: dict[str | None, Any] = {}  # noqa: RUF012 - yaml's own registry
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - yaml's own registry
@@ -248,14 +248,14 @@ class _Loader(_Base):  # type: ignore[misc]
         }
 
     def name_of(self, node: Any) -> str:  # noqa: ANN401 - yaml's nodes
-        """A key as a text."""
+        """Return a key as a text."""
         key = self.construct_object(node, deep=True)
         if key is None or isinstance(key, (dict, list)):
             raise self.refused(node, "a mapping's key must be a text")
         return str(key).lower() if isinstance(key, bool) else str(key)
 
     def plain(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes, any value
-        """A scalar by what is written, as its tag may promise too much."""
+        """Return a scalar by its text, because its tag may not fit."""
         text = node.value
         tag = self.resolve(yaml.ScalarNode, text, (True, False)).removeprefix(_TAG)
         if tag == "null":
@@ -267,7 +267,7 @@ class _Loader(_Base):  # type: ignore[misc]
         if text.lower().lstrip("+-.") in ("inf", "nan"):
             raise self.refused(node, f"{text} is no number in JSON")
         if tag == "int":
-            # libyaml's rules know one spelling of each prefix
+            # libyaml knows only one spelling of each prefix
             known = text.lower().replace("0o", "0", 1)
             return self.construct_yaml_int(yaml.ScalarNode(node.tag, known))
         return whole(self.construct_yaml_float(node), text)
@@ -279,7 +279,7 @@ class _Loader(_Base):  # type: ignore[misc]
             raise self.refused(node, "!!binary takes a text in base64") from None
 
     def untagged(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes
-        """As if the tag were not there; a scalar is a text then."""
+        """Return a value as if it had no tag; a scalar is then a text."""
         if isinstance(node, yaml.MappingNode):
             return self.construct_mapping(node)
         if isinstance(node, yaml.SequenceNode):
@@ -291,7 +291,7 @@ class _Loader(_Base):  # type: ignore[misc]
 
 
 def whole(number: float, text: str) -> int | float | str:
-    """The number as an integer where it is one; the text where it is too large for any number."""
+    """Return the number, as an integer if it is one; the text if it is too large for a number."""
     if math.isinf(number):
         return text
     return int(number) if number.is_integer() else number
@@ -323,12 +323,12 @@ GROUP = "duepoint.dev/"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong, or with ``is_note`` something worth knowing.
+    """A problem of a manifest, or with ``is_note`` a note.
 
     Attributes:
-        path: the field as a user would write it; empty for the whole object or file.
-        is_of_newer: a newer Kubernetes may see it otherwise.
-        is_misspelt: an unknown field that means a known one, so that this one is not missing.
+        path: the field as users write it; empty for the whole object or file.
+        is_of_newer: a newer Kubernetes may accept it.
+        is_misspelt: an unknown field that resembles a known one, which then is not missing.
     """
 
     path: str
@@ -342,7 +342,7 @@ class Problem:
 
 
 def note(path: str, message: str) -> Problem:
-    """Something worth knowing."""
+    """Return a note."""
     return Problem(path, message, is_note=True)
 
 
@@ -351,11 +351,11 @@ class Manifest:
     """One object of a file.
 
     Attributes:
-        file: as the user named it.
+        file: the name of the file as the user wrote it.
         document: its number in the file, from 1; 0 for an object of a cluster.
-        item: where it stands in a list, such as ``items[3]``; else empty.
+        item: its place in a list, such as ``items[3]``; else empty.
         content: the object as it was read; any JSON value, not checked yet.
-        trouble: why the file, or the rest of it, could not be read; empty where it was.
+        trouble: why the file, or the rest of it, could not be read; else empty.
     """
 
     file: str
@@ -366,7 +366,7 @@ class Manifest:
 
     @property
     def where(self) -> str:
-        """Such as ``jobs.yaml: document 2 (Schedule reports/nightly)``."""
+        """Its place, such as ``jobs.yaml: document 2 (Schedule reports/nightly)``."""
         place = self.file
         if self.document:
             place += f": document {self.document}" + (f", {self.item}" * bool(self.item))
@@ -395,7 +395,7 @@ class Manifest:
 
 
 def read(file: str) -> Iterator[Manifest]:
-    """The objects of a file, ``-`` being standard input."""
+    """Yield the objects of a file, ``-`` for standard input."""
     shown = "standard input" if file == "-" else file
     try:
         data = options.file_bytes(file)
@@ -404,7 +404,7 @@ def read(file: str) -> Iterator[Manifest]:
         why = f"cannot be read: {reason}" if isinstance(error, OSError) else str(error)
         yield Manifest(file=shown, document=0, trouble=why)
         return
-    if len(data) > options.LARGEST_FILE:  # the API server takes 1.5 MB for an object
+    if len(data) > options.LARGEST_FILE:  # the API server accepts 1.5 MB for an object
         most = options.LARGEST_FILE >> 20
         message = f"is larger than {most} MiB; split it into several files"
         yield Manifest(file=shown, document=0, trouble=message)
@@ -417,7 +417,7 @@ def read(file: str) -> Iterator[Manifest]:
 
 
 def _of_json(text: str) -> list[Any]:
-    """The objects that stand one behind the other; raises ValueError for anything else."""
+    """Return JSON objects that follow one another; raises ValueError for anything else."""
     found, rest = [], text
     while rest:
         value, end = _JSON.raw_decode(rest)
@@ -429,7 +429,7 @@ def _of_json(text: str) -> list[Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise ValueError("a key is there twice")  # the reader for YAML says which, and where
+        raise ValueError("a key is there twice")  # reading it as YAML then reports which, and where
     return made
 
 
@@ -453,7 +453,7 @@ def _objects(
     value: Any,  # noqa: ANN401 - any value
     item: str = "",
 ) -> Iterator[Manifest]:
-    """The object, or those of a list, of lists in a list, too: kubectl takes them apart as well."""
+    """Yield the object, or those of a list and of lists in a list, as kubectl does."""
     is_list = isinstance(value, dict) and str(value.get("kind", "")).endswith("List")
     if not is_list:
         yield Manifest(file=file, document=document, item=item, content=value)

@@ -1,18 +1,17 @@
-"""``duepoint simulate``: every slot of a file's Schedules between two times, and how it ends.
+"""``duepoint simulate``: lists every slot of a file's Schedules between two times, and its result.
 
-Nothing is decided here. The operator's ``controller.plan.decide`` says what the queue holds after
-each edit, the worker's ``schedules.policies.decide`` what a claimed chain leads to; this is a
-cluster's time line around them: a chain is claimed when its due comes, or when an outage ends; an
-edit is seen when it is made, or when an outage ends, and then before anything is claimed. A run
-takes no time: what ``concurrencyPolicy`` would do with slots that are due during one is left out,
-and the command says so.
+This module decides nothing. The operator's ``controller.plan.decide`` returns the state of the
+queue after each edit, and the worker's ``schedules.policies.decide`` the result of a claimed chain.
+This module adds the time line of a cluster. A chain is claimed at its due, or when an outage ends.
+An edit is seen when it is made, or when an outage ends, and then before anything is claimed. Runs
+take no time, so ``concurrencyPolicy`` has no effect, and the command says so.
 
-A Schedule without ``creationTimestamp`` counts as created right before ``--from``; with ``@every``
-and no ``startTime`` at ``--from`` itself, which is then where that counts from and no slot. Slots
-of several Schedules come out as one time line.
+A Schedule without ``creationTimestamp`` counts as created right before ``--from``. With ``@every``
+and no ``startTime`` it counts as created at ``--from`` itself, which is then the anchor and not a
+slot. The slots of several Schedules form one time line.
 
-Windows are half open: down or suspended from the first instant on, back at the last. Slots come
-out one by one, oldest first, and nothing is kept of them, so a year of seconds is as small as a
+Windows are half open: down or suspended from the first instant on, back at the last. Slots are
+yielded one by one, oldest first, and not stored, so a year of seconds takes no more memory than a
 day. Instants in microseconds since the epoch.
 """
 
@@ -43,7 +42,7 @@ from duepoint.worker import runlimits
 _WIDTHS = {
     "schedule": 28, "scheduledTime": 20, "local": 25, "outcome": 10, "reason": 16, "firedAt": 24,
 }  # fmt: skip
-#: In place of the digest of an action, which is not looked up here.
+#: A placeholder for the digest of an action, which is not needed here.
 _TARGET = ""
 
 
@@ -103,7 +102,7 @@ def simulate(
         suspended=_windows("--suspend", suspend, zone, from_us=from_us),
     )
     for spec in map(_spec, found):
-        # A run takes no time here, so no slot ever meets another one's run.
+        # Runs take no time here, so no slot overlaps the run of another.
         policy = spec.rule.policy.concurrency
         lasts = isinstance(spec.action.target, (actions.JobAction, actions.WebhookAction))
         if lasts and policy != "Allow":
@@ -119,7 +118,7 @@ def simulate(
 def _windows(
     name: str, texts: tuple[str, ...], zone: str, *, from_us: int = 0
 ) -> tuple[Window, ...]:
-    """The windows in order, those that touch drawn together."""
+    """Return the windows in order, with those merged that touch."""
     given = [instants.parse_range_us(text, zone=zone, name=name) for text in texts]
     row: list[Window] = []
     for begin, end in sorted(window for window in given if window[1] > from_us):
@@ -130,7 +129,7 @@ def _windows(
 
 
 def _rows(found: CheckedManifest, course: Course) -> Iterator[tuple[int, dict[str, str]]]:
-    """The slots in the course and how each ends, oldest first."""
+    """Yield the slots in the course and the result of each, oldest first."""
     spec, metadata = _spec(found), found.manifest.content["metadata"]
     is_new = spec.created_us >= course.from_us
     if metadata.get("creationTimestamp") is None:
@@ -166,10 +165,10 @@ def _spec(found: CheckedManifest) -> ScheduleSpec:
 
 
 class EndedSlot(NamedTuple):
-    """One slot and its end.
+    """One slot and its result.
 
     Attributes:
-        reason: why it did not run; empty where it did.
+        reason: why it did not run; empty if it did.
         fired_us: when it started, or None.
         catch_up: it was late, or one of several.
     """
@@ -183,7 +182,7 @@ class EndedSlot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What happens around the Schedule from ``from_us`` until before ``to_us``."""
+    """The outages and suspensions from ``from_us`` until before ``to_us``."""
 
     from_us: int
     to_us: int
@@ -191,7 +190,7 @@ class Course:
     suspended: tuple[Window, ...] = ()
 
     def up_at(self, instant_us: int) -> int:
-        """The instant, or the end of the outage that it lies in."""
+        """Return the instant, or the end of the outage that contains it."""
         index = bisect_right(self.down, instant_us, key=lambda window: window[0]) - 1
         if index >= 0 and instant_us < self.down[index][1]:
             return self.down[index][1]
@@ -199,7 +198,7 @@ class Course:
 
 
 class _Timeline:
-    """One Schedule's way through the course."""
+    """The time line of one Schedule in the course."""
 
     def __init__(self, spec: ScheduleSpec, course: Course, *, is_new: bool) -> None:
         self._spec = spec
@@ -236,9 +235,9 @@ class _Timeline:
                     yield EndedSlot(slot_us, "Missed", Reason.DEADLINE_EXCEEDED)
 
     def _edits(self) -> Iterator[tuple[int, ScheduleSpec]]:
-        """When the operator sees which spec; what is due then is already the new one's.
+        """Yield when the operator sees which spec; slots due then belong to the new one.
 
-        Suspended and resumed; of edits made in one outage only the last is ever seen.
+        The edits are suspensions and resumes; of those made in one outage only the last is seen.
         """
         made: dict[int, bool] = {}
         for begin_us, end_us in self._course.suspended:
@@ -275,7 +274,7 @@ class _Timeline:
     # -- the worker ----------------------------------------------------------------------------
 
     def _go_on(self, *, until_us: int | None) -> Iterator[EndedSlot]:
-        """Everything that is decided before the next edit is seen."""
+        """Yield all slots that are decided before the next edit is seen."""
         stored, timeline = self._stored, self._slots
         if stored is None or timeline is None:
             return

@@ -1,12 +1,12 @@
-"""A manifest's spec against the schema of its CRD: types, limits, required and unknown fields.
+"""Checks a spec against the schema of its CRD: types, limits, required and unknown fields.
 
 Spec and schema are walked together; each message has the field, its value, and what to write
-instead. The schema is that of ``duepoint.model``, of which the CRDs are made, so that a problem
-here is what ``kubectl apply`` would refuse. Rules of expressions and zones are left to the engine,
-which says more.
+instead. The schema comes from ``duepoint.model``, which also generates the CRDs, so ``kubectl
+apply`` would refuse the same problems. The engine checks expressions and zones, because its
+messages say more.
 
-Null means absent wherever it may be. A field of a Job's template that the schema lacks passes the
-API server when the Schedule is applied and fails the operator's dry run: such a problem is marked
+Null means absent wherever it is allowed. If a Job's template has a field that the schema does not
+have, the API server accepts the Schedule, but the operator's dry run fails. This problem is marked
 as one that a newer Kubernetes may not have.
 """
 
@@ -35,7 +35,7 @@ _WORDS = {
     "integer": "a whole number",
     "number": "a number",
 }
-#: What to add to the wanted type, by the type and by whether a text was written.
+#: What to add to the expected type, by the type and by whether the value is a text.
 _QUOTES = {
     ("string", False): ", in quotes",
     ("integer", True): ", without quotes",
@@ -48,7 +48,7 @@ _TEXTS = {"type": "object", "nullable": True, "additionalProperties": _TEXT}
 _TIME = {**_TEXT, "format": "date-time"}
 _NUMBER = {"type": "integer", "nullable": True, "format": "int64"}
 
-#: Fields of every object's metadata, in v1, and their schemas; ``checks`` judges the names.
+#: Fields of every object's metadata, in v1, and their schemas; ``checks`` validates the names.
 METADATA: dict[str, Any] = {
     "annotations": _TEXTS,
     "creationTimestamp": _TIME,
@@ -82,7 +82,7 @@ METADATA: dict[str, Any] = {
     "uid": _TEXT,
 }
 
-#: The Kubernetes whose Jobs the schema describes.
+#: The version of Kubernetes whose Jobs the schema describes.
 KUBERNETES = "1.36"
 
 #: What to write for the patterns of the schema.
@@ -98,21 +98,21 @@ Schema = Mapping[str, Any]
 
 @functools.cache
 def schemas() -> dict[str, Any]:
-    """Kind -> schema of its spec."""
+    """Return the schema of the spec for each kind."""
     return {kind: model.of(fields) for kind, fields in KINDS.items()}
 
 
 def problems(kind: str, spec: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
-    """Everything that the schema of the kind has against the spec."""
+    """Yield all problems of a spec by the schema of its kind."""
     yield from _walked(schemas()[kind], spec, "spec")
 
 
 def problems_of_metadata(metadata: dict[str, Any]) -> Iterator[Problem]:
-    """Unknown fields of an object's metadata, and values of a wrong type."""
+    """Yield unknown fields of an object's metadata, and values of a wrong type."""
     yield from _walked({"type": "object", "properties": METADATA}, metadata, "metadata")
 
 
-#: Fields of other schedulers, the field that is meant here, and how it is written.
+#: Fields of other schedulers, our field for the same purpose, and how to write it.
 _ELSEWHERE = {
     "at": ("schedule", 'write schedule: "@at 2026-12-24T18:00:00Z"'),
     "every": ("schedule", 'write schedule: "@every 15m"'),
@@ -125,7 +125,7 @@ _ELSEWHERE = {
 
 
 def _meant(name: str, known: Iterable[str]) -> tuple[str, str]:
-    """The field that an unknown name most probably means, and the hint; empty where none is."""
+    """Return the field that an unknown name probably means, and a hint; both may be empty."""
     field, hint = _ELSEWHERE.get(name.lower(), ("", ""))
     if field in known:
         return field, hint
@@ -134,9 +134,9 @@ def _meant(name: str, known: Iterable[str]) -> tuple[str, str]:
 
 
 def _as_meant(value: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: ANN401 - a schema
-    """The object without nulls, misspelt fields under the names that they mean.
+    """Return the object without nulls, with misspelt fields under the names that they mean.
 
-    So that one typing mistake is one message, and not one more for each field that is missed.
+    One typing mistake then leads to one message, without another for the missing field.
     """
     known = schema.get("properties", {})
     made = {name: each for name, each in value.items() if each is not None}
@@ -147,7 +147,7 @@ def _as_meant(value: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: AN
 
 
 def _below(path: str, name: str) -> str:
-    """A field as a user writes it; its name is cut, so that a message has an end."""
+    """Return the path of a field; a long name is cut off, so that the message stays short."""
     return f"{path}.{name if len(name) <= 64 else f'{name[:63]}…'}"
 
 
@@ -184,7 +184,7 @@ def _walked(schema: Schema, value: Any, path: str) -> Iterator[Problem]:  # noqa
         yield from _items(schema, value, path)
     if trouble := _trouble(schema, value):
         found.append(Problem(path, trouble))
-    # Rules of an object still hold where one of its fields is wrong; those of a text do not.
+    # Check the rules even if fields are wrong, but not if the value itself exceeds a limit.
     yield from found or _rules(schema, value, path)
 
 
@@ -199,7 +199,7 @@ def _is_a(value: object, name: str) -> bool:
 
 
 def _fields(schema: Schema, value: dict[str, Any], path: str) -> Iterator[Problem]:
-    """The fields in the order in which they are written, and those that are missing."""
+    """Yield problems of the fields in the order of the manifest, then missing fields."""
     known = schema.get("properties", {})
     others = schema.get("additionalProperties")
     for name, each in value.items():
@@ -219,7 +219,7 @@ def _fields(schema: Schema, value: dict[str, Any], path: str) -> Iterator[Proble
 
 
 def _items(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
-    """The items, as far as a list may be long; those that stand for a mapping differ by key."""
+    """Yield problems of the items up to the longest allowed list; keys must be unique."""
     for index, item in enumerate(value[: schema.get("maxItems")]):
         yield from _walked(schema.get("items", {}), item, f"{path}[{index}]")
     seen = set()
@@ -235,7 +235,7 @@ def _items(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
 
 
 def _trouble(schema: Schema, value: Any) -> str:  # noqa: ANN401 - any JSON
-    """What a limit of the schema has against a value; empty if nothing."""
+    """Return which limit of the schema a value violates; empty if none."""
     known = {**limits.SIZES.get(_format(schema), {}), **schema}
     for keyword in _LIMITS.get(type(value), ()):
         if keyword in known and limits.REFUSES[keyword](value, known[keyword]):
@@ -267,7 +267,7 @@ def _is_time(text: str) -> bool:
 
 
 def _rules(schema: Schema, value: Any, path: str) -> Iterator[Problem]:  # noqa: ANN401
-    # Rules look one level deep, but for headers, which have no nullable name.
+    # Rules read one level deep, except for headers, which have no nullable names.
     plain: Any = _as_meant(value, schema) if isinstance(value, dict) else value
     for rule in schema.get(model.RULES, ()):
         try:
@@ -277,7 +277,7 @@ def _rules(schema: Schema, value: Any, path: str) -> Iterator[Problem]:  # noqa:
         except ValueError as error:
             yield Problem(path, str(error))
         except (TypeError, AttributeError):
-            continue  # a part has another type and its own problem
+            continue  # a part has a wrong type, which is a problem of its own
         if not holds:
             is_plain = isinstance(value, (str, int))
             message = f"{_shown(value)}: {rule.message}" if is_plain else rule.message
@@ -287,7 +287,7 @@ def _rules(schema: Schema, value: Any, path: str) -> Iterator[Problem]:  # noqa:
 # -- words ---------------------------------------------------------------------------------------
 
 
-#: The field that a text in the place of a mapping is meant for.
+#: The field that a text probably means if it takes the place of a mapping.
 _FIRST_FIELD = {
     "webhook": "url",
     "stream": "name",
@@ -315,7 +315,7 @@ def _wrong_type(schema: Schema, value: Any, path: str) -> str:  # noqa: ANN401 -
 
 
 def _example(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON
-    """What to write in the place of a value that is often written so; empty if there is none."""
+    """Return what to write instead of a common wrong value; empty if there is no example."""
     if field == "jitter":
         return "a duration such as 30s or 5m"
     if not isinstance(value, str):
@@ -326,7 +326,7 @@ def _example(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON
 
 
 def _wanted(schema: Schema) -> str:
-    """The words for the type."""
+    """Return the words for the expected type."""
     types = _types(schema)
     return _WORDS[types[0]] if types else "a value"
 
@@ -339,13 +339,13 @@ def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
     )
 
 
-#: Where the spec of a Job stands in a Schedule, and that of its Pod.
+#: The paths of a Job's spec in a Schedule, and of its Pod's spec.
 JOB = "spec.jobTemplate.spec"
 POD = f"{JOB}.template.spec"
 
 
 def _elsewhere(name: str, path: str) -> str:
-    """Where a known field belongs that stands in the wrong place; empty if there is none."""
+    """Return where a misplaced field of a Job or Pod belongs; empty for other fields."""
     job = schemas()["Schedule"]["properties"]["jobTemplate"]["properties"]["spec"]["properties"]
     pod = job["template"]["properties"]["spec"]["properties"]
     for whole, known in ((JOB, job), (POD, pod)):
@@ -355,7 +355,7 @@ def _elsewhere(name: str, path: str) -> str:
 
 
 def _unknown(schema: Schema, name: str, path: str) -> Iterator[Problem]:
-    """A field that the schema lacks; fields of metadata are known without it."""
+    """Yield the problem of a field that the schema does not have, except fields of metadata."""
     if name in METADATA and path.removesuffix(f".{name}").endswith(".metadata"):
         return
     meant, near = _meant(name, schema["properties"])

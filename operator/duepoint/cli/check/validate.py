@@ -1,8 +1,8 @@
-"""``duepoint validate``: what a cluster would refuse or do otherwise, before it is asked.
+"""``duepoint validate``: reports what a cluster would refuse, or do differently from the intent.
 
-Every problem of every object of every file is one line on standard error, with file, document and
-field; valid objects are listed on standard output, with notes about what the API server takes and
-what will most probably not do what its author wants. Kinds that are not ours are passed over.
+Every problem of every object in every file is one line on standard error, with file, document and
+field. Valid objects are listed on standard output, with notes on fields that the API server accepts
+but that probably do not do what the author wants. Kinds that are not ours are ignored.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from duepoint.net import addresses
 from duepoint.schedules import actions, policies, slots
 from duepoint.schedules import spec as specs
 
-#: Names that lead into a cluster or a machine, even if they resolve elsewhere.
+#: Suffixes of names inside a cluster or a machine, even if they resolve elsewhere.
 _PRIVATE_NAMES = (".svc", ".local", ".internal", ".localhost", ".home.arpa")
 
 
 def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
-    """What is valid and probably not meant in an accepted spec."""
+    """Yield warnings for an accepted spec: fields that are valid but probably not intended."""
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     coming = timeline.upcoming(now_us, 2)
     if len(coming) == 2 and coming[1] - coming[0] < spec.rule.timing.jitter_ms * 1_000:
@@ -45,7 +45,7 @@ def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
 
 
 def warnings_of_target(target: actions.Target) -> Iterator[Problem]:
-    """What is valid and probably not meant in an accepted target."""
+    """Yield warnings for an accepted target: fields that are valid but probably not intended."""
     yield from _of_plain_http(target)
     if actions.own_stream(target) is not None:
         yield note(
@@ -57,7 +57,7 @@ def warnings_of_target(target: actions.Target) -> Iterator[Problem]:
 
 
 def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
-    """Each ``@at`` before the creation, and whether it runs all the same."""
+    """Yield a warning for each ``@at`` before the creation, with whether it runs nevertheless."""
     timing = spec.rule.timing
     is_once = [text.strip().startswith("@at") for text in timing.schedules]
     for index, text in enumerate(timing.schedules):
@@ -87,7 +87,7 @@ def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
 
 
 def _of_suspension(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
-    """A suspension that holds nothing."""
+    """Yield a warning for a suspension that has no effect."""
     timing = spec.rule.timing
     until_us = timing.suspend_until_us
     if until_us is None:
@@ -103,7 +103,7 @@ def _of_plain_http(target: actions.Target) -> Iterator[Problem]:
         return
     parts = urllib.parse.urlsplit(target.url)
     host = parts.hostname or ""
-    # by the host alone: a public address, or a name that is none of a cluster or a machine
+    # judge only the host: it is a public address, or a name outside of clusters and machines
     if address := addresses.parse(host):
         may_be_public = addresses.kind(address)[0] is addresses.AddressKind.PUBLIC
     else:
@@ -189,7 +189,7 @@ def _fields(problem: Problem) -> dict[str, str]:
 
 
 def _standing(found: CheckedManifest, now_us: int) -> str:
-    """What becomes of it, in a few words."""
+    """Return what a valid object will do, in a few words."""
     spec = found.accepted
     if spec is None:
         return "valid"
@@ -208,7 +208,7 @@ def _standing(found: CheckedManifest, now_us: int) -> str:
 
 
 def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[CheckedManifest]:
-    """The Schedules of the files; raises errors.InvalidSetting where one of them is not valid."""
+    """Yield the Schedules of the files; raises errors.InvalidSetting if one is not valid."""
     for found in _checked(files, namespace, created_us, newer_kubernetes=True):
         for problem in found.problems:
             if not problem.is_note:

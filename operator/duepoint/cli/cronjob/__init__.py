@@ -1,1 +1,1 @@
-"""CronJobs as Schedules: read, rewritten, checked, with notes on what will differ."""
+"""Conversion of CronJobs into Schedules, with notes on what will differ."""

@@ -1,16 +1,16 @@
-"""A CronJob to the Schedule that does the same, or to what is wrong with it.
+"""Converts a CronJob into a Schedule that does the same, or reports what is wrong with it.
 
-Everything that the author wrote comes along, also unknown fields, so that a misspelt field is
-refused and not lost. What the API server and other controllers wrote (uid, managedFields, status,
-the record of ``kubectl apply``) stays behind, and so do nulls, which mean absent. A Schedule that
-comes out has been judged as ``duepoint validate`` judges it, so that what is printed is what the
-API server takes; ``differences_of`` says what it will do otherwise.
+All fields of the author are copied, even unknown ones, so that a misspelt field is refused and not
+lost. Fields of the API server and other controllers (uid, managedFields, status, the record of
+``kubectl apply``) are left out, and so are nulls, which mean absent. Each Schedule is checked in
+the same way as by ``duepoint validate``, so the API server accepts what is printed.
+``differences_of`` says what the Schedule will do differently.
 
-Our grammar refuses expressions that CronJob takes and that mean something else than they seem to: a
-zone inside the text, a step larger than its field, a range that begins with a star, white space
-that is not ASCII's, an ``@every`` with parts of a second. Those are written as what CronJob makes
-of them. Any other text is left as it is, without the white space around it. Source: ``parser.go``
-and ``constantdelay.go`` of robfig/cron v3.0.1, ``time.ParseDuration`` of Go.
+Our grammar refuses expressions that CronJob accepts but that mean something else than they seem to:
+a zone inside the text, a step larger than its field, a range that begins with a star, white space
+outside of ASCII, an ``@every`` with fractions of a second. These are rewritten to what CronJob
+makes of them. Any other text stays as it is, without surrounding white space. Source:
+``parser.go`` and ``constantdelay.go`` of robfig/cron v3.0.1, ``time.ParseDuration`` of Go.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_THE_SERVER = (
 _OF_OTHERS = ("ownerReferences", "finalizers")
 _FIRST = ("name", "generateName", "namespace")
 _RECORDS = ("kubectl.kubernetes.io/last-applied-configuration", "argocd.argoproj.io/tracking-id")
-#: Keys by which a tool that deploys knows its own objects, and the tool.
+#: Keys by which deployment tools recognise their objects, and the names of the tools.
 _TOOLS = {
     "argocd.argoproj.io/tracking-id": "Argo CD",
     "argocd.argoproj.io/instance": "Argo CD",
@@ -50,14 +50,14 @@ _TOOLS = {
 def ported(
     cronjob: dict[str, Any], *, namespace: str | None, time_zone: str | None
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The Schedule that a CronJob becomes, and what was changed or left out.
+    """Return the Schedule for a CronJob, and notes on what was changed or left out.
 
-    Anything in the Schedule may still be wrong.
+    The Schedule is not checked yet.
 
     Args:
         cronjob: the object as it was read.
-        namespace: for an object that names none; None leaves it so.
-        time_zone: for a CronJob that names none: its controller manager's.
+        namespace: for an object without one; None adds none.
+        time_zone: for a CronJob without one: that of its controller manager.
     """
     metadata, notes = _metadata(_without_nulls(cronjob.get("metadata")), namespace)
     spec, more = _spec(_without_nulls(cronjob.get("spec")), time_zone)
@@ -97,12 +97,12 @@ def _spec(given: Any, time_zone: str | None) -> tuple[Any, list[Problem]]:  # no
     if isinstance(spec.get("schedule"), str):
         _port_times(spec, notes)
     if spec.get("concurrencyPolicy") == "":
-        del spec["concurrencyPolicy"]  # the API server takes it for unset
+        del spec["concurrencyPolicy"]  # the API server treats it as unset
     if time_zone is not None and not spec.get("timeZone"):
         spec["timeZone"] = time_zone
     template = spec.get("jobTemplate")
     if isinstance(template, dict) and isinstance(metadata := template.get("metadata"), dict):
-        # of a Job's metadata, labels and annotations are all that a CronJob looks at
+        # a CronJob uses only labels and annotations of a Job's metadata
         kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
         lost = sorted(set(metadata) - {"labels", "annotations", *_OF_THE_SERVER})
         if lost:
@@ -143,7 +143,7 @@ def _never_fires(text: str) -> bool:
 
 
 def _first(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The same with these keys at the beginning."""
+    """Return the same with these keys at the beginning."""
     return {key: given[key] for key in names if key in given} | _without(given, names)
 
 
@@ -152,7 +152,7 @@ def _without(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Null means absent everywhere in Kubernetes; a null in a list stays, to be refused."""
+    """Return a value without nulls, which mean absent; a null in a list stays, to be refused."""
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -165,8 +165,8 @@ class Imported:
     """A CronJob and its Schedule.
 
     Attributes:
-        schedule: None where there are problems.
-        notes: what was changed or will differ; those without a path hold for every CronJob.
+        schedule: None if there are problems.
+        notes: what was changed or will differ; notes without a path apply to every CronJob.
     """
 
     source: Manifest
@@ -182,12 +182,12 @@ def imported(
     time_zone: str | None,
     now_us: int,
 ) -> Iterator[Imported | None]:
-    """One for each object in turn; None for one that is no CronJob.
+    """Convert the objects in turn; yields None for one that is not a CronJob.
 
     Args:
-        namespace: written into objects that name none; None leaves them so.
+        namespace: for objects without one; None adds none.
         time_zone: that of the controller manager; None leaves it to the Schedule's default.
-        now_us: from when on differences are looked for.
+        now_us: the instant from which to search for differences.
     """
     for source in found:
         if source.trouble or not source.kind:
@@ -206,7 +206,7 @@ def imported(
                 replace(source, content=content),
                 namespace=namespace or "default",
                 created_us=now_us,
-                newer_kubernetes=True,  # the CronJob's API server has taken it
+                newer_kubernetes=True,  # the CronJob's API server has accepted it
             )
             assert judged is not None  # noqa: S101 - a Schedule is judged
             if judged.spec is None:
@@ -220,7 +220,7 @@ def imported(
 # -- expressions -------------------------------------------------------------------------------
 
 _PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<zone>\S*)\s+(?P<rest>.*)", re.DOTALL)
-#: What Go takes for white space besides that of ASCII.
+#: White space in Go outside of ASCII.
 _WIDE = re.compile("[\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _STEPPED = re.compile(r"(?P<range>[^/]+)/(?P<step>\+?\d{1,18})", re.ASCII)
 _PART = re.compile(r"(?P<count>\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?P<unit>ns|us|µs|μs|ms|s|m|h)")
@@ -229,12 +229,12 @@ _UNIT_SECONDS = {
     "ns": Decimal("1e-9"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "μs": Decimal("1e-6"),
     "ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600),
 }  # fmt: skip
-#: What Go calls the machine's own zone.
+#: Go's name for the machine's own zone.
 _OF_THE_MACHINE = "Local"
 
 
 def ported_times(text: str) -> tuple[str, str]:
-    """The expression with the times that a CronJob gives it, and why it is another one, or ""."""
+    """Return an expression with the CronJob's times, and why it was changed, or ""."""
     plain = text.strip(expressions.WHITE)
     wide = _WIDE.search(plain)
     rest = _WIDE.sub(" ", text).strip() if wide else plain
@@ -258,7 +258,7 @@ def ported_times(text: str) -> tuple[str, str]:
 
 
 def _without_zone(text: str) -> tuple[str | None, str]:
-    """The zone inside the text, empty for the machine's own, None for none; and the rest."""
+    """Return the zone inside the text (empty: the machine's own, None: none), and the rest."""
     found = _PREFIX.fullmatch(text.strip())
     if found is None:
         return None, text
@@ -269,7 +269,7 @@ def _without_zone(text: str) -> tuple[str | None, str]:
 def _item(kind: fields.FieldKind, item: str) -> tuple[str, str]:
     low, dash, _ = item.partition("-")
     if dash and low in ("*", "?"):
-        _, slash, step = item.partition("/")  # robfig/cron looks no further than the star
+        _, slash, step = item.partition("/")  # robfig/cron ignores what follows the star
         meant, _ = _item(kind, f"*{slash}{step}")
         return meant, f"a CronJob reads {item} as {meant}"
     stepped = _STEPPED.fullmatch(item)
@@ -281,7 +281,7 @@ def _item(kind: fields.FieldKind, item: str) -> tuple[str, str]:
 
 
 def _every_seconds(period: str) -> int:
-    """Whole seconds, at least one; 0 where the period means the same here, or nothing."""
+    """Return the whole seconds of a period, at least 1; 0 if it needs no change or is not valid."""
     period = period.removeprefix("+")
     parts = list(_PART.finditer(period))
     if not parts or "".join(part.group() for part in parts) != period:
@@ -297,7 +297,7 @@ def _every_seconds(period: str) -> int:
 # -- notes -----------------------------------------------------------------------------------------
 
 
-#: The shortest life of a finished Job, whose name proves that its slot ran.
+#: The shortest time to keep a finished Job, because its name proves that its slot ran.
 _SHORTEST_TTL_SECONDS = 600
 _OF_BUSY_SLOTS = {
     "Forbid": "a CronJob starts a slot that was due while a Job ran when that Job ends, if its "
@@ -312,7 +312,7 @@ _OF_ALL = (
 
 
 def differences_of(content: dict[str, Any], spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
-    """Everything that differs, in the order of the fields."""
+    """Yield everything that will differ, in the order of the fields."""
     raw = content["spec"]
     for text in spec.rule.timing.schedules:
         yield from _of_expression(text, spec, from_us)
@@ -372,7 +372,7 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
 
 @functools.lru_cache(maxsize=4096)
 def _differences(text: str, zone: str, from_us: int) -> tuple[differences.Difference, ...]:
-    """Of ten thousand CronJobs many are due at the same times, and a search takes a while."""
-    ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
+    """Return the differences of an expression; cached, as a search is slow and many share times."""
+    ours = expressions.compile_expression(text, time_zone=zone)  # CronJob has no H, so no identity
     assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
     return tuple(differences.differences(text, ours, zone, from_us))

@@ -1,10 +1,10 @@
-"""What a CronJob makes of the same expression, where it is not the same.
+"""Finds the differences between a CronJob and a Schedule with the same expression.
 
-CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; in UTC
-the times are the same by design, so differences are looked for where the clock of a zone changes,
-and read off both sides' times from the day of the change to the CronJob's first run after it: a
-search that comes to a midnight that does not exist can pass over a month. Source: ``parser.go`` of
-robfig/cron v3.0.1.
+CronJob is built on robfig/cron v3. A small grammar here decides which texts it accepts. In UTC the
+times are the same by design, so differences are searched only at clock changes of a zone. They are
+found by comparing the times of both, from the day of the change to the CronJob's first run after
+it: when robfig's search meets a midnight that does not exist, it can skip a month. Source:
+``parser.go`` of robfig/cron v3.0.1.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _FIVE = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
 
 _SECOND_US = expression.SECOND_US
 _DAY = 86_400
-#: How far it is looked where the CronJob never runs again: as far as it looks itself.
+#: How far to search if the CronJob never runs again: as far as CronJob itself.
 _REACH = 5 * 366 * _DAY
-#: How far ahead differences are looked for; an expression with a busy day is the same every year.
+#: How many years ahead to search; an expression with many times a day is the same every year.
 _YEARS, _YEARS_OF_BUSY = 12, 2
 _BUSY = 48
-#: How a Schedule may treat changes of the clock; what differs least from the default comes first.
+#: The ways to treat clock changes in a Schedule, those most like the default first.
 _CHOICES = [
     (gap, overlap)
     for gap in (cron.Gap.RUN_ONCE, cron.Gap.SKIP)
@@ -41,15 +41,15 @@ _CHOICES = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A change of the clock around which a CronJob has other times than a Schedule.
+    """A clock change around which a CronJob has other times than a Schedule.
 
     Attributes:
-        day: of the change by the zone's calendar, such as ``2027-03-28``.
-        is_gap: the clock jumps forward on that day; else it goes back.
+        day: the local date of the change, such as ``2027-03-28``.
+        is_gap: the clock goes forward on that day; else it goes back.
         left_out: times of the Schedule that the CronJob does not have.
         added: times of the CronJob that the Schedule does not have.
         runs: how often the CronJob runs on that day.
-        remedy: the Schedule's ``dst`` that has the CronJob's times; empty where none has.
+        remedy: the ``dst`` with which a Schedule has the CronJob's times; empty if there is none.
     """
 
     day: str
@@ -60,7 +60,7 @@ class Difference:
     remedy: str
 
     def text(self, local: instants.LocalTime) -> str:
-        """Such as ``does not run on 2027-03-28``; the subject is the CronJob."""
+        """Return a text about the CronJob, such as ``does not run on 2027-03-28``."""
         days = {local.text(second * _SECOND_US)[:10] for second in self.left_out + self.added}
         if days == {self.day} and not self.runs:
             return f"does not run on {self.day}"
@@ -74,7 +74,7 @@ class Difference:
 
 
 def refusal(text: str) -> str:
-    """Why CronJob does not take the text; empty where it does."""
+    """Return why CronJob refuses the text; empty if it accepts it."""
     words = text.split()
     head = words[0].lower() if words else ""
     if head in ("@at", "@never"):
@@ -91,7 +91,7 @@ def refusal(text: str) -> str:
 
 
 def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> list[Difference]:
-    """The next difference at each kind of clock change; the text must not be refused."""
+    """Return the next difference at each kind of clock change; CronJob must accept the text."""
     search = _Search(text.strip(), ours, time_zone, from_us // _SECOND_US)
     found: dict[bool, Difference] = {}
     for start, before, after in search.changes():
@@ -101,7 +101,7 @@ def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> lis
 
 
 class _Search:
-    """Both sides of one expression, from the second on at which the CronJob is made."""
+    """A search for differences of one expression, from the CronJob's creation on."""
 
     def __init__(self, text: str, ours: cron.Cron, time_zone: str, begin: int) -> None:
         self._text = text
@@ -114,7 +114,7 @@ class _Search:
         self._is_same_every_year = fields.day_rule.is_every_day
 
     def changes(self) -> Iterator[tuple[int, int, int]]:
-        """The changes of the clock that are looked at."""
+        """Yield the clock changes to search."""
         week_us = 7 * _DAY * _SECOND_US
         from_us = self._begin * _SECOND_US
         is_busy = self._ours.count_between(from_us, from_us + week_us) > 7 * _BUSY
@@ -126,7 +126,7 @@ class _Search:
             yield start, before, after
 
     def around(self, start: int, before: int, after: int) -> Difference | None:
-        """From the midnight before the clock shows its new time to the first run a day later."""
+        """Compare from the midnight before a clock change to the first run a day after it."""
         midnight = start + after - (start + after) % _DAY
         begin, end = min(midnight - before, start), midnight + _DAY - after
         begin = max(begin, self._begin + 1)
@@ -134,7 +134,7 @@ class _Search:
         last = max(their_times, default=begin)
         last = last if last >= end else end + _REACH
         if (after_it := next(self._zone.changes_after(end), None)) is not None:
-            last = min(last, max(end, after_it[0] - _DAY))  # what follows is its own difference
+            last = min(last, max(end, after_it[0] - _DAY))  # the next change is compared by itself
         their_times = {each for each in their_times if each <= last}
         our_times = _times(self._ours, begin, last)
         if our_times == their_times:
@@ -149,17 +149,17 @@ class _Search:
         )
 
     def _their_times(self, begin: int, end: int) -> set[int]:
-        """Up to the first after the end; its way depends on where it comes from, its last run."""
+        """Return the CronJob's times up to the first after the end, searched from its last run."""
         found = set[int]()
         second = self._theirs.next_after(self._run_before(begin))
-        # where clocks went back at 00:01 it could come to the same time again, and so no further
+        # If clocks went back at 00:01, the search may find the same time again and never end.
         while second is not None and second not in found:
             found.add(second)
             second = self._theirs.next_after(second) if second < end else None
         return {each for each in found if each >= begin}
 
     def _run_before(self, begin: int) -> int:
-        """A run that both sides have, as no clock changes around it, or the beginning of all."""
+        """Return an earlier run of both, far from any clock change, or the CronJob's creation."""
         second = begin
         while True:
             slot_us = self._ours.previous_before((second - _DAY) * _SECOND_US)
@@ -218,29 +218,29 @@ def _listed(seconds: tuple[int, ...], local: instants.LocalTime, cut: int) -> st
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock has no zone
 _HOUR, _MINUTE = 3_600, 60
-#: After so many years it gives up.
+#: robfig/cron gives up after this many years.
 _MOST_YEARS = 5
-#: Where a zone has no midnight it may go round and round; it never needs so many moves.
+#: In a zone without some midnight the search may loop for ever; it never needs this many moves.
 _MOST_MOVES = 10_000
 
 
 class _GoesRound(Exception):
-    """The library would never come back."""
+    """The library would search for ever."""
 
 
 class _TurnedOver(Exception):
-    """A larger unit has changed: its field has to be looked at again."""
+    """A larger unit has changed, so its field has to be checked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CronJobTimes:
-    """The times of one expression in one zone."""
+    """The times of a CronJob with one expression in one zone."""
 
     fields: syntax.CronFields
     zone: timezones.Zone
 
     def next_after(self, second: int) -> int | None:
-        """The first run after a second; None where it gives up, or hangs."""
+        """Return the first run after a second; None if robfig/cron gives up or hangs."""
         search = _ClockSearch(self.fields, self.zone, second + 1)
         last_year = search.clock.year + _MOST_YEARS
         while search.clock.year <= last_year:
@@ -259,7 +259,7 @@ class CronJobTimes:
 
 
 class _ClockSearch:
-    """A wall clock that is moved forward until every field matches."""
+    """A wall clock that moves forward until every field matches, as in robfig/cron."""
 
     def __init__(self, fields: syntax.CronFields, zone: timezones.Zone, second: int) -> None:
         self._fields = fields
@@ -273,7 +273,7 @@ class _ClockSearch:
         while not self._fields.day_rule.months >> self.clock.month & 1:
             if self._moves():
                 self._set(self.clock.replace(day=1, hour=0, minute=0, second=0))
-            # the same day and time a month on; a day too many runs over into the month after
+            # the same day and time a month later; a day past its end falls into the next month
             year, month = divmod(self.clock.year * 12 + self.clock.month, 12)
             first = self.clock.replace(year=year, month=month + 1, day=1)
             self._set(first + dt.timedelta(days=self.clock.day - 1))
@@ -303,7 +303,7 @@ class _ClockSearch:
         while not self._fields.minutes >> self.clock.minute & 1:
             if self._moves():
                 self._add(-(self.at % _MINUTE))
-            # to the next minute that matches or the full hour; 1 where the clock changes before
+            # to the next minute that matches or the full hour; 1 if the clock changes before
             later = self._fields.minutes >> self.clock.minute + 1
             left = (later & -later).bit_length() or _HOUR // _MINUTE - self.clock.minute
             if self._period(self.at + left * _MINUTE) != self._period(self.at):
@@ -319,7 +319,7 @@ class _ClockSearch:
             raise _TurnedOver
 
     def _moves(self) -> bool:
-        """Whether this is the first move, before which the smaller units are set to nothing."""
+        """Count a move; return whether it is the first, which sets the smaller units to zero."""
         self._moves_left -= 1
         if not self._moves_left:
             raise _GoesRound
@@ -339,7 +339,7 @@ class _ClockSearch:
         self.clock = self._clock_at(self.at)
 
     def _set(self, clock: dt.datetime) -> None:
-        """The instant that Go chooses for a wall clock, also for one that shows no such time."""
+        """Set the instant that Go chooses for a wall-clock time, even one that does not exist."""
         local = (clock - _EPOCH) // dt.timedelta(seconds=1)
         period = self._period(local)
         offset = self._zone.offsets[period]

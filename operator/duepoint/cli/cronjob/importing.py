@@ -1,10 +1,10 @@
-"""``duepoint import cronjob``: CronJobs of files, printed as Schedules.
+"""``duepoint import cronjob``: prints the CronJobs of files as Schedules.
 
-Manifests go to standard output, each after comments that say what will differ. Where standard
-output is no terminal the same goes to standard error, too, since a pipe swallows comments. One
-object is written before the next is looked at. The YAML is written so that every reader of
-Kubernetes manifests takes it for the same values: readers differ in what they make of a bare word
-(``on``, ``1e3``, ``12:30``), so a text stands bare only where it is no such word.
+Manifests go to standard output, each after comments that say what will differ. If standard output
+is not a terminal, the comments also go to standard error, because a pipe hides them. Each object is
+written before the next is read. All readers of Kubernetes manifests read the same values from this
+YAML: readers differ in how they interpret bare words (``on``, ``1e3``, ``12:30``), so such a text
+is always quoted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _BARE = re.compile(r"[A-Za-z/][A-Za-z0-9_./@=+-]*(?::[A-Za-z0-9_./@=+-]+)*", re.
 _WORDS = frozenset(
     "y n yes no on off true false null nan inf infinity".split()  # noqa: SIM905 - a list of words
 )
-#: Wider than any line, so that nothing is folded.
+#: Wider than any line, so that no text is folded.
 _WIDTH = 1 << 20
 
 
 def text_of(value: object) -> str:
-    """One document, without ``---`` and with a line break at its end."""
+    """Return one YAML document, without ``---`` and with a line break at its end."""
     for allow_unicode in (True, False):
         written: str = yaml.dump(
             value, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_WIDTH
@@ -52,7 +52,7 @@ class _Dumper(_Base):  # type: ignore[misc]
 
 def _text(dumper: Any, text: str) -> Any:  # noqa: ANN401 - yaml's own types
     if "\n" in text:
-        style = "|"  # yaml itself falls back to quotes where a block could not hold it
+        style = "|"  # yaml itself uses quotes if a block cannot represent the text
     elif _BARE.fullmatch(text) and text.lower() not in _WORDS:
         style = None
     else:
@@ -71,7 +71,7 @@ _HEAD = (
 
 
 def _show(found: Iterable[Imported | None], form: str) -> None:
-    """Print everything; ends with an exit code where something was wrong, or nothing there.
+    """Print everything; exits with a code if something was wrong or there was no CronJob.
 
     Each document is written at once, so that a thousand take no more memory than one.
     """
@@ -97,7 +97,7 @@ def _show(found: Iterable[Imported | None], form: str) -> None:
             general |= dict.fromkeys(str(note) for note in imported.notes if not note.path)
             own = (str(note) for note in imported.notes if note.path)
             _repeat(own, f"CronJob {imported.source.name}")
-    if items:  # one List, because JSON knows neither documents nor comments
+    if items:  # one List, because JSON has neither documents nor comments
         listed = {"apiVersion": "v1", "kind": "List", "items": items}
         sys.stdout.write(json.dumps(listed, indent=2) + "\n")
     if made:
@@ -119,7 +119,7 @@ def _end(made: int, wrong: int, passed_over: int) -> None:
 
 
 def _repeat(notes: Iterable[str], *where: str) -> None:
-    """Notes on standard error, too, where comments are not seen."""
+    """Print notes on standard error as well, if nobody sees the comments."""
     if not sys.stdout.isatty():
         for text in notes:
             output.complain(text, *where)
