@@ -1,12 +1,11 @@
 """Sessions with a real API server: connections, credentials, timeouts, lists and watches.
 
-Raw HTTP with typed decoding, because that costs a third of the CPU of the official client per
-request and a fortieth per watch event; ``transport`` has the connections. Every request ends within
-its timeout and with bytes or a ``kube.errors.ApiError``. 401 is met once with credentials read
-again; 429 is obeyed for the whole session, so that one throttled request keeps the others from
-knocking. Requests, watches and the Lease have connections of their own: none waits behind another,
-and the Lease is never held back.
-Which answers are worth repeating is left to the caller, who knows what the write means.
+They use raw HTTP with typed decoding, because that costs a third of the official client's CPU for a
+request and a fortieth for a watch event; ``transport`` has the connections. Every request ends
+within its timeout, with bytes or a ``kube.errors.ApiError``. After a 401 the session reads the
+credentials again, once. After a 429 all requests of the session wait, except those for the Lease.
+Requests, watches and the Lease have separate connections, so that none waits behind another. The
+caller decides which failures to retry, because it knows what a write means.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         rng: random.Random | None = None,
         connections: transport.Transport | None = None,
     ) -> None:
-        """``connections``: those of others, which ``close`` leaves open; None = of its own."""
+        """``connections``: shared ones, which ``close`` leaves open; None = open own ones."""
         self._access = access
         self._observe = observe or (lambda _verb, _resource, _code: None)
         self._random = rng or random.Random()  # noqa: S311 - jitter
@@ -65,7 +64,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; requests under way fail with Unavailable."""
+        """Close all connections; requests in flight fail with Unavailable."""
         if not self._is_shared:
             await self._transport.close()
 
@@ -120,7 +119,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                     raise
                 renewed = True
             except errors.Throttled as error:
-                # Up to a quarter more: what waited together must not come back together.
+                # Up to a quarter more, so that requests that waited together come back apart.
                 seconds = (error.retry_after_seconds or 1.0) * (1 + self._random.random() / 4)
                 self._held_until = max(self._held_until, _now() + seconds)
                 if self._held_until >= call.deadline or call.purpose is port.Purpose.LEASE:
@@ -210,10 +209,10 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
     async def page(
         self, path: str, item_type: type[ItemT], *, limit: int, continue_token: str = ""
     ) -> port.ListPage[ItemT]:
-        """One page of a list, with at most ``limit`` objects and fewer where those are large.
+        """Return a page of a list with at most ``limit`` objects, or fewer if these are large.
 
         Args:
-            continue_token: of the page before; empty = the first. Gone: it is too old.
+            continue_token: that of the page before; empty = the first page. Gone: it is too old.
         """
         asked = {"continue": continue_token} if continue_token else {}
         body = await self._page(path, asked, port.PageSize(limit))
@@ -309,7 +308,7 @@ def _page_decoder(item_type: type[ItemT]) -> msgspec.json.Decoder[port.ListPage[
 
 
 def agent_of(component: str) -> str:
-    """How a component of ours names itself to an API server."""
+    """Return the user agent of a component of ours."""
     return f"duepoint/{duepoint.__version__} ({component})"
 
 
@@ -331,12 +330,12 @@ def _now() -> float:
 
 
 class UserSessions:
-    """Makes sessions that speak for a user: with the token that a request brought.
+    """Creates sessions that act for a user, with the token from the user's request.
 
-    The API server judges each request of such a session by the rights of the token's owner, and its
-    audit log has their name. Nothing of ours goes along: neither our token nor our certificate,
-    which an API server would believe before any token. The sessions share their connections, since
-    a token is a header; each is thrown away with its request.
+    The API server checks each request of such a session against the rights of the token's owner,
+    and its audit log has their name. We send neither our token nor our certificate, which an API
+    server would prefer to any token. The sessions share their connections, because a token is only
+    a header; each session lasts for one request.
     """
 
     def __init__(
@@ -346,7 +345,7 @@ class UserSessions:
         component: str,
         observe: Observer | None = None,
     ) -> None:
-        """``access``: our own; it says where the API server is and how to know it."""
+        """``access``: our own credentials; they name the API server and how to verify it."""
         self._access = access
         self._component = component
         self._observe = observe
@@ -355,7 +354,7 @@ class UserSessions:
         self._anonymous: credentials.Login | None = None
 
     async def of(self, token: str) -> ApiSession:
-        """A session of the owner of this token; raises errors.InvalidSetting."""
+        """Return a session of the owner of this token; raises errors.InvalidSetting."""
         login = replace(await self._nameless(), token=token)
         return ApiSession(
             _GivenLogin(login),
@@ -365,7 +364,7 @@ class UserSessions:
         )
 
     async def _nameless(self) -> credentials.Login:
-        """Our login without what says who we are; its TLS context is made once."""
+        """Return our login without our identity; its TLS context is created only once."""
         own = await self._access.login()
         place = replace(own, token=None)
         if self._anonymous is None or self._own != place:
@@ -376,12 +375,12 @@ class UserSessions:
         return self._anonymous
 
     async def close(self) -> None:
-        """Close all connections; requests under way fail."""
+        """Close all connections; requests in flight fail."""
         await self._connections.close()
 
 
 class _GivenLogin(credentials.Credentials):
-    """A login whose TLS context is there already, and that nothing can renew."""
+    """A login that already has its TLS context and cannot be renewed."""
 
     def __init__(self, login: credentials.Login) -> None:
         self._login = login

@@ -1,21 +1,21 @@
-"""What the API server may answer instead of the thing asked for, ordered by the reader's reaction.
+"""The errors of the API server, grouped by how a caller reacts.
 
-Library exceptions and HTTP statuses stop here: everything above this package sees one of these.
+This package turns library exceptions and HTTP statuses into these errors; callers see nothing else.
 A refusal keeps the server's own message, cut to a bounded length, because it is usually the best
-explanation that exists.
+explanation.
 
 ::
 
     ApiError
-    ├── Unavailable      (also TryLater) 5xx, network, timeout; ``sent`` tells whether it may have
-    │   │                been accepted all the same, so that a write must be compared first
+    ├── Unavailable      (also TryLater) 5xx, network, timeout; if ``sent``, the server may have
+    │   │                accepted it all the same, so compare before you write again
     │   ├── Throttled        429: nothing was done; wait ``retry_after_seconds``
     │   └── Unauthorized     401 although the credentials were read again: wait for new ones
     ├── Conflict         409: the name is taken (``already_exists``) or the version is out of date
     ├── Gone             410: the resource version or continue token is too old: list again
     ├── NotFound         404
     ├── Forbidden        403, with its cause: quota, namespace terminating, rights, admission
-    └── Invalid          400, 413, 422: repeating it does not help
+    └── Invalid          400, 413, 422: a retry does not help
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 
 from duepoint import errors
 
-#: Longest message of the API server that is passed on, in characters.
+#: The longest message of the API server that is passed on, in characters.
 MESSAGE_LIMIT = 800
 
 
@@ -35,9 +35,9 @@ class ApiError(errors.DuepointError):
     """The API server did not do what was asked.
 
     Attributes:
-        status: HTTP status, or 0 where no answer arrived.
+        status: the HTTP status; 0 = no answer arrived.
         reason: the ``reason`` of the server's Status object, such as ``AlreadyExists``; may be "".
-        server_message: what the server said, without what was attempted; "" where it said nothing.
+        server_message: the server's message without the attempted request; "" = none.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
@@ -48,10 +48,10 @@ class ApiError(errors.DuepointError):
 
 
 class Unavailable(ApiError, errors.ApiUnavailable):
-    """No answer, or none that says yes or no.
+    """There was no answer, or none that tells success from failure.
 
     Attributes:
-        sent: False only where the request certainly never reached the server.
+        sent: False only if the request certainly never reached the server.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Unauthorized(Unavailable):
 
 
 def may_be_carried_out(error: ApiError) -> bool:
-    """Whether a request that ended so may have been done, or be done yet."""
+    """Whether the server may have carried out the failed request, or may still do so."""
     return isinstance(error, Unavailable) and error.sent
 
 
@@ -98,11 +98,11 @@ class NotFound(ApiError):
 
 
 class Forbidden(ApiError):
-    """403, for want of rights, or by a quota or an admission webhook.
+    """403: rights are missing, or a quota or an admission webhook refuses the request.
 
     Attributes:
-        is_about_rights: who asked lacks them.
-        is_terminating: the namespace is being deleted.
+        is_about_rights: whether the caller lacks rights.
+        is_terminating: whether the namespace is being deleted.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class Invalid(ApiError):
     """400, 413 or 422: the object itself is refused.
 
     Attributes:
-        causes: the fields that the server named, such as ``spec.template``, each with what it
-            says of it.
+        causes: the fields that the server named, such as ``spec.template``, each with the
+            server's message.
     """
 
     def __init__(
@@ -167,16 +167,16 @@ _status_decoder = msgspec.json.Decoder(ApiStatus)
 def from_answer(
     attempt: str, status: int, headers: Mapping[str, str], body: bytes | msgspec.Raw
 ) -> ApiError:
-    """The error behind an answer that is not 2xx.
+    """Return the error for an answer that is not 2xx.
 
     Args:
-        attempt: what was tried on what, such as ``POST /apis/batch/v1/namespaces/a/jobs``.
+        attempt: the request, such as ``POST /apis/batch/v1/namespaces/a/jobs``.
         status: HTTP status of the answer, or the code of an ERROR event.
-        body: a Status object, or what a proxy put in its place.
+        body: a Status object, or a proxy's page in its place.
     """
     answer = parse_status(body)
     message = f"{attempt}: {answer.message or f'HTTP {status}'}"
-    # A resource version that the server has not reached: its store came back from a backup.
+    # The server has not reached our resource version: its store was restored from a backup.
     if any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes):
         return Gone(message, status=status, reason=answer.reason)
     known: dict[str, Any] = {"status": status}
@@ -189,7 +189,7 @@ def from_answer(
                 if cause.field
             )
         case 403:
-            # Rights have no cause in it: the text is the RBAC authorizer's, the same for years.
+            # Missing rights have no cause; the RBAC authorizer's text has been the same for years.
             known["is_about_rights"] = " cannot " in answer.message and "User " in answer.message
             named = {cause.reason for cause in answer.causes}
             known["is_terminating"] = "NamespaceTerminating" in named
@@ -219,7 +219,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def parse_status(body: bytes | msgspec.Raw) -> ApiStatus:
-    """The Status in an answer; an empty one where it holds something else."""
+    """Return the Status in an answer; anything else becomes the message of an empty one."""
     try:
         return _status_decoder.decode(body)
     except msgspec.DecodeError:
@@ -227,7 +227,7 @@ def parse_status(body: bytes | msgspec.Raw) -> ApiStatus:
 
 
 def _retry_after(headers: Mapping[str, str], answer: ApiStatus) -> float | None:
-    """Seconds; the API server sends no dates, and a proxy's date is not worth a parser here."""
+    """Return seconds; the API server sends no dates, and a proxy's date is not worth a parser."""
     text = headers.get("Retry-After") or headers.get("retry-after", "")
     if text.isascii() and text.isdigit():
         return float(min(int(text[:6]), 3600))

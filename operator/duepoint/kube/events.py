@@ -1,12 +1,12 @@
-"""Events that Duepoint writes, kept few.
+"""The recorder of Kubernetes Events: groups them and limits their rate.
 
-``note`` returns at once; ``run`` posts what was noted, one Event per object, reason and five
-minutes. The first occurrence of something is posted
-as an Event, further ones within the window are counted and written once, as its ``series``. All
-together are at most 20 a second and a bounded number waits; what is beyond it is dropped, because
-an Event is news, not a record: status and the ledger keep the record. Failures are dropped too.
-Namespaces take turns, and each has its share of the bound (``duepoint.shares``): a namespace in
-which everything fails drops its own Events, and keeps those of no other waiting.
+``note`` returns at once; ``run`` posts what was noted, one Event for each object, reason and five
+minutes. The first occurrence is posted as an Event; further ones within the window are counted and
+written once, as its ``series``. The recorder writes at most 20 Events a second. A bounded number
+may wait; others are dropped, because an Event is news and not a record: the status and the ledger
+are the record. Events whose write fails are dropped, too. Namespaces take turns, and each has its
+share of the bound (``duepoint.shares``): a namespace in which everything fails drops its own
+Events, and does not delay those of others.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ NOTE_LIMIT = 1024
 
 
 def collection(namespace: str) -> str:
-    """Path of all Events of a namespace."""
+    """Return the path of all Events of a namespace."""
     return port.path("/apis/events.k8s.io/v1", namespace, "events")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReference:
-    """What an Event is about, or related to."""
+    """The object that an Event is about, or a related one."""
 
     namespace: str
     name: str
@@ -48,7 +48,7 @@ class ObjectReference:
     api_version: str = schedules.API_VERSION
 
     def reference(self) -> dict[str, str]:
-        """As an ObjectReference."""
+        """Return the fields of an ObjectReference."""
         named = {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -64,10 +64,10 @@ class Event:
 
     Attributes:
         reason: a ``conditions.Reason`` or another word in CamelCase.
-        action: what was being done, such as ``Run`` or ``Reconcile``.
-        note: for people, in a sentence.
-        warning: whether a user should look.
-        related: such as the Job.
+        action: the action at the time, such as ``Run`` or ``Reconcile``.
+        note: a sentence for people.
+        warning: whether a user should take a look.
+        related: a related object, such as the Job.
     """
 
     regarding: ObjectReference
@@ -80,7 +80,7 @@ class Event:
 
 @dataclass(slots=True)
 class _Series:
-    """What is known about one object and reason."""
+    """The Events about one object with one reason."""
 
     news: Event
     event_name: str
@@ -96,7 +96,7 @@ class _Series:
 
 
 class Recorder:
-    """Collects news and posts them. ``component`` is the reportingController, without group."""
+    """Collects and posts Events. ``component`` is the reportingController, without its group."""
 
     def __init__(self, api: port.Api, clock: clocks.Clock, component: str) -> None:
         self._api = api
@@ -105,12 +105,12 @@ class Recorder:
         self._instance = socket.gethostname()[:128] or component
         self._series: dict[tuple[str, str], _Series] = {}
         self._shares: shares.Shares[str] = shares.Shares(MOST_WAITING)
-        #: Those that have a series, the one whose Event was written last at the end.
+        #: Namespaces with a series; the one whose Event was written last is at the end.
         self._namespaces: OrderedDict[str, None] = OrderedDict()
         self._news = asyncio.Event()
 
     def note(self, news: Event) -> None:
-        """Tell it soon, or count it; never waits and never fails."""
+        """Queue an Event, or count it; never waits and never fails."""
         key = (news.regarding.uid, news.reason)
         now_us = self._clock.now_us()
         series = self._series.get(key)
@@ -126,7 +126,7 @@ class Recorder:
             self._news.set()
 
     async def run(self) -> None:
-        """Post until cancelled: at once what is new, else at the end of a window."""
+        """Post until cancelled: new Events at once, counts at the end of their window."""
         while True:
             now = self._clock.monotonic()
             self._end_quiet(now)
@@ -139,7 +139,7 @@ class Recorder:
             await clocks.wait_for(self._news, first - now, self._clock)
 
     def _end_quiet(self, now: float) -> None:
-        """Forget the series of which a window has brought nothing new."""
+        """Drop the series without an occurrence in their last window."""
         quiet = [(key, each) for key, each in self._series.items() if each.posted == each.count]
         for key, series in quiet:
             if series.due > now:
@@ -151,7 +151,7 @@ class Recorder:
                 del self._namespaces[namespace]
 
     def _in_turn(self, with_news: list[_Series]) -> _Series:
-        """The oldest of these of the namespace whose turn it is."""
+        """Return the oldest of these series in the next namespace."""
         firsts: dict[str, _Series] = {}
         for series in with_news:
             firsts.setdefault(series.news.regarding.namespace, series)
@@ -160,7 +160,7 @@ class Recorder:
         return firsts[turn]
 
     async def _write(self, series: _Series) -> None:
-        """Post what is new of a series."""
+        """Post a series, or its new count."""
         counted, path = series.count, collection(series.news.regarding.namespace)
         try:
             if series.posted == 0:

@@ -1,11 +1,11 @@
-"""Which cluster this is, and what a Lease says of the installation behind it.
+"""The identity of the cluster, and the state of the installation on its Lease.
 
-A cluster has no name of its own, but its namespaces have uids. The uid of kube-system stays for as
-long as the cluster does; where that namespace may not be read (an installation with rights in its
-own namespaces only) the installation's namespace stands for it.
+A cluster has no name of its own, but its namespaces have uids. The uid of kube-system lasts as long
+as the cluster. If the installation may not read that namespace, because it has rights in its own
+namespaces only, we use the uid of its own namespace instead.
 
-``controller.maintenance.installation`` writes the state of the installation; commands of
-people who see no more of the operator's namespace read it.
+``controller.maintenance.installation`` writes the state of the installation. Commands read it for
+users who may read nothing else in the operator's namespace.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from duepoint.kube import errors, port
 
 SYSTEM = "kube-system"
 
-#: One of the two requests.
+#: The timeout of each of the two requests.
 TIMEOUT_SECONDS = 5.0
 
 
 class Unidentified(base.TryLater):
-    """Neither of the two namespaces may be read."""
+    """This account may read neither of the two namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The uids of the two namespaces; "" for one that may not be read."""
+    """The uids of the two namespaces; "" = this account may not read it."""
 
     cluster: str
     home: str
 
 
 async def identity(api: port.Api, home: str) -> Identity:
-    """Who this cluster is, seen from the namespace of the installation.
+    """Read the identity of this cluster; ``home`` is the namespace of the installation.
 
     Raises:
         Unidentified: this account may read neither namespace.
@@ -63,7 +63,7 @@ async def _uid(api: port.Api, name: str) -> str:
     return port.metadata(answer, f"GET {path}").uid
 
 
-# -- the state that a Lease carries ----------------------------------------------------------------
+# -- the state on a Lease --------------------------------------------------------------------------
 
 ANNOTATION = "duepoint.dev/installation"
 
@@ -71,16 +71,16 @@ ANNOTATION = "duepoint.dev/installation"
 class InstallationState(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """What is known of an installation.
+    """The state of an installation.
 
     Attributes:
-        at: when this was true, RFC 3339.
-        redis: name and version of the server; empty while it has not been read.
-        redis_down_since: since when Redis does not answer, RFC 3339; empty where it does.
-        troubles: of the leader: parts that are not well; with a text where that is our own.
-        worker_troubles: the same of each living worker.
-        workers: living workers; None while Redis has not answered yet.
-        due, lag_seconds: points that are due, and how long the oldest has been.
+        at: the time of this state, RFC 3339.
+        redis: name and version of the server; empty = not read yet.
+        redis_down_since: since when Redis has not answered, RFC 3339; empty = it answers.
+        troubles: the leader's parts that are not well, with their texts if these are our own.
+        worker_troubles: the same for each living worker.
+        workers: the number of living workers; None = Redis has not answered yet.
+        due, lag_seconds: the number of due points, and how long the oldest has been due.
         memory_limit_bytes: 0 = none.
     """
 
@@ -99,7 +99,7 @@ class InstallationState(
 
 
 def read(annotations: Mapping[str, str]) -> InstallationState | None:
-    """The state that a Lease carries; None where it carries none, or one of another version."""
+    """Return the state on a Lease; None = there is none, or one of another version."""
     try:
         return msgspec.json.decode(annotations.get(ANNOTATION, ""), type=InstallationState)
     except msgspec.DecodeError:

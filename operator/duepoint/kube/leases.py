@@ -1,9 +1,9 @@
 """Compare-and-swap on one ``coordination.k8s.io/v1`` Lease.
 
-The Lease is read and replaced whole, under the resource version it was read at, so that of two
-writers one loses and knows it. Foreign metadata is carried over. A Lease that was edited to
-nonsense is read as far as it makes sense: a missing holder is "", a missing number 0. Who may
-write it, and when, is the elector's business.
+The Lease is replaced as a whole, under the resource version it was read at, so that of two writers
+one loses and knows it. Foreign metadata is kept. A Lease with invalid fields is read as far as
+possible: a missing holder is "", a missing number 0. The elector decides who may write the Lease,
+and when.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import msgspec
 from duepoint import services, telemetry
 from duepoint.kube import errors, port, times
 
-#: The Lease among the parts of ``services.Health``.
+#: The part of ``services.Health`` for the Lease.
 HEALTH_PART = "lease"
 _GROUP_VERSION = "/apis/coordination.k8s.io/v1"
 #: leaseTransitions is an int32, and leaseDurationSeconds too.
 INT32_MAX = 2**31 - 1
 
-#: One call; the elector has a timeout of its own around it.
+#: The timeout of one call; the elector has a timeout of its own around it.
 TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A Lease as its users see it; times in microseconds of UTC, for people to read only.
+    """A parsed Lease; times in microseconds of UTC, only for people to read.
 
     Attributes:
-        holder: identity of who holds it; "" where there is none.
-        transitions: how often it changed hands.
+        holder: the identity of the holder; "" = none.
+        transitions: how often the holder has changed.
         annotations: replaced as a whole by a write.
         version: resource version to write from; "" before it exists.
     """
@@ -51,8 +51,8 @@ class Lease:
 class KubeLease:
     """The Lease of this name on an API server.
 
-    The elector treats every failure as a failed renewal and goes on, so the failures are reported
-    to ``health`` here: readiness says why a lone operator never leads.
+    The elector treats every failure as a failed renewal and goes on. So failures are reported to
+    ``health`` here, and readiness tells why a lone operator never leads.
     """
 
     def __init__(self, api: port.Api, namespace: str, name: str, health: services.Health) -> None:
@@ -65,16 +65,16 @@ class KubeLease:
         self._path = port.path(_GROUP_VERSION, namespace, "leases", name)
 
     async def get(self) -> Lease | None:
-        """The Lease as it is, or None where there is none."""
+        """Read the Lease; None = there is none."""
         return await self._call("GET", self._path, none_for=(errors.NotFound,))
 
     async def create(self, lease: Lease) -> Lease | None:
-        """The Lease as it was made; None where another one exists."""
+        """Create the Lease and return it; None = another one exists."""
         new = self._document(replace(lease, version="", metadata={}))
         return await self._call("POST", self._collection, new, none_for=(errors.Conflict,))
 
     async def update(self, lease: Lease) -> Lease | None:
-        """The Lease as it was written; None where it changed since it was read, or is gone."""
+        """Write the Lease and return it; None = it changed since it was read, or is gone."""
         changed = self._document(lease)
         refused = (errors.Conflict, errors.NotFound)
         return await self._call("PUT", self._path, changed, none_for=refused)

@@ -1,12 +1,11 @@
-"""The seam between what Duepoint says to an API server and how it gets there.
+"""The interface to an API server, with the parsing of its answers.
 
-``api.ApiSession`` speaks HTTP to a real one, ``local.api.LocalApi`` answers from memory, and one
-conformance suite holds both to the same behaviour. Everything else in this
-package takes an ``Api`` and never asks which.
+``api.ApiSession`` speaks HTTP to a real server, ``local.api.LocalApi`` answers from memory, and one
+conformance suite checks that both behave alike. Everything else in this package takes an ``Api``
+and does not know which one it is.
 
-What stands on the wire is read here, too: answers, pages of lists and watch events. Everything that
-cannot be read becomes ``errors.Unavailable``: a proxy's login page and an answer that was cut off
-count as no answer.
+Answers, pages of lists and watch events are parsed here, too. An answer that cannot be parsed, such
+as a proxy's login page or a truncated body, becomes ``errors.Unavailable``: it counts as no answer.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from duepoint.kube import errors
 from duepoint.schedules import jsontext
 
 JSON = "application/json"
-#: Of an object the metadata alone, from a server that can leave the rest out.
+#: Asks for the metadata of objects alone, if the server can leave the rest out.
 JSON_METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
-#: Time one request may take, waiting for a connection and obeying Retry-After included.
+#: The timeout of a request, with the waits for a connection and for Retry-After.
 REQUEST_TIMEOUT_SECONDS = 15.0
-#: Objects per page of a list.
+#: The most objects in a page of a list.
 PAGE_LIMIT = 500
 
 
@@ -67,7 +66,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def version_of(metadata: Metadata) -> int:
-    """The resourceVersion as a number, higher is newer; 0 where it is none."""
+    """Return the resourceVersion as a number, higher is newer; 0 = it is not a number."""
     text = metadata.resource_version
     return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -105,7 +104,7 @@ class ChangeType(enum.StrEnum):
 
 
 class WatchEvent(msgspec.Struct, Generic[ItemT], frozen=True):
-    """One event of a watch; of a deleted object its last state."""
+    """One event of a watch; for a deleted object with its last state."""
 
     type: ChangeType
     item: ItemT
@@ -126,17 +125,17 @@ class Api(Protocol):
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         purpose: Purpose = Purpose.REQUEST,
     ) -> bytes:
-        """The body of a 2xx answer.
+        """Send a request and return the body of its 2xx answer.
 
         Args:
             verb: ``GET``, ``POST``, ``PUT``, ``PATCH`` or ``DELETE``.
             path: absolute path, its parts already quoted.
             body: bytes as they are, anything else as JSON; None sends none.
             query: unquoted query parameters.
-            content_type: of the body.
-            accept: the form of the answer; a server may fall back to the whole as JSON.
-            timeout_seconds: for all of it, repeats after 401 and 429 included.
-            purpose: whose connections to use.
+            content_type: the type of the body.
+            accept: the form of the answer; a server may fall back to the whole object as JSON.
+            timeout_seconds: the timeout, including repeats after 401 and 429.
+            purpose: which connections to use.
         """
         ...
 
@@ -148,10 +147,10 @@ class Api(Protocol):
         limit: int = PAGE_LIMIT,
         query: Mapping[str, str] | None = None,
     ) -> AsyncIterator[ListPage[ItemT]]:
-        """The pages of a list in turn. Gone: the list took too long; start it again.
+        """Yield the pages of a list in turn. Gone: the list took too long; start it again.
 
-        A page has at most ``limit`` objects, and fewer where those are large.
-        The list is complete when the iterator ends without an error, and never before.
+        A page has at most ``limit`` objects, and fewer if these are large. The list is complete
+        only when the iterator ends without an error.
         """
         ...
 
@@ -163,7 +162,7 @@ class Api(Protocol):
         *,
         query: Mapping[str, str] | None = None,
     ) -> AsyncIterator[WatchEvent[ItemT]]:
-        """Changes after a resource version, for ever.
+        """Yield changes after a resource version, for ever.
 
         Resumes by itself after closed connections, stalls, throttling and 5xx; ends with Gone
         (list again), Forbidden, NotFound or Unauthorized.
@@ -175,12 +174,12 @@ class TimedApi(Api, Protocol):
     """An API server whose clock can be read."""
 
     async def time_us(self) -> int:
-        """The server's time, UTC in microseconds, to half a second."""
+        """Return the server's time, UTC in microseconds, to half a second."""
         ...
 
 
 def path(group_version: str, namespace: str | None, plural: str, name: str = "") -> str:
-    """The path of an object, or without a name of all; None: of the whole cluster.
+    """Return the path of an object, or of all without a ``name``; ``namespace`` None = cluster.
 
     Args:
         group_version: such as ``/api/v1`` or ``/apis/batch/v1``.
@@ -193,7 +192,7 @@ def path(group_version: str, namespace: str | None, plural: str, name: str = "")
 async def listed(
     api: Api, path: str, item_type: type[ItemT], query: Mapping[str, str] | None = None
 ) -> list[ItemT]:
-    """All objects of a short list."""
+    """Return all objects of a short list."""
     return [
         item async for page in api.list_pages(path, item_type, query=query) for item in page.items
     ]
@@ -202,12 +201,12 @@ async def listed(
 async def find(
     api: Api, path: str, item_type: type[ItemT], name: str, *, not_before: int = 0
 ) -> ItemT | None:
-    """The object of that name, or None; found by a list, which needs no right to get.
+    """Return the object of that name, or None; uses a list, which does not need the right to get.
 
     Args:
-        path: of all such objects of the namespace.
-        not_before: a resourceVersion that the answer is at least as new as; the API server answers
-            from its cache and asks no database. 0 = as it is now.
+        path: the path of all such objects of the namespace.
+        not_before: the least resourceVersion of the answer, which the API server then takes from
+            its cache and not from its database. 0 = the newest.
     """
     query = {"fieldSelector": f"metadata.name={name}"}
     if not_before:
@@ -217,7 +216,7 @@ async def find(
 
 
 async def delete(api: Api, path: str, uid: str, **options: str) -> bool:
-    """Delete this very object. False: it was gone already."""
+    """Delete this very object; False = it was already gone."""
     try:
         await api.request("DELETE", path, {**options, "preconditions": {"uid": uid}})
     except (errors.NotFound, errors.Conflict):  # Conflict: another object has the name now
@@ -225,13 +224,13 @@ async def delete(api: Api, path: str, uid: str, **options: str) -> bool:
     return True
 
 
-# -- what stands on the wire -----------------------------------------------------------------------
+# -- parsing answers -------------------------------------------------------------------------------
 
-#: Longest page that is read, unless it is of one object.
+#: The largest page that is read, unless it has only one object.
 MOST_BYTES = 8 * 1024 * 1024
-#: What a page is meant to have at most.
+#: The size that a page should not exceed.
 _AIM_BYTES = 4 * 1024 * 1024
-#: A page that was too large is asked for again with so many times fewer objects.
+#: A page that was too large is requested again with the number of objects divided by this.
 _LESS = 8
 
 DecodedT = TypeVar("DecodedT")
@@ -255,9 +254,9 @@ _metadata_decoder = msgspec.json.Decoder(_MetadataOnly)
 def decoded(
     decoder: msgspec.json.Decoder[DecodedT], body: bytes | msgspec.Raw, attempt: str
 ) -> DecodedT:
-    """The answer as a value; raises Unavailable.
+    """Decode an answer; raises Unavailable.
 
-    Of what is nested too deeply the depths are left out: the others on the page matter, too.
+    Levels that are nested too deeply are left out, so that the other objects can be read.
     """
     try:
         try:
@@ -269,12 +268,12 @@ def decoded(
 
 
 def metadata(body: bytes | msgspec.Raw, attempt: str) -> Metadata:
-    """The metadata of an object; raises Unavailable."""
+    """Return the metadata of an object; raises Unavailable."""
     return decoded(_metadata_decoder, body, attempt).metadata
 
 
 def parsed_event(line: bytes, attempt: str) -> WatchLine:
-    """A change or a bookmark; raises the error that an ERROR line carries."""
+    """Return a change or a bookmark; raises the error of an ERROR line."""
     event = decoded(_line_decoder, line, attempt)
     if event.type == "ERROR":
         status = errors.parse_status(event.object)
@@ -283,7 +282,7 @@ def parsed_event(line: bytes, attempt: str) -> WatchLine:
 
 
 def next_version(event: WatchLine, before: str, path: str) -> str:
-    """The version to go on from; versions of one resource may be compared (KEP-5504)."""
+    """Return the version to continue from; versions of one resource are comparable (KEP-5504)."""
     now = metadata(event.object, f"WATCH {path}").resource_version
     if now.isdecimal() and before.isdecimal() and int(now) < int(before):
         raise errors.Gone(f"WATCH {path}: the server's store has gone back in time", status=410)
@@ -291,7 +290,7 @@ def next_version(event: WatchLine, before: str, path: str) -> str:
 
 
 def resource_of(path: str) -> str:
-    """The resource a path is about, for metrics: ``jobs``, ``schedules/status``, ``leases``."""
+    """Return the resource of a path, for metrics: ``jobs``, ``schedules/status``, ``leases``."""
     parts = path.strip("/").split("/")
     rest = parts[3:] if parts[0] == "apis" else parts[2:]
     if len(rest) > 2 and rest[0] == "namespaces":
@@ -310,7 +309,7 @@ class LineSplitter:
         self._pieces: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that end in this chunk, in order, without their newline."""
+        """Return the lines that end in this chunk, in order, without their newline."""
         head, newline, rest = chunk.partition(b"\n")
         if not newline:
             self._pieces.append(chunk)
@@ -321,14 +320,14 @@ class LineSplitter:
 
 
 class PageSize:
-    """How many objects of one list to ask for next, so that no page is large.
+    """The number of objects to request in the next page of a list, so that no page is large.
 
-    An API server counts objects and not bytes, and an object may have a megabyte. A page larger
-    than ``MOST_BYTES`` is not read to its end and is asked for again with fewer objects; the sizes
-    of earlier pages decide about the next one.
+    An API server limits pages by objects and not by bytes, and an object may have a megabyte. A
+    page larger than ``MOST_BYTES`` is not read to its end, but requested again with fewer objects;
+    the sizes of earlier pages decide about the next one.
 
     Attributes:
-        limit: objects to ask for.
+        limit: the number of objects to request.
     """
 
     def __init__(self, most: int) -> None:
@@ -337,7 +336,7 @@ class PageSize:
 
     @property
     def most_bytes(self) -> int | None:
-        """How much of the page is read at most; one object is read, however large."""
+        """The most bytes of the page to read; a single object has no limit."""
         return MOST_BYTES if self.limit > 1 else None
 
     def shrink(self) -> None:

@@ -1,7 +1,7 @@
-"""Instants as the API server writes them: RFC 3339 texts on one side, microseconds on the other.
+"""Conversion between the API server's RFC 3339 texts and microseconds.
 
-``metav1.Time`` holds whole seconds and is what annotations and Job times use; ``metav1.MicroTime``
-always holds six digits and is what Leases and Events use. Pure.
+``metav1.Time`` has whole seconds; annotations and Job times use it. ``metav1.MicroTime`` always has
+six digits; Leases and Events use it. Pure.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def parse_us(text: str) -> int:
-    """Microseconds since the epoch.
+    """Parse an RFC 3339 text to microseconds since the epoch.
 
-    Raises ValueError on a text that is not RFC 3339, or that names no instant of the years 1 to
-    9999 in UTC: a zone can move it out of them, and nothing here could write it.
+    Raises ValueError for any other text, or for an instant outside the years 1 to 9999 in UTC: a
+    zone offset can move it there, and no function here could write it.
     """
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
@@ -33,24 +33,24 @@ def parse_us(text: str) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-# Thousands of Jobs of one slot carry the same texts.
+# Thousands of Jobs of one slot have the same texts.
 @functools.lru_cache(maxsize=1_000)
 def time_text(instant_us: int) -> str:
-    """As ``metav1.Time`` in UTC; what is finer than a second is cut off."""
+    """Return the instant as ``metav1.Time`` in UTC, cut to whole seconds."""
     return f"{_moment(instant_us).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def micro_time_text(instant_us: int) -> str:
-    """As ``metav1.MicroTime`` in UTC."""
+    """Return the instant as ``metav1.MicroTime`` in UTC."""
     return f"{_moment(instant_us).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 @functools.lru_cache(maxsize=1_000)
 def time_text_in(instant_us: int, zone: str) -> str:
-    """As ``metav1.Time`` in the given IANA zone; UTC is spelled ``Z``, as CronJob does.
+    """Return the instant as ``metav1.Time`` in an IANA zone; UTC is ``Z``, as in CronJobs.
 
-    A zone that is not in our data gives UTC: the text is a convenience for tools, and the
-    instant it names is right in either spelling.
+    A zone that is not in our data gives UTC: the text is a convenience for tools, and the instant
+    is right either way.
     """
     try:
         offset = timezones.load(zone).offset_at(instant_us // 1_000_000)

@@ -22,9 +22,9 @@ from duepoint.delayqueue import messages, serverhealth
 LOOK_SECONDS = 8.0
 #: The least time between two checks, even while other services, or the checks themselves, fail.
 _LEAST_SECONDS = 1.0
-#: The settings of a fit server are checked every so many checks; those of an unfit one each time.
+#: Checks between two reviews of a fit server's settings; an unfit server is reviewed at each check.
 _LOOKS_PER_JUDGEMENT = 8
-#: This installation's sign of life in the index is renewed every so many checks.
+#: Checks between two signs of life of this installation in the index.
 _LOOKS_PER_SIGN = 4
 
 

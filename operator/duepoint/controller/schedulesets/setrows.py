@@ -97,7 +97,7 @@ def read_some(
 #: Rows in one call, so that none takes long, and members in one page.
 _TOGETHER = 500
 _PAGE = 1_000
-#: Members removed before other sets have their turn: so many take seconds.
+#: The most members removed before other sets have their turn, because that takes seconds.
 _MOST_REMOVED = 50_000
 
 T = TypeVar("T")
