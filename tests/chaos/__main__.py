@@ -1,7 +1,7 @@
-"""Faults on real processes, and the verdict: ``make chaos``, or ``python -m tests.chaos --help``.
+"""Inject faults into real processes and judge the outcome (``make chaos``).
 
-A run needs a control plane of its own, as ``python -m tools.devcluster run --tool helm --`` gives
-it to the command behind it. Checking a stored history needs none.
+A run needs a control plane of its own: put ``python -m tools.devcluster run --tool helm --`` in
+front of this command. Checking a stored history needs none.
 """
 
 from __future__ import annotations

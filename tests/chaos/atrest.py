@@ -1,4 +1,4 @@
-"""V9 and V10: what is so once the faults are over and the last slot has passed."""
+"""Rules V9 and V10: the state at rest, after the last fault and the last slot."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tests.chaos.timeline import Timeline
 from tests.chaos.windows import Disturbances
 
 _SECOND_US = 1_000_000
-#: A status follows a start within this.
+#: A status reports a start within this time.
 _STATUS_RESTS_US = 3 * _SECOND_US
-#: What keeps a worker from saying what it did.
+#: Faults that keep a worker from reporting what it did.
 _SILENCING = frozenset({FaultKind.KILL_WORKER, FaultKind.REDIS_RESTART})
 
 
 def counting(
     history: History, lines: Mapping[str, Timeline], disturbances: Disturbances
 ) -> Iterator[tuple[str, str]]:
-    """V9: every slot of a Schedule that was written once ended as one that is counted.
+    """Check V9: every slot of a Schedule that was written once is counted in its status.
 
-    Outcomes that a server forgot are in no status: those runs are not counted exactly. Neither are
-    those of which nothing was said: see ``_unreported``.
+    If a server forgot outcomes, no status has them, so those runs are not counted exactly. Neither
+    are runs that nobody reported: see ``_unreported``.
     """
     if disturbances.forgot:
         return
@@ -38,7 +38,7 @@ def counting(
         through = instant_us(status["settledThrough"])
         passed = [slot for slot in line.allowed if slot <= through]
         runs = status.get("runs", {})
-        by_hand = runs.get("manual", 0)  # counted among those that started
+        by_hand = runs.get("manual", 0)  # included in those that started
         started = runs.get("started", 0) - by_hand
         seen = len([slot for slot in began.get(uid, ()) if slot <= through])
         if not seen - _unreported(history, uid) <= started <= seen:
@@ -50,10 +50,10 @@ def counting(
 
 
 def _unreported(history: History, uid: str) -> int:
-    """How many Jobs of a Schedule may have come and gone without a word.
+    """Return how many Jobs of a Schedule may have come and gone without any report.
 
-    The worker that had one made, or Redis, died within a second of that, so its start may stand
-    nowhere; and no operator led when the Job was deleted, from before a status could be written.
+    The worker that created one, or Redis, died within a second, so its start may be recorded
+    nowhere; and no operator led from before a status could be written until the Job was deleted.
     """
     ends = {one.unique: one.at_us for one in history.job_ends}
     return sum(
@@ -87,7 +87,7 @@ def _was_leaderless(history: History, made_us: int, gone_us: int) -> bool:
 def problems(
     history: History, by_object: Mapping[str, Sequence[Wish]], lines: Mapping[str, Timeline]
 ) -> Iterator[tuple[str, str]]:
-    """V10: all objects are as their users wish, and everything has come to rest."""
+    """Check V10: all objects are as their users wish, and everything has settled."""
     if history.end is None:
         yield "the run", "has no end; it was cut off"
         return

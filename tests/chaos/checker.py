@@ -1,8 +1,8 @@
-"""What is wrong with a history, by the rules V1-V12 of its design note (how faults are looked for).
+"""The checker of a history, by rules V1-V12 of its design note (how faults are looked for).
 
-Pure, and written from ``docs/reference/semantics.md``: an effect is joined to its slot by object
-and time, and each rule looks at what it finds there. ``judge`` returns violations, none where all
-is as it has to be. Whether the run was worth judging is the question of ``quietness``.
+It is pure, and follows ``docs/reference/semantics.md``: it assigns each effect to its slot by
+object and time, and applies each rule to that. ``judge`` returns violations, none if all is well.
+``quietness`` decides whether the run was worth judging.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.chaos.history import Effect, History, Wish
 from tests.chaos.timeline import Timeline
 from tests.chaos.windows import Disturbances
 
-#: A claim that was made in time may be carried out by a later owner: see "The first claim decides".
+#: A later owner may carry out a claim that was made in time: see "The first claim decides".
 NONE_LATE_US = 10_000_000
 
 
@@ -42,7 +42,7 @@ class Rule(enum.StrEnum):
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """Attributes:
-    at_us: of the slot, or when it was seen; 0 where it has no time.
+    at_us: the time of the slot, or when it was seen; 0 if it has no time.
     """
 
     rule: Rule
@@ -52,7 +52,7 @@ class Violation:
 
 
 def judge(history: History) -> list[Violation]:
-    """All that is wrong, rule by rule."""
+    """Return all violations, rule by rule."""
     disturbances = Disturbances(history)
     last_us = max((one.at_us for one in history.effects), default=0)
     until_us = history.end.at_us if history.end else last_us
@@ -92,7 +92,7 @@ def judge(history: History) -> list[Violation]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Object:
-    """One object, its slots, and what they did; effects by slot, in order of time."""
+    """An object with its slots and their effects, by slot in order of time."""
 
     name: str
     target: str
@@ -127,12 +127,12 @@ def _may_be_missing(one: _Object, slot: int, due: int, disturbances: Disturbance
     spec = one.line.specs[slot]
     by_us = disturbances.latest_us(due)
     if spec.get("concurrencyPolicy", "Allow") != "Allow" and one.target != "stream":
-        return True  # another run may have been in its way; what may overlap is asked elsewhere
+        return True  # another run may have blocked it; ``overlaps`` checks what may overlap
     if one.target == "stream" and disturbances.forgot_between(due, by_us):
-        return True  # the users' streams were in the server that forgot
+        return True  # the server that lost data had the users' streams
     if timeline.is_member(one.line.wishes[0]):
-        # a set is in no object: what the server forgot, it ran or it did not, until a leader that
-        # the faults let to its work has read the rows again
+        # no object has a set's members: if the server forgot one, it may not run until a leader,
+        # which faults may delay, has read the rows again
         window = disturbances.at(due)
         since_us = due - disturbances.recovery_us
         since_us = since_us if window is None else min(since_us, window.begin_us)
@@ -142,7 +142,7 @@ def _may_be_missing(one: _Object, slot: int, due: int, disturbances: Disturbance
         return False
     policy = spec.get("catchUpPolicy", "Latest")
     if policy == "Latest":
-        # a newer one was overdue too, and was chosen
+        # a newer slot was overdue too, and the policy chose it
         return any(slot < other <= by_us for other in one.effects)
     return policy == "None" or "startingDeadlineSeconds" in spec
 
@@ -166,10 +166,10 @@ def _twice(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
 
 
 def _was_replaced_and_forgotten(one: _Object, slot: int, disturbances: Disturbances) -> bool:
-    """Whether all three things have met that let a slot of Replace have a second Job.
+    """Whether the three conditions hold under which a slot of Replace may have a second Job.
 
-    See "Two gaps remain" in ``semantics.md``: a newer slot deleted the Job, could not make its own
-    because of its worker or the API server, and Redis lost that.
+    See "Two gaps remain" in ``semantics.md``: a newer slot deleted the Job, its worker or the API
+    server kept it from creating its own, and Redis lost that.
     """
     found = one.effects[slot]
     first_us, last_us = found[0].at_us, found[-1].at_us
@@ -185,7 +185,7 @@ def _early(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
     for slot, found in one.effects.items():
         due = one.line.allowed.get(slot, slot)
         if one.target == "job":
-            due = due // 1_000_000 * 1_000_000  # the API server writes whole seconds
+            due = due // 1_000_000 * 1_000_000  # the API server truncates to seconds
         first = min(effect.since_us for effect in found)
         if first < due - disturbances.early_us(first):
             yield one.violation(Rule.EARLY, slot, f"ran {(due - first) / 1e6:.6f} s early")
@@ -230,7 +230,7 @@ def _not_wanted(one: _Object, _: Disturbances) -> Iterator[Violation]:
 
 
 def _deadlines(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
-    """A slot that was claimed in time may be carried out by a later owner, within a recovery."""
+    """Check deadlines; a later owner may carry out a slot claimed in time, within a recovery."""
     for slot, found in one.effects.items():
         spec: Mapping[str, Any] = one.line.specs.get(slot, {})
         limit = spec.get("startingDeadlineSeconds")
@@ -241,7 +241,7 @@ def _deadlines(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
             continue
         due = one.line.allowed.get(slot, slot)
         late_us = found[0].at_us - due
-        # until then it may have been held, or its first owner may have been away
+        # until then it may have been claimed by an owner that was down
         excused_us = disturbances.latest_us(due) - due
         if late_us > max(limit_us + disturbances.recovery_us, excused_us):
             what = f"began {late_us / 1e6:.3f} s late; {limit_us / 1e6:.0f} s is the limit"

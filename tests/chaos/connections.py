@@ -1,6 +1,6 @@
-"""Faults of connections, at a proxy: cut, lost, late, half open, refused.
+"""Connection faults at a proxy: cut, lost, late, half open, refused.
 
-Each returns what shows that it bit, or nothing where no byte was on its way.
+Each returns evidence that it had an effect, or nothing if no bytes were in flight.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PATIENCE_SECONDS = 3.0
 
 
 async def cut(proxy: Proxy) -> str:
-    """Every connection is aborted; new ones are accepted at once."""
+    """Abort every connection; accept new ones at once."""
     before = proxy.connections
     await proxy.refuse()
     await proxy.accept()
@@ -26,7 +26,7 @@ async def cut(proxy: Proxy) -> str:
 
 
 async def lose_replies(proxy: Proxy, seconds: float) -> str:
-    """The server carries out what it is asked, and no answer arrives: the connection breaks."""
+    """Break connections after the server has carried out requests, but before replies arrive."""
     held = await _hold(proxy, seconds, forward=False)
     await proxy.refuse()
     _open(proxy)
@@ -35,14 +35,14 @@ async def lose_replies(proxy: Proxy, seconds: float) -> str:
 
 
 async def delay_replies(proxy: Proxy, seconds: float) -> str:
-    """Answers arrive so much later."""
+    """Delay replies by these seconds."""
     held = await _hold(proxy, seconds, forward=False)
     _open(proxy)
     return "an answer was held back" if held else ""
 
 
 async def leave_half_open(proxy: Proxy, seconds: float) -> str:
-    """Nothing passes and nothing is closed; in the end what was held is lost."""
+    """Pass no bytes and close nothing; in the end drop the delayed bytes."""
     held = await _hold(proxy, seconds, forward=True)
     await proxy.refuse()
     _open(proxy)
@@ -51,7 +51,7 @@ async def leave_half_open(proxy: Proxy, seconds: float) -> str:
 
 
 async def refuse(proxy: Proxy, seconds: float) -> str:
-    """The address is one where nobody listens."""
+    """Stop listening at the address for a while."""
     await proxy.refuse()
     try:
         refused = await asyncio.to_thread(_is_refused, proxy.port)

@@ -1,8 +1,8 @@
-"""What a run has recorded: users' wishes, effects in the world, faults, and the state at its end.
+"""The history of a run: users' wishes, effects in the world, faults, and the final state.
 
-A history is a text file of one JSON object a line, in the order of recording, so that it can be
-judged again. Instants are microseconds since the epoch, of the one clock of the machine. Nothing
-here comes from Duepoint's own records, but for the statuses at the end, which are judged.
+It is stored as a text file with one JSON object a line, in the order of recording, so that it can
+be judged again. Instants are microseconds since the epoch, by the machine's only clock. Nothing
+comes from Duepoint's own records except the final statuses, which the checker judges.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-#: Of a wish that no object becomes ``Ready`` for.
+#: The uid and generation of a wish for which no object becomes ``Ready``.
 NEVER_READY = ("", 0)
 
 
@@ -24,10 +24,10 @@ class Run:
     """How the run was set up; the first line.
 
     Attributes:
-        kind: of the Redis set-up: ``single``, ``cluster``, ``sentinel``.
-        namespace: of the Schedules; their jitter depends on it.
-        recovery_us: so long after the end of a fault, effects may still be late.
-        lateness_us: so late an effect may be where nothing disturbs.
+        kind: the Redis set-up: ``single``, ``cluster``, ``sentinel``.
+        namespace: that of the Schedules; their jitter depends on it.
+        recovery_us: how long after the end of a fault effects may still be late.
+        lateness_us: how late an effect may be without a disturbance.
     """
 
     seed: int
@@ -44,12 +44,12 @@ class Wish:
 
     Attributes:
         target: ``job``, ``webhook`` or ``stream``.
-        spec: None where the object was deleted.
+        spec: None if the object was deleted.
         edit: counts the wishes of an object from 1; its payload carries it.
-        created_us: the object's creation, as the API server says it.
-        at_us, returned_us: when the request was sent first, and when an answer said that it is so.
-        of: uid and generation of the object that has to be ``Ready`` for it; no uid = it never is.
-        ready_us: when that was first seen; 0 where it never was.
+        created_us: when the object was created, according to the API server.
+        at_us, returned_us: when the request was first sent, and when an answer confirmed it.
+        of: uid and generation that must become ``Ready`` for it; no uid = none ever does.
+        ready_us: when that was first seen; 0 if it never was.
     """
 
     name: str
@@ -78,14 +78,14 @@ class Effect:
     """Something that a slot did in the world.
 
     Attributes:
-        uid: of the Schedule; of a member ``set/id``; of a run by hand ``run/uid``.
+        uid: that of the Schedule; ``set/id`` for a member; ``run/uid`` for a run by hand.
         at_us: when it was seen; it happened then or earlier.
-        since_us: it did not happen before, where something says so; else the same.
-        key: what all attempts of a slot have in common: name, ``webhook-id``, field ``id``.
-        unique: what tells effects of one key apart: a Job's uid, an entry's id; else empty.
-        edit: which of the wishes it was made from; 0 where it does not say.
-        accepted: whether the receiver took it.
-        begun_rev: of a Job, the API server's revision of its creation.
+        since_us: the earliest time at which it can have happened, if known; else the same.
+        key: the same for all attempts of a slot: name, ``webhook-id``, field ``id``.
+        unique: distinguishes effects with one key: a Job's uid, an entry's id; else empty.
+        edit: the wish that it was made from; 0 if unknown.
+        accepted: whether the receiver accepted it.
+        begun_rev: the API server's revision of a Job's creation.
     """
 
     target: str
@@ -113,8 +113,8 @@ class JobEnd:
 class Fault:
     """Attributes:
     kind, what: such as ``kill`` and ``worker-1``.
-    witness: what shows that it bit; empty where nothing does.
-    forgets: whether Redis may have lost what it had confirmed.
+    witness: evidence that it had an effect; empty if there is none.
+    forgets: whether Redis may have lost confirmed writes.
     """
 
     kind: str
@@ -127,7 +127,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A kind of fault that cannot be had here, and why."""
+    """A kind of fault that is not possible here, and why."""
 
     kind: str
     why: str
@@ -135,9 +135,9 @@ class Skipped:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """The machine gave no time to a thread of the recorder that only sleeps.
+    """A time in which the machine did not run a thread of the recorder that only sleeps.
 
-    Other processes had none either, or not enough to be punctual: it disturbs, and is no fault.
+    Other processes got too little time to be punctual, too. It disturbs, but is not a fault.
     """
 
     begin_us: int
@@ -146,7 +146,7 @@ class Stall:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSeen:
-    """The Lease of the operators, at each change."""
+    """The Lease of the operators after a change."""
 
     at_us: int
     holder: str
@@ -155,7 +155,7 @@ class LeaseSeen:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StatusAtEnd:
-    """A Schedule as it is when everything has come to rest; ``status`` None = it is gone."""
+    """A Schedule's status once everything has settled; ``status`` None = it is gone."""
 
     name: str
     generation: int
@@ -164,11 +164,11 @@ class StatusAtEnd:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EndState:
-    """What else is so at the end.
+    """The rest of the final state.
 
     Attributes:
         at_us: when the last statuses were read.
-        problems: what has not come to rest, a line each.
+        problems: what has not settled, a line each.
         strangers: what happened to objects that are not Duepoint's, a line each.
     """
 
@@ -189,7 +189,7 @@ _KINDS: dict[str, type[Line]] = {one.__name__: one for one in _LINES}
 
 @dataclasses.dataclass(slots=True)
 class History:
-    """All lines, by kind."""
+    """All lines of a history, by kind."""
 
     run: Run
     wishes: list[Wish] = dataclasses.field(default_factory=list)
@@ -237,20 +237,20 @@ class History:
 
 
 def instant_us(text: str) -> int:
-    """RFC 3339, to the millisecond."""
+    """Return the instant of an RFC 3339 text, to the millisecond."""
     return round(dt.datetime.fromisoformat(text).timestamp() * 1000) * 1000
 
 
 def text_of(line: Line) -> str:
-    """The line as JSON, with the name of its kind."""
+    """Return the line as JSON, with the name of its kind."""
     return json.dumps({"is": type(line).__name__, **dataclasses.asdict(line)})
 
 
 def read(lines: Iterable[str]) -> History:
-    """The history of these lines.
+    """Return the history of these lines.
 
     Raises:
-        ValueError: a line is none of ours, or the first one is no Run.
+        ValueError: a line is not one of ours, or the first one is not a Run.
     """
     found: History | None = None
     for number, text in enumerate(lines, 1):
@@ -271,7 +271,7 @@ def read(lines: Iterable[str]) -> History:
 
 
 def read_file(path: Path) -> History:
-    """A stored history, compressed where its name ends in ``.gz``."""
+    """Read a stored history, which is compressed if its name ends in ``.gz``."""
     data = path.read_bytes()
     text = gzip.decompress(data) if path.suffix == ".gz" else data
     return read(text.decode().splitlines())

@@ -1,7 +1,7 @@
-"""The processes of a run, each behind proxies of its own, and started again when they end.
+"""The processes of a run, each behind its own proxies, and a supervisor that restarts them.
 
-Two operators and three workers log in as the chart's accounts. A supervisor does what
-a kubelet does: a process that ended is started again a second later.
+Two operators and three workers log in as the chart's accounts. Like a kubelet, the supervisor
+restarts an ended process a second later.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Member:
     """A process and its proxies.
 
     Attributes:
-        redis: None where no proxy can stand before the servers.
-        is_wanted: whether it is started again when it ends.
-        is_expected_to_end: somebody ends it, or gives it a reason to end.
-        lock: held by a fault that does something to it.
+        redis: None if the set-up allows no proxy in front of the servers.
+        is_wanted: whether the supervisor restarts it.
+        is_expected_to_end: whether a fault ends it or gives it a reason to end.
+        lock: held by a fault while it acts on the process.
     """
 
     process: Process
@@ -54,11 +54,11 @@ class Installation:
     """Processes of a stack.
 
     Args:
-        stood_still: whether the machine did, a moment ago: a leader then ends itself (exit code
+        stood_still: whether the machine has just stalled: a leader then ends itself (exit code
             70), because it could not renew its term.
 
     Attributes:
-        exits: what ended by itself, a line each.
+        exits: processes that ended by themselves, a line each.
     """
 
     def __init__(self, stack: Stack, redis: RedisSetup, stood_still: Callable[[], bool]) -> None:
@@ -76,7 +76,7 @@ class Installation:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """All processes, ready."""
+        """Run all processes within the block, which begins once they are ready."""
         async with contextlib.AsyncExitStack() as held:
             for number in range(OPERATORS):
                 self.operators.append(await self._member(held, "operator", number))
@@ -94,7 +94,7 @@ class Installation:
                     member.process.end()
 
     def troubled_logs(self) -> list[str]:
-        """Lines that no fault explains: bugs."""
+        """Return log lines that no fault explains: bugs."""
         found = []
         for member in self.members:
             lines = member.process.log.read_text(errors="replace").splitlines()
@@ -150,7 +150,7 @@ async def _between(host: str, port: int) -> AsyncIterator[Proxy]:
 
 
 def leader_of(installation: Installation, holder: str) -> Member:
-    """The operator that holds the Lease, by the identity in it; else the first."""
+    """Return the operator that holds the Lease, by its identity; else the first."""
     named = (one for one in installation.operators if holder.startswith(f"{one.name}_"))
     return next(named, installation.operators[0])
 

@@ -1,8 +1,8 @@
-"""What users do in a run: Schedules of each target and policy, edits, and one-offs.
+"""The users of a run: they make Schedules of each target and policy, edits, and one-offs.
 
-Every spec carries the number of the user's edit in its payload, so an effect says which one it was
-made from. Recurring ones end together, at an instant before the run does, so what must have become
-of each slot is known at the end.
+Every spec carries the number of the user's edit in its payload, so each effect names its edit.
+Recurring Schedules all end at one instant before the end of the run, so the required outcome of
+each slot is known by then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.builders import JOB_TEMPLATE
 from tests.support.stack import Stack
 
 Spec = dict[str, Any]
-#: An attempt that got no answer is made again; what it wants is the same.
+#: A request that got no answer is repeated unchanged after this time.
 _RETRY_SECONDS = 0.3
 STREAMS = ("ticks", "tocks")
 SET = "members"
@@ -33,7 +33,7 @@ _ALL = {"catchUpPolicy": "All", "catchUpLimit": 1000}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """How many Schedules of the plain kinds there are."""
+    """The numbers of Schedules of the plain kinds."""
 
     webhooks: int
     streams: int
@@ -44,7 +44,7 @@ class Amounts:
 
 class Load:
     """Attributes:
-    ends: after which no recurring Schedule has a slot.
+    ends: the instant after which no recurring Schedule has a slot.
     """
 
     def __init__(self, stack: Stack, recorder: Recorder, ends: dt.datetime) -> None:
@@ -56,7 +56,7 @@ class Load:
         self._specs: dict[str, Spec] = {}
 
     async def apply_all(self, amounts: Amounts) -> None:
-        """Everything that is there from the beginning."""
+        """Apply everything that exists from the beginning."""
         specs = dict(self._of_plain_kinds(amounts)) | self._of_policies()
         gate = asyncio.Semaphore(8)
 
@@ -68,7 +68,7 @@ class Load:
         await self.apply_set(amounts.members)
 
     async def edit(self, chance: random.Random, edited: int, seconds: float) -> None:
-        """Users who change their minds, every second or so, until so many seconds have passed."""
+        """Edit objects every second or so until this many seconds have passed."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         number = 0
@@ -86,7 +86,7 @@ class Load:
                 await self.run_by_hand(f"hand-{number}", chance.choice(("hook-0", "job-0")))
 
     async def apply(self, name: str, spec: Spec) -> None:
-        """Write an object, again and again until there is an answer."""
+        """Write an object; repeat the request until there is an answer."""
         edit = self._edits[name] = self._edits.get(name, 0) + 1
         wanted = {**spec, "payload": {"edit": edit}}
         at_us = now_us()
@@ -99,7 +99,7 @@ class Load:
         metadata = applied["metadata"]
         created_us = instant_us(metadata["creationTimestamp"])
         text = spec["schedule"]
-        if text.startswith("@at "):  # in the past by now, it runs within its deadline all the same
+        if text.startswith("@at "):  # even if past by now, it runs within its deadline
             created_us = min(created_us, instant_us(text[4:]) - 1)
         self._specs[name] = spec
         wish = Wish(
@@ -110,7 +110,7 @@ class Load:
         self._record(wish)
 
     async def delete(self, name: str) -> None:
-        """Delete an object, again and again until it is gone."""
+        """Delete an object; repeat the request until it is gone."""
         at_us = now_us()
         while True:
             try:
@@ -130,7 +130,7 @@ class Load:
         )  # fmt: skip
 
     async def run_by_hand(self, name: str, schedule: str) -> None:
-        """A ScheduleRun: its slot is its own creation."""
+        """Create a ScheduleRun, whose slot is its own creation."""
         path = f"/apis/duepoint.dev/v1alpha1/namespaces/{self._stack.namespace}/scheduleruns"
         body = {
             "apiVersion": "duepoint.dev/v1alpha1",
@@ -159,7 +159,7 @@ class Load:
         self._record(wish)
 
     async def apply_set(self, members: int, *, suspend: bool = False) -> None:
-        """A set whose members are rows of its own, each due every second, until it is suspended."""
+        """Write a set with rows as members, each due every second until the set is suspended."""
         rows = [
             {"id": f"m-{number}", "schedule": "* * * * * *", "payload": {"edit": 1}}
             for number in range(members)
@@ -182,7 +182,7 @@ class Load:
             self._record(wish)
 
     async def _write_set(self, name: str, spec: Spec) -> Any:
-        """The object as it is then."""
+        """Write a set and return the object."""
         body = {
             "apiVersion": "duepoint.dev/v1alpha1",
             "kind": "ScheduleSet",
@@ -198,12 +198,12 @@ class Load:
         )
 
     def _record(self, wish: Wish) -> None:
-        """At once, so that a run that is cut off can be read."""
+        """Record a wish at once, so that even an aborted run can be read."""
         self._last[wish.name] = wish
         self._recorder.add(wish)
 
     def present(self) -> list[str]:
-        """Names of the objects that are there."""
+        """Return the names of the objects that exist."""
         return list(self._specs)
 
     def has_timing_that_ended(self, name: str) -> bool:
@@ -239,13 +239,13 @@ class Load:
         }
 
     async def _change(self, name: str, chance: random.Random) -> None:
-        """One edit of an object, or another object under its name."""
+        """Edit an object, or replace it by another one with the same name."""
         spec = self._specs.get(name)
         if spec is None:
             await self.apply(name, {**self._every("1s"), **_ALL, "webhook": self._webhook()})
             return
         match chance.randrange(5):
-            case 0:  # of the payload alone
+            case 0:  # the payload alone
                 await self.apply(name, spec)
             case 1:
                 period = chance.choice(("1s", "2s", "700ms", "1500ms"))

@@ -1,4 +1,4 @@
-"""Carries a plan out, and records each fault with what shows that it bit."""
+"""The nemesis: carries out a plan of faults, and records each with evidence of its effect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_PROCESSES = frozenset(
         FaultKind.RECEIVER_HANGS, FaultKind.RECEIVER_CUTS,
     }
 )  # fmt: skip
-#: Where a worker dies that is at work.
+#: Fault points at which a worker dies during its work.
 POINTS = (
     FaultPoint.AFTER_CLAIM, FaultPoint.AFTER_PLAN, FaultPoint.BEFORE_ATTEMPT,
     FaultPoint.AFTER_ATTEMPT, FaultPoint.BEFORE_SETTLEMENT, FaultPoint.AFTER_SETTLEMENT,
@@ -108,11 +108,11 @@ class Nemesis:
                 return
 
     def _is_too_late(self, planned: PlannedFault) -> bool:
-        """Others had their turn first, and the calm has begun."""
+        """Whether earlier faults took so long that the calm has begun."""
         return asyncio.get_running_loop().time() > self._began + planned.begins_by_seconds
 
     async def _tried(self, planned: PlannedFault) -> bool:
-        """Whether nothing is left to be done about it."""
+        """Try a fault, and return whether it is settled."""
         kind = planned.kind
         turns = self._one_at_a_time
         if kind in self._stopped:
@@ -214,7 +214,7 @@ class Nemesis:
             proxy = member.api if side == "api" else member.redis
             assert proxy is not None
             return member.name, await work(proxy, planned.lasts_seconds)
-        member.is_expected_to_end = True  # until the supervisor sees it
+        member.is_expected_to_end = True  # the supervisor resets it
         return member.name, await self._end_or_pause(member, planned)
 
     def _chosen(self, planned: PlannedFault) -> Member:
@@ -229,7 +229,7 @@ class Nemesis:
 
     async def _end_or_pause(self, member: Member, planned: PlannedFault) -> str:
         process = member.process
-        if process.has_ended:  # by another fault, a moment ago
+        if process.has_ended:  # another fault has just ended it
             return ""
         match planned.kind:
             case FaultKind.PAUSE_WORKER | FaultKind.PAUSE_LEADER:
@@ -256,8 +256,8 @@ class Nemesis:
         return "Lease", "deleted"
 
     async def _doomed(self, planned: PlannedFault) -> Done:
-        """One more worker, which ends as by SIGKILL when it reaches a fault point."""
-        self._doomed_workers += 1  # another point where it is tried again
+        """Start another worker, which dies as by SIGKILL when it reaches a fault point."""
+        self._doomed_workers += 1  # a repeated fault gets another point
         point = POINTS[(int(planned.amount * len(POINTS)) + self._doomed_workers) % len(POINTS)]
         process = self._installed.stack.worker(
             f"doomed-{self._doomed_workers}", dies_at=point, **self._further
@@ -271,7 +271,7 @@ class Nemesis:
         return point.value, ""
 
     async def _another_clock(self, planned: PlannedFault) -> Done:
-        """One more worker, whose clock is an hour off; it says so itself."""
+        """Start another worker, whose clock is an hour off; it must report that itself."""
         self._wrong_clocks += 1
         off = _WRONG_SECONDS if planned.amount > 0.5 else -_WRONG_SECONDS
         name = f"clock-{self._wrong_clocks}"
@@ -287,7 +287,7 @@ class Nemesis:
 
 
 async def _waited_for_clock(process: Process) -> bool:
-    """It says of itself that its clock is wrong, within the time that it needs to start."""
+    """Whether the process reports a wrong clock within the time that a start takes."""
     for _ in range(_STARTING_SECONDS * 5):
         with contextlib.suppress(OSError):
             if "clock" in await process.troubles():
@@ -297,7 +297,7 @@ async def _waited_for_clock(process: Process) -> bool:
 
 
 async def _pause(pid: int, seconds: float) -> str:
-    """SIGSTOP, and SIGCONT later."""
+    """Send SIGSTOP, and SIGCONT later."""
     try:
         os.kill(pid, signal.SIGSTOP)
         await asyncio.sleep(min(0.1, seconds))

@@ -1,7 +1,7 @@
-"""V8: Jobs of a Schedule that forbids it never run at the same time, and none replaces a newer one.
+"""Rule V8: Jobs overlap only if their Schedule allows it, and no Job replaces a newer one.
 
-The API server numbers all changes, so whether a Job was created before another one had ended is a
-comparison of numbers and not of clocks.
+The API server numbers all changes, so whether a Job was created before another one had ended is
+a comparison of revisions, not of clocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.chaos.history import Effect, History, Wish
 from tests.chaos.windows import FORGOTTEN_US, Disturbances
 
 _FAR = 2**62
-#: What a fault held up has arrived so long after it.
+#: A request that a fault delayed arrives within this time after it.
 _ARRIVAL_US = 3_000_000
 #: A Job that was replaced before it existed is deleted this soon; those of a run last for longer.
 _WITHDRAWN_US = 2_000_000
@@ -25,7 +25,7 @@ def _replaces(spec: Mapping[str, Any]) -> bool:
 
 
 def _was_under_way(older: Effect, newer: Effect, disturbances: Disturbances) -> bool:
-    """Its creation was on its way when it was replaced: it is deleted as soon as it exists."""
+    """Whether its creation was in flight when it was replaced: it is deleted once it exists."""
     is_near = older.at_us >= newer.at_us - disturbances.lateness_us
     return is_near and disturbances.at(newer.at_us) is not None
 
@@ -33,7 +33,7 @@ def _was_under_way(older: Effect, newer: Effect, disturbances: Disturbances) -> 
 def problems(
     history: History, by_object: Mapping[str, Sequence[Wish]], disturbances: Disturbances
 ) -> Iterator[tuple[str, int, str]]:
-    """Name, slot and what is wrong, for each two Jobs that overlap."""
+    """Yield name, slot and problem for each pair of Jobs that overlap."""
     ends: dict[str, int] = {}
     ends_us: dict[str, int] = {}
     for end in history.job_ends:
@@ -67,14 +67,14 @@ def problems(
 def _out_of_turn(
     made: Sequence[Effect], name: str, ends_us: Mapping[str, int], disturbances: Disturbances
 ) -> Iterator[tuple[str, int, str]]:
-    """Slots that came late and took the place of a newer one, which should have kept it."""
+    """Yield late slots that replaced a newer one's Job, which should have stayed."""
     newest: Effect | None = None
     for job in made:
         if newest is None or job.slot_us > newest.slot_us:
             newest = job
             continue
-        # A creation that was on its way when the newer slot came is deleted once it exists. After a
-        # loss, the list of Jobs may have been made between a deletion and a creation.
+        # A Job whose creation was in flight when the newer slot came is deleted once it exists.
+        # After a loss, Jobs may have been listed between a deletion and a creation.
         crossed = job.at_us - newest.at_us <= _ARRIVAL_US
         if crossed and ends_us.get(job.unique, _FAR) - job.at_us <= _WITHDRAWN_US:
             continue

@@ -1,10 +1,10 @@
-"""Which fault happens when: a plan that a seed decides.
+"""The plan of faults, which a seed decides; pure.
 
-Faults come in *rounds*, with calm between them that is longer than a recovery, so that what should
-be punctual again is seen to be. Kinds are dealt from three shuffled decks, so none comes up twice
-before each of its deck has come up once. Kinds after which a process has to start, or a server to
-recover, are a deck of their own: a machine has time for fewer of them. Receivers fail in the first
-third of a round only, because the wait of a circuit doubles with each probe that fails. Pure.
+Faults come in *rounds*. The calm between them is longer than a recovery, so the checker sees that
+slots become punctual again. Kinds are dealt from three shuffled decks, so none comes up twice
+before all of its deck have come up once. Kinds after which a process must start or a server recover
+have a deck of their own: a machine has time for fewer of them. Receivers fail only in the first
+third of a round, because the wait of a circuit doubles with each failed probe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 
 class FaultKind(enum.StrEnum):
-    """What can be done to processes, connections and servers."""
+    """The kinds of faults of processes, connections and servers."""
 
     # -- processes ---------------------------------------------------------------------------
     KILL_WORKER = "kill-worker"
@@ -54,7 +54,7 @@ class FaultKind(enum.StrEnum):
     RECEIVER_CUTS = "receiver-cuts"
 
 
-#: How long each lasts, in seconds; kinds that are not here happen at once.
+#: How long each lasts, in seconds; kinds without an entry are instantaneous.
 LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.KILL_WORKER: (0.5, 3),
     FaultKind.PAUSE_WORKER: (1, 9),
@@ -79,7 +79,7 @@ LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.RECEIVER_HANGS: (1, 4),
     FaultKind.RECEIVER_CUTS: (1, 4),
 }
-#: A process starts after them, or a server that all share recovers; the others cost no time.
+#: Kinds after which a process must start, or a shared server recover; the others cost no time.
 COSTLY = frozenset(
     {
         FaultKind.KILL_WORKER, FaultKind.DRAIN_WORKER, FaultKind.KILL_LEADER,
@@ -91,22 +91,22 @@ COSTLY = frozenset(
         FaultKind.API_STOPPED, FaultKind.ETCD_STOPPED,
     }
 )  # fmt: skip
-#: The receiver's: one after the other, and only in so much of a round.
+#: The receiver's kinds: one after the other, and only in a part of a round.
 OF_RECEIVER = frozenset(
     {FaultKind.RECEIVER_REFUSES, FaultKind.RECEIVER_HANGS, FaultKind.RECEIVER_CUTS}
 )
 _SHARE_OF_RECEIVER = 1 / 3
 _RECEIVER_EVERY_SECONDS = 3.0
-#: Which processes there are to choose from.
+#: How many processes of each role there are.
 WORKERS, OPERATORS = 3, 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFault:
     """Attributes:
-    at_seconds: from the beginning of the plan.
-    lasts_seconds: 0 where it happens at once.
-    begins_by_seconds: it is left out where it has not begun by then, because others were first.
+    at_seconds: when it happens, from the beginning of the plan.
+    lasts_seconds: 0 if it is instantaneous.
+    begins_by_seconds: it is left out if earlier faults keep it from beginning by then.
     number: chooses the process; kinds without a choice ignore it.
     amount: from 0 to 1, for kinds that come in sizes, such as how much is lost.
     """
@@ -125,7 +125,7 @@ class Rhythm:
     rounds: how many.
     faults_seconds, calm_seconds: how long each of them, and the calm after it.
     every_seconds: from one fault to the next, on average.
-    costly_every_seconds: the same of those that are costly.
+    costly_every_seconds: the same for costly ones.
     """
 
     rounds: int
@@ -136,12 +136,12 @@ class Rhythm:
 
     @property
     def seconds(self) -> float:
-        """Of the whole plan, the last calm included."""
+        """Return the length of the whole plan, the last calm included."""
         return self.rounds * (self.faults_seconds + self.calm_seconds)
 
 
 def of_seed(seed: int, rhythm: Rhythm, kinds: Collection[FaultKind]) -> list[PlannedFault]:
-    """The plan, in order of time; the same for the same arguments.
+    """Return the plan in order of time; the same for the same arguments.
 
     Raises:
         ValueError: there is no kind to choose from.
@@ -172,7 +172,7 @@ def _dealt(
     every_seconds: float,
     share: float = 1.0,
 ) -> list[PlannedFault]:
-    """Of one deck, in the first ``share`` of all rounds; none where it has no kind."""
+    """Deal the faults of one deck in the first ``share`` of each round; none from an empty one."""
     deck = _deck(chance, kinds)
     found: list[PlannedFault] = []
     for number in range(rhythm.rounds if kinds else 0):

@@ -1,8 +1,8 @@
-"""One run from its beginning to its end: servers, processes, users, faults, and the last look.
+"""A chaos run from beginning to end: servers, processes, users, faults, and the final state.
 
-The order is always the same: everything is ready, users write their objects, a few calm seconds,
-the plan with its calm at the end, a fresh one-off that has to run, the end of all recurring
-Schedules, and a wait until all has come to rest.
+The order is always the same: everything becomes ready, users write their objects, a few calm
+seconds, the plan with its final calm, a new one-off that must run, the end of all recurring
+Schedules, and a wait until everything has settled.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from tests.support import stack as stacks
 from tests.support.controlplane import ControlPlane
 from tests.support.stack import Stack
 
-#: A claim's lease is 3 s, a leader's 15 s, and what a server lost is mended within 30 s.
+#: A claim's lease lasts 3 s, a leader's 15 s, and data that a server lost is restored in 30 s.
 RECOVERY_SECONDS = 35.0
-#: Ten processes and a control plane share two cores.
+#: Generous, because ten processes and a control plane share two cores.
 LATENESS_SECONDS = 3.0
 _WARM_SECONDS = 4.0
 _TAIL_SECONDS = 4.0
 _REST_SECONDS = 60.0
-#: A stall explains what happens so long after it.
+#: How long after a stall it still explains trouble.
 _STALLED_US = 20_000_000
 _STRANGER = "stranger"
 SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets"
-#: More connections of one kind than another process of its kind has, and those to the API server:
-#: after a rebuild all of its pool are there, and are kept for 75 s.
+#: How many more connections a process may have than another of its kind: some, and all to the API
+#: server, because a rebuild opens its whole pool and keeps it for 75 s.
 _SPARE_FILES = 10 + transport.REQUEST_CONNECTIONS
 _ZERO_AT_REST = ("duepoint_inflight", "duepoint_circuits_open", "duepoint_dead_entries")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A run to be made.
+    """The parameters of a run.
 
     Attributes:
-        kinds: faults to choose from; empty = all that this set-up can have.
-        stopped: pids of servers of the control plane that may be stopped, by kind of fault.
-        recovery_seconds: so long after a fault everything is as if it had not been.
+        kinds: faults to choose from; empty = all that are possible in this set-up.
+        stopped: pids of control plane servers that may be stopped, by kind of fault.
+        recovery_seconds: how long after a fault everything has recovered.
     """
 
     seed: int
@@ -90,7 +90,7 @@ SETUPS: dict[str, type[servers.SingleServer | Cluster | UnderSentinel]] = {
 async def play(
     wanted: Wanted, plane: ControlPlane, folder: Path, path: Path, say: Callable[[str], None]
 ) -> Played:
-    """The run, recorded in the file at ``path``."""
+    """Play the run and record it in the file at ``path``."""
     redis = SETUPS[wanted.kind](folder / "redis")
     await asyncio.to_thread(redis.start)
     try:
@@ -163,7 +163,7 @@ class _Play:
         chance: random.Random,
         stranger: str,
     ) -> None:
-        """The run between its first process and its last look."""
+        """Play the part between the start of the processes and the reading of the final state."""
         rhythm = self._wanted.rhythm
         async with self._installed.running(), self._watching(), self._following():
             seconds = _WARM_SECONDS + rhythm.seconds
@@ -208,7 +208,7 @@ class _Play:
             await asyncio.gather(*(asyncio.to_thread(watch.stop) for watch in watches))
 
     def _see_elsewhere(self, change: Change) -> None:
-        """No Job of ours is in another namespace."""
+        """Record any Job of ours that appears in another namespace."""
         metadata = change.item["metadata"]
         ours = {wish.uid for wish in self._recorder.history.wishes}
         owners = {one["uid"] for one in metadata.get("ownerReferences", ())}
@@ -231,7 +231,7 @@ class _Play:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _make_stranger(self) -> str:
-        """A Job that is not ours, with our label on it; its uid."""
+        """Create a Job that is not ours but has our label, and return its uid."""
         labels = {"duepoint.dev/schedule": "job-0"}
         body = {
             "metadata": {"name": _STRANGER, "labels": labels},
@@ -280,7 +280,7 @@ class _Play:
         )
 
     async def _wait_for_rest(self, load: Load) -> list[str]:
-        """Every status is that of its last slot; the checker says what is wrong where none is."""
+        """Wait until every status reports its last slot; the checker judges those that do not."""
         last_us = int(load.ends.timestamp() * 1e6) - 4_000_000
         left = [name for name in load.present() if load.has_timing_that_ended(name)]
         deadline = time.monotonic() + _REST_SECONDS
@@ -293,7 +293,7 @@ class _Play:
         return await self._stack.schedule(name)
 
     async def _unready(self) -> list[str]:
-        """What is not as it is in an installation that is well."""
+        """Return how the installation differs from a healthy one."""
         found, leaders = [], 0.0
         for member in self._installed.members:
             try:
@@ -303,7 +303,7 @@ class _Play:
                 found.append(f"{member.name}: {error}")
                 continue
             if trouble:
-                # The end of a stack says what it was.
+                # The error is at the end of a traceback.
                 shown = trouble if len(trouble) < 600 else f"{trouble[:200]} ... {trouble[-400:]}"
                 found.append(f"{member.name} is not ready: {shown}")
             leaders += numbers.get("duepoint_leader", 0)
@@ -350,7 +350,7 @@ def _is_at_rest(found: dict[str, Any], last_us: int) -> bool:
 
 
 def _open_files(member: Member) -> int:
-    """Of its process, connections included; 0 where it has just ended, to be started again."""
+    """Return the open files of its process, connections included; 0 if it has just ended."""
     try:
         return len(list(Path(f"/proc/{member.process.pid}/fd").iterdir()))
     except FileNotFoundError:
@@ -358,7 +358,7 @@ def _open_files(member: Member) -> int:
 
 
 def _gauges(text: str) -> dict[str, float]:
-    """Sums over labels."""
+    """Return the gauges, summed over labels."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         if not line.startswith("#"):

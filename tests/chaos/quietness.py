@@ -1,6 +1,6 @@
-"""Whether a run says anything: enough came due, and enough faults were seen to bite.
+"""A check that a run proves anything: enough slots came due, and enough faults had an effect.
 
-A checker finds nothing in a history in which nothing happened, so such a run fails as well.
+A checker finds no violation in a history in which nothing happened, so that run fails as well.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Collection, Iterator
 from tests.chaos.history import History
 from tests.chaos.windows import Disturbances
 
-#: Effects a second of the whole run; the least that counts as traffic.
+#: The least effects a second, over the whole run, that count as traffic.
 LEAST_EFFECTS = 5.0
-#: One witnessed fault in so many seconds of the run.
+#: The run must have one witnessed fault in this many seconds.
 SECONDS_PER_FAULT = 6.0
-#: Effects of each target, and slots that were due while something was wrong.
+#: The least effects of each target, and slots that were due during a fault.
 LEAST_OF_TARGET = 10
 LEAST_DISTURBED = 50
-#: Share of the time in which the machine stood still, beyond which all is excused.
+#: The largest share of the time that the machine may stall; beyond it everything would be excused.
 MOST_STALLED = 0.1
 
 
 def complaints(history: History, kinds: Collection[str], *, rounds: int) -> Iterator[str]:
-    """Why the run proves nothing; none where it does.
+    """Yield the reasons why the run proves nothing, if any.
 
     Args:
-        kinds: of faults that the plan wanted to see.
-        rounds: of faults. One has each kind once at most, and whether that bites is chance.
+        kinds: the kinds of faults in the plan.
+        rounds: the rounds of faults. One has each kind at most once, and may miss by chance.
     """
     seconds = history.run.seconds
     if len(history.effects) < LEAST_EFFECTS * seconds:
