@@ -462,7 +462,7 @@ async def answering(
 async def serving(
     chosen: settings.Settings, health: services.Health, process: str
 ) -> AsyncIterator[None]:
-    """Serve probes and metrics while the body runs; put all connections into the body.
+    """Serve probes and metrics within the context, which should enclose all connections.
 
     Args:
         process: the command whose metrics to serve.
@@ -487,7 +487,7 @@ def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiS
 
 def _counting() -> kubeapi.Observer:
     """Return an observer that counts requests to the API server in the metrics."""
-    requests = functools.cache(telemetry.api_requests_total.labels)  # prometheus looks up slowly
+    requests = functools.cache(telemetry.api_requests_total.labels)  # a lookup costs more than inc
 
     def count(verb: str, resource: str, code: int) -> None:
         requests(verb, resource, str(code)).inc()

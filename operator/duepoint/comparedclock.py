@@ -142,7 +142,7 @@ class ClockWatch:
         self._judge(trouble)
 
     async def _compare_with_the_api_server(self) -> None:
-        """Compare while Redis is away: the process may begin, and its work reports the trouble."""
+        """Compare with the API server, so that a process can start without Redis and report it."""
         skew_us = await self._api_skew_us()
         if skew_us is not None:
             wrong = abs(skew_us) > LIMIT_US

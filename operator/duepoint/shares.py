@@ -94,7 +94,7 @@ class FairPlaces(Generic[OwnerT]):
 
     @property
     def taken(self) -> int:
-        """Return how many places are taken."""
+        """The number of places that are taken."""
         return self._shares.taken
 
     def take(self, owner: OwnerT) -> bool:
@@ -225,7 +225,7 @@ ValueT = TypeVar("ValueT")
 def first_to_go(
     kept: Mapping[KeyT, ValueT], owner: Callable[[ValueT], str], is_idle: Callable[[ValueT], bool]
 ) -> KeyT | None:
-    """Return what to evict: the first idle entry of an owner with most; None if none is idle."""
+    """Return the entry to evict: the first idle one of the owners with the most, or None."""
     counts = collections.Counter(map(owner, kept.values()))
     most = max(counts.values())
     return next(

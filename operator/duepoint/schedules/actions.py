@@ -251,7 +251,7 @@ def decode(blob: bytes) -> Action:
 
 
 def _scheme_and_host(url: str) -> str:
-    """Return only the safe part of a URL: more people read a status, and paths may hold tokens."""
+    """Return scheme and host of a URL: many people read a status, and the rest may have tokens."""
     scheme, separator, rest = url.partition("://")
     return scheme + separator + re.split(r"[/?]", rest, maxsplit=1)[0]
 

@@ -269,7 +269,7 @@ ADVICE: Mapping[str, tuple[str, ...]] = MappingProxyType(_ADVICE)
 
 
 def steps_for(cause: str, *, namespace: str, name: str, at: str = "TIME") -> tuple[str, ...]:
-    """Return the steps for a cause; for one that this version does not know, a word to look up.
+    """Return the steps for a cause; for an unknown one, of another version, to look up its word.
 
     Args:
         at: the slot in question, in the form that a command accepts.

@@ -120,7 +120,7 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def jitter_ms(identity: str, slot_us: int, most_ms: int, distance_to_next_ms: int | None) -> int:
-    """Return by how many milliseconds a slot is delayed: 0 or more, and less than to the next."""
+    """Return a slot's jitter in milliseconds: 0 or more, and less than the distance to the next."""
     width_ms = most_ms if distance_to_next_ms is None else min(most_ms, distance_to_next_ms)
     return fields.digest(identity, str(slot_us // 1_000)) % width_ms if width_ms > 0 else 0
 
@@ -152,14 +152,14 @@ def _dependence(timing: rules.Timing) -> tuple[bool, bool]:
 
 
 def is_alike(timing: rules.Timing) -> bool:
-    """Whether schedules created at the same time share their slots and dues: no hash, no jitter."""
+    """Whether schedules of one creation time share their slots, and each due equals its slot."""
     return timing.jitter_ms == 0 and not _uses_hash(timing)
 
 
 def are_shared(timing: rules.Timing) -> bool:
     """Whether all schedules of this timing have the same slots, whatever their name and age.
 
-    Their age never matters: an expression without years has a slot in any eight years or in none.
+    One check serves all: an expression without years has a slot in any eight years or in none.
     """
     return not _uses_hash(timing) and not is_anchored(timing)
 

@@ -1,4 +1,4 @@
-"""``duepoint run``: try Duepoint without a cluster.
+"""``duepoint run``: runs Duepoint without a cluster.
 
 The engine is imported only when the command runs, so that ``--help`` is quick.
 """

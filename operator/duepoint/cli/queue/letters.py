@@ -74,7 +74,7 @@ class QueueLetters:
         self._log = queue.dead_letters
 
     async def all(self) -> AsyncIterator[Letter]:
-        """Every letter, newest first."""
+        """Yield every letter, newest first."""
         async for entry in self._log.newest():
             yield _of_queue(entry)
 
@@ -128,7 +128,7 @@ class ApiLetters:
         self._namespace = namespace
 
     async def all(self) -> AsyncIterator[Letter]:
-        """Every letter, newest first."""
+        """Yield every letter, newest first."""
         cursor = ""
         while True:
             page = await self._api.send(calls.schedule_letters(self._namespace, cursor))
