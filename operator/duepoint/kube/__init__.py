@@ -1,1 +1,1 @@
-"""The API server; nothing else of Duepoint talks to it."""
+"""The client of the Kubernetes API server; no other package talks to it."""

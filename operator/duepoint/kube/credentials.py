@@ -1,13 +1,13 @@
-"""Who we are to the API server, and where it is.
+"""The credentials for the API server, and its address.
 
-As kubectl finds it: a kubeconfig that is named, or the files of ``$KUBECONFIG``, or
-``~/.kube/config``; where none of them exists, the files that the kubelet mounts into a Pod and
-rotates, read again every minute and after a 401. Several files count as one: of two entries with
-one name the first is used. What they say plainly (token, token file, certificates, proxy) is read
-here; paths inside a file are relative to it. JSON, which is YAML too and which the development
-cluster writes, needs no further parser; for other YAML PyYAML is imported, and for exec plugins and
-identity providers the official ``kubernetes`` package, which costs 39 MB and 0.8 s of CPU. A login
-is a value: its users ask again each time instead of keeping it.
+The sources are those of kubectl: a given kubeconfig, the files of ``$KUBECONFIG``, or
+``~/.kube/config``. If none of them exists, we use the files that the kubelet mounts into a Pod and
+rotates; these are read again every minute and after a 401. Several files count as one: the first of
+two entries with one name is used. Plain settings (token, token file, certificates, proxy) are read
+here; paths inside a file are relative to it. JSON is YAML, too, and needs no further parser; the
+development cluster writes it. For other YAML we import PyYAML, and for exec plugins and identity
+providers the official ``kubernetes`` package, which costs 39 MB and 0.8 s of CPU. A login is a
+value: its users ask for it each time instead of keeping it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from duepoint import errors, faults, tlsrules
 from duepoint.faults import FaultPoint
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-#: Tokens rotate at 80 % of their life, at least 10 minutes: a minute is soon enough.
+#: Tokens rotate at 80 % of their life, which is at least 10 minutes: a minute is soon enough.
 TOKEN_AGE_SECONDS = 60.0
 
 
@@ -41,14 +41,14 @@ class Login:
 
     Attributes:
         server: URL without a trailing slash.
-        token: bearer token, or None where a certificate speaks for us.
-        namespace: the one that the credentials belong to or the context names.
-        ca_file, ca_data: PEM of the authority; None for the system's own.
+        token: the bearer token; None = a certificate identifies us.
+        namespace: the namespace of the credentials or of the context.
+        ca_file, ca_data: PEM of the authority; None = the system's authorities.
         certificate_file, key_file: PEM files of our certificate.
         server_name: name to verify instead of the URL's host.
-        insecure: the server's certificate is not verified.
+        insecure: whether to skip the verification of the server's certificate.
         proxy: URL of an HTTP proxy.
-        ssl: the context made of the above; None for a plain http URL.
+        ssl: the TLS context of these settings; None for a plain http URL.
     """
 
     server: str
@@ -65,26 +65,26 @@ class Login:
 
 
 class Credentials:
-    """Where logins come from; this one has a login that does not change."""
+    """A source of logins; this one has a login that does not change."""
 
     def __init__(self, login: Login) -> None:
         self._login = with_context(login)
 
     def known(self) -> Login | None:
-        """The login to use now, where it is known already."""
+        """Return the login to use now, if it is already known."""
         return self._login
 
     async def login(self) -> Login:
-        """The login to use now."""
+        """Return the login to use now."""
         return self._login
 
     async def renew(self) -> bool:
-        """Read everything again after a 401; False where nothing has changed."""
+        """Read everything again after a 401; return False if nothing has changed."""
         return False
 
 
 class FileToken(Credentials):
-    """A login whose token lives in a file that is rotated."""
+    """A login whose token is in a file that is rotated."""
 
     def __init__(
         self, login: Login, token_file: Path, *, monotonic: Callable[[], float] = time.monotonic
@@ -108,7 +108,7 @@ class FileToken(Credentials):
         try:
             token = read_text(self._token_file)
         except errors.InvalidSetting:
-            return False  # in the middle of a rotation; the old one may still serve
+            return False  # in the middle of a rotation; the old token may still be valid
         await faults.reach(FaultPoint.AFTER_TOKEN_READ)
         changed = token != self._login.token
         self._login = replace(self._login, token=token)
@@ -116,7 +116,7 @@ class FileToken(Credentials):
 
 
 class LoadedCredentials(Credentials):
-    """A login that has to be made, for example by an exec plugin."""
+    """A login that must be loaded first, for example by an exec plugin."""
 
     def __init__(self, load: Callable[[], Login]) -> None:
         self._load = load
@@ -140,7 +140,7 @@ class LoadedCredentials(Credentials):
 def in_cluster(
     environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT_FOLDER
 ) -> Credentials | None:
-    """The credentials of our own Pod, or None where this is none."""
+    """Return the credentials of our own Pod; None = we do not run in one."""
     host = environment.get("KUBERNETES_SERVICE_HOST")
     port = environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port or not (folder / "token").exists():
@@ -155,7 +155,7 @@ def in_cluster(
 
 
 def with_context(login: Login) -> Login:
-    """The login with its TLS context; raises InvalidSetting where a file is no certificate."""
+    """Return the login with its TLS context; raises InvalidSetting if a certificate is invalid."""
     if not login.server.startswith("https://"):
         return login
     try:
@@ -173,7 +173,7 @@ def with_context(login: Login) -> Login:
 
 
 def read_text(path: Path) -> str:
-    """Content of a small file without surrounding blanks; raises InvalidSetting."""
+    """Read a small file, without surrounding blanks; raises InvalidSetting."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -182,20 +182,20 @@ def read_text(path: Path) -> str:
 
 # -- kubeconfig ----------------------------------------------------------------------------------
 
-#: Keys of a user entry that only the official package understands.
+#: Keys of a user entry that only the official package supports.
 _SPECIAL = ("exec", "auth-provider")
-#: Keys whose silent loss would give us another identity.
+#: Keys that we must not ignore: without them we would have another identity.
 _UNSUPPORTED = ("username", "password", "as", "as-uid", "as-groups", "as-user-extra")
 
 
 class _Broken(Exception):
-    """The file does not say what it should."""
+    """The content of the file is invalid."""
 
 
 def found(
     path: Path | None, context: str | None, environment: Mapping[str, str] = os.environ
 ) -> Credentials:
-    """The credentials to use: of a given file, $KUBECONFIG, ~/.kube/config, or the Pod's account.
+    """Return the credentials: of a given file, $KUBECONFIG, ~/.kube/config or the Pod's account.
 
     Raises:
         errors.InvalidSetting: there are none.
@@ -206,7 +206,7 @@ def found(
         return of_kubeconfig(path, context)
     listed = environment.get("KUBECONFIG", "").split(os.pathsep)
     paths = [Path(part) for part in listed if part] or [_home() / ".kube" / "config"]
-    # Not Path.exists, which raises for the home of somebody else.
+    # Not Path.exists, which raises for the home of another user.
     if existing := [each for each in paths if os.path.exists(each)]:  # noqa: PTH110
         return _of_files(existing, context)
     if (own := in_cluster(environment)) is not None:
@@ -219,7 +219,7 @@ def found(
 
 
 def _home() -> Path:
-    """The home of this user; in a container there may be none."""
+    """Return the home of this user; in a container there may be none."""
     try:
         return Path.home()
     except RuntimeError:
@@ -227,7 +227,7 @@ def _home() -> Path:
 
 
 def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
-    """Credentials of a context, the current one by default; raises InvalidSetting."""
+    """Return the credentials of a context, by default the current one; raises InvalidSetting."""
     return _of_files([path], context)
 
 
@@ -248,12 +248,12 @@ class _Kubeconfig:
 
     @property
     def current_context(self) -> str:
-        """Of the first file that names one; empty = none does."""
+        """The current context of the first file that names one; empty = none does."""
         named = (document.get("current-context") for _, document in self._documents)
         return str(next(filter(None, named), ""))
 
     def entry(self, kind: str, name: object, part: str) -> tuple[Path, Mapping[str, Any]]:
-        """The first entry of this name, and the folder of its file; raises _Broken."""
+        """Return the first entry of this name, and the folder of its file; raises _Broken."""
         for folder, entry in self._entries(kind):
             if entry.get("name") == name:
                 found = entry.get(part)
@@ -296,7 +296,7 @@ def _of_context(read: _Kubeconfig, context: str | None) -> Credentials:
 
 
 def _choice(names: Sequence[str], option: str = "") -> str:
-    """What to write where no context was chosen, or one that is not there."""
+    """Return advice if no context was chosen, or one that does not exist."""
     if not names:
         return "write another file: this one has no context"
     more = ", ..." if len(names) > _SHOWN else ""
@@ -306,7 +306,7 @@ def _choice(names: Sequence[str], option: str = "") -> str:
     return " ".join(filter(None, ("write", option, shown)))
 
 
-#: Contexts that are named in a message.
+#: The most contexts to name in a message.
 _SHOWN = 10
 
 #: A context without a user sends requests without credentials.
@@ -315,10 +315,10 @@ _NOBODY: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a file says of a cluster or of a user.
+    """An entry of a file about a cluster or a user.
 
     Attributes:
-        folder: where relative paths begin.
+        folder: the folder for relative paths.
     """
 
     folder: Path
@@ -346,7 +346,7 @@ def _plain(at: _Entry, who: _Entry, namespace: str) -> Credentials:
     if not login.server.startswith(("https://", "http://")):
         raise _Broken("names no server of its cluster")
     if user.get("client-certificate-data"):
-        # TLS contexts load a pair from files only: they exist for as long as that takes.
+        # TLS contexts load a pair from files only, so the files exist just for that long.
         with tempfile.TemporaryDirectory() as inline:  # mode 0700
             files = [Path(inline, name) for name in ("certificate", "key")]
             for file, name in zip(
@@ -362,7 +362,7 @@ def _plain(at: _Entry, who: _Entry, namespace: str) -> Credentials:
 
 
 def _official(files: str, context: str, chosen: Mapping[str, Any]) -> Login:
-    """The login that the official package makes of the context; blocks, may start a program."""
+    """Load the login of a context with the official package; blocks, may start a program."""
     try:
         from kubernetes import client, config  # noqa: PLC0415 - costs 35 MB, hardly ever needed
     except ModuleNotFoundError as missing:
@@ -376,7 +376,7 @@ def _official(files: str, context: str, chosen: Mapping[str, Any]) -> Login:
     try:
         load = config.load_kube_config
         load(files, context, client_configuration=loaded)  # type: ignore[no-untyped-call]
-    except Exception as error:  # a plugin of the user's may raise anything
+    except Exception as error:  # a user's plugin may raise anything
         raise errors.InvalidSetting(
             "KUBECONFIG", f"{files}: context {context} cannot log in: {error}"
         ) from error
@@ -396,12 +396,12 @@ def _official(files: str, context: str, chosen: Mapping[str, Any]) -> Login:
 
 
 def _parsed(path: Path) -> Mapping[str, Any]:
-    """What a file says; raises errors.InvalidSetting."""
+    """Parse a file; raises errors.InvalidSetting."""
     text = read_text(path)
     try:
         document: object = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        import yaml  # noqa: PLC0415 - comes with the official package; JSON does without
+        import yaml  # noqa: PLC0415 - comes with the official package; not needed for JSON
 
         try:
             document = yaml.safe_load(text)

@@ -1,9 +1,9 @@
-"""What the Job of a slot looks like: template and facts in, Job out, as an object or as bytes.
+"""The builder of Jobs: turns a template and the facts of a slot into a Job, as object or bytes.
 
-The name is made of the Schedule's name and the slot, so that the API server itself refuses a
-second one. The slot's facts stand once, as annotations of the Pod, and each container gets
-variables that refer to them. Of a template of any shape, the result is something that the API
-server can judge. Pure; parts of the template are shared with the result, none is changed.
+The name consists of the Schedule's name and the slot, so that the API server itself refuses a
+second Job. The slot's facts are annotations of the Pod, once, and each container gets variables
+that refer to them. A template of any shape gives a Job that the API server can accept or refuse.
+Pure; the result shares parts of the template, but changes none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 
 SCHEDULE_LABEL = "duepoint.dev/schedule"
-#: Of Jobs of members in place of the former, and as annotation the member's id.
+#: The label of members' Jobs in place of the former, and the annotation with the member's id.
 SET_LABEL = "duepoint.dev/scheduleset"
 MEMBER = "duepoint.dev/member"
 SCHEDULED_TIME = "duepoint.dev/scheduled-time"
@@ -31,17 +31,17 @@ PREVIOUS_TIME = "duepoint.dev/previous-time"
 TRIGGER = "duepoint.dev/trigger"
 PAYLOAD = "duepoint.dev/payload"
 TRACEPARENT = "duepoint.dev/traceparent"
-#: What tools that know CronJob look for (KEP-4026).
+#: The annotation that tools for CronJobs read (KEP-4026).
 CRONJOB_SCHEDULED_TIMESTAMP = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
-#: Environment variable -> annotation of the Pod that holds its value.
+#: Environment variables, with the annotation of the Pod that has their value.
 ENVIRONMENT = {
     "DUEPOINT_SCHEDULED_TIME": SCHEDULED_TIME,
     "DUEPOINT_PREVIOUS_TIME": PREVIOUS_TIME,
     "DUEPOINT_TRIGGER": TRIGGER,
     "DUEPOINT_PAYLOAD": PAYLOAD,
 }
-#: Where traces are on, also this one, from which OpenTelemetry's SDKs take their parent.
+#: With tracing also this one, from which OpenTelemetry's SDKs take their parent span.
 _TRACED_ENVIRONMENT = ENVIRONMENT | {"TRACEPARENT": TRACEPARENT}
 
 #: A finished Job is the proof that its slot ran: it must outlive the longest redelivery.
@@ -52,17 +52,17 @@ ANNOTATIONS_LIMIT_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """What a Job says about the slot it runs for.
+    """The facts of a slot that its Job shows.
 
     Attributes:
-        slot_us: whole seconds; the name carries them.
-        previous_us: the slot before, or None where there is none.
+        slot_us: the slot, in whole seconds, because it is part of the name.
+        previous_us: the slot before; None = there is none.
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
         payload: JSON text, or None.
         time_zone: the Schedule's IANA zone.
         run_uid: uid of the ScheduleRun for manual and backfilled slots, else empty.
-        owner: the set, where a member's slot runs; name and uid are the member's then.
-        traceparent: W3C context of the span that the Job belongs to; None where traces are off.
+        owner: the set, if a member's slot runs; name and uid are then the member's.
+        traceparent: W3C context of the span that the Job belongs to; None = tracing is off.
     """
 
     namespace: str
@@ -79,7 +79,7 @@ class SlotFacts:
 
 
 class Words(NamedTuple):
-    """The facts as texts: everything that differs from slot to slot."""
+    """The facts of a slot as texts: everything that differs from slot to slot."""
 
     job_name: str
     namespace: str
@@ -94,7 +94,7 @@ class Words(NamedTuple):
 
 
 def words_of(facts: SlotFacts) -> Words:
-    """The facts as texts; ``slot_there`` is the slot in the Schedule's zone."""
+    """Return the facts as texts; ``slot_there`` is the slot in the Schedule's zone."""
     previous_us, payload = facts.previous_us, facts.payload
     return Words(
         job_name=job_name(facts),
@@ -111,14 +111,14 @@ def words_of(facts: SlotFacts) -> Words:
 
 
 def job_name(facts: SlotFacts) -> str:
-    """The one name that this slot's Job can have; at most 63 characters."""
+    """Return the only name that this slot's Job can have; at most 63 characters."""
     if facts.owner is not None:
         return _member_job_name(facts, facts.owner)
     return name_of(facts.schedule_name, facts.slot_us, facts.run_uid)
 
 
 def _member_job_name(facts: SlotFacts, owner: points.SetIdentity) -> str:
-    """Set, 16 hex digits for the member, slot: the id of a member may be no part of a name."""
+    """Return set, 16 hex digits and slot: a member's id may not be valid in a name."""
     member = hashlib.sha256(facts.schedule_uid.encode()).hexdigest()[:16]
     begin = f"{owner.name[:24].rstrip('.')}-{member}-{facts.slot_us // 1_000_000}"
     if not facts.run_uid:
@@ -127,7 +127,7 @@ def _member_job_name(facts: SlotFacts, owner: points.SetIdentity) -> str:
 
 
 def name_of(schedule_name: str, slot_us: int, run_uid: str = "") -> str:
-    """The name of a slot's Job; ``run_uid`` is the uid of a ScheduleRun or empty."""
+    """Return the name of a slot's Job; ``run_uid`` is the uid of a ScheduleRun or empty."""
     seconds = slot_us // 1_000_000
     if not run_uid:
         return f"{schedule_name}-{seconds}"
@@ -136,15 +136,15 @@ def name_of(schedule_name: str, slot_us: int, run_uid: str = "") -> str:
 
 
 def cut_name(schedule_name: str) -> str:
-    """What the name of a ScheduleRun's Job begins with."""
-    # A cut may leave a dot at the end, and a name whose part begins with "-" is none.
+    """Return the beginning of the name of a ScheduleRun's Job."""
+    # The cut may leave a dot at the end, and a part of a name must not begin with "-".
     return schedule_name[:41].rstrip(".")
 
 
 def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
-    """The Job to create for a slot, made of the Schedule's ``spec.jobTemplate``.
+    """Return the Job to create for a slot from the Schedule's ``spec.jobTemplate``.
 
-    Raises errors.InvalidSpec where the annotations exceed 256 KiB, so that no Job can carry them.
+    Raises errors.InvalidSpec if the annotations exceed 256 KiB, which no Job may have.
     """
     return _job_of(template, words_of(facts), facts.owner)
 
@@ -178,7 +178,7 @@ def _job_of(
 
 
 def head_of(words: Words) -> dict[str, Any]:
-    """The metadata that identifies the Job's owner and slot, to compare an existing Job with."""
+    """Return the metadata with the Job's owner and slot, to compare an existing Job with."""
     return {
         "name": words.job_name,
         "namespace": words.namespace,
@@ -213,7 +213,7 @@ def _owner(words: Words, owner: points.SetIdentity | None = None) -> dict[str, A
     }
 
 
-#: Ours: what an author writes under them is not handed on, not even where we have nothing to say.
+#: Our own annotations: an author's values for them are dropped, even if we set none.
 _OWN_KEYS = frozenset(
     {
         SCHEDULED_TIME,
@@ -228,7 +228,7 @@ _OWN_KEYS = frozenset(
 
 
 def _annotations(own: object, ours: dict[str, str | None], path: str) -> dict[str, Any]:
-    """The author's annotations and ours."""
+    """Return the author's annotations and ours; raises errors.InvalidSpec if they are too long."""
     annotations = {key: text for key, text in _mapping(own).items() if key not in _OWN_KEYS}
     annotations |= {key: text for key, text in ours.items() if text is not None}
     size = sum(len(key.encode()) + len(str(text).encode()) for key, text in annotations.items())
@@ -266,9 +266,9 @@ def _job_spec(spec: dict[str, Any], words: Words) -> dict[str, Any]:
 
 
 def _with_environment(container: object, environment: Mapping[str, str]) -> object:
-    """Ours come first, so that the container's own variables may refer to them."""
+    """Add our variables first, so that the container's own variables may refer to them."""
     if not isinstance(container, Mapping):
-        return container  # the API server says what is wrong with it
+        return container  # the API server will report what is wrong with it
     own = container.get("env") or []
     if not isinstance(own, list):
         return container
@@ -282,9 +282,9 @@ def _with_environment(container: object, environment: Mapping[str, str]) -> obje
 
 
 def with_own_variables_first(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The same Job with the author's variables before ours.
+    """Return the same Job with the author's variables before ours.
 
-    So the API server names a wrong one by its place in the template.
+    The API server then names an invalid variable by its place in the template.
     """
     spec = dict(job["spec"])
     pod = dict(spec["template"])
@@ -313,33 +313,33 @@ def _variable(name: str, annotation: str) -> dict[str, Any]:
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    """A shallow copy to change; {} for null, absent and what is no object."""
+    """Return a shallow copy to change; {} for null, absent and anything that is not an object."""
     return dict(value) if isinstance(value, Mapping) else {}
 
 
 # -- as bytes ---------------------------------------------------------------------------------
 
 # Hundreds of Jobs of a burst come from one template. Copying and encoding it for each of them
-# costs more than sending the result, so one Job is made with marks in place of the words of a
-# slot, and each Job is those bytes with its own words filled in.
+# costs more than sending the result. So we encode one Job with placeholders for the words of a
+# slot, and fill in the words of each Job.
 
-#: In no template: it is unknown before the process begins.
+#: Part of each placeholder; random, so that no template can contain it.
 _MARK = secrets.token_hex(16)
 _MARKED = re.compile(f"@{_MARK}-([0-9]+)@".encode())
 _MARKS = Words(*(f"@{_MARK}-{place}@" for place in range(10)))
-#: The builder itself has to decide whether the annotations of a longer Job are too long.
+#: For a longer Job, the builder must check whether its annotations are too long.
 _LIMIT_BYTES = ANNOTATIONS_LIMIT_BYTES // 2
 
 
 @dataclass(frozen=True, slots=True)
 class JobFrame:
-    """The bytes of a template's Jobs with a gap for each word, and which word fills each gap."""
+    """The bytes of a template's Jobs with gaps, and the number of the word for each gap."""
 
     pattern: bytes
     gaps: tuple[int, ...]
 
     def body(self, words: Words) -> bytes:
-        """The Job of a slot, as ``msgspec.json.encode`` writes the builder's."""
+        """Return the Job of a slot, equal to the encoded result of the builder."""
         inner = [msgspec.json.encode(word)[1:-1] for word in words]  # None, which has no gap, too
         return self.pattern % tuple([inner[gap] for gap in self.gaps])
 
@@ -351,7 +351,7 @@ def frame_of(
     has_previous: bool,
     is_traced: bool = False,
 ) -> JobFrame | None:
-    """The frame for slots with this payload, with or without a slot before; None: too long."""
+    """Return the frame for slots with this payload; None = the Job is too long for a frame."""
     words = _MARKS._replace(payload=payload)
     if not has_previous:
         words = words._replace(previous=None)

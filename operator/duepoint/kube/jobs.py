@@ -1,12 +1,11 @@
-"""Jobs at the API server: whose run they are, how they ended; created exactly once, and deleted.
+"""Jobs at the API server: their owner and their result; creation exactly once, and deletion.
 
-A Job is a Schedule's run where its controller is that Schedule, by namespace, name and uid, and
-where it names its slot: a uid alone proves nothing, because every receiver is sent it.
+A Job is a Schedule's run if its controller is that Schedule, by namespace, name and uid, and if it
+names its slot. A uid alone proves nothing, because every receiver gets it.
 
-``create`` relies on the name that ``jobbuilder`` gives: a 409 becomes "it is ours already" only
-after a look at the owner and the slot, never silently. ``dry_run`` asks the API server about a
-template. Outages are exceptions (``errors.Unavailable``); everything that the caller decides upon
-is a value.
+``create`` relies on the name from ``jobbuilder``: after a 409 it checks the owner and the slot
+before it counts the Job as ours. ``dry_run`` asks the API server about a template. Outages are
+exceptions (``errors.Unavailable``); all results that a caller must handle are values.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from duepoint.runs import run
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 
-#: Longest name of an object, and more than a uid has (36), in characters.
+#: The longest name of an object, and more than the length of a uid (36), in characters.
 _NAME_LIMIT = 253
 _UID_LIMIT = 64
-#: Longest reason of a condition that is kept, in characters.
+#: The longest reason of a condition that is kept, in characters.
 _REASON_LIMIT = 128
 
 
@@ -64,7 +63,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """How a Job ended. ``at_us`` is None where the API server names no time."""
+    """How a Job ended. ``at_us`` is None if the API server names no time."""
 
     succeeded: bool
     reason: str
@@ -73,12 +72,12 @@ class JobResult:
 
 
 def collection(namespace: str | None = None) -> str:
-    """Path of all Jobs of a namespace, or of the cluster."""
+    """Return the path of all Jobs of a namespace, or of the cluster."""
     return port.path("/apis/batch/v1", namespace, "jobs")
 
 
 def path(namespace: str, name: str) -> str:
-    """Path of one Job."""
+    """Return the path of one Job."""
     return port.path("/apis/batch/v1", namespace, "jobs", name)
 
 
@@ -91,16 +90,16 @@ class JobOwner(NamedTuple):
 
 
 def owner_of(job: Job) -> JobOwner | None:
-    """The Schedule that the Job says it is controlled by, or None."""
+    """Return the Schedule that the Job names as its controller, or None."""
     found = controlling(job.metadata)
     return None if found is None else JobOwner(job.metadata.namespace, found.name, found.uid)
 
 
 def controlling(metadata: port.Metadata, kind: str = schedules.KIND) -> port.OwnerReference | None:
-    """The Schedule, or the object of another kind of ours, that controls it, or None.
+    """Return the controlling Schedule, or object of another kind of ours, or None.
 
-    The API server bounds neither name nor uid of a reference; a longer one is none of ours, and
-    is not kept in memory.
+    The API server limits neither name nor uid of a reference; one that is too long is not ours,
+    and is not kept in memory.
     """
     for reference in metadata.owner_references or ():
         is_ours = (reference.api_version, reference.kind) == (schedules.API_VERSION, kind)
@@ -111,13 +110,13 @@ def controlling(metadata: port.Metadata, kind: str = schedules.KIND) -> port.Own
 
 
 def slot_us(job: Job) -> int | None:
-    """The slot that the Job says it runs for; None where it names none, or one that cannot be."""
+    """Return the slot that the Job names; None = it names none, or an impossible one."""
     at_us = _instant_us((job.metadata.annotations or {}).get(SCHEDULED_TIME))
     return at_us if at_us is not None and 0 < at_us < points.DUE_LIMIT_US else None
 
 
 def _instant_us(text: str | None) -> int | None:
-    """The instant of a text that a user may have written; None where it names none."""
+    """Return the instant of a text that a user may have written; None = it is not valid."""
     try:
         return times.parse_us(text) if text else None
     except ValueError:
@@ -130,32 +129,32 @@ def is_run_of(job: Job, owner: JobOwner) -> bool:
 
 
 def is_released(job: Job) -> bool:
-    """Whether nothing controls the Job: its owner reference was removed."""
+    """Whether the Job has no controller: its owner reference was removed."""
     return not any(reference.controller for reference in job.metadata.owner_references or ())
 
 
 async def find(api: port.Api, namespace: str, name: str) -> Job | None:
-    """The Job of that name, or None."""
+    """Return the Job of that name, or None."""
     return await port.find(api, collection(namespace), Job, name)
 
 
 async def of_schedule(
     api: port.Api, namespace: str, schedule_name: str, schedule_uid: str
 ) -> tuple[Job, ...]:
-    """All Jobs that this Schedule made and that still exist, in no particular order."""
+    """Return all existing Jobs of this Schedule, in no particular order."""
     found = await labelled(api, namespace, schedule_name)
     owner = JobOwner(namespace, schedule_name, schedule_uid)
     return tuple(job for job in found if is_run_of(job, owner))
 
 
 async def labelled(api: port.Api, namespace: str, schedule_name: str) -> list[Job]:
-    """All Jobs with the label of a Schedule of this name, of any controller."""
+    """Return all Jobs with the label of a Schedule of this name, with any controller."""
     query = {"labelSelector": f"{SCHEDULE_LABEL}={schedule_name}"}
     return await port.listed(api, collection(namespace), Job, query)
 
 
 def finished(job: Job) -> JobResult | None:
-    """How the Job ended, or None while it runs."""
+    """Return how the Job ended; None = it is active."""
     status = job.status or JobStatus()
     for condition in status.conditions or ():
         if condition.status == "True" and condition.type in ("Complete", "Failed"):
@@ -165,7 +164,7 @@ def finished(job: Job) -> JobResult | None:
 
 
 def failing(job: Job) -> JobResult | None:
-    """Why the Job will have failed once its Pods have ended, or None."""
+    """Return why the Job will fail once its Pods have ended, or None."""
     for condition in (job.status or JobStatus()).conditions or ():
         if condition.status == "True" and condition.type == "FailureTarget":
             return _result(condition, succeeded=False, at=condition.last_transition_time)
@@ -182,10 +181,10 @@ def _result(condition: JobCondition, *, succeeded: bool, at: str | None) -> JobR
 
 
 def without_pods_since_us(job: Job) -> int | None:
-    """Since when a Job that was begun has had no Pod at all and could have one, or None.
+    """Return since when a started Job has had no Pod at all although it could have one, or None.
 
-    One that has lost Pods already waits between two tries, and says so itself; a suspended one
-    wants none.
+    A Job that has lost Pods waits between two attempts, and its status says so; a suspended one
+    gets no Pods.
     """
     status = job.status or JobStatus()
     had_some = status.active or status.terminating or status.succeeded or status.failed
@@ -202,26 +201,26 @@ _WITHOUT_PODS = ("Complete", "Failed", "Suspended", "SuccessCriteriaMet", "Failu
 
 
 async def delete(api: port.Api, namespace: str, name: str, uid: str) -> bool:
-    """Delete this very Job and, in the background, its Pods. False: it was gone already."""
+    """Delete this very Job and, in the background, its Pods; False = it was already gone."""
     return await port.delete(api, path(namespace, name), uid, propagationPolicy="Background")
 
 
 # -- creation --------------------------------------------------------------------------------------
 
-#: A deletion between "exists already" and the look at it is met by asking again, this often.
+#: How often to try if the existing Job is deleted between the conflict and our read.
 _CREATE_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The Job exists since now."""
+    """This call has created the Job."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyOurs:
-    """The Job of this very slot existed before, running, finished or being deleted."""
+    """The Job of this very slot existed before: running, finished or being deleted."""
 
     uid: str
 
@@ -235,12 +234,12 @@ class NameConflict:
 
 @dataclass(frozen=True, slots=True)
 class JobRefused:
-    """The API server will not have this Job.
+    """The API server refuses this Job.
 
     Attributes:
-        reason: InvalidJobTemplate or Deleted (repeating does not help), or Forbidden (it may heal:
-            repeat with backoff until the deadline).
-        message: the API server's; of an invalid template with the fields of the Schedule.
+        reason: InvalidJobTemplate or Deleted (a retry does not help), or Forbidden (it may heal:
+            retry with backoff until the deadline).
+        message: the API server's message; for an invalid template with the Schedule's fields.
     """
 
     reason: Reason
@@ -254,7 +253,7 @@ class JobRefused:
 CreateResult = Created | AlreadyOurs | NameConflict | JobRefused
 
 
-#: Neither warnings of unknown fields, which a dry run reported before, nor the Job in the answer:
+#: We need no warnings of unknown fields, which the dry run has reported, and no Job in the answer:
 #: together they cost the API server a twentieth of a creation.
 _LEAN = {"fieldValidation": "Ignore"}
 
@@ -267,14 +266,14 @@ async def create(
     body: bytes | None = None,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
 ) -> CreateResult:
-    """Make the Job exist, once.
+    """Create the Job once.
 
     Args:
-        job: the Job, or of one with a ``body`` its metadata.
-        body: the Job as it is sent; of a large one no more than its bytes need be kept.
+        job: the Job; with a ``body`` its metadata is enough.
+        body: the encoded Job, so that callers need not keep large Jobs as objects.
 
     Raises:
-        errors.Unavailable: no answer. Asking again is always safe: the name decides.
+        errors.Unavailable: no answer. A retry is always safe, because the name is unique.
     """
     for _ in range(_CREATE_ROUNDS):
         try:
@@ -305,7 +304,7 @@ async def create(
 async def _compare(
     api: port.Api, namespace: str, job: Mapping[str, Any], timeout_seconds: float
 ) -> AlreadyOurs | NameConflict | JobRefused | None:
-    """Whose Job has the name; None where it has gone meanwhile."""
+    """Read whose Job has the name; None = it is gone meanwhile."""
     wanted = job["metadata"]
     try:
         answer = await api.request(
@@ -321,7 +320,7 @@ async def _compare(
 
 
 def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
-    """Why the Job that has the name does not stand for the slot, and what to do; "" if it does."""
+    """Return why the Job of that name is not the slot's, and what to do; "" = it is."""
     begin = f"Job {wanted['namespace']}/{wanted['name']} exists and is not this slot's: "
     owner = wanted["ownerReferences"][0]
     found = controlling(existing, owner["kind"])
@@ -342,7 +341,7 @@ def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
 
 
 def _cut(text: str) -> str:
-    """A text of another writer, which may be long."""
+    """Cut a text of another writer, which may be long."""
     return run.cut(text, run.CAUSE_LIMIT)
 
 
@@ -359,19 +358,19 @@ def _refusal_reason(error: errors.Invalid | errors.Forbidden | errors.NotFound) 
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """The API server would create it."""
+    """The API server would create the Job."""
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidTemplate:
-    """The API server refuses it, and always will; the message names fields of the Schedule."""
+    """The API server will always refuse the Job; the message names fields of the Schedule."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """No verdict; ask again later."""
+    """There is no verdict; try again later."""
 
     reason: Reason
     message: str
@@ -380,7 +379,7 @@ class NotNow:
 async def dry_run(
     api: port.Api, namespace: str, job: Mapping[str, Any]
 ) -> Valid | InvalidTemplate | NotNow:
-    """Ask whether this Job could be created, misspelt fields being errors; never raises ApiError.
+    """Ask whether this Job could be created; unknown fields are errors. Never raises ApiError.
 
     Use the real name of the next slot: an Indexed Job has less room in its name.
     """
@@ -392,7 +391,7 @@ async def dry_run(
             query={"dryRun": "All", "fieldValidation": "Strict"},
         )
     except errors.Conflict:
-        return Valid()  # the name is taken, so everything before that check was right
+        return Valid()  # the name is taken, so all earlier checks have passed
     except errors.Invalid as error:
         return InvalidTemplate(invalid_text(error, str(job["metadata"]["name"])))
     except (errors.Forbidden, errors.NotFound) as error:
@@ -404,9 +403,9 @@ async def dry_run(
     return Valid()
 
 
-# -- the API server's words about a Job as words about the jobTemplate ------------------------
+# -- the API server's messages about a Job, as messages about the jobTemplate -----------------
 
-#: A field of the Job, as the API server writes it; not a part of a longer word.
+#: A field of the Job in the API server's messages; not a part of a longer word.
 _FIELD = re.compile(r"(?<![\w.])(?P<part>spec|metadata)(?=[.:])")
 _HEAD = re.compile(
     r'^(?:(?:Job\.batch|jobs\.batch) "[^"]*" is (?:invalid|forbidden)'
@@ -417,14 +416,14 @@ _GO_TYPE = re.compile(
     r"json: cannot unmarshal (?P<written>\S+) into Go struct field \w+\.(?P<path>\S+)"
     r" of type (?P<wanted>\S+)"
 )
-#: Types of Go, or what they begin with, as one would say them of YAML.
+#: Types of Go, or their first characters, in words for YAML.
 _WORDS = {"string": "a text", "bool": "true or false", "[": "a list", "m": "a mapping"}
-#: What stands for a Job's name: its Schedule's, and its slot's.
+#: Replaces the name of a Job, which differs from slot to slot.
 _ANY_NAME = "<name>-<slot>"
 
 
 def invalid_text(error: errors.Invalid, job_name: str) -> str:
-    """What is wrong with which field of the Schedule; several are separated by semicolons."""
+    """Return the Schedule's invalid fields and what is wrong with them, joined by semicolons."""
     causes = [
         f"{field}: {message}; write a shorter name"
         if field == "metadata.name"
@@ -438,12 +437,12 @@ def invalid_text(error: errors.Invalid, job_name: str) -> str:
 
 
 def refusal_text(error: errors.ApiError, job_name: str) -> str:
-    """Why there is no verdict: the server's words without the Job that does not exist."""
+    """Return why there is no verdict: the server's message without the name of the Job."""
     return _HEAD.sub("", error.server_message or str(error)).replace(job_name, _ANY_NAME)
 
 
 def _of_text(text: str) -> Iterator[str]:
-    """The sentences of the decoder, which names fields inside them."""
+    """Yield the sentences of the API server's decoder, with fields of the Schedule."""
     if text.startswith("strict decoding error: "):
         for found in _STRICT.finditer(text):
             says = "is no field of a Job" if found["what"] == "unknown" else "is there twice"

@@ -1,8 +1,8 @@
-"""How the Pods of a failed Job ended, and why a Job gets no Pods.
+"""Reads how the Pods of a failed Job ended, and why a Job gets no Pods.
 
-A Job calls its Pods' ends BackoffLimitExceeded. A Job whose Pods are refused (Pod Security, a
-quota, a missing ServiceAccount, an admission webhook) does not fail: its controller retries for
-ever and says so in Events of the Job alone.
+A Job whose Pods failed says only BackoffLimitExceeded. A Job whose Pods are refused (Pod Security,
+a quota, a missing ServiceAccount, an admission webhook) does not fail: its controller retries for
+ever, and only Events about the Job say so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from duepoint.kube import events, port, times
 from duepoint.runs import run
 
 _MESSAGE_LIMIT = 300
-#: Reasons by which the kubelet says no more than the exit code does.
+#: Reasons of the kubelet that say no more than the exit code.
 _PLAIN = ("", "Error", "Completed")
 
 
@@ -59,10 +59,10 @@ class EndedPod(msgspec.Struct, frozen=True):
 
 
 async def of_job(api: port.Api, namespace: str, job_name: str) -> str:
-    """How the newest Pod of a Job ended that did not succeed; empty = none did, or they are gone.
+    """Return how a Job's newest failed Pod ended; empty = no Pod has failed, or Pods are gone.
 
     Raises:
-        kube_errors.ApiError: Pods may not be listed, or the API server does not answer.
+        kube_errors.ApiError: we may not list Pods, or the API server does not answer.
     """
     query = {"labelSelector": f"batch.kubernetes.io/job-name={job_name}"}
     path = port.path("/api/v1", namespace, "pods")
@@ -72,7 +72,7 @@ async def of_job(api: port.Api, namespace: str, job_name: str) -> str:
 
 
 def _ends(status: _PodStatus) -> Iterator[str]:
-    """What ended the Pod, and its containers, in words."""
+    """Yield what ended the Pod and its containers, in words."""
     if status.reason:  # the kubelet ended it: Evicted, DeadlineExceeded, NodeLost
         yield _words(status.reason, status.message)
     for condition in status.conditions or ():  # the cluster did: a drain, preemption, a taint
@@ -101,7 +101,7 @@ def _words(reason: str, message: str) -> str:
 
 _REFUSED = "FailedCreate"
 
-#: Signs in the Job controller's notes, which end with the API server's own words.
+#: Advice by phrases in the Job controller's notes, which end with the API server's message.
 _ADVICE = (
     (
         "violates PodSecurity",
@@ -137,7 +137,7 @@ class _PodRefusal(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def newest_pod_refusal(api: port.Api, namespace: str, job_uid: str) -> str:
-    """The Job controller's note on the newest refusal of a Pod of this Job, or ""."""
+    """Read the Job controller's note on the newest refusal of a Pod of this Job; "" = none."""
     query = {"fieldSelector": f"regarding.uid={job_uid},reason={_REFUSED}"}
     found = [
         event
@@ -154,5 +154,5 @@ async def newest_pod_refusal(api: port.Api, namespace: str, job_uid: str) -> str
 
 
 def pod_advice(note: str) -> str:
-    """What to do about a refusal."""
+    """Return what to do about a refusal."""
     return next((action for sign, action in _ADVICE if sign in note), _OTHERWISE)

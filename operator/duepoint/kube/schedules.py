@@ -1,18 +1,18 @@
 """Schedules, ScheduleRuns and ScheduleSets at the API server: paths, typed structs, reads, writes.
 
-Only metadata is decoded at once; spec and status stay raw bytes until they are needed, which
-makes a list of 100,000 cheap (14 ms per 5,000, a tenth of untyped decoding) and keeps one object
-that does not fit our types from spoiling the page it is on. A ``msgspec.Raw`` of a list refers to
-the bytes of its whole page: ``copy()`` it before keeping it.
+Only metadata is decoded at once; spec and status stay raw bytes until they are needed. So a list of
+100,000 is cheap (14 ms per 5,000, a tenth of untyped decoding), and one object that does not fit
+our types does not spoil its whole page. A ``msgspec.Raw`` of a list refers to the bytes of its
+whole page: ``copy()`` it before keeping it.
 
 A status is written without reading the object first: a JSON Patch tests ``/metadata/uid`` and then
-replaces ``/status`` as a whole. No read, no conflict, and an object made under the same name after
-a deletion is never written to. (The API server silently ignores a uid in a merge patch or an apply
-body, so this is the only form that guards.) The CRD refuses a status that turns back, so that a
-paused former leader cannot undo a newer one's.
+replaces the whole ``/status``. There is no read and no conflict, and a new object with the name of
+a deleted one is never written to. (The API server silently ignores a uid in a merge patch or an
+apply body, so only this form is safe.) The CRD refuses a status that goes back, so that a paused
+former leader cannot overwrite a newer one's.
 
-A ScheduleSet has a finalizer, which keeps the object until its members are gone from Redis. It is
-written with a JSON Patch that tests uid and version, so that no other finalizer is lost.
+A ScheduleSet has a finalizer, which keeps the object until its members are gone from Redis. We
+write it with a JSON Patch that tests uid and version, so that no other finalizer is lost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _EMPTY = msgspec.Raw(b"{}")
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A Schedule; its spec and status still raw."""
+    """A Schedule; its spec and status are still raw."""
 
     metadata: port.Metadata
     spec: msgspec.Raw = _EMPTY
@@ -58,34 +58,34 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 class ScheduleRun(Schedule, frozen=True):
-    """A ScheduleRun; its spec and status still raw."""
+    """A ScheduleRun; its spec and status are still raw."""
 
 
 def collection(namespace: str | None = None, *, plural: str = PLURAL) -> str:
-    """Path of all Schedules (or ScheduleRuns) of a namespace, or of the cluster."""
+    """Return the path of all Schedules (or ScheduleRuns) of a namespace, or of the cluster."""
     return port.path(f"/apis/{API_VERSION}", namespace, plural)
 
 
 def path(namespace: str, name: str, *, plural: str = PLURAL) -> str:
-    """Path of one Schedule (or ScheduleRun)."""
+    """Return the path of one Schedule (or ScheduleRun)."""
     return port.path(f"/apis/{API_VERSION}", namespace, plural, name)
 
 
 async def read(api: port.Api, namespace: str, name: str, *, not_before: int = 0) -> Schedule | None:
-    """The Schedule of that name; see ``port.find``."""
+    """Read the Schedule of that name; see ``port.find``."""
     return await port.find(api, collection(namespace), Schedule, name, not_before=not_before)
 
 
 async def read_run(
     api: port.Api, namespace: str, name: str, *, not_before: int = 0
 ) -> ScheduleRun | None:
-    """The ScheduleRun of that name; see ``port.find``."""
+    """Read the ScheduleRun of that name; see ``port.find``."""
     runs = collection(namespace, plural=RUN_PLURAL)
     return await port.find(api, runs, ScheduleRun, name, not_before=not_before)
 
 
 async def delete_run(api: port.Api, namespace: str, name: str, uid: str) -> bool:
-    """Delete this very ScheduleRun. False: it was gone already."""
+    """Delete this very ScheduleRun; False = it was already gone."""
     return await port.delete(api, path(namespace, name, plural=RUN_PLURAL), uid)
 
 
@@ -97,7 +97,7 @@ _RUN_ATTEMPTS = 4
 
 
 def new_run(namespace: str, schedule_name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A ScheduleRun under a new name, to be created; ``spec`` without the Schedule's name."""
+    """Return a ScheduleRun to create, with a new name; ``spec`` is without the Schedule's name."""
     name = f"{schedule_name[:52].rstrip('.-')}-{secrets.token_hex(4)}"
     return {
         "apiVersion": API_VERSION,
@@ -114,7 +114,7 @@ def new_run(namespace: str, schedule_name: str, spec: Mapping[str, Any]) -> dict
 async def create_run(
     api: port.Api, run: Mapping[str, Any], *, manager: str | None = None
 ) -> ScheduleRun:
-    """Create this ScheduleRun once, also where an answer is lost; raises errors.ApiError."""
+    """Create this ScheduleRun once, even if an answer is lost; raises errors.ApiError."""
     metadata = run["metadata"]
     runs = collection(metadata["namespace"], plural=RUN_PLURAL)
     query = None if manager is None else {"fieldManager": manager}
@@ -127,24 +127,24 @@ async def create_run(
         except errors.Unavailable:
             if left == 1:
                 raise
-        except errors.Conflict:  # an earlier attempt made it, and its answer was lost
+        except errors.Conflict:  # an earlier attempt created it, and its answer was lost
             body = await api.request("GET", f"{runs}/{metadata['name']}")
             break
     return msgspec.json.decode(body, type=ScheduleRun)
 
 
-# -- what a ScheduleRun asks for -----------------------------------------------------------------
+# -- the spec of a ScheduleRun -------------------------------------------------------------------
 
-# The CRD has checked the spec already, but an operator may be older or newer than the CRD that is
-# installed, and some rules a CRD cannot express.
+# The CRD has checked the spec already, but an operator may be older or newer than the installed
+# CRD, and a CRD cannot express some rules.
 
 _decoder = msgspec.json.Decoder(model.RunFields)
 
 
 def wanted(spec: bytes, *, created_us: int) -> manualruns.Wanted:
-    """What the spec, JSON text, asks for; raises errors.InvalidSpec.
+    """Parse a spec, given as JSON text; raises errors.InvalidSpec.
 
-    ``created_us`` is metadata.creationTimestamp: the slot of a trigger that names none.
+    ``created_us`` is metadata.creationTimestamp, the slot of a trigger that names none.
     """
     read = specfields.decode(_decoder, spec)
     findings = specfields.SpecFindings()
@@ -175,7 +175,7 @@ def _trigger(read: model.TriggerFields, created_us: int) -> manualruns.Trigger:
 
 def _backfill(read: model.RunFields, created_us: int) -> manualruns.Backfill:
     fields = read.backfill
-    assert fields is not None  # noqa: S101 - exactly one of the two is there
+    assert fields is not None  # noqa: S101 - exactly one of the two is set
     from_us = _instant_us(fields.from_, "spec.backfill.from")
     to_us = _instant_us(fields.to, "spec.backfill.to")
     return manualruns.Backfill(
@@ -209,7 +209,7 @@ def _invalid(path: str, message: str) -> base.InvalidSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusTarget:
-    """Which object the status belongs to."""
+    """The object that a status belongs to."""
 
     namespace: str
     name: str
@@ -219,10 +219,10 @@ class StatusTarget:
 
 @dataclass(frozen=True, slots=True)
 class StatusWritten:
-    """The status is what was asked.
+    """The status was written.
 
     Attributes:
-        version: the resourceVersion of the object with it, as a number; 0 = the answer has none.
+        version: the object's new resourceVersion, as a number; 0 = the answer has none.
     """
 
     version: int = 0
@@ -235,7 +235,7 @@ class ObjectReplaced:
 
 @dataclass(frozen=True, slots=True)
 class StatusRefused:
-    """The schema or its guards refused it, a newer status being there: drop the write."""
+    """The schema refused it, or there is a newer status: drop the write."""
 
     message: str
 
@@ -245,7 +245,7 @@ async def write_status(
 ) -> StatusWritten | ObjectReplaced | StatusRefused:
     """Replace the whole status; raises errors.Unavailable and errors.Forbidden.
 
-    Repeating it after a lost answer is harmless: the newest state wins.
+    A retry after a lost answer is harmless: the newest state wins.
     """
     url = f"{path(object_.namespace, object_.name, plural=object_.plural)}/status"
     patch = [
@@ -259,7 +259,7 @@ async def write_status(
     except errors.NotFound:
         return ObjectReplaced()
     except errors.Invalid as error:
-        # A patch that does not apply is a 422 without a field; what the schema refuses names one.
+        # A patch whose test fails is a 422 without a field; a refusal by the schema names one.
         return StatusRefused(str(error)) if error.fields else ObjectReplaced()
     try:
         return StatusWritten(port.version_of(port.metadata(answer, url)))
@@ -269,12 +269,12 @@ async def write_status(
 
 # -- ScheduleSets and their finalizer --------------------------------------------------------------
 
-#: Members are removed before an object with it is gone.
+#: An object with this finalizer stays until its members are removed.
 FINALIZER = f"{GROUP}/members"
 
 
 class ScheduleSet(Schedule, frozen=True):
-    """A ScheduleSet; its spec and status still raw."""
+    """A ScheduleSet; its spec and status are still raw."""
 
     @property
     def is_held(self) -> bool:
@@ -283,19 +283,19 @@ class ScheduleSet(Schedule, frozen=True):
 
 
 def set_collection(namespace: str | None = None) -> str:
-    """Path of all ScheduleSets of a namespace, or of the cluster."""
+    """Return the path of all ScheduleSets of a namespace, or of the cluster."""
     return collection(namespace, plural=SET_PLURAL)
 
 
 async def read_set(
     api: port.Api, namespace: str, name: str, *, not_before: int = 0
 ) -> ScheduleSet | None:
-    """The ScheduleSet of that name; see ``port.find``."""
+    """Read the ScheduleSet of that name; see ``port.find``."""
     return await port.find(api, set_collection(namespace), ScheduleSet, name, not_before=not_before)
 
 
 class Held(enum.Enum):
-    """What became of a change of the finalizer."""
+    """The result of a change of the finalizer."""
 
     DONE = "done"
     #: The object has changed meanwhile: read it again.
@@ -304,14 +304,14 @@ class Held(enum.Enum):
 
 
 async def hold_set(api: port.Api, item: ScheduleSet) -> Held:
-    """The object has our finalizer; raises errors.Unavailable and errors.Forbidden."""
+    """Add our finalizer to the object; raises errors.Unavailable and errors.Forbidden."""
     if item.is_held:
         return Held.DONE
     return await _write_finalizers(api, item, (*(item.metadata.finalizers or ()), FINALIZER))
 
 
 async def release_set(api: port.Api, item: ScheduleSet) -> Held:
-    """The object has our finalizer no longer; raises errors.Unavailable and errors.Forbidden."""
+    """Remove our finalizer from the object; raises errors.Unavailable and errors.Forbidden."""
     if not item.is_held:
         return Held.DONE
     left = tuple(each for each in item.metadata.finalizers or () if each != FINALIZER)
@@ -332,7 +332,7 @@ async def _write_finalizers(api: port.Api, item: ScheduleSet, finalizers: tuple[
         )
     except errors.NotFound:
         return Held.GONE
-    except (errors.Conflict, errors.Invalid):  # a test of a patch that fails is a 422
+    except (errors.Conflict, errors.Invalid):  # a failed test of a patch is a 422
         return Held.STALE
     return Held.DONE
 
@@ -341,10 +341,10 @@ async def _write_finalizers(api: port.Api, item: ScheduleSet, finalizers: tuple[
 
 
 def spec_of(item: Schedule, *, absent_us: int = 0) -> ScheduleSpec:
-    """The spec of a Schedule.
+    """Parse the spec of a Schedule.
 
     Args:
-        absent_us: the creation of an object that has not been created.
+        absent_us: the time of creation to use if the object has none.
 
     Raises:
         errors.InvalidSpec: with every error found, in field order.
@@ -352,7 +352,7 @@ def spec_of(item: Schedule, *, absent_us: int = 0) -> ScheduleSpec:
     metadata = item.metadata
     created = metadata.creation_timestamp
     return specs.parse(
-        bytes(item.spec),  # a copy: what was parsed is kept, and a Raw would keep its whole page
+        bytes(item.spec),  # a copy: the result is kept, and a Raw would keep its whole page
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
@@ -362,12 +362,12 @@ def spec_of(item: Schedule, *, absent_us: int = 0) -> ScheduleSpec:
 
 
 def item_of(document: Mapping[str, Any], *, namespace: str = "") -> Schedule:
-    """The object behind decoded JSON or YAML, without its status.
+    """Return the object of a decoded JSON or YAML document, without its status.
 
-    Metadata that is missing or has another type counts as absent.
+    Metadata that is missing or has a wrong type counts as absent.
 
     Args:
-        namespace: of an object that names none.
+        namespace: the namespace if the document names none.
     """
     found = document.get("metadata")
     metadata: Mapping[str, Any] = found if isinstance(found, dict) else {}
@@ -386,7 +386,7 @@ def item_of(document: Mapping[str, Any], *, namespace: str = "") -> Schedule:
 
 
 def is_suspended(suspend: object, until: str | None, now_us: int) -> bool:
-    """Whether a suspension with such fields is in force; one whose end cannot be read is."""
+    """Whether a suspension with these fields is in force; also if its end cannot be parsed."""
     if suspend and until:
         with contextlib.suppress(ValueError):
             return times.parse_us(until) > now_us

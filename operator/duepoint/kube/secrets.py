@@ -1,8 +1,8 @@
-"""Secrets, ConfigMaps, ServiceAccounts and their tokens, read one at a time by name.
+"""Reads of Secrets, ConfigMaps, ServiceAccounts and their tokens, one at a time by name.
 
-Nothing here lists or watches: a worker may get a Secret that a Schedule names, and no other.
-What comes back never shows itself: no value stands in a message, a log line or a ``repr``. How
-long it is believed is ``targets.memory``'s.
+Nothing here lists or watches: a worker may get a Secret that a Schedule names, and no other. No
+value appears in a message, a log line or a ``repr``. ``targets.memory`` decides how long values are
+cached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from duepoint.kube import errors, port, times
 
-#: Tokens live as short as the API server allows.
+#: The shortest life of a token that the API server allows.
 TOKEN_SECONDS = 600
 
 _OUR_ANNOTATIONS = "duepoint.dev/"
@@ -30,14 +30,14 @@ _PLURALS = {
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What an object holds, by key, and its annotations."""
+    """The data of an object, by key, and its annotations."""
 
     values: Mapping[str, bytes] = field(repr=False)
     annotations: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def size(self) -> int:
-        """Bytes, keys included."""
+        """The size in bytes, including keys."""
         held = sum(len(key) + len(value) for key, value in self.values.items())
         return held + sum(len(key) + len(text) for key, text in self.annotations.items())
 
@@ -77,16 +77,16 @@ async def read(
     *,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
 ) -> Data:
-    """What a Secret or ConfigMap holds; of a ServiceAccount its annotations alone.
+    """Read a Secret or ConfigMap; of a ServiceAccount only its annotations.
 
     Raises:
         errors.NotFound, errors.Forbidden: as the API server says.
-        errors.Unavailable: ask again.
+        errors.Unavailable: try again.
     """
     path = port.path("/api/v1", namespace, _PLURALS[kind], name)
     body = await api.request("GET", path, timeout_seconds=timeout_seconds)
     found = port.decoded(_object_decoder, body, f"GET {path}")
-    # Only ours: another's may be 256 KiB of a manifest that was applied.
+    # Keep only our annotations: others may contain an applied manifest of 256 KiB.
     listed = found.metadata.annotations or {}
     ours = {key: text for key, text in listed.items() if key.startswith(_OUR_ANNOTATIONS)}
     if kind == "Secret":
@@ -103,7 +103,7 @@ async def token(
     *,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
 ) -> Token:
-    """A new token for this audience (TokenRequest); raises as ``read``."""
+    """Request a new token for this audience (TokenRequest); raises the same as ``read``."""
     path = port.path("/api/v1", namespace, "serviceaccounts", account) + "/token"
     wanted = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -122,5 +122,5 @@ def _decoded(data: Mapping[str, str] | None, path: str) -> dict[str, bytes]:
     try:
         return {key: base64.b64decode(text) for key, text in (data or {}).items()}
     except (binascii.Error, ValueError):
-        # Without its cause: that might quote what it could not read.
+        # Drop the cause: it might quote the secret text that it could not read.
         raise errors.Unavailable(f"GET {path}: the answer is not base64") from None

@@ -1,12 +1,12 @@
-"""A Service of the Schedule's own namespace -> the addresses to dial for a webhook.
+"""Resolves a Service in the Schedule's own namespace to the addresses for a webhook.
 
-The ClusterIP where there is one and Kubernetes itself keeps everything behind it; else the ready
-endpoints. Kubernetes vouches for a Service that has a selector and no EndpointSlice but those of
-the endpointslice controller: kube-proxy sends a ClusterIP to the endpoints of every slice that
-carries the Service's name, even when a user wrote it (CVE-2021-25740), so a Service with another
-slice is dialled by its endpoints, each of which needs the allow-list. ExternalName is refused: it
-is a name that its author can point anywhere. What may be dialled at the end is decided by the
-egress guard, per address.
+We use the ClusterIP if there is one and Kubernetes itself manages all endpoints behind it; else the
+ready endpoints. Kubernetes vouches for a Service that has a selector and only EndpointSlices of the
+endpointslice controller. kube-proxy sends traffic for a ClusterIP to the endpoints of every slice
+with the Service's name, even if a user wrote that slice (CVE-2021-25740). So we dial the endpoints
+of a Service with another slice, and each of them must be on the allow-list. ExternalName is
+refused: its author can point that name anywhere. The egress guard makes the final decision for each
+address.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duepoint.kube import errors, port
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAddress:
-    """Where to connect to: an IP address and a port number."""
+    """An IP address and a port number to connect to."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class ServiceResolved:
     Attributes:
         addresses: at least one.
         server_name: for the Host header, SNI and the certificate, such as ``billing.shop.svc``.
-        vouched: Kubernetes keeps all of its endpoints; else each address needs the allow-list.
+        vouched: whether Kubernetes manages all endpoints; else each must be on the allow-list.
     """
 
     addresses: tuple[ServiceAddress, ...]
@@ -46,7 +46,7 @@ class ServiceResolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceUnresolved:
-    """A Service that cannot be dialled now; ``may_heal``: by itself."""
+    """A Service that cannot be dialled now; ``may_heal``: whether that may change by itself."""
 
     message: str
     may_heal: bool = True
@@ -86,8 +86,8 @@ class _Slice(msgspec.Struct, frozen=True, rename="camel"):
     ports: tuple[_Port, ...] | None = None
 
 
-#: Who keeps a slice, and the one keeper that takes endpoints from Pods alone. To forge the label a
-#: user needs the right to write EndpointSlices, which none of Kubernetes' own user roles has.
+#: The label with a slice's manager, and the one manager that only uses endpoints of Pods. To forge
+#: the label a user needs the right to write EndpointSlices, which no built-in user role has.
 _MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 _CONTROLLER = "endpointslice-controller.k8s.io"
 
@@ -97,14 +97,14 @@ _service_decoder = msgspec.json.Decoder(_Service)
 async def resolve(
     api: port.Api, namespace: str, name: str, wanted_port: int | str | None
 ) -> ServiceResolved | ServiceUnresolved:
-    """Where a webhook to this Service goes.
+    """Resolve the addresses for a webhook to this Service.
 
     Args:
-        namespace: of the Schedule, and so of the Service.
+        namespace: the namespace of the Schedule, and so of the Service.
         wanted_port: number or name of a port of the Service; None = its only one.
 
     Raises:
-        errors.Unavailable: ask again. errors.Forbidden: the worker's rights are missing.
+        errors.Unavailable: try again. errors.Forbidden: the worker lacks the rights.
     """
     path = port.path("/api/v1", namespace, "services", name)
     try:
@@ -146,7 +146,7 @@ async def resolve(
 
 
 def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:
-    """Ports of a slice carry the Service port's name and the number to dial."""
+    """Yield the ready addresses; a slice's port has the Service port's name and target number."""
     number = next(
         (
             entry.port
@@ -159,7 +159,7 @@ def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:
         if number is None or (endpoint.conditions and endpoint.conditions.ready is False):
             continue
         for host in endpoint.addresses:
-            with contextlib.suppress(ValueError):  # of type FQDN: names are never looked up
+            with contextlib.suppress(ValueError):  # type FQDN: we never look up names
                 ipaddress.ip_address(host)
                 yield ServiceAddress(host=host, port=number)
 

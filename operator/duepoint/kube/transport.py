@@ -1,10 +1,10 @@
-"""How bytes get to an API server and back.
+"""The connections to an API server.
 
-Requests go over ``net.http1``, those for the Lease with connections of their own, so that it never
-waits behind others. aiohttp serves watches, which are read while they arrive, and
-servers behind an HTTP proxy. A token that was rotated goes over the connections that are there;
-another server, or another certificate, has connections of its own. Every method raises what its
-library raises (``NETWORK_ERRORS``); ``was_sent`` and ``wording`` say what that means.
+Requests use ``net.http1``; those for the Lease have connections of their own, so that they never
+wait behind others. aiohttp is used for watches, which are read while they arrive, and for servers
+behind an HTTP proxy. A rotated token uses the existing connections; another server, or another
+certificate, gets new ones. Every method raises the errors of its library (``NETWORK_ERRORS``);
+``was_sent`` and ``wording`` interpret them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from duepoint.kube import credentials, port
 from duepoint.net import connections, http1
 
 CONNECT_TIMEOUT_SECONDS = connections.CONNECT_SECONDS
-#: What is due every minute finds the connections of the last one: a handshake costs as much as
-#: several Jobs. An API server closes those that were unused for 90 s.
+#: Work that is due every minute can reuse connections: a handshake costs as much as several Jobs.
+#: An API server closes connections that were unused for 90 s.
 KEPT_SECONDS = 75.0
 #: Concurrent requests; more only queue up at the API server (measured: 32 reach its ceiling).
 REQUEST_CONNECTIONS = 32
 _LEASE_CONNECTIONS = 4
 #: Bookmarks come about once a minute: a watch that is silent for longer is dead (K6).
 WATCH_SILENCE_SECONDS = 70.0
-#: What may be sent again where a kept connection was cut (RFC 9110, 9.2.2).
+#: Requests that may be sent again if a kept connection was cut (RFC 9110, 9.2.2).
 _REPEATABLE = ("GET", "PUT", "DELETE")
 
-# ssl.SSLError and socket errors are OSErrors; ValueError is what a broken URL or header gives.
+# ssl.SSLError and socket errors are OSErrors; a broken URL or header raises ValueError.
 NETWORK_ERRORS = (aiohttp.ClientError, OSError, ValueError)
 
 _NEVER_SENT = (
@@ -48,7 +48,7 @@ _NEVER_SENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request; ``deadline`` by the loop's clock."""
+    """One request; ``deadline`` is on the loop's clock."""
 
     verb: str
     path: str
@@ -66,7 +66,7 @@ class ApiRequest:
 
 
 class Transport:
-    """Connections of one session; for one event loop."""
+    """The connections of one session, for one event loop."""
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
@@ -74,12 +74,12 @@ class Transport:
         self._lease = _pool(_LEASE_CONNECTIONS)
         self._login: credentials.Login | None = None
         self._endpoint = connections.Endpoint(host="", port=0)
-        self._base = ""  # what stands before each path
+        self._base = ""  # the prefix of each path
         self._headers: tuple[tuple[str, str], ...] = ()
         self._aiohttp: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close all connections; requests under way fail."""
+        """Close all connections; requests in flight fail."""
         self._requests.close()
         self._lease.close()
         session, self._aiohttp = self._aiohttp, None
@@ -87,7 +87,7 @@ class Transport:
             await session.close()
 
     async def send(self, request: ApiRequest, login: credentials.Login) -> http1.Response:
-        """The response to a request."""
+        """Send a request and return the response."""
         if login.proxy is not None:
             return await self._send_by_proxy(request, login)
         if self._login is not login:
@@ -117,7 +117,7 @@ class Transport:
     def _turn_to(self, login: credentials.Login) -> None:
         """Use a new login; logins with the same endpoint share connections.
 
-        Raises ValueError where no request can be made of it.
+        Raises ValueError if no request can be made with it.
         """
         url = urllib.parse.urlsplit(login.server)
         headers = [("Host", url.netloc.rpartition("@")[2]), ("User-Agent", self._agent)]
@@ -140,7 +140,7 @@ class Transport:
         query: Mapping[str, str],
         login: credentials.Login,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The response to a GET, of which the body is read while it arrives."""
+        """Send a GET and yield the response, whose body is read while it arrives."""
         url, options = _prepared(login, path, query)
         silence = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=WATCH_SILENCE_SECONDS
@@ -167,7 +167,7 @@ class Transport:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
                 headers={
                     "User-Agent": self._agent,
-                    # Compressing the pages of a long list takes longer than sending them.
+                    # Compressing the pages of a long list would take longer than sending them.
                     "Accept-Encoding": "identity",
                 },
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -182,7 +182,7 @@ def was_sent(error: Exception) -> bool:
 
 
 def wording(error: Exception) -> str:
-    """The error as messages have it."""
+    """Return the error as text for messages."""
     if isinstance(error, connections.NotConnected | http1.Cut | http1.NotHttp):
         return str(error)
     return "timed out" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
@@ -201,7 +201,7 @@ def _sendable(text: str, what: str) -> str:
 def _prepared(
     login: credentials.Login, path: str, query: Mapping[str, str] | None
 ) -> tuple[yarl.URL, dict[str, Any]]:
-    """URL and options for aiohttp."""
+    """Return the URL and options for aiohttp."""
     headers = {"Accept": port.JSON}
     if login.token:
         headers["Authorization"] = f"Bearer {login.token}"
@@ -214,7 +214,7 @@ def _prepared(
 
 
 async def _read(answer: aiohttp.ClientResponse, most_bytes: int | None) -> bytes:
-    """The body; raises http1.TooLarge."""
+    """Read the body; raises http1.TooLarge."""
     parts, size = [], 0
     async for part in answer.content.iter_any():
         parts.append(part)

@@ -1,1 +1,1 @@
-"""What happened: outcomes, runs, retries, and their summary."""
+"""Runs: outcomes of attempts, run events, retries, and their summary."""

@@ -1,1 +1,1 @@
-"""An API server in memory, for ``duepoint run``: documents, rules, a store, the API itself."""
+"""An in-memory API server for ``duepoint run``."""

@@ -1,18 +1,18 @@
-"""An API server in memory: a ``kube.port.Api`` with the behaviour that Duepoint relies on.
+"""An in-memory API server: a ``kube.port.Api`` with the behaviour that Duepoint relies on.
 
-Names are unique (409), writes carry versions (409), status is a subresource with a JSON Patch that
-may test, lists come in pages and with selectors, watches resume from a version or are Gone, and a
-namespace may be absent. Deleting an object deletes what it owns, and Events are dropped after an
-hour, as in a cluster. There are no users, no schemas and no Pods; nothing runs a Job. The suite
-``tests/conformance/test_kube.py`` holds it to the behaviour of a real API server.
+Names are unique (409), writes have versions (409), status is a subresource with a JSON Patch that
+may test, lists have pages and selectors, watches resume from a version or are Gone, and a namespace
+may be absent. Deleting an object deletes its dependents, and Events are dropped after an hour, as
+in a cluster. There are no users, no schemas and no Pods; nothing runs a Job. The suite
+``tests/conformance/test_kube.py`` checks it against a real API server.
 
-A watch holds its place in the log. ``changes_after`` wakes all watches at once, so one that reads
-slowly holds up no other.
+Each watch has its own position in the log. ``changes_after`` wakes all watches at once, so a slow
+one does not delay others.
 
-One number counts every change of every object, as etcd's revision does: a list names the number it
-was made at, and a watch goes on from there. The log is bounded; a watch from before its beginning
-is Gone and lists again. Documents that are stored are never changed in place, so that the log can
-hold them.
+One number counts every change of every object, like etcd's revision: a list names the number of its
+time, and a watch continues from there. The log is bounded; a watch from before its beginning is
+Gone and lists again. Stored documents are never changed in place, so that the log can refer to
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from duepoint.kube import port, times
 from duepoint.kube.local import documents
 from duepoint.kube.local.documents import NamedObject
 
-#: Changes that a watch can be behind.
+#: The most changes that a watch can be behind.
 LOG_LENGTH = 20_000
 
 #: Resource, namespace, name.
@@ -45,8 +45,8 @@ class Change:
 
     Attributes:
         type: ``ADDED``, ``MODIFIED`` or ``DELETED``.
-        document: the object after it, or the last state of one that was deleted.
-        before: the object before it; None of a new one.
+        document: the object after the change, or the last state of a deleted one.
+        before: the object before the change; None = it is new.
     """
 
     version: int
@@ -60,9 +60,9 @@ class LocalStore:
     """The objects of one server, on one event loop.
 
     Attributes:
-        version: number of the newest change.
-        oldest: a watch can begin here or later.
-        objects: by key, each as it is now.
+        version: the number of the newest change.
+        oldest: a watch can begin at this number or later.
+        objects: the current objects, by key.
     """
 
     def __init__(self) -> None:
@@ -73,23 +73,23 @@ class LocalStore:
         self._changed = asyncio.Event()
 
     def put(self, key: Key, document: Document) -> None:
-        """Store an object as its newest version; the document is the store's from now on."""
+        """Store an object as its newest version; the store owns the document from now on."""
         before = self.objects.get(key)
         self._note("ADDED" if before is None else "MODIFIED", key, document, before)
         self.objects[key] = document
 
     def remove(self, key: Key) -> None:
-        """Delete an object; its last state carries the version of its deletion."""
+        """Delete an object; its last state has the version of its deletion."""
         before = self.objects.pop(key)
         last = {**before, "metadata": dict(before["metadata"])}
         self._note("DELETED", key, last, before)
 
     def keys(self, resource: str) -> list[Key]:
-        """Of all objects of a resource, by namespace and name."""
+        """Return the keys of a resource's objects, by namespace and name."""
         return sorted(key for key in self.objects if key[0] == resource)
 
     def dependents(self, uid: str) -> Iterator[Key]:
-        """Objects that name this uid as an owner."""
+        """Yield the keys of objects that name this uid as an owner."""
         for key, document in list(self.objects.items()):
             owners = document["metadata"].get("ownerReferences") or ()
             if any(owner.get("uid") == uid for owner in owners):
@@ -102,7 +102,7 @@ class LocalStore:
         self._changed.set()
 
     async def changes_after(self, version: int) -> AsyncIterator[Change]:
-        """Every change after this one, for ever; ends where the log begins later than that."""
+        """Yield every change after this one, for ever; ends if the log begins later."""
         while version >= self.oldest:
             for change in self._newer_than(version):
                 version = change.version
@@ -112,7 +112,7 @@ class LocalStore:
                 await self._changed.wait()
 
     def _newer_than(self, version: int) -> list[Change]:
-        """From the end of the log, because a watch is hardly ever far behind."""
+        """Return newer changes; searches from the end, because watches are hardly ever behind."""
         newest = list(itertools.takewhile(lambda it: it.version > version, reversed(self._log)))
         return newest[::-1]
 
@@ -129,7 +129,7 @@ class LocalStore:
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
-#: An Event is kept so long, as ``--event-ttl`` of kube-apiserver has it.
+#: How long an Event is kept, as with ``--event-ttl`` of kube-apiserver.
 EVENT_TTL_US = 3_600_000_000
 
 #: A decoded body of any shape.
@@ -137,11 +137,11 @@ _Json = Any
 
 
 class LocalApi:
-    """The server. Use it on one event loop.
+    """The API server. Use it on one event loop.
 
     Args:
-        now_us: clock for creation times, in microseconds since the epoch.
-        namespaces: those that exist from the start, beside ``kube-system``.
+        now_us: the clock for creation times, in microseconds since the epoch.
+        namespaces: namespaces that exist from the start, in addition to ``kube-system``.
     """
 
     def __init__(self, now_us: Callable[[], int], *, namespaces: tuple[str, ...] = ()) -> None:
@@ -172,7 +172,7 @@ class LocalApi:
     ) -> bytes:
         """See ``port.Api.request``."""
         del timeout_seconds, purpose
-        await asyncio.sleep(0)  # let others in between, as a network would
+        await asyncio.sleep(0)  # let other tasks run, as a network would
         target = documents.parse(verb, path)
         answer = self._answer(verb, target, _document(body), dict(query or {}), content_type)
         if accept == port.JSON_METADATA and "items" not in answer:
@@ -357,13 +357,13 @@ class LocalApi:
         self._store.remove(target.key)
         self._collect(uid)
 
-    # -- what controllers of a cluster do ------------------------------------------------------
+    # -- the work of a cluster's controllers ---------------------------------------------------
 
     def _collect(self, uid: str) -> None:
         """Delete what the deleted object owned, as the garbage collector does."""
         for key in self._store.dependents(uid):
             document = self._store.objects.get(key)
-            if document is not None:  # not deleted with another dependent
+            if document is not None:  # else it was deleted with another dependent
                 self._store.remove(key)
                 self._collect(document["metadata"]["uid"])
 
@@ -387,7 +387,7 @@ async def pages_of(
     limit: int,
     query: Mapping[str, str] | None,
 ) -> AsyncIterator[port.ListPage[ItemT]]:
-    """The pages of a list, each asked for by this ``port.Api.request``; see ``list_pages``."""
+    """Yield the pages of a list, read with this ``port.Api.request``; see ``list_pages``."""
     decoder = msgspec.json.Decoder(port.ListPage[item_type])  # type: ignore[valid-type]
     asked = {**(query or {}), "limit": str(limit)}
     while True:
@@ -399,7 +399,7 @@ async def pages_of(
         asked["continue"] = page.metadata.continue_token
 
 
-#: What a request that replaces an object cannot change, or leaves as it is.
+#: Metadata that a replacing request cannot change.
 _KEPT = ("uid", "creationTimestamp", "finalizers", "deletionTimestamp")
 
 
@@ -426,7 +426,7 @@ def _selects(
 def _shown_as(
     change: Change, target: NamedObject, query: Mapping[str, str]
 ) -> port.ChangeType | None:
-    """The change as a watch with these selectors sees it; None where it does not."""
+    """Return the change as a watch with these selectors sees it; None = it does not see it."""
     if change.key[0] != target.resource:
         return None
     namespace = change.key[1]
