@@ -1,13 +1,13 @@
-"""Whether the server is fit to hold the index: version, eviction, compact hashes, our rights.
+"""Checks whether the server is fit to hold the index: version, eviction, compact hashes, rights.
 
-Each check that fails is one line that says what to write where; readiness and the log repeat it,
-and ``duepoint_queue_problems`` tells it by name. A limit that may be set is set; who may not set
-it, as the shipped users may not, says what to set. No configuration is read (CONFIG GET reads
-passwords, too): how a server stores a hash shows by a hash. Of a cluster every primary is asked.
+Each failed check is one line that says what to set where; readiness and the log repeat it, and
+``duepoint_queue_problems`` shows it by name. Limits are set from here if our user may; the shipped
+users may not, so the line says what to set. No configuration is read (CONFIG GET reads passwords,
+too): a probe shows how the server stores a hash. In a cluster every primary is checked.
 
-The limits of compact hashes come first of all memory matters: a bucket of definitions beyond one
-of them silently becomes a hash table, which takes half as much again, and never becomes compact
-again by itself.
+The limits of compact hashes matter most for memory: a bucket of definitions beyond one of them
+silently becomes a hash table, which takes half as much again, and never becomes compact again by
+itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LIMITS = {
 PART = "queue server"
 CHECKS = ("version", "eviction", "listpack", "rights")
 
-#: What either process does to the keys of a shard, inside scripts and outside.
+#: Commands that both kinds of process use on the keys of a shard, inside scripts and outside.
 _BY_BOTH = (
     *("HGET", "HMGET", "HSET", "HDEL", "HEXISTS", "HINCRBY", "HLEN", "HSETNX", "HGETALL"),
     *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZLEXCOUNT", "ZMSCORE"),
@@ -48,7 +48,7 @@ BY_OPERATORS = (
     *("OBJECT|ENCODING", "HKEYS", "SADD", "SCARD", "SISMEMBER", "SMEMBERS", "SREM"),
     *("XGROUP|CREATE", "XGROUP|DESTROY"),
 )
-#: Those of which each argument is a key or a channel, or that have one argument.
+#: Commands whose arguments are all keys or channels, or that have one argument.
 _KEYS_ONLY = (
     "SSUBSCRIBE",
     "SUNSUBSCRIBE",
@@ -64,7 +64,7 @@ _KEYS_ONLY = (
 
 
 def report(problems: Sequence[str], health: services.Health) -> None:
-    """Readiness and the log say what is wrong; an unfit server is used all the same."""
+    """Report problems in readiness and the log; an unfit server is used all the same."""
     if not problems:
         health.well(PART)
     elif health.unwell(PART, "; ".join(problems)):
@@ -73,22 +73,22 @@ def report(problems: Sequence[str], health: services.Health) -> None:
 
 @dataclass(eq=False)
 class ServerHealth:
-    """Whether the servers are there, and fit to hold the index."""
+    """Checks that the servers answer, and are fit to hold the index."""
 
     index: index.Index
 
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
-        """One line for each thing that is wrong; none when the server is fit.
+        """Return one line for each problem; none if the server is fit.
 
         Args:
-            fills: ask for the rights of the operator instead of a worker's.
+            fills: check the rights of the operator instead of a worker's.
         """
         nodes = await self.index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
         infos = scripting.of_those_there(nodes, "read what the server is")
         found = {
             "version": _first(connecting.version_problem(server) for server, _ in infos),
             "eviction": _first(_eviction_problem(memory) for _, memory in infos),
-            # Workers store no definitions, and have no right to look.
+            # Workers store no definitions, and have no right to check.
             "listpack": await self._listpack_problem() if fills else None,
             "rights": await self._rights_problem(BY_OPERATORS if fills else BY_WORKERS),
         }
@@ -97,10 +97,10 @@ class ServerHealth:
         return tuple(line for line in found.values() if line)
 
     async def keepalive(self) -> tuple[messages.ShardId, ...]:
-        """Ask every server on every idle connection; shards that are gone, one for each server.
+        """PING every idle connection; return shards that are gone, one for each emptied server.
 
-        A connection that died without an error is closed; the map of a cluster and the number of
-        replicas are read again. A server that was emptied has lost all of its shards.
+        Closes connections that died silently, and reads the map of a cluster and the number of
+        replicas again. A server that was emptied has lost all of its shards.
         """
         await self.index.servers.keepalive()
         await self.index.servers.refresh()
@@ -117,17 +117,17 @@ class ServerHealth:
         )
 
     async def time_us(self) -> int:
-        """What time it is by the server's clock, UTC in microseconds."""
+        """Return the time of the server's clock, UTC in microseconds."""
         (reply,) = await self.index.read("read the clock", ("TIME",))
         return int(reply[0]) * 1_000_000 + int(reply[1])
 
     @property
     def upheavals(self) -> int:
-        """How often a server turned out not to be the one it was: writes may be lost."""
+        """How often a server was found replaced by another one: writes may be lost."""
         return self.index.servers.changes.upheavals
 
     def hosts(self) -> tuple[connecting.Host, ...]:
-        """Hosts and ports of the servers that were found out about, beside those of the URL."""
+        """Return hosts and ports of the servers that were discovered, beside those of the URL."""
         return self.index.servers.hosts()
 
     # -- compact hashes ----------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class ServerHealth:
         )
 
     async def _exceeded(self) -> list[str]:
-        """The limits that a bucket of definitions would exceed, on any of the servers."""
+        """Return the limits that a bucket of definitions would exceed on any of the servers."""
         of_a_value = ("field", "x" * LISTPACK_VALUE_BYTES)
         of_entries = [part for number in range(LISTPACK_ENTRIES) for part in (number, "")]
         exceeded = []
@@ -172,7 +172,7 @@ class ServerHealth:
         return exceeded
 
     def _probes(self) -> list[str]:
-        """A key on each server, as far as shards are known; else on that of the layout."""
+        """Return a key on each server that has shards; before the layout is read, on its server."""
         if self.index.layout is None:
             return [self.index.keys.probe]
         shards = (self.index.shard(shard).probe for shard in sharding.all_shards(self.index.layout))
@@ -197,7 +197,7 @@ class ServerHealth:
 
 
 def _example(name: str, key: str) -> list[str]:
-    """A call of this command, as rights look at it: name, keys and channels."""
+    """Return a sample call of this command for a check of rights: name, keys and channels."""
     match name:
         case "TIME":
             return [name]
@@ -245,7 +245,7 @@ _LOST = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerDurability:
-    """The promise of the weakest server.
+    """The durability of the weakest server.
 
     Attributes:
         persistence: ``aof``, ``rdb``, ``aof+rdb`` or ``none``.
@@ -257,7 +257,7 @@ class ServerDurability:
 
     @property
     def loss_window(self) -> str:
-        """What can be lost when a server is lost, in a sentence."""
+        """A sentence that says what the loss of a server can lose."""
         lost = _LOST[self.persistence]
         if not self.replicas:
             return f"{lost}; there is no replica"
@@ -267,12 +267,12 @@ class ServerDurability:
 
 @dataclass(eq=False)
 class DurabilityProbe:
-    """Asks the servers."""
+    """Reads the durability of the servers."""
 
     index: index.Index
 
     async def read(self) -> ServerDurability:
-        """As the servers answer now; raises QueueUnavailable where none does."""
+        """Return the present durability; raises QueueUnavailable if no server answers."""
         nodes = await self.index.servers.everywhere(_ASKED)
         infos = scripting.of_those_there(nodes, "read how the server keeps what it holds")
         found = [_of(persistence, replication) for persistence, replication in infos]

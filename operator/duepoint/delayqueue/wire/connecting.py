@@ -1,13 +1,13 @@
-"""How to connect to one server: address, login, TLS, Sentinel, and what is asked of it at once.
+"""Connects to one server: address, login, TLS, Sentinel, and a greeting.
 
 Makes pools of redis-py connections; nothing connects before the first command. RESP2 is pinned
-(reply shapes differ under RESP3), and the library repeats no command: a lost reply may hide an
-applied script.
+(reply shapes differ under RESP3), and the library retries no command: if a reply was lost, the
+script may have been applied.
 
 Passwords, CA and certificates are read from their files again at each connection: they may be
-rotated. Each new connection asks the server who it is (``greeting``).
+rotated. Each new connection asks the server for its identity (``greeting``).
 
-Limits of time are ours (``asyncio.timeout``), not redis-py's ``socket_timeout``: with that one set
+Timeouts are ours (``asyncio.timeout``), not redis-py's ``socket_timeout``: with that one set
 it sends under ``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while
 the bytes go out (python/cpython#81839).
 """
@@ -32,7 +32,7 @@ import redis.exceptions
 from duepoint import errors, redisurl, tlsrules
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-#: A Sentinel that does not answer for so long is passed over.
+#: A Sentinel that does not answer for this long is skipped.
 _SENTINEL_TIMEOUT_SECONDS = 2.0
 LEAST_VERSION = (7, 0)
 
@@ -56,20 +56,20 @@ class FilePassword(redis.CredentialProvider):
         return (self._username, password) if self._username else (password,)
 
     async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
-        """The same: the library's own warns in the log at each connection."""
+        """Return the same; the library's own method logs a warning at each connection."""
         return self.get_credentials()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """How the servers prove who they are, and how we do; always verified."""
+    """The TLS files that verify the servers, which is always done, and identify us."""
 
     ca_file: Path | None = None
     cert_file: Path | None = None
     server_name: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Made anew for each connection; raises OSError where a file is missing or no PEM."""
+        """Return a new context, for each connection; raises OSError for a missing or bad file."""
         context = tlsrules.client_context(cafile=self.ca_file, server_name=self.server_name)
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, tlsrules.key_beside(self.cert_file))
@@ -82,9 +82,9 @@ class Server:
 
     Attributes:
         url: see ``redisurl``; a user or a password in it is for the servers, not for Sentinels.
-        username: wins over the one in the URL.
-        password_file: wins over a password in the URL.
-        tls: counts for rediss URLs, of Sentinels and servers alike.
+        username: overrides the one in the URL.
+        password_file: overrides a password in the URL.
+        tls: used for rediss URLs, of Sentinels and servers alike.
     """
 
     url: str
@@ -94,7 +94,7 @@ class Server:
     sentinel_password_file: Path | None = None
 
     def address(self) -> redisurl.Address:
-        """What the URL says; raises InvalidSetting where it or the files do not fit it."""
+        """Return the parsed URL; raises InvalidSetting if it is invalid or the files do not fit."""
         try:
             address = redisurl.parse(self.url)
         except ValueError as error:
@@ -110,16 +110,16 @@ class Server:
 Greet = Callable[[redis.asyncio.Connection], Awaitable[None]]
 
 
-#: What ``ServerChanged`` says.
+#: The message of ``ServerChanged``.
 ASK_AGAIN = "the server is not the one it was; ask again"
 
 
 class ServerChanged(redis.exceptions.ConnectionError):
-    """Nothing was sent, because it was thought out for the server that was here before."""
+    """Not sent: the server changed after this command was prepared."""
 
 
 class _ReadAtEachConnection(redis.asyncio.connection.RedisSSLContext):
-    """The library's holder of a TLS context, with one that is made when it connects."""
+    """The library's holder of a TLS context, but with a context made at each connection."""
 
     def __init__(self, tls: TlsFiles) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class _ToPrimaryTls(redis.asyncio.sentinel.SentinelManagedConnection, _TlsConnec
 
 
 class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool):
-    """The library's, with Sentinels of its own."""
+    """The library's pool, but it owns its Sentinels and closes them."""
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -150,7 +150,7 @@ class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool):
 
 
 class _NoAnswer(redis.exceptions.ConnectionError):
-    """Why a Sentinel does not say who the primary is; the library asks the next one."""
+    """Why a Sentinel does not name the primary; the library asks the next one."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -174,7 +174,7 @@ class _Sentinel(redis.asyncio.Redis):
 
 
 def make_pool(server: Server, host: Host | None, greet: Greet) -> redis.asyncio.ConnectionPool:
-    """A pool to this host; None = what the URL leads to. Does not connect."""
+    """Return a pool to this host; None = the server of the URL. Does not connect."""
     address = server.address()
     named = _usual(server) | {"db": address.database, "redis_connect_func": greet}
     username = server.username or address.username
@@ -213,7 +213,7 @@ def _sentinels(server: Server) -> redis.asyncio.sentinel.Sentinel:
             server.address().sentinel_username or None, server.sentinel_password_file
         )
     made = redis.asyncio.sentinel.Sentinel([])  # type: ignore[no-untyped-call]
-    made.sentinels = [  # its own arguments know no other name to verify
+    made.sentinels = [  # its own arguments cannot set another name to verify
         _Sentinel.from_pool(redis.asyncio.ConnectionPool(host=name, port=port, **named))
         for name, port in server.address().hosts
     ]
@@ -223,7 +223,7 @@ def _sentinels(server: Server) -> redis.asyncio.sentinel.Sentinel:
 async def greeting(
     client: redis.asyncio.Redis, connection: redis.asyncio.Connection
 ) -> Mapping[str, Any]:
-    """Log in and ask who is there; what INFO says.
+    """Log in and ask the server for its identity; return its INFO.
 
     Raises a ConnectionError of the library for a server that cannot be used.
     """
@@ -250,13 +250,13 @@ async def greeting(
 
 
 def replica_hosts(said: Mapping[str, Any]) -> list[Host]:
-    """Of what INFO says; one without a readable address is left out."""
+    """Return the replicas in INFO, without those that have no readable address."""
     entries = [said.get(f"slave{number}") for number in range(int(said.get("connected_slaves", 0)))]
     return [(str(each["ip"]), int(each["port"])) for each in entries if isinstance(each, Mapping)]
 
 
 def version_problem(said: Mapping[str, Any]) -> str | None:
-    """What is wrong with the version that INFO tells."""
+    """Return what is wrong with the version in INFO; None if nothing is."""
     text = str(said.get("redis_version", "0"))
     version = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
     if version >= LEAST_VERSION:

@@ -1,16 +1,16 @@
-"""One server: commands in, replies in the same order out, an error in the place of its reply.
+"""One server: sends commands, returns replies in the same order, with errors in their places.
 
-A Node holds a few connections of redis-py's and exchanges on each: one write, then the replies in
-order, so that a read behind a script is a read after it. It makes them by the library's pool (of
-which Sentinel's knows the primary), and does not give them back: a hand-over there takes 0.1 ms.
+A Node keeps a few redis-py connections. On each it makes one write, then reads the replies in
+order, so that a read behind a script is a read after it. It creates them with the library's pool
+(Sentinel's pool knows the primary), and does not return them to it, as that takes 0.1 ms.
 
-A connection that broke takes the idle ones along: after a restart of the server they are just as
-dead. So does READONLY: another server is the primary now. A server that lets a command time out
-gets nothing but a PING until it answers; everything else fails at once.
+When a connection breaks, the Node closes the idle ones too: after a restart of the server they are
+just as dead. The same goes for READONLY: another server is the primary now. A server that lets a
+command time out gets only a PING until it answers; all other commands fail at once.
 
-A Node also knows whether it is the server that it was: ``upheavals`` counts how often a new
-connection found another process (``run_id``) or another history (``master_replid``) than the one
-before it. What was written last may be lost then; the leader compares everything.
+A Node also detects when its server changes: ``upheavals`` counts how often a new connection found
+another process (``run_id``) or another history (``master_replid``) than the one before it. The last
+writes may be lost then; the leader compares everything.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
 
-#: A command without an answer for so long is given up, and its connection with it.
+#: A command without an answer for this long is given up, and its connection closed.
 COMMAND_TIMEOUT_SECONDS = 5.0
 #: How long a request waits while all connections are in use.
 _PLACE_TIMEOUT_SECONDS = 15.0
-#: An idle connection that does not answer for so long is dead.
+#: An idle connection that does not answer for this long is dead.
 _PROBE_TIMEOUT_SECONDS = 2.0
-#: From one question to a silent server to the next.
+#: Interval between two PINGs to a silent server.
 _ASK_SECONDS = 0.25
 #: How long a write waits for a replica to have it, and how long a replica that was too slow for
 #: that is not waited for again.
@@ -52,16 +52,16 @@ _TIMEOUTS = (TimeoutError, redis.exceptions.TimeoutError)
 
 
 class Unconfirmed(Exception):
-    """In place of the reply to a write that was done, and is not as safe as was asked for."""
+    """In place of the reply to a write that was done, but less safely than requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Safety:
-    """How safe writes have to be before they are answered.
+    """How safe writes must be before they are answered.
 
     Attributes:
-        replicas: as many have them in memory, or with ``on_disk`` on disk.
-        on_disk: the append-only file of the primary has them.
+        replicas: how many replicas must have them in memory, or with ``on_disk`` on disk.
+        on_disk: whether the append-only file of the primary must have them.
         timeout_ms: how long that may take.
     """
 
@@ -70,21 +70,21 @@ class Safety:
     timeout_ms: int = 1_000
 
     def command(self) -> Command:
-        """Waits, on the connection of the writes."""
+        """Return the command that waits for it, on the connection of the writes."""
         if self.on_disk:
             return ("WAITAOF", 1, self.replicas, self.timeout_ms)
         return ("WAIT", self.replicas, self.timeout_ms)
 
     def is_reached(self, reply: Any) -> bool:  # noqa: ANN401 - numbers or an error
-        """Whether the reply to the command says so."""
+        """Whether the reply to that command shows that the writes are safe."""
         if self.on_disk:
             return isinstance(reply, list) and reply[0] >= 1 and reply[1] >= self.replicas
         return isinstance(reply, int) and reply >= self.replicas
 
 
-#: As the last value of a command: the run id of the server that the command is sent to. Put in with
-#: the connection in hand, so it cannot be that of another server. For so long after we met that
-#: process as a primary follow, after a space, the microseconds since then.
+#: As the last value of a command: replaced by the run id of the server that the command is sent to,
+#: once the connection is chosen, so it cannot be that of another server. For some time after we met
+#: that process as a primary, a space and the microseconds since then follow.
 RUN_ID = object()
 _NEWLY_MET_SECONDS = 5.0
 
@@ -93,9 +93,9 @@ class Node:
     """A server and the connections to it.
 
     Args:
-        host: None = wherever the URL leads to.
-        connections: that are used at a time, and kept; further requests wait.
-        on_upheaval: called when it is not the server that it was.
+        host: None = the server of the URL.
+        connections: most connections in use or kept; further requests wait.
+        on_upheaval: called when the server has changed.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Node:
     ) -> None:
         self._on_upheaval = on_upheaval
         self._takes_replicas = takes_replicas
-        self._met: Mapping[str, Any] = {}  # what INFO says
+        self._met: Mapping[str, Any] = {}  # the fields of INFO
         self._met_at = 0.0
         self._run_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._confirm_from = 0.0
@@ -131,11 +131,11 @@ class Node:
         confirmed: bool = False,
         safety: Safety | None = None,
     ) -> list[Any]:
-        """The replies; errors stand in their places, cancellation passes.
+        """Return the replies, with errors in their places; a cancellation passes.
 
         Args:
             confirmed: see ``Servers.exchange``.
-            safety: what is not as safe as it has to be has ``Unconfirmed`` for a reply.
+            safety: writes that are less safe than this have ``Unconfirmed`` for a reply.
         """
         now = asyncio.get_running_loop().time()
         seconds = COMMAND_TIMEOUT_SECONDS
@@ -164,19 +164,19 @@ class Node:
         return replies
 
     async def keepalive(self) -> None:
-        """Each idle connection is asked; those that died without a word are closed."""
+        """PING each idle connection, and close those that have died silently."""
         asked, self.idle = self.idle, []
         talks = (self._talk(each, [("PING",)], _PROBE_TIMEOUT_SECONDS) for each in asked)
         await asyncio.gather(*talks, return_exceptions=True)
 
     def hosts(self) -> tuple[connecting.Host, ...]:
-        """Of the primary, where Sentinel has said it, and of its replicas."""
+        """Return the hosts of the primary, if Sentinel has named it, and of its replicas."""
         primary = getattr(self.pool, "master_address", None)
         known = () if primary is None else (primary,)
         return (*known, *connecting.replica_hosts(self._met))
 
     async def refresh(self) -> None:
-        """Who it is now, and how many replicas it has; trouble shows in the next command."""
+        """Read the server's identity and replicas again; errors show in the next command."""
         (said,) = await self.exchange([("INFO", "replication")])
         if isinstance(said, Exception):
             return
@@ -186,7 +186,7 @@ class Node:
             await self._note({**self._met, **said})
 
     async def close(self) -> None:
-        """End everything; what is under way ends by itself."""
+        """Close idle connections and end tasks; requests in flight end by themselves."""
         self._is_closed = True
         if self._asking is not None:
             self._asking.cancel()
@@ -197,10 +197,10 @@ class Node:
     async def _send(
         self, commands: Sequence[Command], seconds: float, *, arms: bool = False, asks: bool = False
     ) -> list[Any]:
-        """The replies; a server that does not answer for so long is away.
+        """Send commands and return the replies; a server that is silent for this long is away.
 
-        Waiting for a connection, while others have all that there are, says nothing about the
-        server, so the limit begins behind it.
+        Waiting for a free connection does not show that the server is away, so the limit begins
+        after that wait.
         """
         upheavals = self.upheavals if arms else None
         await self._take_place()
@@ -219,7 +219,7 @@ class Node:
         seconds: float,
         upheavals: int | None = None,
     ) -> list[Any]:
-        """One write, then all replies; a connection on which some may be left is closed."""
+        """Write once, then read all replies; close a connection that may have unread ones."""
         try:
             await self._connect(connection, upheavals)
             run_id = self._who(connection)
@@ -263,7 +263,7 @@ class Node:
             return error
 
     async def drop_idle(self) -> None:
-        """Close what no request uses."""
+        """Close the connections that no request uses."""
         idle, self.idle = self.idle, []
         for connection in idle:
             await connection.disconnect(nowait=True)
@@ -336,7 +336,7 @@ def _is_replica(said: Mapping[str, Any]) -> bool:
 
 
 async def _is_good(connection: Any) -> bool:  # noqa: ANN401 - of the library
-    """Whether it is connected, no bytes are left, and the other side has not hung up."""
+    """Whether the connection is open on both sides and has no unread bytes."""
     try:
         return connection.is_connected and not await connection.can_read()
     except (redis.exceptions.RedisError, OSError):
@@ -344,11 +344,11 @@ async def _is_good(connection: Any) -> bool:  # noqa: ANN401 - of the library
 
 
 class ServerChanges:
-    """Counts changes, and calls those who have to know.
+    """Counts changes of the servers, and calls back.
 
     Attributes:
-        generation: grows whenever it may have changed who holds what.
-        upheavals: how often a server turned out not to be the one it was: writes may be lost.
+        generation: grows whenever slots may have moved to other servers.
+        upheavals: how often a server was found replaced by another one: writes may be lost.
         on_upheaval: called at each upheaval, before anything is sent to the other server.
     """
 
@@ -364,7 +364,7 @@ class ServerChanges:
         self._changed = asyncio.Event()
 
     async def wait_for_change(self, seen: int) -> int:
-        """The generation, once it is not the one that was seen."""
+        """Wait until the generation is not ``seen``; return it."""
         while self.generation == seen:
             await self._changed.wait()
         return self.generation
@@ -377,20 +377,20 @@ class ServerChanges:
 
 #: A timer that comes later than this was kept waiting by other work.
 _LATE_SECONDS = 0.02
-#: What is left to be done once an answer is there takes a few turns of the loop: the bytes are
-#: read, the reader wakes up, a further reply may be read.
+#: Turns of the event loop from the arrival of an answer to its end: the bytes are read, the reader
+#: wakes up, a further reply may be read.
 _TURNS = 4
 _LEAST_SECONDS = 0.05
 
 
 class AnswerWithin:
-    """As ``asyncio.timeout``, and up to twice as long where this process itself is late.
+    """Like ``asyncio.timeout``, but up to twice as long if this process itself is late.
 
-    A timer of the event loop that is overdue is carried out in the same turn in which the loop
-    learns of the bytes that have come, and before they are read. So in a process that was stopped,
-    or that has more to do than its share of the CPU allows, a plain timeout gives up answers that
-    are there already, takes a good server for one that is away, and makes more work of it. Here a
-    limit that is met late is put off, by as much as some more turns of such a loop take.
+    The event loop runs an overdue timer in the same turn in which it learns of arrived bytes, and
+    before it reads them. So in a process that was stopped, or that is short of CPU, a plain timeout
+    discards answers that have arrived already, treats a healthy server as away, and causes even
+    more work. This one extends a limit that fires late, by the time of some more turns of such a
+    loop.
     """
 
     __slots__ = ("_last", "_limit", "_seconds", "_timer")

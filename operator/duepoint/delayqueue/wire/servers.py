@@ -1,17 +1,17 @@
-"""Where the commands of the queue go: to one server, or to the nodes of a cluster.
+"""Routes the commands of the queue: to one server, or to the nodes of a cluster.
 
-``Servers`` is what the queue's parts hold. They give commands with whole keys and get replies in
-order; that a shard lives elsewhere, or just moved, is not their affair. ``homes`` says which
-channels are heard where, for subscriptions; ``changes.generation`` grows when that may differ.
+The queue's services use ``Servers``. They pass commands with full keys and get replies in order;
+they need not know which node has a shard, or that it just moved. ``homes`` tells on which server
+each channel is, for subscriptions; ``changes.generation`` grows when that may differ.
 
-Of a cluster, redis-py's own client is not used: its constructor takes no way to greet a node, so
-none would know that a server is another one or too old, it closes the connections to every node
-when one of them is away, and it asks what was redirected after everything else of a pipeline.
+For a cluster, redis-py's own client is not used. It has no hook to greet a node, so it would not
+notice that a server is another one or too old. It closes the connections to every node when one of
+them is away. And it sends redirected commands after all others of a pipeline.
 
-Each node is a plain Node, and one exchange is one pipeline for each node that it concerns, all at
-the same time. MOVED is followed once the map of slots was read again; every other trouble, ASK and
-TRYAGAIN among them, is an error in place: the caller waits, only for the shards concerned. A slot
-whose owner had none before is an upheaval: what had not reached a replica that took over is lost.
+Each node is a plain Node, and one exchange is one pipeline to each node concerned, all at the same
+time. MOVED is followed after the map of slots was read again. Every other error, such as ASK and
+TRYAGAIN, is returned in place: the caller waits, only for the shards concerned. If a slot gets an
+owner that had no slots before, that is an upheaval: writes that had not reached it are lost.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ Command = nodes.Command
 log = structlog.get_logger(__name__)
 
 SLOTS = 16_384
-#: Rounds of one call: a move takes two, three while it is finished.
+#: Most rounds of one call: a migrated slot takes two, three while the migration ends.
 _MOST_ROUNDS = 3
 _REFRESH_TIMEOUT_SECONDS = 2.0
-#: The map is not asked for more often than this, in seconds: many calls meet the same move.
+#: The map is not read more often than this, in seconds: many calls meet the same migration.
 _LEAST_REFRESH_SECONDS = 0.05
 
-#: Where the key stands, of commands that do not have it first; None = they have none.
+#: Position of the key in commands that do not have it first; None = they have none.
 _KEY_AT = {
     "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2,
     "INFO": None, "PING": None, "SCRIPT": None, "CONFIG": None,
     "ACL": None, "TIME": None, "CLUSTER": None, "ECHO": None,
 }  # fmt: skip
-#: What a server that stands alone answers to CLUSTER SLOTS.
+#: The answer of a server without a cluster to CLUSTER SLOTS.
 _NO_CLUSTER = "cluster support disabled"
-#: Commands without a key go where this key is.
+#: Commands without a key go to the node that has this key.
 _HOME_KEY = "{ctl}"
-#: Any of these may mean that a slot has another owner by now.
+#: Any of these errors may mean that a slot has another owner by now.
 _STALE = (
     OSError,
     redis.exceptions.ConnectionError,
@@ -66,47 +66,47 @@ class Servers(Protocol):
 
     @property
     def changes(self) -> nodes.ServerChanges:
-        """What has changed about them since they were opened."""
+        """The changes of the servers since they were opened."""
         ...
 
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
-        """The replies in order; an error stands in the place of its reply.
+        """Return the replies in order, with errors in the places of their replies.
 
-        Commands of one shard are carried out in their order. Where a script went to another node,
-        what stands behind it for the same shard and is no script is asked again after it.
+        Commands of one shard are carried out in their order. If a script was redirected to another
+        node, commands behind it for the same shard that are no scripts are sent again after it.
 
         Args:
-            confirmed: for what arms: wait a moment for a replica to have it, where there is one,
-                and send nothing to a server that took over since the call.
+            confirmed: for writes that arm: wait a moment until a replica, if any, has them, and
+                send nothing to a server that took over since the call.
         """
         ...
 
     async def exchange_safely(self, commands: Sequence[Command], safety: nodes.Safety) -> list[Any]:
-        """As ``exchange`` of what arms; what is not as safe in time is answered ``Unconfirmed``."""
+        """Exchange writes that arm; those not as safe in time are answered ``Unconfirmed``."""
         ...
 
     async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
-        """The replies of every primary."""
+        """Return the replies of every primary."""
         ...
 
     async def keepalive(self) -> None:
-        """Ask on every idle connection; close what died without a word."""
+        """PING every idle connection; close those that have died silently."""
         ...
 
     async def refresh(self) -> None:
-        """Look again at who holds what and who has replicas; raises nothing of the servers'."""
+        """Read the owners of slots and the replicas again; raises no error of the servers."""
         ...
 
     def hosts(self) -> tuple[connecting.Host, ...]:
-        """Every server that was found out about, beside those of the URL."""
+        """Return every server that was discovered, beside those of the URL."""
         ...
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
-        """Keys or channels by the place that they live in."""
+        """Return keys or channels by the server that has them."""
         ...
 
     def listener(self, home: Hashable) -> redis.asyncio.Redis:
-        """A client for one subscription there; the caller closes it."""
+        """Return a client for one subscription on that server; the caller closes it."""
         ...
 
     @property
@@ -148,7 +148,7 @@ def _slot_of_tag(tag: bytes) -> int:
 
 
 def slot_of(key: str | bytes) -> int:
-    """The slot of a key or channel; of its hash tag, where it has one."""
+    """Return the slot of a key or channel; of its hash tag if it has one."""
     data = key.encode() if isinstance(key, str) else key
     start = data.find(b"{")
     end = data.find(b"}", start + 1)
@@ -207,7 +207,7 @@ class Cluster:
             if self._is_stale:
                 await self.refresh()
             if confirmed and self.changes.upheavals != upheavals:
-                break  # they were thought out for the node that was there before
+                break  # the node changed after these were prepared
             await self._send(commands, slots, wanted, replies, confirmed=confirmed, safety=safety)
             wanted = self._moved(commands, slots, wanted, replies)
             if not wanted:
@@ -227,7 +227,7 @@ class Cluster:
         confirmed: bool,
         safety: nodes.Safety | None,
     ) -> None:
-        """One pipeline to each owner."""
+        """Send one pipeline to each owner."""
         by_owner: dict[connecting.Host, list[int]] = {}
         for position in wanted:
             owner = self._owners[slots[position]]
@@ -268,7 +268,7 @@ class Cluster:
         sent: Iterable[int],
         replies: Sequence[Any],
     ) -> list[int]:
-        """What has to be sent to another node, and what was read before a script that is."""
+        """Return the positions to send to another node, with reads that overtook a script."""
         first: dict[int, int] = {}
         for position in sent:
             if isinstance(moved := replies[position], redis.exceptions.MovedError):
@@ -372,13 +372,13 @@ class Cluster:
 
 
 def _host(entry: Sequence[Any], asked: connecting.Host | None) -> connecting.Host:
-    """Of a host and a port; one without a name is at the host that was asked."""
+    """Return the host of an entry; one without a name is at the host that was asked."""
     name = entry[0].decode() if isinstance(entry[0], bytes) else entry[0]
     return (asked[0] if asked and name in (None, "", "?") else name, int(entry[1]))
 
 
 def open_servers(server: connecting.Server, *, connections: int = 8) -> Servers:
-    """What the URL leads to; raises InvalidSetting where it is none. Does not connect."""
+    """Return the servers of the URL; raises InvalidSetting if it is invalid. Does not connect."""
     if server.address().kind is redisurl.ServerKind.CLUSTER:
         return Cluster(server, connections=connections)
     return OneServer(server, connections=connections)

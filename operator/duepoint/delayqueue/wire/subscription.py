@@ -1,11 +1,11 @@
-"""Connections that listen to one channel of every shard, for as long as the process lives.
+"""Listens to one channel of every shard, for as long as the process lives.
 
-One connection for each server that has some of the channels: on a single server one subscription
-names them all, in a cluster each is its own (two slots in one command are refused). A
+There is one connection for each server that has some of the channels. On a single server one
+subscription names them all; in a cluster each has its own (two slots in one command are refused). A
 listener must subscribe, then read, then sleep: ``on_subscribed`` is called when a server has
 confirmed all of its channels, at the start, after each reconnect and after a channel moved to
-another node, because what was published in between is gone. A PING every ten seconds finds a
-connection that died without saying so; no other command is ever sent on it. Sharded channels
+another node, because messages published in between are lost. A PING every ten seconds finds a
+connection that died silently; no other command is ever sent on it. Sharded channels
 (SSUBSCRIBE) are used on a single server too, so that a cluster needs nothing else. Errors end in a
 reconnect after a short, jittered wait, and are logged once.
 """
@@ -34,14 +34,14 @@ KEEPALIVE_SECONDS = 10.0
 #: How long its answer may take.
 ANSWER_SECONDS = 5.0
 _RECONNECT_SECONDS = (0.05, 0.25)
-#: A server that is back is met within this: what is due meanwhile may have to wait for the leader.
+#: The longest wait between two connects: points due before it succeeds may wait for the leader.
 _SLOWEST_RECONNECT_SECONDS = 0.5
-#: A map of the cluster that has no node for a channel is asked for again after so long.
+#: Wait before the cluster's map is read again if it has no node for a channel.
 _HOMELESS_SECONDS = 0.5
 
 
 class _Moved(Exception):
-    """A channel lives elsewhere now."""
+    """A channel has moved to another node."""
 
 
 class Subscription:
@@ -63,7 +63,7 @@ class Subscription:
         self._on_message = on_message
         self._task: asyncio.Task[None] | None = None
         self._listeners: dict[Hashable, tuple[Sequence[str], asyncio.Task[None]]] = {}
-        #: Servers whose loss was logged, whichever task listens to them by now.
+        #: Servers whose loss was logged, whichever task listens to them now.
         self._lost: set[Hashable] = set()
 
     async def start(self) -> None:
@@ -71,14 +71,14 @@ class Subscription:
         self._task = asyncio.create_task(self._run(), name="queue subscription")
 
     async def close(self) -> None:
-        """Listen no more. Every task is cancelled first: the caller may be cancelled meanwhile."""
+        """Stop listening. Cancels every task first: the caller may be cancelled meanwhile."""
         ending = [task for task in (self._task,) if task is not None]
         ending += [listener for _, listener in self._listeners.values()]
         self._listeners.clear()
         await _end(*ending)
 
     async def _run(self) -> None:
-        """A listener at each home; another one where channels have moved."""
+        """Run a listener for each server; start others when channels have moved."""
         while True:
             seen = self._servers.changes.generation
             homes = self._servers.homes(self._channels)
@@ -126,7 +126,7 @@ class Subscription:
     async def _listen(
         self, client: redis.asyncio.Redis, home: Hashable, channels: Sequence[str]
     ) -> None:
-        """Until the connection is lost: returns if it was good, raises if it never was."""
+        """Listen until the connection is lost; raises if it never was good."""
         pubsub = client.pubsub()
         confirmed = 0
         try:
@@ -166,10 +166,10 @@ class Subscription:
     async def _next(
         self, pubsub: redis.asyncio.client.PubSub, *, is_confirmed: bool
     ) -> dict[str, Any]:
-        """The next message; raises where a confirmation, or the answer to a keepalive, is missing.
+        """Return the next message; raises if a confirmation, or a keepalive's answer, is missing.
 
-        An answered keepalive does not stand for a confirmation: a proxy may have lost the request
-        alone, and a worker that waits for wake-ups would wait for ever.
+        An answered keepalive does not replace a confirmation: a proxy may have lost only the
+        subscription, and a worker that waits for wake-ups would wait for ever.
         """
         seconds = KEEPALIVE_SECONDS if is_confirmed else ANSWER_SECONDS
         message = await pubsub.get_message(timeout=seconds)

@@ -1,7 +1,7 @@
 -- include rescoring
--- A claim is an id in `claims` (score = lease expiry), its points carry 2^52 + expiry as score, and `leases` says what they
--- were before: <id> -> see record.lua; <id>:a -> how many owners have lost its points, <id>:g -> given back by an owner that
--- lives, <id>:q -> last settle number, <id>:x -> its members are not those of the record (a reclaim, plan or split changed
+-- A claim is an id in `claims` (score = lease expiry). Its points have 2^52 + expiry as score, and `leases` has their
+-- former state: <id> -> see record.lua; <id>:a -> how many owners have lost its points, <id>:g -> given back by a living
+-- owner, <id>:q -> last settle number, <id>:x -> its members are not those of the record (a reclaim, plan or split changed
 -- them).
 local function drop_claim(id)
   redis.call('ZREM', CLAIMS, id)

@@ -2,7 +2,7 @@
 -- come in (field `in`), and `cuts` names the last entry of each of the last 16 steps; both after `prefix`.
 local CUT_STEPS = 16
 
--- Counts an entry; the entry before which everything goes, nil while the stream is within its bound.
+-- Counts an entry; returns the oldest entry to keep, nil while the stream is within its bound.
 local function oldest_kept(state, prefix, entry, bytes, limit)
   local step, total = limit / CUT_STEPS, redis.call('HINCRBY', state, prefix .. 'in', bytes)
   local steps = math.floor(total / step) - math.floor((total - bytes) / step)

@@ -28,12 +28,12 @@ local function has_flag(record, flag)
   return math.floor(string.byte(record, 3) / flag) % 2 == 1
 end
 
--- Of schedules with maxRuns a record ends with how many of their slots have started.
+-- Whether the record counts runs: with maxRuns it ends with the number of slots that have started.
 local function counts_runs(record)
   return has_flag(record, COUNTED)
 end
 
--- Where its name begins and its length; an error if the record is cut short.
+-- Returns where the name begins and its length; raises an error if the record is cut short.
 local function name_place(record)
   local length, at = 0, GENERATION
   for _ = 1, NUMBERS do -- the last is the length of the name
@@ -42,7 +42,7 @@ local function name_place(record)
   return at, length
 end
 
--- Where its instant stands or, without one, what follows; likewise.
+-- Returns the position after name, rule and uid: of the instant, if there is one; likewise.
 local function after_texts(record)
   local at, length = name_place(record)
   at = at + length
@@ -55,7 +55,7 @@ local function after_texts(record)
   return at
 end
 
--- The one instant of the record as it is stored; nil where it has none, or cannot be read.
+-- Returns the one instant of the record in its stored form; nil if it has none, or is unreadable.
 local function instant_of(record)
   if string.byte(record, 1) ~= FORMAT or not has_flag(record, ONCE) then
     return nil
@@ -112,7 +112,7 @@ local function is_armed_as(record, id, chain)
   return record and state_of(record) == ARMED and id .. version_of(record) == chain
 end
 
--- The definition has come to its end, unless it was edited meanwhile.
+-- Marks the definition as completed, unless it was edited meanwhile.
 local function complete(bucket, id, chain)
   local record = redis.call('HGET', bucket, id)
   if is_armed_as(record, id, chain) then
@@ -120,7 +120,7 @@ local function complete(bucket, id, chain)
   end
 end
 
--- The record, where it counts runs; else nil.
+-- Returns the record if it counts runs; else nil.
 local function counting_record(bucket, id)
   local record = redis.call('HGET', bucket, id)
   return record and is_readable(record) and counts_runs(record) and record or nil

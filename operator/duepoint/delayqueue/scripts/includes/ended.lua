@@ -1,8 +1,8 @@
 -- include definition
--- One-offs of sets that have ended and left, so that a repeated request makes none of them again: `ended` has id and
--- instant of each, by when it left (us), of the last minute and not too many. It may be lost.
+-- `ended` lists one-offs of sets that have ended and left, so that a repeated request does not store one again: id and
+-- instant of each, by the time it left (us), for the last minute and bounded in number. It may be lost.
 
--- What this id and record is remembered as; nil where it is not a one-off.
+-- Returns the entry for this id and record; nil if it is not a one-off.
 local function one_off(id, record)
   local instant = instant_of(record)
   return instant and id .. instant

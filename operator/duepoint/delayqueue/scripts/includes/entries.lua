@@ -1,6 +1,6 @@
 -- include cuts
--- Adds the entries of a group (those of one user's stream), and their ids to `ids`; '' or the server's error. The stream
--- is cut back with the last one: each argument of a command costs more than what it asks for here.
+-- Adds the entries of a group (those of one user's stream), and their ids to `ids`; returns '' or the server's error. Only
+-- the last XADD trims the stream: parsing the arguments costs more than trimming.
 local function append_group(group, ids)
   local fields, own, width = {}, {}, #group.own
   for i = 0, group.names[2] - group.names[1] do

@@ -1,4 +1,4 @@
--- For maintenance: FENCED where a newer leader has been here than the one of term `epoch`.
+-- Fencing for maintenance: FENCED if a newer leader than that of term `epoch` has been here.
 local function fence_trouble(key, epoch)
   local newest = tonumber(redis.call('HGET', key, 'epoch')) or 0
   if epoch < newest then

@@ -1,5 +1,5 @@
 -- include members
--- `heads` holds for each lane that is open the earliest unclaimed due; a script that touches a lane refreshes it.
+-- `heads` has the earliest unclaimed due of each open lane; a script that touches a lane refreshes it.
 -- Its sentinel (empty member, score +inf) keeps the key alive and sorts last.
 local function shard_head()
   local first = redis.call('ZRANGE', HEADS, 0, 0, 'WITHSCORES')
@@ -9,9 +9,9 @@ local function shard_head()
   return tonumber(first[2])
 end
 
--- A lane is called 'n' and its namespace, or 's' and the identity of its set; `meta` has a field of that name. Of a set
--- it says what may happen to the members (o: all; p: they do not fire; d: they are being removed), what to do for them (a
--- digest) and, behind a colon, for how many seconds ended ones stay; c<lane> says how many there are.
+-- The name of a lane is 'n' and its namespace, or 's' and the identity of its set; `meta` has a field of that name. For a set
+-- it has the state of the members (o: open; p: they do not fire; d: they are being removed), their target (a
+-- digest) and, behind a colon, for how many seconds ended ones stay; c<lane> counts the members.
 local function is_of_set(lane)
   return string.sub(lane, 1, 1) == 's'
 end
@@ -26,7 +26,7 @@ local function is_in_doubt(lane)
   return meta[8] and not is_of_set(lane)
 end
 
--- From where on a lane's points are handed out.
+-- Returns the score from which on a lane's points are handed out.
 local function first_score(lane)
   return is_in_doubt(lane) and '(' .. meta[6] or '-inf'
 end

@@ -1,4 +1,4 @@
--- The layout record: which layout the index has and, while it is cut anew, which one it had. FOREIGN where it is of
+-- The layout record: the layout of the index and, while it is resharded, the former one. FOREIGN if it belongs to
 -- another cluster than `owner`.
 local args = cmsgpack.unpack(ARGV[1])
 local owner = redis.call('HGET', LAYOUT, 'owner')

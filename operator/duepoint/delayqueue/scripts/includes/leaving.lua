@@ -2,8 +2,8 @@
 -- include occurrences
 -- include definition
 -- include ended
--- Members of a set that have come to their end leave the queue: at once, or when they were kept as long as their set
--- says (behind the colon of its entry), by an occurrence of the kind `expiry`. As long as one of its slots is open a
+-- Members of a set that have ended leave the queue: at once, or by an occurrence of the kind `expiry` after the
+-- retention of their set (behind the colon of its entry). While one of its slots is open, a
 -- member stays.
 local EXPIRY, EXPIRED, DEAD = 7, 1, 2
 local DEAD_KEPT = 604800 -- seconds that a member stays whose slot may be replayed
@@ -14,8 +14,8 @@ local function kept_seconds(lane, why)
   return why == DEAD and math.max(kept, DEAD_KEPT) or kept
 end
 
--- `ids` of one bucket; where `chains` are given, those that these have are the members' last, which end now. What
--- leaves is added to `left`, as `remember_ended` takes it.
+-- Lets members leave: `ids` of one bucket; `chains`, if given, are the members' last ones, which end now. Adds the
+-- members that leave to `left`, in the form of `remember_ended`.
 local function leave(bucket, ids, chains, lane, lane_key, why, now, left)
   if #ids == 0 then
     return
@@ -54,7 +54,7 @@ local function leave(bucket, ids, chains, lane, lane_key, why, now, left)
   end
 end
 
--- `listed`: id, record, id, record ...
+-- Notes ended one-offs; `listed`: id, record, id, record ...
 local function remember_ended(listed, now)
   local values, count = {}, 0
   for i = 1, #listed, 2 do

@@ -1,14 +1,14 @@
--- The log of a lane (a namespace, or a set) in a shard is a stream of its dead letters. Each entry says first how many
--- bytes the log has taken until then, this one included: what stands behind an entry is the difference to the last one.
--- `logs` has the lanes that have a log, by when it was added to (s); a log to which nothing is added for long goes.
+-- The log of a lane (a namespace, or a set) in a shard is a stream of its dead letters. The first field of each entry is the
+-- total of bytes ever added, this entry included: the difference to the last one is the size of all entries behind it.
+-- `logs` has the lanes that have a log, by the time of their last letter (s); a log without new letters for long expires.
 local LOG_OVERHEAD, LOG_KEPT, MOST_DROPPED = 64, 7776000, 100 -- bytes of an entry beside its texts; seconds; at a time
-local letters_dropped = {} -- the lane of each that had to go
+local letters_dropped = {} -- the lane of each dropped letter
 
 local function taken_at(entry)
   return entry and tonumber(entry[2][2]) or 0
 end
 
--- `log`: key (position), lane, bytes that it may take. Without `id` the entry gets one that no other log of this shard has.
+-- Adds a letter. `log`: key (position), lane, its most bytes. Without `id` the entry gets one that no other log here has.
 local function add_to_log(logs, log, fields, id)
   local key, now, bytes = KEYS[log.key], server_time(), LOG_OVERHEAD
   for _, text in ipairs(fields) do

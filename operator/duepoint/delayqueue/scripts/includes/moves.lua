@@ -1,12 +1,12 @@
--- Schedules on their way to another shard (depart.lua): in `leases` the batch under its field, and i<id> for each of
--- them, whose edits wait that long.
+-- Schedules that are moving to another shard (depart.lua): `leases` has the batch in its own field, and i<id> for each
+-- schedule, whose edits wait until it has moved.
 local BATCH = 'batch'
 
 local function mark_of(id)
   return 'i' .. id
 end
 
--- Of a schedule in a shard that drains: BUSY on its way, ABSENT when it has gone or never was here.
+-- For a schedule in a draining shard: BUSY while it is moving, ABSENT if it has moved or never was here.
 local function where_else(id, stored)
   if shard_state ~= 'draining' then
     return nil

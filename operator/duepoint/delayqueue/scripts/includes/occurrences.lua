@@ -8,7 +8,7 @@ local function occurrences_of(schedule, most)
   return redis.call('ZRANGE', OCC, from, to, 'BYLEX', 'LIMIT', 0, most)
 end
 
--- What stands there already stays as it is, its record too; whether it was added.
+-- Adds an occurrence and returns true; an existing one, and its record, stay as they are.
 local function add_occurrence(lane_key, due, member, record)
   if redis.call('ZADD', lane_key, 'NX', due, member) == 0 then
     return false
@@ -23,7 +23,7 @@ local function forget_occurrences(members)
   redis.call('HDEL', OCCREC, unpack(members))
 end
 
--- How many of them stood in the lane.
+-- Removes occurrences; returns how many of them were in the lane.
 local function drop_occurrences(lane_key, members)
   local dropped = redis.call('ZREM', lane_key, unpack(members))
   forget_occurrences(members)

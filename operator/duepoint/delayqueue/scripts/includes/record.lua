@@ -1,16 +1,16 @@
 -- include members
--- What `leases` says of a claim: format, worker, {lane, {member, due, ...}, ...}, when its points
--- were claimed first (us): a claim that takes over the points of another one keeps that instant.
+-- The record of a claim in `leases`: format, worker, {lane, {member, due, ...}, ...}, the time of the points'
+-- first claim (us): a claim that takes over the points of another one keeps that instant.
 local RECORD_FORMAT = 2
 
--- Whether this names a lane; no process of ours writes anything else.
+-- Whether this names a lane; our processes write nothing else.
 local function is_lane(name)
   return type(name) == 'string' and string.find(name, '^[ns].') ~= nil
 end
 
--- member -> due as text, of every point that the claim began with; its lanes, in order; when they
--- were claimed first; its worker; its points by lane. All are empty where there is no record, or one that this
--- version cannot read to its end.
+-- Returns member -> due as text, for every point that the claim began with; its lanes, in order; the time of
+-- their first claim; its worker; its points by lane. All are empty if there is no record, or one that this
+-- version cannot read in full.
 local function read_record(packed)
   local dues, lanes = {}, {}
   local is_read, worker, by_lane, first = pcall(function()
@@ -33,9 +33,9 @@ local function read_record(packed)
   return dues, lanes, first, worker, by_lane
 end
 
--- What a claimed point was due at, by its record; an added occurrence is not in it and was due
--- at its slot, which lies in the past. A chain without a due would lose the slots
--- in between if it were due now: nil, and the sweep finds out where it belongs. Anything else: now.
+-- Returns the former due of a claimed point, from the record. An added occurrence is not in it and was due
+-- at its slot, which is in the past. For a chain without a due returns nil: due now, it would lose the slots
+-- in between, so the sweep finds its due. For anything else returns now.
 local function due_before(dues, member, now)
   if dues[member] then
     return dues[member]

@@ -3,7 +3,7 @@
 -- Scores of claimed points: 2^52 + the expiry of their claim.
 local MOST_VALUES = 4000 -- unpack() carries 7,900, and a claim whose chains were planned may hold more points
 
--- An expiry that no other claim of the shard has: the score then names the claim.
+-- Returns an expiry that no other claim of the shard has, so that the score identifies the claim.
 local function free_token(token)
   while redis.call('ZCOUNT', CLAIMS, token, token) > 0 do
     token = token + 1
@@ -18,7 +18,7 @@ local function change_scores(lane_key, change)
   end
 end
 
--- Sets one score for every `step`th value of a list, members that are still there.
+-- Sets one score for every `step`th value of a list, if that member is still there.
 local function rescore(lane_key, listed, step, score)
   local change, count = {}, 0
   score = digits(score) -- once, and not for each member
@@ -29,7 +29,7 @@ local function rescore(lane_key, listed, step, score)
   change_scores(lane_key, change)
 end
 
--- The lease ends at `token`, or as soon after it as no other one does; returns that.
+-- Sets the end of the lease to `token`, or the next free instant after it; returns that.
 local function change_lease(id, old, token, lane_keys)
   token = free_token(token)
   for _, lane_key in ipairs(lane_keys) do

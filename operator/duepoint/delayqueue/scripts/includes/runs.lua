@@ -1,6 +1,6 @@
 -- include time
 -- include cuts
--- `runs` holds about `runs_bytes` at most, and nothing older than `runs_age` (ms); what goes is counted in `meta`.
+-- `runs` holds about `runs_bytes` at most, and nothing older than `runs_age` (ms); `meta` counts dropped entries.
 local RUNS_OVERHEAD, has_news = 64, false
 
 local function drop_outcomes(oldest)
@@ -19,8 +19,8 @@ local function add_outcome(bytes, ...)
   end
 end
 
--- Counts what a value says of members, as its third part (run.pack), in META `t<uid>` of their set: five sums and the
--- newest slot. A lost claim counts nothing: others end its slots, or only a reply was lost. Whether there is more.
+-- Adds a value's counts of members, its third part (run.pack), to META `t<uid>` of their set: five sums and the newest
+-- slot. A lost claim counts nothing: others end its slots, or only a reply was lost. Returns whether it has other parts.
 local function count_members(value, is_lost)
   if string.byte(value) ~= 131 then
     return true
@@ -37,8 +37,8 @@ local function count_members(value, is_lost)
   return #news.events + #news.together > 0
 end
 
--- Adds outcomes and wakes the reporter once; `more` are positions in ARGV of others. Those of a claim
--- that is lost are marked `lost`: the slots are still another owner's to end.
+-- Adds outcomes and wakes the reporter once; `more` are positions in ARGV of further ones. Outcomes of a
+-- lost claim are marked `lost`: another owner will end the slots.
 local function write_outcomes(more, is_lost)
   local positions = more or {}
   for i = args.outcomes[1], args.outcomes[2] do

@@ -1,8 +1,8 @@
--- The shard is the one that the caller knows, or nothing happens: UNINIT (no meta, or one that says nothing: emptied,
--- or never made), WRONGLAYOUT (another layout, or closed), FOREIGN (of another cluster than `owner`).
+-- Checks that the shard is the one that the caller knows; else nothing happens: UNINIT (no meta, or one without its
+-- fields: emptied, or never made), WRONGLAYOUT (another layout, or closed), FOREIGN (of another cluster than `owner`).
 local meta, shard_state
 
--- Looks at the shard of this key; the text of the error, or nil.
+-- Checks the shard with this meta key; returns the text of the error, or nil.
 local function shard_trouble(key, layout, owner)
   meta = redis.call('HMGET', key, 'layout', 'state', 'incarnation', 'server', 'mark', 'back', 'owner', 'doubt')
   -- open; draining: the move to a new layout takes schedules from here

@@ -1,6 +1,6 @@
 -- include heads
--- Wakes the sleepers when the shard's head came earlier by a millisecond or more.
--- Message: due and server time, so that a sleeper needs no agreement of clocks.
+-- Wakes sleeping workers if the shard's head is now earlier by a millisecond or more.
+-- The message is due and server time, so that clocks need not agree.
 local function announce(due, now)
   redis.call('SPUBLISH', WAKE, string.format('%.0f %.0f', due, now))
 end

@@ -1,6 +1,6 @@
 -- include definition
 -- include moves
--- The definition of the caller's schedule; BUSY or ABSENT where it is elsewhere, GONE where there is none of its uid.
+-- Reads the definition of the caller's schedule; replies BUSY or ABSENT if it is elsewhere, GONE if none has its uid.
 local id = ARGV[args.id]
 local stored = redis.call('HGET', BUCKET, id)
 local elsewhere = where_else(id, stored)
