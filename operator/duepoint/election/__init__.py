@@ -1,1 +1,1 @@
-"""How the leader is chosen: one at a time, by a Lease, for a term with a number."""
+"""Leader election: one leader at a time, by a Lease, for a term with a number."""

@@ -308,7 +308,7 @@ def _page_decoder(item_type: type[ItemT]) -> msgspec.json.Decoder[port.ListPage[
 
 
 def agent_of(component: str) -> str:
-    """Return the user agent of a component of ours."""
+    """Return the user agent of one of our components."""
     return f"duepoint/{duepoint.__version__} ({component})"
 
 

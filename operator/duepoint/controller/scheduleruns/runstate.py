@@ -115,7 +115,7 @@ class ScheduleRunState:
         return self.seen.namespace, "" if self.wanted is None else self.wanted.schedule
 
     def job_name(self, slot_us: int) -> str:
-        """The only name that a Job of this slot can have."""
+        """Return the only name that a Job of this slot can have."""
         return jobbuilder.name_of(self.schedule_key[1], slot_us, self.seen.uid)
 
     def owner(self) -> jobs.JobOwner:

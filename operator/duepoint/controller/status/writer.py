@@ -42,7 +42,7 @@ _PRECEDENCE_SECONDS = 30.0
 #: How often to check whether the list of all objects is done, so that writes may begin.
 _ARMING_SECONDS = 0.25
 _PARALLEL_WRITES = 8
-#: The most outdated heap entries, of uids that became due sooner or were dropped.
+#: The most stale heap entries, of uids that became due sooner or were dropped.
 _FORMER_DUES = 1_000
 #: A status that is refused for this long, for example by an older schema, is given up.
 _REFUSED_SECONDS = 3600.0
