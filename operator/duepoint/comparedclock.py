@@ -61,7 +61,7 @@ class ComparedClock:
         self._distance_us = self._own.now_us() - self._monotonic_us()
 
     def skew_from(self, other_us: int, asked: float) -> int | None:
-        """Return this machine's clock minus another, read between ``asked`` (monotonic) and now.
+        """Return this machine's clock minus another one, requested at monotonic time ``asked``.
 
         None if the answer took too long.
         """

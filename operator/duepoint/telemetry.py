@@ -109,7 +109,7 @@ class BulkHistogram(Collector):
 
 
 class _FilledBy(CollectorRegistry):
-    """A registry that registers each collector with the registries of some processes."""
+    """A registry that passes collectors to those of some processes, and to the common one."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ class JobAction(
     Attributes:
         template: ``spec.jobTemplate`` as canonical JSON text. Decoded it takes a dozen times as
             much memory, so it is decoded only while a Job is made.
-        is_large: the template is so large that a waiting attempt keeps an empty one in its place.
+        is_large: set in the stand-in, with an empty template, that waits in place of a large one.
     """
 
     template: msgspec.Raw = msgspec.Raw(b"{}")

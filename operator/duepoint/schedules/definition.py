@@ -48,7 +48,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         payload_mac: proves that a process with our key stored the payload.
         version: for a member: its timing version, which is stored nowhere else.
         is_paused: for a member: its set is paused, so nothing fires now.
-        once_us: for a member that fires once: its instant, in place of a text in the rule.
+        once_us: for a member that fires once: its instant, which ``rule`` also has as text.
     """
 
     namespace: str
