@@ -1,1 +1,1 @@
-"""What the index knows of schedules: definitions and the texts they share, written and read."""
+"""Writes and reads the definitions of schedules, and the texts that they share."""

@@ -1,8 +1,8 @@
-"""Kinds: what definitions of one lane, target and rule share, stored once in each shard.
+"""Kinds: the lane, target and rule that many definitions share, stored once in each shard.
 
 A record names its kind by a keyed digest of the kind's text, and ``texts`` of its shard has the
-text under that digest. The digest is the same in every shard, so that a record means the same
-wherever it is; and nobody without our key makes two texts with one digest.
+text under that digest. The digest is the same in every shard, so a record means the same wherever
+it is. Without our key nobody can make two texts with one digest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from duepoint.delayqueue.definitions import lanes
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 
-#: Kinds that are remembered, of all shards together.
+#: Most cached kinds, of all shards together.
 _REMEMBERED = 65_536
 #: A rule of one expression is shorter; one of several has up to 7 KB, so few are kept.
 _SHORT_RULE_BYTES = 1_024
@@ -28,20 +28,20 @@ _parsed_long = functools.lru_cache(maxsize=2_048)(rules.parse)
 
 
 def parsed_rule(text: bytes) -> rules.Rule:
-    """The rule behind a text, the same object for the same text while that is kept."""
+    """Return the rule of a text; the same object for the same text while it is cached."""
     return (_parsed_short if len(text) <= _SHORT_RULE_BYTES else _parsed_long)(text)
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
-    """What definitions share.
+    """The parts that definitions share.
 
-    The same kind is the same object for as long as it is known, so that what is worked out of it
-    can be found again without looking into it.
+    The same kind is the same object while it is cached, so that results computed from it can be
+    cached by its identity.
 
     Attributes:
-        rule_text: empty where each record has its own rule.
-        target: the digest of the action; of members empty: their set says it.
-        owner: the set whose members they are; None of Schedules.
+        rule_text: empty if each record has its own rule.
+        target: the digest of the action; empty for members: their set has it.
+        owner: the set whose members they are; None for Schedules.
     """
 
     lane: str
@@ -52,22 +52,22 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def rule(self) -> rules.Rule:
-        """Raises msgspec.DecodeError where the text is not that of a rule."""
+        """The rule; raises msgspec.DecodeError if its text is invalid."""
         return parsed_rule(self.rule_text)
 
     @property
     def is_large(self) -> bool:
-        """Whether the rule has several expressions: then little of it is kept."""
+        """Whether the rule has several expressions; little of such rules is cached."""
         return len(self.rule.timing.schedules) > 1
 
 
 def text_of(lane: str, target: str, rule_text: bytes) -> bytes:
-    """What a digest is of."""
+    """Return the text whose digest names the kind."""
     return f"{lane}\n{target}\n".encode() + rule_text
 
 
 def parse(text: bytes) -> Kind:
-    """The kind behind a text; raises ValueError where it is not one."""
+    """Return the kind of a text; raises ValueError if the text is not one."""
     lane, target, rule_text = text.split(b"\n", 2)
     namespace, owner = lanes.parse(lane.decode())
     return Kind(lane.decode(), namespace, owner, target.decode(), rule_text)
@@ -75,7 +75,7 @@ def parse(text: bytes) -> Kind:
 
 @dataclass(eq=False)
 class Kinds:
-    """Reads kinds and remembers them."""
+    """Reads kinds and caches them."""
 
     index: index.Index
 
@@ -83,7 +83,7 @@ class Kinds:
         self._known: dict[bytes, Kind] = {}
 
     async def read(self, shard: messages.ShardId, digests: Iterable[bytes]) -> dict[bytes, Kind]:
-        """The kinds of these digests; one that is lost, or cannot be read, is absent."""
+        """Return the kinds of these digests, without lost or unreadable ones."""
         known = self._known
         found = {digest: known[digest] for digest in digests if digest in known}
         missing = [digest for digest in set(digests) if digest not in found]

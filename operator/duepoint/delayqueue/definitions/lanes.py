@@ -1,7 +1,7 @@
-"""The lanes of a shard, by name: a namespace has one for its Schedules, a set one for its members.
+"""Names of lanes: in each shard a namespace has one for its Schedules, a set one for its members.
 
-A lane is called "n" and the namespace, or "s" and the identity of the set, in every shard. ``meta``
-has a field of that name for each lane, which says of a set what may happen to its members.
+The name is "n" and the namespace, or "s" and the identity of the set, the same in every shard.
+``meta`` has a field of that name for each lane; for a set it has the state of the members.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _NAMESPACE, _SET = "n", "s"
 
 
 class Lane(NamedTuple):
-    """A lane whose rows are written, and by whom.
+    """A lane whose rows are written, and the writer.
 
     Attributes:
-        epoch: of a namespace: the term of the leader that writes.
-        by_rows: of a set: it is written for the rows of the set.
-        drops: the rows are removed.
+        epoch: for a namespace: the term of the leader that writes.
+        by_rows: for a set: whether the writer acts for the rows of the set.
+        drops: whether the rows are removed.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Lane(NamedTuple):
 
     @property
     def writer(self) -> dict[str, object]:
-        """What a script learns of who writes."""
+        """Return the script's arguments about the writer."""
         who: dict[str, object] = {"drops": True} if self.drops else {}
         if self.epoch is None:
             return {**who, "by_rows": self.by_rows}
@@ -38,22 +38,22 @@ class Lane(NamedTuple):
 
 
 def of_namespace(namespace: str) -> str:
-    """The lane of a namespace's Schedules."""
+    """Return the lane of a namespace's Schedules."""
     return _NAMESPACE + namespace
 
 
 def of_set(owner: points.SetIdentity) -> str:
-    """The lane of a set's members."""
+    """Return the lane of a set's members."""
     return _SET + owner.text.decode()
 
 
 def of_schedule(namespace: str, owner: points.SetIdentity | None) -> str:
-    """The lane of a Schedule or, where it belongs to a set, of a member."""
+    """Return the lane of a Schedule or, if it belongs to a set, of a member."""
     return of_namespace(namespace) if owner is None else of_set(owner)
 
 
 def parse(lane: str) -> tuple[str, points.SetIdentity | None]:
-    """Namespace and set of a lane; raises ValueError where the name is not one of a lane."""
+    """Return namespace and set of a lane; raises ValueError if this is not a lane's name."""
     if lane.startswith(_NAMESPACE):
         return lane[1:], None
     if not lane.startswith(_SET):
@@ -73,10 +73,10 @@ def is_lane(name: bytes) -> bool:
 
 
 def count_field(lane: str) -> str:
-    """The field of ``meta`` that counts the members of a set."""
+    """Return the field of ``meta`` that counts the members of a set."""
     return f"c{lane}"
 
 
 def tally_field(owner: points.SetIdentity) -> str:
-    """The field of ``meta`` that says how slots of a set's members have ended (runs.lua)."""
+    """Return the field of ``meta`` that counts how slots of a set's members ended (runs.lua)."""
     return f"t{owner.uid}"

@@ -1,8 +1,8 @@
-"""Occurrences of a stored schedule put in and taken out by request.
+"""Adds and removes occurrences of a stored schedule on request.
 
 ScheduleRuns and checks become occurrences that are due at once (``enqueue``) and may be withdrawn
-while they wait. Each is one fenced script and may be repeated after a lost reply; a schedule on its
-way to another shard is waited for.
+while they wait. Each call is one fenced script and may be repeated after a lost reply; if the
+schedule is moving to another shard, the call waits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from duepoint.delayqueue.definitions import codec, lanes, putting, records
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
-#: No member is longer behind its schedule's id than this.
+#: The most bytes of a member behind its schedule's id.
 _AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
 _OCCURRENCES_PER_CHUNK = 500
-#: Occurrences in one script: some 0.3 ms of the server's time.
+#: Most occurrences in one script: some 0.3 ms of the server's time.
 _ENQUEUE_BATCH = 100
 
 
@@ -41,7 +41,7 @@ class StoredOccurrence:
     member: bytes
 
     def without_payload(self) -> StoredOccurrence:
-        """The same without its payload: that has up to 64 KiB, and thousands may be read."""
+        """Return it without its payload of up to 64 KiB, as thousands may be read."""
         if not self.record.payload:
             return self
         record = msgspec.structs.replace(self.record, payload=b"", signature=b"")
@@ -64,7 +64,7 @@ class Occurrences:
         *,
         most: tuple[int, int, int] | None = None,
     ) -> messages.Armed:
-        """Put one in: as ``enqueue_many``."""
+        """Add one occurrence, as ``enqueue_many`` does."""
         (armed,) = await self.enqueue_many(definition, [(point, record)], epoch, most=most)
         return armed
 
@@ -76,11 +76,11 @@ class Occurrences:
         *,
         most: tuple[int, int, int] | None = None,
     ) -> list[messages.Armed]:
-        """Put all of them in.
+        """Add all of these occurrences.
 
         Args:
-            epoch: of the leader that asks; None = it is for a person.
-            most: of a member of a set: how many it may have, and in one shard the set and the
+            epoch: term of the leader that asks; None = a person asks.
+            most: for a member of a set: how many it may have, and in one shard the set and the
                 namespace. Raises TooManyWaiting beyond.
         """
         armed: list[messages.Armed] = []

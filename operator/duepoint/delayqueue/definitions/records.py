@@ -1,10 +1,10 @@
 """The small records beside the points: the state of an occurrence, and the limits of a due.
 
 An occurrence's state (``messages.OccurrenceRecord``) is stored in ``occrec`` under its member, as a
-MessagePack array of its fields, which begins with a format number. Fields at its end that say
-nothing are left out, but for the first six. Fields that a later version appends are ignored;
-another format number, or bytes that are no such array, raise UnknownFormat. No record at all is
-that of a first attempt. Pure.
+MessagePack array of its fields, which begins with a format number. Fields at its end with default
+values are left out, except the first six. Fields that a later version appends are ignored; another
+format number, or bytes that are not such an array, raise UnknownFormat. A missing record means a
+first attempt. Pure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pack(record: messages.OccurrenceRecord) -> bytes:
 
 
 def for_letter(record: messages.OccurrenceRecord) -> dict[str, str]:
-    """What a replay could find nowhere else: whose run it is, and what that wants otherwise."""
+    """Return the fields that a replay finds nowhere else: the ScheduleRun and its overrides."""
     fields = {"trigger": record.trigger, "run_uid": record.run_uid}
     if record.payload or record.concurrency:
         fields["record"] = pack(record).hex()
@@ -46,7 +46,7 @@ def for_letter(record: messages.OccurrenceRecord) -> dict[str, str]:
 
 
 def unpack(data: bytes) -> messages.OccurrenceRecord:
-    """The record; raises UnknownFormat on bytes that are none."""
+    """Return the record; raises UnknownFormat if the bytes are not one."""
     if not data:
         return messages.OccurrenceRecord()
     try:
@@ -59,7 +59,7 @@ def unpack(data: bytes) -> messages.OccurrenceRecord:
 
 
 def unpack_or_first(data: bytes) -> messages.OccurrenceRecord:
-    """The record, or that of a first attempt where it cannot be read."""
+    """Return the record, or that of a first attempt if it is unreadable."""
     try:
         return unpack(data)
     except UnknownFormat:
@@ -69,17 +69,17 @@ def unpack_or_first(data: bytes) -> messages.OccurrenceRecord:
 def signed_content(
     record: messages.OccurrenceRecord, uid: str, slot_us: int, payload: bytes
 ) -> bytes:
-    """What an override's signature is a keyed hash of: it counts for this run of this schedule."""
+    """Return the content that an override's signature covers: valid for this run alone."""
     return msgspec.msgpack.encode(("override", uid, record.run_uid, slot_us, payload))
 
 
 def is_due(due_us: int) -> bool:
-    """Whether a score can stand for a due; those beyond stand for claims."""
+    """Whether a score can be a due; larger ones mark claims."""
     return 0 <= due_us < points.DUE_LIMIT_US
 
 
 def checked_due(due_us: int) -> int:
-    """The due itself; raises Bug where it cannot be stored."""
+    """Return the due; raises Bug if it cannot be stored."""
     if not is_due(due_us):
         raise errors.Bug(f"a due of {due_us} us cannot be stored: it is outside [0, 2^52)")
     return due_us
@@ -87,15 +87,15 @@ def checked_due(due_us: int) -> int:
 
 # -- retries that exceeded their schedule's limit ------------------------------------------------
 # The script that buries such a retry writes the dead letter and the outcome in one step, from
-# fields that are made before (``buried_entry``); the reader of ``runs`` turns them back into a run
-# event (``buried_event``). So nothing is lost with the reply of the script.
+# prepared fields (``buried_entry``); the reader of ``runs`` turns them back into a run event
+# (``buried_event``). So nothing is lost if the reply of the script is.
 
-#: What the origin of a Job's retry says under ``target``.
+#: The ``target`` in the origin of a Job's retry.
 JOB_TARGET = "Job"
 
 
 def buried_entry(newest: messages.Occurrence) -> dict[str, str]:
-    """What both say, beside the buried member, its slot and record: the newest retry's origin."""
+    """Return the fields of letter and outcome, beside member, slot and record."""
     return {
         **newest.origin,
         "kind": newest.point.kind.name,
@@ -106,19 +106,19 @@ def buried_entry(newest: messages.Occurrence) -> dict[str, str]:
 
 
 def _because(record: messages.OccurrenceRecord) -> str:
-    """Why they were: what the newest of them met, which is what the others meet."""
+    """Return why they were buried: the newest one's error, which the others share."""
     cause = record.last_cause or record.last_error
     return f"; the last try: {cause}" if cause else ""
 
 
 def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> bytes:
-    """The packed run event of a buried retry; empty where the member is none of ours."""
+    """Return the packed run event of a buried retry; empty if the member is not ours."""
     point = points.parse_member(member, 0)
     if point is None:
         return b""
     known = unpack_or_first(record)
     given_up_us = int(fields.get("given_up_us") or 0)
-    # What never started is a missed slot; a Job starts with its Job.
+    # A slot that never started is missed; a Job's starts when the Job exists.
     missed = fields.get("target") == JOB_TARGET or not known.first_try_us
     event = runs.RunEvent(
         uid=fields.get("uid", ""),

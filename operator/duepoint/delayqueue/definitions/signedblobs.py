@@ -1,6 +1,6 @@
-"""Signed blobs: what a definition points to cannot be forged or borrowed.
+"""Signed blobs: the targets of definitions, which cannot be forged or borrowed.
 
-A blob (what to do: a Job template, a webhook, a stream) is stored once per content and namespace.
+A blob (a target: a Job template, a webhook, a stream) is stored once per content and namespace.
 Its name is an HMAC-SHA256 over namespace and content, cut to 144 bits. A reader computes the name
 again, so that an intruder with write access to Redis but without the key can neither alter a blob
 nor give one namespace the blob of another. Stored value, format 1: one byte 1, four bytes that say
@@ -25,7 +25,7 @@ _KEY_NAME_LENGTH = 4
 _BLOCK_LENGTH = 64
 _KIND_LENGTH = 8
 _DIGEST_LENGTH = 18  # bytes; 24 characters of base64 without padding
-#: Largest content that is read back, in bytes: a forged one must not fill the memory.
+#: Largest content that is read, in bytes: a forged one must not fill the memory.
 CONTENT_LIMIT = 4 * 1024 * 1024
 _KEPT_LIMIT = 4_096  # bytes of a content whose digest is kept
 
@@ -45,13 +45,13 @@ class SignedBlobs:
         )
         self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
-        # Schedules made from one template ask for the same again and again.
+        # Schedules made from one template need the same digest again and again.
         self._digests = functools.lru_cache(maxsize=2_048)(self._digest)
         self._members_of = functools.lru_cache(maxsize=256)(self._begun_of_members)
         self._key_name = hashlib.sha256(b"duepoint key name\n" + key).digest()[:_KEY_NAME_LENGTH]
 
     def digest(self, namespace: str, content: bytes) -> str:
-        """The name of this content in this namespace."""
+        """Return the name of this content in this namespace."""
         if len(content) > _KEPT_LIMIT:
             return self._digest(namespace, content)
         return self._digests(namespace, content)
@@ -61,20 +61,20 @@ class SignedBlobs:
         return base64.urlsafe_b64encode(mac[:_DIGEST_LENGTH]).decode()
 
     def mac(self, namespace: str, content: bytes) -> bytes:
-        """A keyed hash of what stands in the index beside the blobs: 32 bytes."""
+        """Return a keyed hash of other content in the index: 32 bytes."""
         return self._finished(self._inner, namespace.encode() + b"\n" + content)
 
     def kind_digest(self, text: bytes) -> bytes:
-        """The name of the text of a kind (``kinds``): 8 bytes."""
+        """Return the name of the text of a kind (``kinds``): 8 bytes."""
         return self._finished(self._inner, b"\nkind\n" + text)[:_KIND_LENGTH]
 
     def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
-        """What proves who stored a member's payload: for this life of this member alone."""
+        """Return the signature of a member's payload, valid for this uid of this member alone."""
         (mac,) = self.payload_macs(namespace, [(uid, name, payload)])
         return mac
 
     def payload_macs(self, namespace: str, listed: Iterable[tuple[str, str, bytes]]) -> list[bytes]:
-        """``payload_mac`` of each uid, name and payload."""
+        """Return ``payload_mac`` of each uid, name and payload."""
         begin_inner, begin_outer = self._members_of(namespace).copy, self._outer.copy
         macs = []
         for uid, name, payload in listed:
@@ -85,24 +85,24 @@ class SignedBlobs:
         return macs
 
     def _begun_of_members(self, namespace: str) -> hashlib._Hash:
-        """The inner hash of ``mac``, with what the contents of all members begin with."""
+        """Return the inner hash of ``mac`` after the common beginning of all members' contents."""
         inner = self._inner.copy()
         inner.update(f"{namespace}\nmember\n".encode())
         return inner
 
     def _finished(self, begun: hashlib._Hash, rest: bytes) -> bytes:
-        """The keyed hash whose inner one has begun so, with the rest of its content."""
+        """Return the keyed hash, given its begun inner hash and the rest of the content."""
         inner, outer = begun.copy(), self._outer.copy()
         inner.update(rest)
         outer.update(inner.digest())
         return outer.digest()
 
     def pack(self, content: bytes) -> bytes:
-        """The value to store."""
+        """Return the value to store."""
         return _FORMAT + self._key_name + zlib.compress(content, 6)
 
     def unpack(self, namespace: str, digest: str, value: bytes) -> bytes:
-        """The content, verified; raises queue_errors.BlobForged."""
+        """Return the verified content; raises queue_errors.BlobForged."""
         if not value.startswith(_FORMAT + self._key_name):
             raise queue_errors.BlobForged(
                 f"blob {digest} of {namespace} was signed with another key or format"

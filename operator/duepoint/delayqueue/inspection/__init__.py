@@ -1,1 +1,1 @@
-"""What people and metrics see of the index, and what they may ask of dead letters."""
+"""Reads the index for people and metrics."""

@@ -1,8 +1,8 @@
-"""Counting what is in the index, for people and for metrics.
+"""Counts the contents of the index, for people and for metrics.
 
-Only reading commands. What is asked for stays bounded however large the index is: a shard's counts
-come from the server's own counters, and of buckets beyond a number a sample is counted. Nothing is
-exact about a queue that is in use: each shard was looked at in a moment of its own.
+Uses only reading commands. The work stays bounded however large the index is: a shard's counts come
+from the server's own counters, and if it has too many buckets, a sample is counted. The counts of a
+queue in use are not exact: each shard is read at its own instant.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from duepoint.delayqueue.definitions import lanes, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
-#: Shards looked at side by side: more would only wait for one another in the server.
+#: Shards that are read concurrently: more would only wait for one another in the server.
 _SIDE_BY_SIDE = 8
-#: Buckets of a shard that are counted one by one; of more, so many by chance.
+#: Most buckets of a shard that are counted one by one; of more, a random sample is counted.
 _BUCKETS_COUNTED = 2_000
 _BUCKETS_SAMPLED = 500
-#: Texts of a shard that are walked to learn its namespaces; beyond, those with points are known.
-#: Occurrences whose kind is looked at, per shard.
+#: Most occurrences per shard whose kind is read.
 _KINDS_COUNTED = 2_000
 
 T = TypeVar("T")
@@ -33,12 +32,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexView:
-    """What is true of the whole index.
+    """The state of the whole index.
 
     Attributes:
-        state: ``stable``, or what a change of the number of shards has come to.
-        workers: the living ones, and until when each counts as living.
-        troubles: what the living workers say is wrong with them, by name.
+        state: ``stable``, or the state of a resharding.
+        workers: the living ones, and until when each counts as alive.
+        troubles: the troubles that living workers report, by name.
         memory_limit: 0 = none.
     """
 
@@ -60,10 +59,10 @@ class ShardView:
 
     Attributes:
         armed: chain points of Schedules and of members, claimed ones included.
-        occurrences: slots with a life of their own, retries included.
-        oldest_due_us: due of the oldest point that could be claimed; None when nothing is due.
-        runs: outcomes that the status writer has not taken yet.
-        is_exact: False where ``definitions`` or ``retries`` were estimated.
+        occurrences: slots that are points of their own, retries included.
+        oldest_due_us: due of the oldest point that could be claimed; None if nothing is due.
+        runs: outcomes that the status writer has not read yet.
+        is_exact: False if ``definitions`` or ``retries`` are estimates.
     """
 
     shard: messages.ShardId
@@ -98,9 +97,9 @@ class Totals:
     """How full the whole index is.
 
     Attributes:
-        points: those that wait; the ones that a worker holds are not among them.
-        lag_us: how long the oldest of them has been due; 0 when none is.
-        first_due_us: when that one is or was due; None where there is none.
+        points: waiting points, without those that a worker holds.
+        lag_us: how long the oldest of them has been due; 0 if none is.
+        first_due_us: when that one is or was due; None if there is none.
     """
 
     points: int
@@ -118,7 +117,7 @@ class _Lanes:
     Attributes:
         fire: those of namespaces, and of sets that have points and are not suspended.
         held: those of the other sets, and of sets without points.
-        namespaces: whose definitions are counted.
+        namespaces: those whose definitions are counted.
     """
 
     fire: list[str]
@@ -128,13 +127,13 @@ class _Lanes:
 
 @dataclass(eq=False)
 class Counts:
-    """Counts what is in the index."""
+    """Counts the contents of the index."""
 
     index: index.Index
     reader: reading.DefinitionReader
 
     async def index_view(self) -> IndexView:
-        """Raises ``queue_errors.Uninitialised`` when there is no index."""
+        """Return the state of the index; raises ``queue_errors.Uninitialised`` if there is none."""
         record, time, workers, troubles = await self.index.read(
             "look at the index",
             ("HMGET", self.index.keys.layout, "layout", "shards", "state", "epoch"),
@@ -171,7 +170,7 @@ class Counts:
         return await self.of_each_shard(self._shard_view)
 
     async def totals(self) -> Totals:
-        """The same for the whole index, cheap enough to be asked for every few seconds."""
+        """Return the totals of the whole index, cheaply enough for every few seconds."""
         found = await self.of_each_shard(self._totals_of_shard)
         return Totals(
             points=sum(each.points for each in found),
@@ -185,12 +184,12 @@ class Counts:
         )
 
     async def lane_views(self) -> list[LaneView]:
-        """Every namespace and every set that has unclaimed points and may fire, by shard."""
+        """Return every namespace and set that has unclaimed points and may fire, by shard."""
         found = await self.of_each_shard(self._lanes_of_shard)
         return [view for views in found for view in views]
 
     async def of_namespace(self, namespace: str) -> list[LaneView]:
-        """The points of Schedules of one namespace, shard by shard."""
+        """Return the points of Schedules of one namespace, shard by shard."""
 
         async def look(shard: messages.ShardId) -> list[LaneView]:
             lane = lanes.of_namespace(namespace)
@@ -341,7 +340,7 @@ class Counts:
         return counted
 
     async def _points_in(self, shard: messages.ShardId, set_lanes: Sequence[str]) -> int:
-        """Points of members: their slots with a life of their own stand among all occurrences."""
+        """Return the number of members' points; their occurrences count among all others."""
         names = self.index.shard(shard)
         counts = await self.index.read_many(
             "count the points of sets",
@@ -352,7 +351,7 @@ class Counts:
     async def _count_definitions(
         self, shard: messages.ShardId, namespaces: Iterable[str]
     ) -> tuple[int, bool]:
-        """How many definitions a shard holds, and whether all buckets were counted."""
+        """Return how many definitions a shard has, and whether all buckets were counted."""
         buckets = self.index.buckets_of(shard, namespaces)
         chosen = buckets
         if len(buckets) > _BUCKETS_COUNTED:
@@ -366,7 +365,7 @@ class Counts:
 
 
 def namespace_of(lane: str) -> str:
-    """The namespace of a lane, also of one that is none of ours."""
+    """Return the namespace of a lane, even if its name is not ours."""
     try:
         return lanes.parse(lane)[0]
     except ValueError:
@@ -374,7 +373,7 @@ def namespace_of(lane: str) -> str:
 
 
 def _lengths(names: keys.ShardKeys, logs: Iterable[bytes]) -> list[tuple[Any, ...]]:
-    """How many dead letters the logs of these lanes have."""
+    """Return the commands that count the dead letters of these lanes."""
     return [("XLEN", names.log(lane.decode(errors="replace"))) for lane in logs]
 
 
@@ -384,7 +383,7 @@ def _kind_of(member: bytes) -> points.PointKind | None:
 
 
 def lanes_of(heads: Iterable[tuple[bytes, float]]) -> list[tuple[str, float]]:
-    """The heads that name lanes, with their dues."""
+    """Return the heads that name lanes, with their dues."""
     return [(lane.decode(errors="replace"), due) for lane, due in heads if lanes.is_lane(lane)]
 
 

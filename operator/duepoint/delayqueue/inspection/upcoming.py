@@ -1,7 +1,7 @@
-"""Looking at single points: the next ones, and those of one schedule.
+"""Reads single points: the next ones, and those of one schedule.
 
-Only reading commands. The next points come from the lanes' heads and not from a walk. A schedule
-is found by its uid at once; by its name alone it is looked for among the definitions of its
+Uses only reading commands. The next points come from the lanes' heads and not from a walk. A
+schedule is found by its uid at once; by its name alone, by a search through the definitions of its
 namespace, up to a limit.
 """
 
@@ -20,7 +20,7 @@ from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
-#: Definitions of a namespace that are read to find one by its name.
+#: Most definitions of a namespace that are read to find one by its name.
 NAMES_READ = 1_000_000
 #: Lengths below this one are one byte of a record.
 _ONE_BYTE = 128
@@ -32,7 +32,7 @@ class PointView:
 
     Attributes:
         due_us: None while a worker holds it: its due is in the claim then.
-        known: the definition behind it; None where there is none (any more).
+        known: its definition; None if there is none (any more).
         record: state of an occurrence.
     """
 
@@ -63,9 +63,9 @@ class Upcoming:
     counts: counts.Counts
 
     async def next_points(self, count: int, *, namespace: str | None = None) -> list[PointView]:
-        """The ``count`` points that are due first, in that order, of those that no worker holds."""
+        """Return the ``count`` points that are due first, of those that no worker holds."""
         heads = await self.counts.of_each_shard(lambda shard: self._heads(shard, count, namespace))
-        # Each lane's first point is its head: the first ``count`` points lie in as many lanes.
+        # Each lane's first point is its head: the first ``count`` points are in as many lanes.
         first = heapq.nsmallest(count, (head for of_shard in heads for head in of_shard))
         replies = await self.index.read_many(
             "look at the points",
@@ -97,9 +97,9 @@ class Upcoming:
     async def schedule_view(
         self, namespace: str, *, name: str | None = None, uid: str | None = None
     ) -> ScheduleView | None:
-        """The schedule of this namespace with this uid or this name; None = not in the queue.
+        """Return the schedule of this namespace with this uid or name; None = not in the queue.
 
-        Raises TooManyDefinitions where a name is not among the first ``NAMES_READ`` definitions.
+        Raises TooManyDefinitions if a name is not among the first ``NAMES_READ`` definitions.
         """
         found = (
             await self._find_uid(namespace, uid)
@@ -126,7 +126,7 @@ class Upcoming:
     async def _views(
         self, shard: messages.ShardId, found: Sequence[tuple[str, bytes, int]]
     ) -> list[PointView]:
-        """What stands behind lane, member and score."""
+        """Return the points with these lanes, members and scores."""
         known = await self.reader.read_definitions(
             shard, {points.ScheduleId(member[:8]) for _, member, _ in found}
         )
@@ -183,7 +183,7 @@ class Upcoming:
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
         text = name.encode()
         if len(text) < _ONE_BYTE:
-            text = bytes([len(text)]) + text  # as it stands in the record
+            text = bytes([len(text)]) + text  # as the record has it
         read = 0
         for shard in sharding.all_shards(self.index.known_layout()):
             async for found in self.reader.records(shard, [namespace]):

@@ -1,9 +1,9 @@
-"""Members of a set by their ids: what stands in their records, and when they fire next.
+"""Reads members of a set by their ids: their records, and when they fire next.
 
-Nothing is changed. While the index is resharded a member is looked for in its former shard first,
-and in the new one where it is not there. Reading takes one round trip for any number of members: a
-script finds the due of each by its record. One server answers for all shards at once, because each
-reply costs a reader as much as a member; the shards of a cluster are asked side by side.
+Reading changes nothing. While the index is resharded, a member is read from its former shard first,
+and from the new one if it is not there. Any number of members takes one round trip: a script finds
+the due of each by its record. A single server answers for all shards in one reply, because each
+reply costs the reader as much as a member; the shards of a cluster are read concurrently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from duepoint.schedules.sets import setrecord
 
 log = structlog.get_logger(__name__)
 
-#: Members that one script reads: some 3 us of the server's time each.
+#: Most members that one script reads: some 3 us of the server's time each.
 _TOGETHER = 400
 #: A shard, the bucket in it as ``keys.place_of`` numbers them, and an id.
 _Place = tuple[messages.ShardId, int, points.ScheduleId]
@@ -56,7 +56,7 @@ class MemberLookups:
     async def get(
         self, set_: setrecord.SetRecord, names: Sequence[str]
     ) -> list[values.StoredMember | None]:
-        """The members of these ids, in their order; None = there is none."""
+        """Return the members with these ids, in their order; None = there is none."""
         ids = rows.Ids(set_.identity, self.index.buckets)
         distinct = list(dict.fromkeys(names))
         wanted = [putting.Row(place, *ids.of(name.encode())) for place, name in enumerate(distinct)]
@@ -82,14 +82,14 @@ class MemberLookups:
     async def of_points(
         self, owner: points.SetIdentity, listed: Iterable[tuple[bytes, messages.ShardId]]
     ) -> list[values.StoredMember]:
-        """The members of these points; those that have gone meanwhile are absent."""
+        """Return the members of these points, without those that were removed meanwhile."""
         buckets = self.index.buckets
         ids = dict.fromkeys((shard, points.ScheduleId(member[:8])) for member, shard in listed)
         placed = [(shard, keys.place_of(member_id, buckets), member_id) for shard, member_id in ids]
         return await self._at(lanes.of_set(owner), placed)
 
     async def _at(self, lane: str, placed: Sequence[_Place]) -> list[values.StoredMember]:
-        """The members of the set in these places."""
+        """Return the members of the set in these places."""
         parts = list(self._parts(placed))
         replies = await self.index.scripts.run_many([self._call(lane, part) for part in parts])
         stored: dict[messages.ShardId, list[tuple[points.ScheduleId, bytes]]] = {}
@@ -108,7 +108,7 @@ class MemberLookups:
         return members
 
     def _parts(self, placed: Sequence[_Place]) -> Iterator[Sequence[_Place]]:
-        """What one script reads: of one shard each where shards lie on several servers."""
+        """Yield the places for each script: of one shard each if there are several servers."""
         groups: Iterable[Sequence[_Place]] = (placed,)
         if self.index.servers.is_cluster:
             by_shard: dict[messages.ShardId, list[_Place]] = {}
@@ -133,7 +133,7 @@ class MemberLookups:
     async def of_records(
         self, owner: points.SetIdentity, shard: messages.ShardId, stored: Records
     ) -> list[values.StoredMember]:
-        """The members of the set among these records, with the dues of their chains."""
+        """Return the members of the set among these records, with the dues of their chains."""
         lane = lanes.of_set(owner)
         found = await self._of_lane(shard, lane, stored)
         if not found:
@@ -145,7 +145,7 @@ class MemberLookups:
         return _members(found, scores)
 
     async def _of_lane(self, shard: messages.ShardId, lane: str, listed: Records) -> list[_Found]:
-        """Those of the set whose kind is there."""
+        """Return the members of the set whose kind is stored."""
         packed = reading.unpacked(listed)
         known = await self.kinds.read(shard, {each.kind for each in packed.values()})
         return [
@@ -158,7 +158,7 @@ class MemberLookups:
 def _members(
     listed: Sequence[_Found], scores: Iterable[float | bytes | None]
 ) -> list[values.StoredMember]:
-    """The members with the scores of their chains, without those that cannot be read."""
+    """Return the members with the scores of their chains, without unreadable ones."""
     members = (_member(one, score) for one, score in zip(listed, scores, strict=True))
     return [member for member in members if member is not None]
 

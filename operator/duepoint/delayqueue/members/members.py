@@ -1,7 +1,7 @@
-"""The members of sets: what writes and removes them, and what reads, counts and triggers them.
+"""The members of sets: writes, removes, reads, counts and triggers them.
 
-Every method takes the set's record. They raise QueueUnavailable where no server answers, and
-WorldChanged where the index changes faster than it can be followed.
+Every method takes the set's record. They raise QueueUnavailable if no server answers, and
+WorldChanged if the index changes faster than it can be read.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from duepoint.schedules.points import PointKind
 from duepoint.schedules.sets import setrecord
 from duepoint.schedules.sets.setrecord import SetRecord
 
-#: No member has it: the condition never holds.
+#: A tag that no member has, so the condition never holds.
 _NO_SUCH_TAG = b"????????"
-#: Writes of one round trip.
+#: Most writes of one round trip.
 _WRITES_TOGETHER = 64
 
 
@@ -65,7 +65,7 @@ class Members:
     ) -> list[values.MemberWritten]:
         """Store members; the answers are in the order of the rows.
 
-        Raises NotDurable where they are stored, and not as safely as was asked for.
+        Raises NotDurable if they are stored, but less safely than requested.
         """
         written = await self.writer.put(set_, rows)
         await self._wait_until_safe(set_, rows, safety)
@@ -80,7 +80,7 @@ class Members:
     ) -> list[values.MemberWritten]:
         """Remove members with all their points; the answers are in the order of the rows.
 
-        Raises NotDurable where they are gone, and not as safely as was asked for.
+        Raises NotDurable if they are removed, but less safely than requested.
         """
         ids = member_rows.Ids(set_.identity, self.index.buckets)
         wanted = {
@@ -98,11 +98,11 @@ class Members:
         rows: Sequence[values.MemberWrite | values.MemberRemoval],
         safety: nodes.Safety | None,
     ) -> None:
-        """What stands of these members is safe, or gone; raises NotDurable where it is not in time.
+        """Wait until the writes of these members are safe; raises NotDurable if not in time.
 
-        WAIT and WAITAOF ask for the last write of their own connection, and what was written, or
-        found written, may have come by another one. So a small write goes behind it, and that one
-        is waited for: replicas and files have everything in the order in which it came.
+        WAIT and WAITAOF wait for the last write of their own connection, but the members may have
+        been written on another one. So this makes a small write after them and waits for that one:
+        replicas and files get all writes in their order.
         """
         if safety is None:
             return
@@ -121,7 +121,7 @@ class Members:
 
 
 def _expected(row: values.MemberRemoval) -> bytes:
-    """The fingerprint that is to stand there; empty = any."""
+    """Return the fingerprint that the stored member must have; empty = any."""
     if row.condition is None:
         return b""
     try:
@@ -155,9 +155,9 @@ MOST_OF_A_NAMESPACE = 8_192
 class MemberTriggers:
     """Fires members now, beside their own slots.
 
-    A trigger is a manual occurrence, as a ScheduleRun makes it for a Schedule: due at once, with a
-    payload of its own if that is wanted, tried again as any slot is. Asked for again under the same
-    run uid within the same call's slot it is one run.
+    A trigger is a manual occurrence, like that of a ScheduleRun for a Schedule: due at once, with a
+    payload of its own if requested, retried like any slot. Repeated under the same run uid within
+    the same call's slot it is one run.
     """
 
     index: index.Index
@@ -169,7 +169,7 @@ class MemberTriggers:
     async def trigger(
         self, set_: setrecord.SetRecord, name: str, *, run_uid: str, payload: bytes = b""
     ) -> int | None:
-        """The slot of the run that is due now, in microseconds; None where there is no member.
+        """Make a run due now and return its slot, in microseconds; None if there is no member.
 
         ``payload`` empty = the member's own. The run may still wait: for its set to be resumed, or
         for a receiver. Raises TooManyWaiting.

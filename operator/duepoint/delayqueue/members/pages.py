@@ -1,9 +1,9 @@
-"""The members of a set, page by page: in the order of the hashes of their ids, or of their dues.
+"""Reads the members of a set page by page: in the order of the hashes of their ids, or of dues.
 
-A cursor names a place in a walk through one set in one layout, and is signed for that set: one that
-was forged, belongs to another set, or was made before the index was resharded is refused.
-Nothing is changed, and a page takes a bounded amount of work. While the index is resharded a walk
-goes through the former shards first, so that it misses nothing and may meet a member twice.
+A cursor names a position in a walk through one set in one layout, and is signed for that set: one
+that was forged, belongs to another set, or was made before the index was resharded is refused.
+Reading changes nothing, and a page takes a bounded amount of work. While the index is resharded, a
+walk goes through the former shards first: it misses no member, and may return one twice.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class MemberPages:
     async def page(
         self, set_: setrecord.SetRecord, cursor: str = "", *, limit: int, prefix: str = ""
     ) -> values.MemberPage:
-        """Some members, shard by shard, in the order of the hashes of their ids.
+        """Return some members, shard by shard, in the order of the hashes of their ids.
 
-        What does not change meanwhile comes once on a walk.
-        Bounded work: there may be fewer than ``limit``, even none, and still more to come, which
-        the cursor of the page says. Raises InvalidCursor.
+        A member that does not change meanwhile comes once in a walk.
+        The work is bounded: there may be fewer than ``limit``, even none, and still more to come,
+        as the cursor of the page tells. Raises InvalidCursor.
         """
         owner = set_.identity
         at = parse_cursor(self.signed_blobs, owner, _Walked, cursor) if cursor else None
@@ -82,7 +82,7 @@ class MemberPages:
         limit: int,
         prefix: str,
     ) -> tuple[list[values.StoredMember], _Walked | None]:
-        """The members of some buckets, and where to go on; None = this was the end."""
+        """Return the members of some buckets, and the next position; None = this was the end."""
         shards = sharding.all_shards(layout)
         if at.shard >= len(shards):
             return [], None
@@ -124,10 +124,10 @@ class MemberPages:
 def buckets_of(
     index_: index.Index, owner: points.SetIdentity, shard: messages.ShardId, shards: int
 ) -> keys.SetBuckets:
-    """Every bucket of a shard that may hold members of the set.
+    """Return every bucket of a shard that may hold members of the set.
 
     Args:
-        shards: of the layout to which the shard belongs.
+        shards: number of shards in the shard's layout.
     """
     populations = keys.set_populations(owner.uid, owner.spread, sharding.index_of(shard), shards)
     return keys.SetBuckets(index_.shard(shard), populations, index_.buckets)
@@ -142,7 +142,7 @@ PlaceT = TypeVar("PlaceT", bound=msgspec.Struct)
 def cursor_text(
     signed: signedblobs.SignedBlobs, owner: points.SetIdentity, place: msgspec.Struct
 ) -> str:
-    """The cursor for a place."""
+    """Return the cursor for a position."""
     content = msgspec.msgpack.encode(place)
     mac = _mac(signed, owner, type(place), content)
     return base64.urlsafe_b64encode(mac + content).rstrip(b"=").decode()
@@ -154,7 +154,7 @@ def parse_cursor(
     kind: type[PlaceT],
     cursor: str,
 ) -> PlaceT:
-    """The place that a cursor names; raises InvalidCursor."""
+    """Return the position that a cursor names; raises InvalidCursor."""
     content = _signed_content(signed, owner, kind, cursor)
     try:
         if content is not None:
@@ -167,10 +167,10 @@ def parse_cursor(
 
 
 async def layout_of(known: layouts.Layouts, number: int | None) -> messages.Layout:
-    """The layout in which a walk goes on; raises InvalidCursor where it is another one.
+    """Return the layout in which a walk goes on; raises InvalidCursor if it has changed.
 
     Args:
-        number: of the layout in which it began; None = it begins now.
+        number: that of the layout in which it began; None = it begins now.
     """
     layout = known.index.known_layout()
     if number is None or number == layout.number:
@@ -210,7 +210,7 @@ def _mac(
     return signed.mac(owner.namespace, where + content)[:_MAC_LENGTH]
 
 
-#: Points of a shard that are looked at for retries.
+#: Most points of a shard that are searched for retries.
 _LOOKED_AT = 1_000
 
 #: Points of a lane with their dues, and whether there may be more.
@@ -218,7 +218,7 @@ _DuePoints = tuple[list[tuple[int, bytes]], bool]
 
 
 class _Due(msgspec.Struct, frozen=True, array_like=True):
-    """The last point that is behind: points are in the order of dues, and of shards within one."""
+    """The last point returned: points are in the order of dues, and of shards within a due."""
 
     layout: int
     due_us: int
@@ -228,7 +228,7 @@ class _Due(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(eq=False)
 class MemberDues:
-    """Reads what is due, and what is under way."""
+    """Reads the members that are due, and slots in flight."""
 
     index: index.Index
     layouts: layouts.Layouts
@@ -244,7 +244,7 @@ class MemberDues:
         limit: int,
         cursor: str = "",
     ) -> values.MemberPage:
-        """Members whose chain is due in [since, until), by due; none that a worker holds.
+        """Return members whose chain is due in [since, until), by due; none that a worker holds.
 
         Raises InvalidCursor.
         """
@@ -284,7 +284,7 @@ class MemberDues:
         most: int,
         behind: _Due | None,
     ) -> dict[messages.ShardId, _DuePoints]:
-        """The next points of each shard, at most so many, that are not behind."""
+        """Return the next points of each shard, at most ``most``, that were not returned yet."""
         shards = sharding.all_shards(self.index.known_layout())
         asked = [shard for shard in shards if behind is None or shard != behind.shard]
         replies = await self.index.read_many(
@@ -308,13 +308,13 @@ class MemberDues:
         return found
 
     async def _after(self, lane: str, behind: _Due, last_us: int, most: int) -> _DuePoints:
-        """The next points of a lane behind this one, and whether there may be more."""
+        """Return the next points of a lane after this one, and whether there may be more."""
         low, high = await self.index.read(
             "read what is due",
             ("ZCOUNT", lane, "-inf", f"({behind.due_us}"),
             ("ZCOUNT", lane, "-inf", behind.due_us),
         )
-        # Points of one due are in the order of their bytes, so a search by halves finds the place.
+        # Points of one due are in the order of their bytes, so a binary search finds the position.
         while low < high:
             middle = (low + high) // 2
             (reply,) = await self.index.read("read what is due", ("ZRANGE", lane, middle, middle))
@@ -335,7 +335,7 @@ class MemberDues:
     async def unacknowledged(
         self, set_: setrecord.SetRecord, *, limit: int
     ) -> list[values.OpenPoint]:
-        """Slots that workers hold now, then those that wait to be tried again, by due."""
+        """Return slots that workers hold now, then those that wait for a retry, by due."""
         owner = set_.identity
         lane, shards = lanes.of_set(owner), sharding.all_shards(self.index.known_layout())
         replies = await self.index.read_many(
@@ -361,7 +361,7 @@ class MemberDues:
         return await self._open_points(owner, chosen)
 
     def _open_commands(self, lane: str, limit: int) -> list[tuple[Any, ...]]:
-        """What is claimed, and the next points, among which the retries are looked for."""
+        """Return commands that read claimed points, and the next points, to find retries."""
         return [
             (
                 "ZRANGE",
@@ -424,7 +424,7 @@ class MemberDues:
 
 
 def _first_due(shard: messages.ShardId, since_us: int, behind: _Due | None) -> str:
-    """The least due of the points of a shard that are not behind, as ZRANGE takes it."""
+    """Return the least due of a shard's points that were not returned yet, as ZRANGE takes it."""
     if behind is None:
         return str(since_us)
     return f"({behind.due_us}" if shard < behind.shard else str(behind.due_us)

@@ -1,12 +1,12 @@
-"""The ScheduleSets that the queue knows: stored, counted and removed.
+"""Stores, counts and removes ScheduleSets in the queue.
 
-Each has a record, and an entry in every shard.
+Each set has a record, and an entry in every shard.
 
 The operator stores them, under its term; the HTTP API and the workers read them. A set's entries
-are written before its record, so that what is read is never of a set that the shards refuse; its
-record goes last. A shard that was made anew has no entries: the operator stores all sets again.
-Among the records a mark says that every set is there, so that a set that the operator has not
-stored again yet is not taken for one that does not exist.
+are written before its record, so that a record is never of a set that the shards refuse; the record
+is removed last. A shard that was made anew has no entries: the operator stores all sets again. A
+mark among the records says that all sets are stored; without it, a set that the operator has not
+stored again yet would seem not to exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from duepoint.schedules.sets.setrecord import SetRecord, SetState
 log = structlog.get_logger(__name__)
 
 _RECORDS_TOGETHER = 200
-#: The field of the mark; every set's has a slash.
+#: The field of the mark; the field of every set has a slash.
 _COMPLETE = "complete"
 
 
@@ -44,11 +44,11 @@ class Sets:
     signed_blobs: signedblobs.SignedBlobs
 
     async def read(self, namespace: str, name: str) -> setrecord.SetRecord | None:
-        """The stored record; None if there is none, or if it was not written by us."""
+        """Return the stored record; None if there is none, or if we did not write it."""
         return (await self._read(namespace, name))[0]
 
     async def find(self, namespace: str, name: str) -> setrecord.SetRecord | None:
-        """The set; None if no such set exists.
+        """Return the set; None if no such set exists.
 
         Raises Uninitialised if the operator has not stored every set yet.
         """
@@ -67,7 +67,7 @@ class Sets:
         return None if found is None else self._unpacked(place, found), mark is not None
 
     async def all(self) -> list[setrecord.SetRecord]:
-        """Every set, by namespace and name."""
+        """Return every set, by namespace and name."""
         found: dict[bytes, bytes] = {}
         cursor = 0
         while True:
@@ -90,13 +90,13 @@ class Sets:
             return None
 
     async def store(self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch) -> None:
-        """Every shard knows the set, and its record is there; may be repeated.
+        """Store the set's entry in every shard, and then its record; may be repeated.
 
         Args:
-            blob: what ``record.target`` is the digest of; empty where there is no target.
+            blob: the content whose digest is ``record.target``; empty if there is no target.
 
-        Raises LayoutChanged where the index was resharded meanwhile, Fenced where a newer leader
-        has been here.
+        Raises LayoutChanged if the index was resharded meanwhile, Fenced if a newer leader has been
+        here.
         """
         await self.store_entries(record, blob, epoch)
         packed = setrecord.pack(record, self.signed_blobs.mac)
@@ -109,12 +109,12 @@ class Sets:
     async def store_entries(
         self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch
     ) -> None:
-        """Every shard knows the set; its record stays as it is."""
+        """Store the set's entry in every shard; its record stays as it is."""
         shards = sharding.all_shards(self.index.known_layout())
         await asyncio.gather(*(self._store_entry(shard, record, blob, epoch) for shard in shards))
 
     async def forget(self, record: setrecord.SetRecord, epoch: messages.Epoch) -> None:
-        """The set's record is gone; its entries in the shards are others' to remove."""
+        """Remove the set's record; the caller removes its entries in the shards elsewhere."""
         await self._store_field(record.place, b"", epoch)
 
     async def _store_field(self, field: str, value: bytes, epoch: messages.Epoch) -> None:
@@ -123,9 +123,9 @@ class Sets:
     async def count_again(
         self, record: setrecord.SetRecord, lost: run.SetTally, epoch: messages.Epoch
     ) -> None:
-        """Add what the shards have lost of how slots of its members ended; may be repeated.
+        """Add the counts of ended slots that the shards have lost; may be repeated.
 
-        Nothing happens where slots end meanwhile: the caller counts again.
+        Changes nothing if slots end meanwhile: the caller counts again.
         """
         shard = sharding.own_shards(self.index.known_layout())[0]
         field = lanes.tally_field(record.identity)
@@ -165,12 +165,12 @@ class Sets:
 
 @dataclass(eq=False)
 class MemberCounting:
-    """Counts."""
+    """Counts the members of sets."""
 
     index: index.Index
 
     async def members(self, set_: setrecord.SetRecord) -> int:
-        """How many members it has; one short command for each shard."""
+        """Return how many members a set has; one short command for each shard."""
         field = lanes.count_field(lanes.of_set(set_.identity))
         replies = await self.index.read_many(
             "count the members of a set",
@@ -182,7 +182,7 @@ class MemberCounting:
         return sum(layouts.number_of(counted) for (counted,) in replies)
 
     async def counts(self, set_: setrecord.SetRecord) -> values.MemberCounts:
-        """What the set holds; one round trip for all shards."""
+        """Return the counts of the set; one round trip for all shards."""
         lane = lanes.of_set(set_.identity)
         shards = sharding.all_shards(self.index.known_layout())
         commands: list[tuple[Any, ...]] = []
@@ -233,12 +233,12 @@ _OCCURRENCES_TOGETHER = 500
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step has done.
+    """The result of one step of a removal.
 
     Attributes:
-        removed: members, by this step.
+        removed: members removed by this step.
         left: members that are left, as far as is known.
-        is_done: nothing is left, and the queue does not know the set any more.
+        is_done: whether nothing is left, not even the set itself.
     """
 
     removed: int
@@ -252,8 +252,8 @@ class _Walk:
 
     Attributes:
         layout: number of the layout, and whether members move to it.
-        shard: how many shards are behind, and ``bucket``: how many buckets of the next one.
-        together: buckets of the next script.
+        shard: how many shards are done, and ``bucket``: how many buckets of the next one.
+        together: how many buckets the next script gets.
     """
 
     layout: tuple[int, bool]
@@ -267,11 +267,11 @@ class _Walk:
 class SetRemovals:
     """Removes sets with all their members, for the leader of a term, in bounded steps.
 
-    The buckets of a set in a shard are known, so a step goes through some of them, removes what is
-    the set's, and remembers where it was. That place is in memory alone: another operator begins
-    with the first bucket and passes over the empty ones. While the index is resharded members move,
-    perhaps to a bucket that is behind; so the walk begins anew until that is over. Last the shards
-    forget the set, and then its record goes.
+    The buckets of a set in a shard are known, so a step goes through some of them, removes the
+    set's members, and remembers its position. That is only in memory: another operator begins with
+    the first bucket and skips the empty ones. While the index is resharded, members may move to a
+    bucket that is done; so the walk begins anew until that is over. At the end the entries in the
+    shards are removed, and then the record.
     """
 
     index: index.Index
@@ -285,10 +285,10 @@ class SetRemovals:
 
         Args:
             record: its state is DELETING.
-            most: about so many members are removed.
+            most: about how many members to remove.
 
-        Raises LayoutChanged where the index was resharded meanwhile, Fenced where a newer leader
-        has been here.
+        Raises LayoutChanged if the index was resharded meanwhile, Fenced if a newer leader has been
+        here.
         """
         layout = self.index.known_layout()
         walk = await self._walk_of(record, layout, epoch)
@@ -306,7 +306,7 @@ class SetRemovals:
     async def _walk_of(
         self, record: SetRecord, layout: messages.Layout, epoch: messages.Epoch
     ) -> _Walk:
-        """Where this set's removal is; at its beginning every shard learns that it is deleted."""
+        """Return the walk of this set's removal; a new one first marks the set in every shard."""
         of_layout = (layout.number, layout.former is not None)
         walk = self._walks.get(record.uid)
         if walk is None or walk.layout != of_layout:
@@ -320,7 +320,7 @@ class SetRemovals:
         return walk
 
     async def _has_place(self, record: SetRecord) -> bool:
-        """Whether no other set stands under its name."""
+        """Whether no other set has its name."""
         stored = await self.sets.read(record.namespace, record.name)
         return stored is None or stored.uid == record.uid
 
@@ -332,7 +332,7 @@ class SetRemovals:
         most: int,
         epoch: messages.Epoch,
     ) -> int:
-        """One script; how many members it has removed."""
+        """Run one script; return how many members it has removed."""
         lane = lanes.of_set(record.identity)
         chunk = self._buckets(record, shard).some(walk.bucket, walk.together)
         if not chunk and walk.layout[1]:
@@ -357,7 +357,7 @@ class SetRemovals:
                 raise
             reply = [b"GONE"]  # a former shard that is closed by now
         if reply[0] == b"OPEN":
-            self._walks.pop(record.uid, None)  # its entry is written anew
+            self._walks.pop(record.uid, None)  # the next walk writes its entry anew
             return 0
         if reply[0] == b"GONE" or not chunk:
             text = record.identity.text.decode()
@@ -371,7 +371,7 @@ class SetRemovals:
         return int(removed)
 
     def _buckets(self, record: SetRecord, shard: messages.ShardId) -> keys.SetBuckets:
-        """Every bucket of a shard that may hold members of the set."""
+        """Return every bucket of a shard that may hold members of the set."""
         layout = self.index.known_layout()
         if sharding.layout_of(shard) != layout.number and layout.former is not None:
             layout = layout.former
@@ -380,7 +380,7 @@ class SetRemovals:
     async def _end(
         self, record: SetRecord, walk: _Walk, epoch: messages.Epoch, removed: int
     ) -> Removal:
-        """Every bucket is behind."""
+        """End the removal: every bucket is done."""
         del self._walks[record.uid]
         if walk.layout[1]:
             await self.layouts.read()  # members may have moved behind the walk: once more

@@ -1,7 +1,7 @@
-"""What is asked about members of a set, and what is answered, as frozen values.
+"""Requests about members of a set, and their answers, as frozen values.
 
 Instants are microseconds since the epoch. A *tag* is the version of a member: eight hexadecimal
-digits, another one after each accepted change.
+digits, different after each accepted change.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from duepoint.schedules import rule as rules
 
 
 class Outcome(enum.StrEnum):
-    """What became of a write or a removal of one member."""
+    """The result of a write or a removal of one member."""
 
     CREATED = "created"
     REPLACED = "replaced"
-    UNCHANGED = "unchanged"  # what stands there says the same; its tag stays
+    UNCHANGED = "unchanged"  # the stored member is the same; its tag stays
     REMOVED = "removed"
     ABSENT = "absent"  # nothing to remove
     PRECONDITION = "precondition"  # the condition of the row does not hold
@@ -31,13 +31,13 @@ class Outcome(enum.StrEnum):
 
 
 class IfMatch(msgspec.Struct, frozen=True):
-    """Only where the member stands there with this tag."""
+    """The condition that the member is stored with this tag."""
 
     tag: str
 
 
 class IfAbsent(msgspec.Struct, frozen=True):
-    """Only where no such member stands there."""
+    """The condition that no such member is stored."""
 
 
 class MemberWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -45,10 +45,10 @@ class MemberWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         id: printable ASCII without a slash, at most 128 characters.
-        rule: the set's defaults and the member's own fields, merged; suspended where its timing
-            says so. Members that share a rule should share the object, too: that is fast.
+        rule: the set's defaults and the member's own fields, merged; suspended if its timing says
+            so. Members that share a rule should share the object, too: that is fast.
         at_us: the instant of a member that fires once; its rule then has ``rules.ONCE`` in place
-            of expressions. None of any other.
+            of expressions. None for any other.
         payload: JSON text in place of the set's payload; empty = the set's.
     """
 
@@ -70,8 +70,8 @@ class MemberWritten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer to a row.
 
     Attributes:
-        tag: of what stands there now; empty where nothing does, or where it is not known.
-        due_us: when it fires next, where that was worked out by this write.
+        tag: that of the stored member now; empty if there is none, or if unknown.
+        due_us: when it fires next, if this write computed that.
         has_ended: no slot of it is left; a one-off may be gone, too.
     """
 
@@ -83,13 +83,13 @@ class MemberWritten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One member as it stands in the queue.
+    """One member as the queue has stored it.
 
     Attributes:
-        uid: of this life of the id: removed and created again, it has another one.
+        uid: changes when a member is removed and created again.
         rule, at_us, payload: as in ``MemberWrite``.
-        state: ARMED, SUSPENDED, or COMPLETED where no slot is left.
-        due_us: when it fires next; None where it never does, or while a worker holds it.
+        state: ARMED, SUSPENDED, or COMPLETED if no slot is left.
+        due_us: when it fires next; None if it never does, or while a worker holds it.
         claimed: a worker holds it now.
     """
 
@@ -106,7 +106,7 @@ class StoredMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some members, and where to go on; an empty cursor is the end."""
+    """Some members, and the cursor of the next page; empty = the end."""
 
     members: list[StoredMember]
     cursor: str
@@ -117,8 +117,8 @@ class OpenPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         attempt: how many attempts were made so far.
-        since_us: when the first one was made; 0 = not known.
-        due_us: when it is tried again; None while a worker holds it.
+        since_us: when the first one was made; 0 = unknown.
+        due_us: when it is retried; None while a worker holds it.
     """
 
     id: str
@@ -134,15 +134,15 @@ class OpenPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a set holds.
+    """The counts of a set.
 
     Attributes:
-        armed: points that wait for their due, retries and other occurrences among them.
+        armed: points that wait for their due, including retries and other occurrences.
         in_flight: points that workers hold now.
-        next_due_us: the earliest of the dues; None where nothing waits.
-        oldest_overdue_us: the same where that has come.
-        shards_without: shards that do not know the set: their server was emptied, or they are new.
-        ended: how slots of its members have ended, as far as the shards know.
+        next_due_us: the earliest of the dues; None if nothing waits.
+        oldest_overdue_us: that due if it has come; else None.
+        shards_without: shards without the set's entry: their server was emptied, or they are new.
+        ended: how slots of its members have ended, by the counts of the shards.
     """
 
     members: int

@@ -1,13 +1,13 @@
-"""Storing members of a set.
+"""Stores members of a set.
 
-A row of which nothing stands there is stored in one round trip (``putting``). For one that is there
-already the answer says what stands there, the decision is made here, and a second script replaces
-exactly that. A lost race is decided again.
+A new row is stored in one round trip (``putting``). If its member exists already, the answer is the
+stored record; this module decides, and a second script replaces exactly that record. A lost race is
+decided again.
 
-Writing a member is no maintenance and has no term: several processes do it side by side. Most of a
-row's time goes into small Python objects, so a row has three of them: ``rows.Row``, its facts and
-its task. They are structs, which take a third of a named tuple's time, and no garbage collector
-looks at them.
+Writing members needs no leader's term: several processes do it concurrently. Most of a row's time
+goes into small Python objects, so a row has only three of them: ``rows.Row``, its facts and its
+task. They are structs, which take a third of a named tuple's time, and the garbage collector skips
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 
-#: Decisions about a row that others change at the same time.
+#: Most decisions about a row that others change at the same time.
 _RACES = 16
 
 _ENDED = b"ENDED"
@@ -38,10 +38,10 @@ _TROUBLES = {
 
 
 class _Task(putting.Task, gc=False):
-    """A row of a member as it is sent next.
+    """The next request for a member's row.
 
     Attributes:
-        facts: None: the row only asks what stands there.
+        facts: None = only read the stored record.
     """
 
     facts: rows.MemberFacts | None = None
@@ -49,7 +49,7 @@ class _Task(putting.Task, gc=False):
 
 @dataclass(eq=False)
 class _Batch:
-    """One call of ``put``: what its rows share, and their answers so far."""
+    """One call of ``put``: the state that its rows share, and their answers so far."""
 
     owner: points.SetIdentity
     now_us: int
@@ -121,7 +121,7 @@ class MemberWriter:
         return listed
 
     async def _round(self, lane: lanes.Lane, tasks: list[_Task], batch: _Batch) -> list[_Task]:
-        """Send every task once; the tasks of a further round are returned."""
+        """Send every task once; return the tasks of a further round."""
         again: list[_Task] = []
         self._draft(tasks, batch)
 
@@ -135,8 +135,8 @@ class MemberWriter:
     def _draft(self, tasks: Sequence[_Task], batch: _Batch) -> None:
         """Make the records.
 
-        Rows are taken in the order in which they lie in memory: sorted by shard, each one lies
-        somewhere else, and the same work takes longer.
+        Takes the rows in their order in memory: sorted by shard they are scattered, and the same
+        work takes longer.
         """
         stored = [(task, task.facts) for task in tasks if task.facts is not None]
         signed = [(task.row, facts) for task, facts in stored if task.row.write.payload]
@@ -159,7 +159,7 @@ class MemberWriter:
         batch: _Batch,
         again: list[_Task],
     ) -> None:
-        """Answer the tasks of one part, or decide what is sent of them next."""
+        """Answer the tasks of one part, or decide what to send for them next."""
         met: list[tuple[_Task, bytes]] = []
         for task, answer in zip(sent.tasks, found, strict=True):
             if answer == putting.CREATED:
@@ -205,7 +205,7 @@ class MemberWriter:
         batch: _Batch,
         again: list[_Task],
     ) -> None:
-        """What to do about what stands there already."""
+        """Decide about rows whose member exists already."""
         found: list[tuple[_Task, codec.Packed]] = []
         for task, record in met:
             if (packed := codec.readable(record)) is None:  # of a newer version, or damaged
@@ -236,7 +236,7 @@ class MemberWriter:
             has_ended = packed.state is definitions.State.COMPLETED
             batch.answer(row, Outcome.UNCHANGED, tag, due_us, has_ended=has_ended)
             return None
-        # What names a text that is lost gets another timing.
+        # A record whose kind's text is lost counts as one with another timing.
         text = packed.inline or (kind.rule_text if kind is not None else b"")
         keeps = bool(text) and rows.is_same_timing(kinds.parsed_rule(text), packed.once_us, row)
         state, due_us = rows.due_of(row, batch.owner, batch.now_us, packed.created_us)
@@ -254,21 +254,21 @@ class MemberWriter:
 def _due_of_unchanged(
     row: rows.Row, state: definitions.State, created_us: int, batch: _Batch
 ) -> int | None:
-    """The next due of a member whose chain was left alone."""
+    """Return the next due of a member whose chain was left alone."""
     if state is not definitions.State.ARMED:
         return None
     return rows.due_of(row, batch.owner, batch.now_us, created_us)[1]
 
 
 def _met_ended(task: _Task, batch: _Batch) -> None:
-    """The answer while the one-off was there: a repeated request makes nothing again."""
+    """Answer a repeated request for an ended one-off as before; store nothing again."""
     is_unwanted = isinstance(task.row.write.condition, values.IfAbsent)
     outcome = Outcome.PRECONDITION if is_unwanted else Outcome.UNCHANGED
     batch.answer(task.row, outcome, has_ended=True)
 
 
 def _first(row: rows.Row, batch: _Batch) -> _Task:
-    """A row is new until the index says otherwise."""
+    """Return the first task of a row, which takes the member for new."""
     if isinstance(row.write.condition, values.IfMatch):
         return _Task(row, row.kind, putting.NO_DUE, b"")
     return _new(row, batch)

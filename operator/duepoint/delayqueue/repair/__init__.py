@@ -1,1 +1,1 @@
-"""Whether the index agrees with itself, and how it is mended."""
+"""Checks the consistency of the index, and repairs it."""

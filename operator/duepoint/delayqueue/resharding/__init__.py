@@ -1,1 +1,1 @@
-"""Where everything lives: shards, members, and the way from one number of shards to another."""
+"""Changes the number of shards, and moves schedules to the new ones."""

@@ -1,1 +1,1 @@
-"""How commands reach the servers of the queue, and what comes back: connections, nodes, scripts."""
+"""Sends commands to the servers of the queue and reads replies: connections, nodes, scripts."""
