@@ -1,9 +1,9 @@
-"""How a member becomes a record: ids, versions, dues and bytes of many rows at a time. Pure.
+"""Turns members into records: ids, versions, dues and bytes of many rows at a time. Pure.
 
-What many rows share is worked out once: the expression of a rule and its next slot, which the next
-write takes from ``KnownRules`` as long as they are true; the digest of set and rule; the seconds
-of the creation. What is left for a row is one hash, a few random bytes
-and one join; a bulk write of tens of thousands of rows a second depends on that.
+Parts that many rows share are computed once: the expression of a rule and its next slot, which
+later writes take from ``KnownRules`` while they are valid; the digest of set and rule; the seconds
+of the creation. Each row then needs only one hash, a few random bytes and one join; a bulk write of
+tens of thousands of rows a second depends on that.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SECOND_US = 1_000_000
 
 
 class Shared(NamedTuple):
-    """What rows with one rule have in common.
+    """The parts that rows with one rule share.
 
     Attributes:
-        inline: the text of the rule where that stands in the record itself.
-        text: the same where the kind says it.
-        due_us: the next due, where it does not depend on the member; see ``is_alike``.
+        inline: the text of the rule if the record itself has it.
+        text: the text of the rule if the kind has it.
+        due_us: the next due, if it does not depend on the member; see ``is_alike``.
         is_exact: its members fire once each, armed and due at their very instants.
-        since_us, until_us: state and due are those of a write from the former on, before the
+        since_us, until_us: state and due are valid for writes from the former on, before the
             latter.
     """
 
@@ -54,7 +54,7 @@ class Shared(NamedTuple):
 
 
 class Row(putting.Row, frozen=True, gc=False):
-    """A row of a write on its way to its shard."""
+    """A row of a write, to be sent to its shard."""
 
     name: bytes
     write: values.MemberWrite
@@ -63,10 +63,10 @@ class Row(putting.Row, frozen=True, gc=False):
 
 
 class MemberFacts(msgspec.Struct, frozen=True, gc=False):
-    """What a record says beside name, rule and payload.
+    """The facts of a record beside name, rule and payload.
 
     Attributes:
-        identity: timing version, fingerprint and uid, as they stand in the record.
+        identity: timing version, fingerprint and uid, as the record has them.
     """
 
     identity: bytes
@@ -88,12 +88,12 @@ class MemberFacts(msgspec.Struct, frozen=True, gc=False):
         return self.identity[_UID]
 
     def with_uid(self, uid: bytes) -> MemberFacts:
-        """The same of another life of the id."""
+        """Return the same facts with another uid, as after a removal and creation."""
         return msgspec.structs.replace(self, identity=self.identity[: _UID.start] + uid)
 
 
 class Ids:
-    """The ids of a set's members, in an index with so many buckets of a population."""
+    """The ids of a set's members, in an index with this many buckets of a population."""
 
     def __init__(self, owner: points.SetIdentity, buckets: int) -> None:
         self._buckets = buckets
@@ -101,7 +101,7 @@ class Ids:
         self._own, self._of_set = points.member_bits(owner.uid, owner.spread)
 
     def of(self, name: bytes) -> tuple[points.ScheduleId, int, int]:
-        """As ``points.member_id``, with its last 16 bits and its bucket (``keys.place_of``)."""
+        """Return ``points.member_id``, its last 16 bits and its bucket (``keys.place_of``)."""
         hashed = self._begun.copy()
         hashed.update(name)
         digest = hashed.digest()
@@ -112,7 +112,7 @@ class Ids:
 
 
 def shared_by(rule: rules.Rule, owner: points.SetIdentity, now_us: int) -> Shared:
-    """What members written now with this rule have in common."""
+    """Return the parts that members written now with this rule share."""
     once = rule.timing.schedules == rules.ONCE
     is_inline = not once and rule.is_private
     text = rules.text(rule)
@@ -134,13 +134,13 @@ def shared_by(rule: rules.Rule, owner: points.SetIdentity, now_us: int) -> Share
 
 
 class KnownRules:
-    """What rows have in common, by the rule object, from one write to the next."""
+    """Caches the shared parts of rows by rule object, from one write to the next."""
 
     def __init__(self) -> None:
         self._known: dict[int, Shared] = {}
 
     def shared(self, rule: rules.Rule, owner: points.SetIdentity, now_us: int) -> Shared:
-        """As ``shared_by``, of any set: what depends on the owner is not shared."""
+        """Return ``shared_by``, for any set: parts that depend on the owner are not shared."""
         known = self._known.get(id(rule))
         if known is None or known.rule is not rule or not known.since_us <= now_us < known.until_us:
             known = shared_by(rule, owner, now_us)
@@ -153,7 +153,7 @@ class KnownRules:
 def due_of(
     row: Row, owner: points.SetIdentity, now_us: int, created_us: int
 ) -> tuple[definitions.State, int | None]:
-    """The state of a member written now, and its next due."""
+    """Return the state of a member written now, and its next due."""
     shared, at_us = row.shared, row.write.at_us
     if shared.is_alike and (
         created_us // SECOND_US == now_us // SECOND_US or not slots.is_anchored(shared.rule.timing)
@@ -183,7 +183,7 @@ def _next_due(
 
 
 class NewFacts:
-    """MemberFacts of members that are written now, each with random bytes of its own."""
+    """Makes the MemberFacts of members written now, each with random bytes of its own."""
 
     def __init__(self, rows: int, now_us: int) -> None:
         self._random = os.urandom(rows * _RANDOM_LENGTH)
@@ -191,7 +191,7 @@ class NewFacts:
         self._created_us = now_us // SECOND_US * SECOND_US
 
     def of(self, row: Row, state: definitions.State) -> MemberFacts:
-        """The facts of a member that did not exist before."""
+        """Return the facts of a member that did not exist before."""
         first = self._taken
         if first == len(self._random):  # rows that were decided again
             self._random += os.urandom(_MORE * _RANDOM_LENGTH)
@@ -202,7 +202,7 @@ class NewFacts:
 
 
 def record(row: Row, facts: MemberFacts, payload_mac: bytes) -> bytes:
-    """The record of the row."""
+    """Return the record of the row."""
     write = row.write
     return codec.member_record(
         facts.state,
@@ -219,14 +219,14 @@ def record(row: Row, facts: MemberFacts, payload_mac: bytes) -> bytes:
 
 
 def is_same(stored: codec.Packed, row: Row) -> bool:
-    """Whether what stands there says what the row says."""
+    """Whether the stored record has the same content as the row."""
     write, rule = row.write, (row.kind.digest, row.shared.inline)
     is_same_rule = (stored.kind, stored.inline) == rule
     return is_same_rule and (stored.once_us, stored.payload) == (write.at_us, write.payload)
 
 
 def is_same_timing(stored: rules.Rule, stored_at_us: int | None, row: Row) -> bool:
-    """Whether a change leaves the slots as they are; other data of a zone are no change."""
+    """Whether a change leaves the slots as they are; different zone data are no change."""
     if stored_at_us != row.write.at_us or stored.whole_seconds != row.shared.rule.whole_seconds:
         return False
     wanted = row.shared.rule.timing
@@ -236,10 +236,10 @@ def is_same_timing(stored: rules.Rule, stored_at_us: int | None, row: Row) -> bo
 def edited(
     stored: codec.Packed, facts: MemberFacts, *, keeps_timing: bool, now_us: int
 ) -> MemberFacts:
-    """The facts of a member that stands there already and is changed.
+    """Return the facts of an existing member after a change.
 
     Args:
-        facts: as of a new one.
+        facts: those of a new member.
     """
     created_us = stored.created_us
     if keeps_timing:

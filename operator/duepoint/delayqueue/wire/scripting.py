@@ -1,14 +1,14 @@
-"""The Lua scripts: loading, calling, and what their errors mean.
+"""Loads and calls the Lua scripts, and translates their errors.
 
 A script is one file of ``scripts/``. In it ``-- keys NAME ...`` names its first KEYS, in capitals;
 ``-- include NAME`` stands for that file of ``scripts/includes/``, which may include others, each at
 its first mention. ``_VARIANTS`` are scripts under other flags: a full server refuses the one and
-carries out the other. Calls go by EVALSHA; NOSCRIPT (a restarted server) loads
-everything and repeats only what was refused, inside pipelines too. No other package sees a raw
-reply or a library's error.
+carries out the other. Calls use EVALSHA; on NOSCRIPT (a restarted server) all scripts are loaded
+and only the refused calls repeated, inside pipelines too. No other package sees a raw reply or a
+library's error.
 
-Nothing is ever repeated after a lost reply: a script may have been applied. That is the caller's
-decision, made with what the script guarantees.
+No call is ever retried after a lost reply, because the script may have been applied. The caller
+decides that, by the guarantees of the script.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class ScriptCall:
             self.named[name] = self.position(value) if isinstance(value, bytes) else value
 
     def position(self, value: bytes | str) -> int:
-        """Where this value stands in ARGV."""
+        """Add this value to ARGV; return its position."""
         self.values.append(value)
         return 1 + len(self.values)
 
     def run(self, values: Iterable[bytes | str]) -> tuple[int, int]:
-        """Where these values stand in ARGV, first and last; the last is less when none."""
+        """Add these values to ARGV; return the first and last position; last < first if none."""
         first = len(self.values) + 2
         self.values.extend(values)
         return first, 1 + len(self.values)
 
     def key(self, name: str) -> int:
-        """Where this key, which is not one that the script names, stands in KEYS."""
+        """Return the position in KEYS of this key, which the script does not name itself."""
         if name not in self._positions:
             self.keys.append(name)
             self._positions[name] = len(self.keys)
@@ -252,9 +252,9 @@ def good(replies: list[Any], attempted: str) -> list[Any]:
 
 
 def of_those_there(nodes: Sequence[list[Any]], attempted: str) -> list[list[Any]]:
-    """The replies of each server that answers; raises where one says no, or none answers.
+    """Return the replies of each server that answers; raises if one refuses, or none answers.
 
-    Of a cluster's node that is away its shards report, and no others wait.
+    If a cluster's node is away, its shards report that, and no others wait.
     """
     there = [replies for replies in nodes if not any(map(_is_absence, replies))]
     return [good(replies, attempted) for replies in there or nodes]
@@ -272,19 +272,19 @@ _OURS: dict[str, type[errors.DuepointError]] = {
     "FENCED": queue_errors.Fenced,
     "WRONGTYPE": queue_errors.Damaged,
 }
-#: Codes that a server has for a mistake of ours. By any other, of which each kind of server has
-#: some of its own, it says "not now" or "not you, not yet": a wait, never a bug. Rights are no
-#: exception, because a rotated password looks the same and mends itself.
+#: Error codes for a mistake of ours. Any other code (each kind of server has some of its own) means
+#: "not now" or "not you, not yet": the caller waits, it is never a bug. Missing rights are no
+#: exception, because a rotated password looks the same and resolves itself.
 _MISTAKES = frozenset({"", "ERR", "CROSSSLOT"})
-#: The script that meets keys which users name; all other keys are ours.
+#: The script that uses keys which users name; all other keys are ours.
 _TO_USERS_STREAMS = "append"
-#: How Valkey and Redis say so of a command within a script; these come without a code.
+#: Valkey's and Redis's texts for a missing right inside a script; they come without a code.
 _NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
-#: So a node says of a key of a moving slot that has left, where only the script names it.
+#: A node's text for a key that has left with its slot, if only the script names the key.
 _HAS_LEFT = "attempted to access a non local key"
-#: A command that its administrator has taken away.
+#: The text for a command that the administrator has removed.
 _NO_COMMAND = re.compile(r"(ERR )?unknown command\b", re.IGNORECASE)
-#: Of the waits, those after which it is certain that nothing was done.
+#: Codes of waits after which it is certain that nothing was done.
 _REFUSALS = frozenset({"OOM", "NOPERM"})
 _REFUSING = (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError)
 _WAITING_ERRORS = (
@@ -308,14 +308,14 @@ _MOVING = (
 
 #: MOVED is followed on a cluster: this is a client of a single server.
 _MOVED_AWAY = "the server is a node of a cluster; write redis+cluster:// instead of redis://"
-#: What to do where the index is not ours.
+#: Advice if the index is not ours.
 OTHER_INDEX = "set redis.prefix (DUEPOINT_REDIS_PREFIX) to a name of its own, or use another server"
-#: What a time limit of ours says: nothing by itself.
+#: The message of our own timeouts, which have none.
 _SILENCE = "no answer in time; nor is there one where only one side speaks TLS"
 
 
 def refused_entry(text: str) -> queue_errors.WrongType | queue_errors.WriteRefused:
-    """Why a user's stream takes no entry, where nothing else was done either."""
+    """Return the error for a user's stream that refused an entry; nothing was done."""
     message = f"could not append to the stream: {errors.quoted(text)}"
     return (
         queue_errors.WrongType(message)
@@ -325,7 +325,7 @@ def refused_entry(text: str) -> queue_errors.WrongType | queue_errors.WriteRefus
 
 
 def translated(error: Exception, attempted: str) -> errors.DuepointError:
-    """Our error for one of the library's, by what the reader should do next."""
+    """Return our error for one of the library's, by what the caller should do next."""
     text = str(error) or (_SILENCE if isinstance(error, TimeoutError) else type(error).__name__)
     if isinstance(error, redis.exceptions.MovedError):
         text = _MOVED_AWAY
@@ -350,11 +350,11 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
 
 
 def reported(text: bytes, attempted: str) -> errors.DuepointError:
-    """Our error for the text of one that stands within the reply of a script."""
+    """Return our error for the text of an error within the reply of a script."""
     return translated(redis.exceptions.ResponseError(text.decode(errors="replace")), attempted)
 
 
-#: Calls of one round trip, at most; each takes the server some 0.05 ms.
+#: Most calls of one round trip; each takes the server some 0.05 ms.
 _MOST = 64
 
 CallT = TypeVar("CallT")
@@ -365,11 +365,11 @@ class Pipelining(Generic[CallT]):
 
     Arming calls a script for many schedules, a worker one for each due shard, from many tasks at a
     time; a round trip costs the client far more than the script costs the server. The first caller
-    of a turn lets the others add their calls, sends all and hands out the replies. Nothing runs in
-    the background, and a lone call is sent as it is.
+    of a turn lets the others add their calls, sends all and distributes the replies. Nothing runs
+    in the background, and a lone call is sent as it is.
 
     Args:
-        send: gives the replies in order; an error of ours may stand in the place of a reply.
+        send: returns the replies in order; an error of ours may take the place of a reply.
     """
 
     def __init__(self, send: Callable[[list[CallT]], Awaitable[list[Any]]]) -> None:
@@ -384,12 +384,12 @@ class Pipelining(Generic[CallT]):
         return reply
 
     async def reply(self, call: CallT) -> Any:  # noqa: ANN401 - a raw reply
-        """The reply to one call, or in its place the translation of its error."""
+        """Return the reply to one call, or its translated error."""
         (answer,) = await self.replies([call])
         return answer
 
     async def replies(self, calls: Sequence[CallT]) -> list[Any]:
-        """As ``reply`` of each of some calls, which go out together."""
+        """Return the ``reply`` of each of these calls, which are sent together."""
         loop = asyncio.get_running_loop()
         answers: list[asyncio.Future[Any]] = [loop.create_future() for _ in calls]
         is_first = not self._waiting
@@ -414,7 +414,7 @@ class Pipelining(Generic[CallT]):
         finally:
             if self._waiting is batch:
                 self._waiting = []
-            # The sender was cancelled: the others do not know what became of theirs.
+            # The sender was cancelled: the other callers cannot know whether theirs were applied.
             for _, answer in batch:
                 _give(answer, errors.QueueUnavailable("the call was cut off with another"))
 
@@ -429,14 +429,14 @@ _LATEST = 2.0**53
 
 
 def scored(found: Sequence[Any]) -> list[tuple[bytes, float]]:
-    """Pairs of member and finite score, as the library gives them or flat."""
+    """Return pairs of member and finite score, from the library's pairs or a flat list."""
     if found and isinstance(found[0], tuple | list):
         return [(member, finite(score)) for member, score in found]
     return [(member, finite(score)) for member, score in zip(found[::2], found[1::2], strict=True)]
 
 
 def finite(score: float | bytes) -> float:
-    """Of a sentinel, or of a foreign value, an instant before or after all others."""
+    """Return the score; for a sentinel or foreign value one before or after all others."""
     return min(max(float(score), 0.0), _LATEST)
 
 
@@ -445,7 +445,7 @@ def time_us(reply: Any) -> int:  # noqa: ANN401 - as the library parses TIME
 
 
 def fields(reply: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
-    """Names and values, as the library gives them or flat; a new dict."""
+    """Return a new dict of names and values, from the library's form or a flat list."""
     if isinstance(reply, dict):
         return dict(reply)
     return dict(zip(reply[::2], reply[1::2], strict=True))
