@@ -75,27 +75,27 @@ class ScriptCall:
         return self._positions[name]
 
     def new_keys(self, names: Sequence[str]) -> int:
-        """Where the first of these keys stands in KEYS; none of them is there yet."""
+        """Add these new keys to KEYS; return the position of the first."""
         first = len(self.keys) + 1
         self.keys.extend(names)
         return first
 
     def command(self, sha: str, owner: str) -> nodes.Command:
-        """As the server gets it; ``owner``: whose index it has to be, "" = any."""
+        """Return the command for the server; ``owner``: required owner of the index, "" = any."""
         named = {**self.named, "owner": owner} if owner else self.named
         arguments = (msgspec.msgpack.encode(named), *self.values)
         return ("EVALSHA", sha, len(self.keys), *self.keys, *arguments)
 
 
-#: Scripts that are others with another first line: rows are removed by `put` that a full server
-#: carries out, and a settlement with entries of users' streams is one that it refuses.
+#: Scripts that are another one with another first line: `drop` is `put` that runs on a full server,
+#: and `deliver`, which adds entries to users' streams, is `settle` that a full server refuses.
 _VARIANTS = {"drop": ("put", "#!lua flags=allow-oom"), "deliver": ("settle", "#!lua")}
 _FOLDER = resources.files("duepoint.delayqueue") / "scripts"
 
 
 @functools.cache
 def _parts(name: str) -> tuple[str, tuple[str, ...], str]:
-    """A script's file: its header, the keys that it names, and its code."""
+    """Return the parts of a script's file: its header, the keys that it names, and its code."""
     of, flags = _VARIANTS.get(name, (name, None))
     text = (_FOLDER / f"{of}.lua").read_text(encoding="utf-8")
     head, end, code = text.partition("]]\n")
@@ -108,13 +108,13 @@ def _parts(name: str) -> tuple[str, tuple[str, ...], str]:
 
 
 def fixed_keys(name: str) -> tuple[str, ...]:
-    """The names that a script gives to its first keys."""
+    """Return the names that a script gives to its first keys."""
     return _parts(name)[1]
 
 
 @functools.cache
 def source(name: str) -> str:
-    """The text of a script as the server gets it, includes in place."""
+    """Return the text of a script as the server gets it, with its includes."""
     present: set[str] = set()
 
     def included(match: re.Match[str]) -> str:
@@ -131,22 +131,22 @@ def source(name: str) -> str:
 
 @functools.cache
 def sha1(name: str) -> str:
-    """The name that a server gives to the script."""
+    """Return the name that a server gives to the script."""
     return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
 
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """Every script there is."""
+    """Return the names of all scripts."""
     files = (entry.name[:-4] for entry in _FOLDER.iterdir() if entry.name.endswith(".lua"))
     return tuple(sorted((*files, *_VARIANTS)))
 
 
 class Scripts:
-    """The scripts as the servers know them.
+    """Calls scripts on the servers.
 
     Attributes:
-        owner: whose index the scripts may touch, as the index says it; "" = any.
+        owner: the owner whose index the scripts may touch, as the index has it; "" = any.
     """
 
     def __init__(self, servers: servers_.Servers) -> None:
@@ -154,7 +154,7 @@ class Scripts:
         self._servers = servers
 
     async def load(self) -> None:
-        """Make sure that every server that is there has every script."""
+        """Load every script on every server that answers."""
         of_those_there(await self._load(), "load the scripts")
 
     async def _load(self) -> list[list[Any]]:
@@ -163,20 +163,20 @@ class Scripts:
         )
 
     async def run(self, call: ScriptCall) -> Any:  # noqa: ANN401 - the one place with raw replies
-        """The reply to one call; raises the translation of its error."""
+        """Return the reply to one call; raises its translated error."""
         (reply,) = await self.run_many([call])
         if isinstance(reply, errors.DuepointError):
             raise reply
         return reply
 
     async def run_many_durably(self, calls: Sequence[ScriptCall | nodes.Command]) -> list[Any]:
-        """As ``run_many``; where a replica is attached it has it, or was too slow."""
+        """As ``run_many``; an attached replica has the writes then, or was too slow."""
         return await self.run_many(calls, confirmed=True)
 
     async def run_many_safely(
         self, calls: Sequence[ScriptCall | nodes.Command], safety: nodes.Safety
     ) -> list[Any]:
-        """As ``run_many``; what is not so safe in time has NotDurable in place of its reply."""
+        """As ``run_many``; writes that are not as safe in time get NotDurable as their reply."""
         return await self.run_many(calls, safety=safety)
 
     async def run_many(
@@ -186,10 +186,10 @@ class Scripts:
         confirmed: bool = False,
         safety: nodes.Safety | None = None,
     ) -> list[Any]:
-        """The replies in order, in one round trip; an error stands in the place of its reply.
+        """Return the replies in order, in one round trip, with errors in their places.
 
-        A plain reading command is answered after the scripts that stand before it: where one of
-        them has to be repeated, so has the command.
+        A plain reading command is answered after the scripts before it: if one of them must be
+        repeated, so must the command.
         """
         if not calls:
             return []
@@ -224,7 +224,7 @@ class Scripts:
 
 
 def _refused(calls: Sequence[ScriptCall | nodes.Command], replies: Sequence[object]) -> list[int]:
-    """Scripts that the server did not know, and what was read after the first of them."""
+    """Return the scripts that the server did not know, and the reads after the first of them."""
     refused: list[int] = []
     for index, (call, reply) in enumerate(zip(calls, replies, strict=True)):
         unknown = isinstance(reply, redis.exceptions.NoScriptError)
@@ -244,7 +244,7 @@ def _translated_of(call: ScriptCall | nodes.Command, error: Exception) -> errors
 
 
 def good(replies: list[Any], attempted: str) -> list[Any]:
-    """The replies; raises the translation of the first error among them."""
+    """Return the replies; raises the translation of the first error among them."""
     for reply in replies:
         if isinstance(reply, Exception):
             raise translated(reply, attempted) from reply
@@ -377,7 +377,7 @@ class Pipelining(Generic[CallT]):
         self._waiting: list[tuple[CallT, asyncio.Future[Any]]] = []
 
     async def run(self, call: CallT) -> Any:  # noqa: ANN401 - a raw reply
-        """The reply to one call; raises the translation of its error."""
+        """Return the reply to one call; raises its translated error."""
         reply = await self.reply(call)
         if isinstance(reply, errors.DuepointError):
             raise reply
