@@ -1,7 +1,7 @@
-"""Writes a history down as it happens, from what can be seen without asking Duepoint.
+"""The recorder: writes the history as it happens, from sources other than Duepoint.
 
-The receiver notes each request before it answers, a watch of the API server each Job and Lease, and
-streams are read by an administrator's connection of their own.
+The receiver records each request before it answers, a watch of the API server each Job and Lease,
+and an administrator's connection reads the streams.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PAYLOAD = "duepoint.dev/payload"
 TRIGGER = "duepoint.dev/trigger"
 EPOCH = "duepoint.dev/epoch"
 _POLL_SECONDS = 0.2
-#: A server's clock may be so far behind and is right.
+#: A server's clock that differs by no more than this counts as right.
 _NEAR_US = 50_000
-#: No id is as late: what it says does not count.
+#: Later than any id: the id's time is not reliable.
 _NEVER_US = 2**62
 
 
@@ -41,7 +41,7 @@ class Recorder:
     """The history of a run, in memory and in a file.
 
     Attributes:
-        gaps: watches that missed something; a history with gaps is no history.
+        gaps: watches that missed something; a history with gaps is not usable.
     """
 
     def __init__(self, run: Run, path: Path) -> None:
@@ -56,7 +56,7 @@ class Recorder:
         self._is_following_over = False
 
     def add(self, line: Line) -> None:
-        """From any thread."""
+        """Add a line; callable from any thread."""
         with self._lock:
             self.history.add(line)
             self._file.write(history.text_of(line) + "\n")
@@ -142,11 +142,11 @@ class Recorder:
         )
 
     def stop_following(self) -> None:
-        """No stream is read any more: what Redis carries out from now on is not ours."""
+        """Stop reading streams: what Redis does from now on does not belong to the run."""
         self._is_following_over = True
 
     async def follow_stream(self, key: str, client: Callable[[], redis.Redis | None]) -> None:
-        """Read what is appended, until it is stopped; a server that is away is asked again."""
+        """Read new entries until stopped; retry while the server is unreachable."""
         reading = _Reading()
         while not self._is_following_over:
             await asyncio.to_thread(self._read_stream, key, client, reading)
@@ -162,7 +162,7 @@ class Recorder:
                 return
             with connected:
                 seconds, micros = connected.time()
-                # A clock that was set back repeats the last millisecond in ids until it is past it.
+                # A clock that was set back: ids repeat the last millisecond until it has passed it.
                 is_off = abs(int(seconds) * 1_000_000 + int(micros) - now_us()) > _NEAR_US
                 entries = connected.xrange(key, min=reading.begin(connected, key))
         except redis.RedisError:
@@ -176,7 +176,7 @@ class Recorder:
         reading.since_us = began_us
 
     def _see_entry(self, id_: str, fields: dict[str, str], since_us: int) -> None:
-        # a server whose clock is off writes wrong times, and times to come for a while afterwards
+        # a server with a wrong clock writes wrong times, and future ones for a while afterwards
         at_us, seen_us = int(id_.partition("-")[0]) * 1000, now_us()
         if not since_us - _NEAR_US <= at_us <= seen_us:
             at_us = seen_us
@@ -197,13 +197,13 @@ class Recorder:
 
 @dataclasses.dataclass(slots=True)
 class _Reading:
-    """How far a stream was read.
+    """The position in a stream.
 
     Attributes:
-        server: the process that it was read from.
-        first, last: ids of its first entry, and of the newest that was read.
-        seen: ids with their keys; a server that went back may give an id to another entry.
-        since_us: when it was read last; what is new since was appended since.
+        server: the server process that it was read from.
+        first, last: ids of its first entry, and of the newest one read.
+        seen: ids with their keys; a server that fell back may reuse an id for another entry.
+        since_us: when it was last read; a new entry was appended after that.
     """
 
     server: str = ""
@@ -226,7 +226,7 @@ class _Reading:
 
 
 def _object(uid: str, trigger: str, id_: str) -> str:
-    """What ran: the Schedule or member, or a run by hand, whose mark is the end of ``id_``."""
+    """Return what ran: the Schedule or member, or a run by hand, which ends ``id_``."""
     return f"run/{id_.rpartition('-')[2]}" if trigger == "Manual" else uid
 
 

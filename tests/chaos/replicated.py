@@ -1,8 +1,8 @@
 """A cluster of three primaries, and a primary under Sentinel; each primary has a replica.
 
-A replica that is cut off stands still, so what its primary does meanwhile is lost when the primary
+A replica that is cut off stops copying, so later writes of its primary are lost when the primary
 dies: ``fail_over(losing=True)``. Replication is asynchronous, so a primary that merely dies may
-take something with it as well.
+lose writes as well.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ _PROMOTION_SECONDS = 40.0
 
 
 class _Pairs(RedisSetup):
-    """What a cluster and Sentinel have in common.
+    """The common part of a cluster and Sentinel.
 
-    A primary that stands still, or dies may be replaced by its replica, which
-    may lack the newest.
+    The replica of a paused or dead primary may replace it, and may lack the newest writes.
     """
 
     kinds = USUAL | _OF_REPLICAS
@@ -85,7 +84,7 @@ class _Pairs(RedisSetup):
         return True
 
     def _primary(self, pair: tuple[RedisServer, RedisServer]) -> RedisServer:
-        """Of two that call themselves primary, the one that became it last."""
+        """Return the primary of a pair; if both claim to be it, the one promoted last."""
         found = []
         for server in pair:
             with contextlib.suppress(redis.RedisError):
@@ -153,7 +152,7 @@ class UnderSentinel(_Pairs):
         return promoting.UnderSentinel(self._watched).url_of(role)
 
     def _rank(self, server: RedisServer) -> int:
-        """1 of the one that the Sentinels name."""
+        """Return 1 for the primary that the Sentinels name."""
         for address in self._watched.hosts.split(","):
             port = int(address.rpartition(":")[2])
             client = redis.Redis(port=port, password=PASSWORD, protocol=2, socket_timeout=2)

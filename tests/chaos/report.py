@@ -1,4 +1,4 @@
-"""What a run says at its end: faults by kind, effects by target, and violations by rule."""
+"""The report at the end of a run: faults by kind, effects by target, and violations by rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 8
 def lines(
     history: History, violations: Sequence[Violation], complaints: Sequence[str]
 ) -> Iterator[str]:
-    """The report, line by line; the last one is the verdict."""
+    """Yield the report line by line; the last one is the verdict."""
     yield from _faults(history)
     yield from _effects(history)
     yield from _machine(history)

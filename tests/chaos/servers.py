@@ -1,6 +1,6 @@
-"""A Redis of a run, and what can be done to it; ``replicated`` has a cluster and Sentinel.
+"""The Redis of a run and its faults; ``replicated`` has a cluster and Sentinel.
 
-Each operation blocks; it returns what shows that it bit.
+Each operation blocks, and returns evidence that it had an effect.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _TAIL_BYTES = 60_000
 _TIMEOUT_SECONDS = 2.0
 
 
-#: Written before each answer (``no`` never puts a write off, as ``everysec`` may), so a server that
-#: is killed has lost nothing; what a machine loses with its power is cut off the end of the file.
+#: The server writes before each answer (``no`` never delays a write, as ``everysec`` may), so a
+#: kill loses nothing; for the loss at a power cut, a fault truncates the file.
 APPENDING = (
     "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0",
 )  # fmt: skip
 
-#: What can be done to every set-up.
+#: The faults that every set-up can have.
 USUAL = frozenset(
     {
         FaultKind.REDIS_RESTART, FaultKind.REDIS_TAIL_LOST, FaultKind.REDIS_STOPPED,
@@ -37,10 +37,10 @@ USUAL = frozenset(
 
 class RedisSetup(abc.ABC):
     """Attributes:
-    kinds: of faults that it can have.
-    forgets: those after which it may lack what it had confirmed.
-    skipped: kinds of faults that cannot be had, and why.
-    settings: that each process needs besides its URL.
+    kinds: the kinds of faults that it can have.
+    forgets: those after which it may have lost confirmed writes.
+    skipped: kinds of faults that are not possible, and why.
+    settings: those that each process needs besides its URL.
     """
 
     kinds = USUAL
@@ -50,7 +50,7 @@ class RedisSetup(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> None:
-        """It serves when this returns."""
+        """Start it, and return when it serves."""
 
     @abc.abstractmethod
     def stop(self) -> None:
@@ -58,22 +58,22 @@ class RedisSetup(abc.ABC):
 
     @abc.abstractmethod
     def url_of(self, role: str) -> str:
-        """As the operator's or the worker's user."""
+        """Return the URL of the operator's or the worker's user."""
 
     def proxied(self) -> tuple[str, int] | None:
-        """Host and port that a proxy can stand before; None where servers name each other."""
+        """Return host and port for a proxy's target; None if servers announce each other."""
         return None
 
     @abc.abstractmethod
     def primaries(self) -> list[RedisServer]:
-        """The servers that hold points now."""
+        """Return the servers that now store points."""
 
     def holder_of(self, key: str) -> redis.Redis:
-        """A connection to the server that has this key."""
+        """Return a connection to the server that has this key."""
         return connected(self.primaries()[0])
 
     def restart(self, number: int, seconds: float, lost: float = 0.0) -> str:
-        """One is killed and started again with what its file says, less ``lost`` of its end."""
+        """Kill a server, and restart it from its file without the last ``lost`` of it."""
         chosen = self.primaries()
         server = chosen[number % len(chosen)]
         old = server.pid
@@ -86,11 +86,11 @@ class RedisSetup(abc.ABC):
         return f"process {server.pid} after {old}" + (f", {cut} bytes less" if cut else "")
 
     def fail_over(self, number: int, seconds: float, *, losing: bool) -> str:
-        """A replica takes the place of a primary."""
+        """Replace a primary by its replica."""
         raise NotImplementedError
 
     def heal(self) -> None:  # noqa: B027 - one server has nothing to heal
-        """What a fault left dead is started, and follows."""
+        """Restart servers that a fault left dead, as replicas."""
 
 
 class SingleServer(RedisSetup):
@@ -123,7 +123,7 @@ class SingleServer(RedisSetup):
 
 
 def cut_file(folder: Path, size: int) -> int:
-    """Bytes cut off the end of the newest part of a server's append-only file."""
+    """Truncate the newest part of a server's append-only file; return the bytes cut off."""
     parts = sorted((folder / "appendonlydir").glob("*.incr.aof"))
     if not parts:
         return 0
@@ -136,7 +136,7 @@ def cut_file(folder: Path, size: int) -> int:
 
 
 def connected(server: RedisServer) -> redis.Redis:
-    """As administrator; commands fail soon where it does not answer."""
+    """Return an administrator's connection; commands fail soon if the server does not answer."""
     return redis.Redis(
         port=server.port, protocol=2,
         socket_timeout=_TIMEOUT_SECONDS, socket_connect_timeout=_TIMEOUT_SECONDS,
@@ -147,7 +147,7 @@ def connected(server: RedisServer) -> redis.Redis:
 
 
 def flush(servers: list[RedisServer]) -> str:
-    """FLUSHALL on each of them."""
+    """Run FLUSHALL on each server."""
     gone = 0
     for server in servers:
         with connected(server) as client:
@@ -157,7 +157,7 @@ def flush(servers: list[RedisServer]) -> str:
 
 
 def fill(server: RedisServer, seconds: float) -> str:
-    """No memory is left for a while, and nothing may be evicted."""
+    """Leave the server without memory for a while, and forbid eviction."""
     with connected(server) as client:
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("maxmemory", "1mb")
@@ -179,7 +179,7 @@ def _is_full(client: redis.Redis) -> bool:
 
 
 def forget_scripts(servers: list[RedisServer]) -> str:
-    """SCRIPT FLUSH."""
+    """Run SCRIPT FLUSH on each server."""
     known = 0
     for server in servers:
         with connected(server) as client:
@@ -189,7 +189,7 @@ def forget_scripts(servers: list[RedisServer]) -> str:
 
 
 def kill_clients(servers: list[RedisServer]) -> str:
-    """CLIENT KILL of all that are no administrator's of ours."""
+    """Kill all connections except those of our administrator."""
     killed = 0
     for server in servers:
         with connected(server) as client:

@@ -1,4 +1,4 @@
-"""The receiver of webhooks: it notes each request, and may fail on demand."""
+"""The receiver of webhooks, which records each request and can fail on demand."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support import receiver
 
 
 class Mood(enum.Enum):
-    """How it answers."""
+    """The ways in which it can answer."""
 
     WELL = enum.auto()
     REFUSES = enum.auto()
     HANGS = enum.auto()
-    #: It has taken the request, and its answer does not arrive.
+    #: It accepts the request, but its answer does not arrive.
     CUTS = enum.auto()
 
 
@@ -33,7 +33,7 @@ class Sink:
 
     @asynccontextmanager
     async def being(self, mood: Mood) -> AsyncIterator[None]:
-        """In this mood within; requests that hang then stay so until they are given up."""
+        """Answer in this way within; requests that hang do so until their sender gives up."""
         self._mood = mood
         try:
             yield

@@ -1,4 +1,4 @@
-"""How long a run is, how much is due in it, and on which control plane it is made."""
+"""The sizes of a run: its length, its load, and its control plane."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def wanted(
     kinds: Collection[FaultKind],
     stopped: dict[FaultKind, int],
 ) -> Wanted:
-    """A run of this size."""
+    """Return the parameters of a run of this size."""
     return Wanted(
         seed=seed,
         kind=kind,
@@ -53,7 +53,7 @@ def wanted(
 
 
 def own_plane() -> tuple[ControlPlane, dict[FaultKind, int]]:
-    """The control plane of this run, with our definitions, and what of it may be stopped."""
+    """Return this run's control plane with our CRDs, and its servers that may be stopped."""
     state = states.State(Path(os.environ["DUEPOINT_TEST_STATE"]))
     record = state.read()
     if record is None:

@@ -1,7 +1,7 @@
-"""When the machine stood still: a thread that only sleeps, and notes when it woke late.
+"""Detection of machine stalls by a thread that only sleeps, and notices when it wakes late.
 
-A run on two cores shares them with others. Where this thread gets no time for a second, no process
-got what it needs to be punctual, and leases ran out that nothing else ended.
+A run shares its two cores with others. If this thread gets no time for a second, no process got
+enough to be punctual, and leases may have expired for no other reason.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ LEAST_SECONDS = 1.0
 
 
 class StallWatch:
-    """From ``start`` to ``stop``.
+    """A watch for stalls from ``start`` to ``stop``.
 
     Args:
-        note: takes each stall, in the thread that watches.
+        note: called with each stall, in the watching thread.
     """
 
     def __init__(self, note: Callable[[Stall], None]) -> None:
@@ -47,7 +47,7 @@ class StallWatch:
 
 
 def stalled(before: float, now: float, now_us: int) -> Stall | None:
-    """The stall between two wakes of the thread (monotonic seconds); None where it was in time."""
+    """Return the stall between two wakes of the thread (monotonic seconds); None if in time."""
     late = now - before - _SLEEP_SECONDS
     return (
         Stall(begin_us=now_us - int(late * 1e6), end_us=now_us) if late >= LEAST_SECONDS else None

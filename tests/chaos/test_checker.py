@@ -1,4 +1,4 @@
-"""Each rule of the checker bites: a clean history passes, and one doctored line breaks one rule."""
+"""Each rule of the checker works: a clean history passes; one altered line breaks one rule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = 1_800_000_000 * S
 SECONDS = 20
 ENDS = "2027-01-15T08:00:20Z"
 RECOVERY_US = 35 * S
-#: A fault that excuses what is due from here on.
+#: A fault that excuses slots due from here on.
 FAULT = Fault(
     kind="kill-worker", what="worker-1", begin_us=T + 8 * S, end_us=T + 9 * S, witness="x"
 )
@@ -76,7 +76,7 @@ def a_status(name="hook", slots=SECONDS - 1, **runs):
 
 
 def clean(target="webhook", **fields):
-    """A Schedule every second, all of whose slots ran."""
+    """Return the history of a Schedule every second, all of whose slots ran."""
     made = History(a_run())
     made.wishes = [a_wish(target=target, **fields)]
     made.effects = [an_effect(second, target=target) for second in range(1, SECONDS)]
@@ -92,7 +92,7 @@ def clean(target="webhook", **fields):
 
 
 def with_spec(made, **fields):
-    """The same, with another spec of the one wish."""
+    """Return the same history with another spec of its only wish."""
     made.wishes = [dataclasses.replace(one, spec={**one.spec, **fields}) for one in made.wishes]
     return made
 
@@ -196,7 +196,7 @@ def test_v5_a_fault_excuses_until_its_recovery_is_over():
 
 
 def edited(made, spec, **fields):
-    """The object is edited at +10 s and Ready at +11 s."""
+    """Return the history with the object edited at +10 s and Ready at +11 s."""
     second = a_wish(
         spec=spec,
         edit=2,

@@ -1,4 +1,4 @@
-"""The judge of `make chaos KIND=real` sees what it is there for."""
+"""The judge of `make chaos KIND=real` finds each kind of fault."""
 
 from __future__ import annotations
 

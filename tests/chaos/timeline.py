@@ -1,10 +1,10 @@
 """The slots of an object: those that must run, those that may, and those that must not.
 
-The wishes of an object with the same timing make a *segment*. It is current from some instant
-between its wish and the first status that calls it ``Ready``. A slot is *required* where it is due
+The wishes of an object with the same timing make a *segment*. It becomes current at some instant
+between its wish and the first status that calls it ``Ready``. A slot is *required* if it is due
 while its segment is certainly current and nothing replaces it before the slot must have run;
-*allowed* where it is due while the segment may be current; and forbidden otherwise. Slots are
-counted out from the text by ``tests.simulation.slots``, which is the oracle of the simulator too.
+*allowed* if it is due while the segment may be current; and forbidden otherwise. The oracle of
+the simulator, ``tests.simulation.slots``, enumerates the slots here, too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.simulation import segments, slots
 
 @dataclass(slots=True)
 class Timeline:
-    """Of one object.
+    """The timeline of one object.
 
     Attributes:
         required, allowed: slot -> when it is due.
-        specs: allowed slot -> the spec that it falls under.
+        specs: allowed slot -> its spec.
     """
 
     wishes: Sequence[Wish]
@@ -34,24 +34,24 @@ class Timeline:
     specs: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def is_off(self, slot_us: int) -> bool:
-        """Whether the newest wish before this slot is to run nothing."""
+        """Whether the newest wish before this slot wants nothing to run."""
         before = [one for one in self.wishes if one.at_us <= slot_us]
         return bool(before) and (before[-1].spec is None or bool(before[-1].spec.get("suspend")))
 
     @property
     def is_untouched(self) -> bool:
-        """Whether it was written once only."""
+        """Whether the object was written only once."""
         return len(self.wishes) == 1
 
 
 def of(
     wishes: Sequence[Wish], disturbances: Disturbances, namespace: str, until_us: int
 ) -> Timeline:
-    """The timeline of an object.
+    """Return the timeline of an object.
 
     Args:
-        wishes: of this object, in order.
-        until_us: what must have run later than this is not required.
+        wishes: those of this object, in order.
+        until_us: slots that must have run only after this are not required.
     """
     found = Timeline(wishes)
     for segment in _segments(wishes, disturbances):
@@ -62,7 +62,7 @@ def of(
         if not is_member(first) and not any(
             wish.ready_us for wish in wishes[: wishes.index(first)]
         ):
-            begin_us = first.created_us  # no operator saw an earlier edit: it was so from the start
+            begin_us = first.created_us  # no operator saw an earlier edit: it applies from then
         listed = slots.slots_of(segment.spec, first.created_us, until_us)
         for slot, following in itertools.zip_longest(listed, listed[1:]):
             due = slot + slots.jitter_us(segment.spec, namespace, first.name, slot, following)
@@ -91,11 +91,11 @@ def _segments(wishes: Sequence[Wish], disturbances: Disturbances) -> list[segmen
 
 
 def is_member(wish: Wish) -> bool:
-    """Of a ScheduleSet: it lives in Redis alone, and begins when its row was read."""
+    """Whether it is a set's member, which lives in Redis alone and begins when its row is read."""
     return "/" in wish.uid and not wish.uid.startswith("run/")
 
 
 def _seen(wish: Wish, disturbances: Disturbances) -> int:
-    """From then on it is certainly current."""
+    """Return from when on it is certainly current."""
     seen = wish.ready_us or disturbances.seen_by_us(wish.returned_us)
     return disturbances.remembered_us(seen)

@@ -1,4 +1,4 @@
-"""A watch of the API server in a thread of its own, with nothing of the product's client."""
+"""A watch of the API server in a thread of its own, independent of the product's client."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _PAUSE_SECONDS = 0.2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """``kind`` is ``ADDED``, ``MODIFIED`` or ``DELETED``."""
+    """A change; ``kind`` is ``ADDED``, ``MODIFIED`` or ``DELETED``."""
 
     kind: str
     item: dict[str, Any]
 
 
 class Watch:
-    """Calls ``on_change`` for each object that is there, and for each change, in order.
+    """Calls ``on_change`` for each existing object and then for each change, in order.
 
     Args:
-        on_gap: called with a text where the server had forgotten what happened in between.
+        on_gap: called with a text if the server no longer knows what happened in between.
     """
 
     def __init__(

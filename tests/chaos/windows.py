@@ -1,8 +1,8 @@
-"""When something disturbed, and what a disturbance excuses.
+"""The disturbances of a run, and what they excuse.
 
-A fault disturbs from its beginning to ``recovery_us`` after its end: leases have to run out, and
-what a server lost is found and mended. So does a stall of the machine, in which leases run out as
-in a pause of every process at once.
+A fault disturbs from its beginning to ``recovery_us`` after its end: leases must expire, and data
+that a server lost is found and restored. So does a stall of the machine, which makes leases expire
+like a pause of every process at once.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from tests.chaos.history import Fault, History, Stall
 from tests.chaos.plan import FaultKind
 
-#: What a server that went back may lack: it goes back by less than this.
+#: A server that falls back loses less than this much time.
 FORGOTTEN_US = 15_000_000
-#: While a clock is wrong, a slot may run so much early: "When a due has come" in semantics.md.
+#: How early a slot may run while a clock is wrong: "When a due has come" in semantics.md.
 CLOCK_TOLERANCE_US = 5_000
-#: A worker that deletes a Job in favour of another may not get to make that one.
+#: Faults after which a worker may have deleted a Job without creating the one that replaces it.
 _HOLDING_UP_JOBS = (
     FaultKind.KILL_WORKER,
     FaultKind.PAUSE_WORKER,
@@ -34,14 +34,14 @@ _HOLDING_UP_JOBS = (
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From the beginning of a fault to its recovery; those that touch are one."""
+    """The time from the beginning of a fault to its recovery; windows that touch are one."""
 
     begin_us: int
     end_us: int
 
 
 class Disturbances:
-    """The faults of a history in time."""
+    """The faults of a history, with queries by time."""
 
     def __init__(self, history: History) -> None:
         self.recovery_us = history.run.recovery_us
@@ -56,24 +56,24 @@ class Disturbances:
         self._forgetting = [one for one in self.faults if one.forgets]
 
     def at(self, instant_us: int) -> Window | None:
-        """The window that this instant lies in."""
+        """Return the window that contains this instant."""
         place = bisect.bisect_right(self._begins, instant_us) - 1
         if place >= 0 and instant_us <= self.windows[place].end_us:
             return self.windows[place]
         return None
 
     def latest_us(self, due_us: int) -> int:
-        """By when a slot of this due must have had its effect."""
+        """Return by when a slot with this due time must have had its effect."""
         usual = due_us + self.lateness_us
         window = self.at(due_us)
         return usual if window is None else max(usual, window.end_us)
 
     def seen_by_us(self, written_us: int) -> int:
-        """By when an operator has seen what was written then."""
+        """Return by when an operator must have seen what was written then."""
         return self.latest_us(written_us)
 
     def overlapping(self, first_us: int, last_us: int) -> int:
-        """How many faults and stalls disturbed at some time between these two."""
+        """Return how many faults and stalls disturbed at some time between these two."""
         return sum(
             1
             for one in self._disturbing
@@ -81,11 +81,11 @@ class Disturbances:
         )
 
     def ongoing(self, first_us: int, last_us: int) -> bool:
-        """Whether a fault or stall went on at some time between these two, recovery left out."""
+        """Whether a fault or stall was going on between these two, without its recovery."""
         return any(one.begin_us <= last_us and one.end_us >= first_us for one in self._disturbing)
 
     def early_us(self, instant_us: int) -> int:
-        """By how much a slot that ran then may have been early."""
+        """Return by how much a slot that ran then may have been early."""
         is_wrong = any(
             one.kind == FaultKind.WRONG_CLOCK
             and one.begin_us <= instant_us <= one.end_us + self.recovery_us
@@ -94,7 +94,7 @@ class Disturbances:
         return CLOCK_TOLERANCE_US if is_wrong else 0
 
     def forgot_between(self, first_us: int, last_us: int) -> Fault | None:
-        """A fault between these two that made Redis forget; one is enough."""
+        """Return a fault between these two that made Redis lose data, if any."""
         return next(
             (one for one in self._forgetting if first_us <= one.end_us and one.begin_us <= last_us),
             None,
@@ -108,7 +108,7 @@ class Disturbances:
         )
 
     def remembered_us(self, seen_us: int) -> int:
-        """What was seen then is known for good from when on: a server may forget it again."""
+        """Return from when on a fact seen then is safe: until then a server may forget it again."""
         for one in self._forgetting:
             if one.begin_us - FORGOTTEN_US <= seen_us <= one.end_us + self.recovery_us:
                 seen_us = max(seen_us, one.end_us + self.recovery_us)
@@ -116,7 +116,7 @@ class Disturbances:
 
     @property
     def forgot(self) -> bool:
-        """Whether Redis forgot anything in the whole run."""
+        """Whether Redis lost any data in the whole run."""
         return bool(self._forgetting)
 
 

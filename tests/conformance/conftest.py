@@ -1,4 +1,4 @@
-"""Cases are generated as ``generatedcases`` says."""
+"""Settings of generated cases, which ``generatedcases`` makes."""
 
 from __future__ import annotations
 

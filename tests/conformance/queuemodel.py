@@ -1,8 +1,8 @@
-"""What the core of the delay queue does, said as plainly as possible: the model of the histories.
+"""A model of the delay queue's core, as plain as possible, for random histories.
 
-One shard, one lane. A point is waiting at a due or held by a claim; a claim lasts "for ever" or
-not at all (its lease has ended when it begins), so that histories need no waiting. No clock, no
-bytes beyond the members' own.
+It has one shard and one lane. A point waits for its due time or belongs to a claim. A claim lasts
+"for ever" or not at all (its lease has already expired when it begins), so that histories need no
+waiting. The model has no clock, and no bytes except the members' own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOT_AT_ALL = 0.0
 
 @dataclass
 class ModelClaim:
-    """A claim as the model knows it; ``key`` is the real claim's id."""
+    """A claim in the model; ``key`` is the real claim's id."""
 
     key: bytes
     lasts: bool
@@ -28,7 +28,7 @@ class ModelClaim:
 
 @dataclass
 class Model:
-    """``points``: member -> due (int) or key of the claim that holds it (bytes)."""
+    """``points``: member -> due time (int), or key of the claim that it belongs to (bytes)."""
 
     now_us: int
     points: dict[bytes, int | bytes] = field(default_factory=dict)
@@ -49,10 +49,10 @@ class Model:
         return sorted(m for m, holder in self.points.items() if holder == key)
 
     def to_claim(self, batch: int, *, skip_suspects: bool) -> tuple[list[bytes], int, int | None]:
-        """The members that the next claim gets, and how often they lost their owner before.
+        """Return the next claim's members, how often they lost their owner, and their first claim.
 
-        Third, when they were claimed first, None of fresh ones. One that skips
-        suspects gets nothing that two owners have lost.
+        The first claim's time is None for fresh members. A claim that skips suspects gets no member
+        that two owners have lost.
         """
         for claim in list(self.claims.values()):
             if claim.lasts or (skip_suspects and claim.attempts):
@@ -88,7 +88,7 @@ class Model:
         finished: list[bytes],
         retries: dict[bytes, int],
     ) -> None:
-        """``retries``: member of the occurrence -> due; stored beside a held named member."""
+        """``retries``: member of the occurrence -> due; stored beside a claimed named member."""
         held = set(self.held(key))
         named = {*moved, *finished, *retries} & held
         settled_ids = {member[:8] for member in named}
@@ -106,7 +106,7 @@ class Model:
     def split(
         self, key: bytes, chain: bytes, slots: list[tuple[bytes, int]], due: int | None
     ) -> bool:
-        """The chain becomes slots of the claim and goes on; whether it is held, or was before."""
+        """Turn the chain into slots of the claim; return whether the claim has it, or had it."""
         if self.points.get(chain) != key:
             return bool(slots) and self.points.get(slots[0][0]) == key
         for member, slot in slots:
@@ -119,12 +119,12 @@ class Model:
         return True
 
     def sweep(self, chains: list[bytes], due: int) -> None:
-        """Armed schedules whose chain is nowhere have one again; nothing else is wrong."""
+        """Give armed schedules without a chain a new one; nothing else can be lost."""
         for chain in chains:
             self.points.setdefault(chain, due)
 
     def release(self, key: bytes, members: list[bytes], given: bytes) -> None:
-        """They belong to the claim ``given``, which lost no owner."""
+        """Move the members to the claim ``given``, without counting a lost owner."""
         if members:
             first_us = self.claims[key].first_us
             self.claims[given] = ModelClaim(given, lasts=False, first_us=first_us, is_given=True)

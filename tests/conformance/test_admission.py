@@ -1,4 +1,4 @@
-"""Which slots may start beside the active runs of their schedule: what every queue promises."""
+"""Concurrency policies on every queue: which slots may start beside active runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Gate:
         return self
 
     async def slots(self, *numbers: int) -> tuple[messages.Claim, list[bytes]]:
-        """These slots as planned occurrences of one claim."""
+        """Return these slots as planned occurrences of one claim."""
         return await self._planned(await self.harness.claim_one(), numbers)
 
     async def _planned(self, claim, numbers):
@@ -100,7 +100,7 @@ class Gate:
         return messages.Occurrence(point=queued, record=record)
 
     async def ask(self, claim, member, **facts) -> overlaps.Answer:
-        """The answer of somebody who has listed the Jobs where that was wanted."""
+        """Return the answer to a worker that has listed the Jobs if the policy needs that."""
         answer = await self.queue.concurrency.admit(claim, self.entry(member, **facts))
         if answer.verdict is not Verdict.UNKNOWN:
             return answer
@@ -113,14 +113,14 @@ class Gate:
         return await self.queue.settlements.settle(claim, done)
 
     async def start(self, number: int = 0) -> bytes:
-        """A slot that was let in and whose occurrence has ended, as that of a Job does."""
+        """Start a slot and end its occurrence, as a Job's worker does."""
         claim, (member,) = await self.slots(number)
         assert (await self.ask(claim, member)).verdict is Verdict.IN
         await self.settle(claim, member)
         return member
 
     async def waiting(self) -> list[bytes]:
-        """The queued occurrences."""
+        """Return the queued occurrences."""
         return [
             one.slot_us
             for shard in await self.harness.shards()
@@ -178,7 +178,7 @@ async def test_no_more_are_let_in_than_may_be(gate, most):
 
 
 async def test_several_workers_at_once_let_in_no_more_and_forget_none(gate, key_prefix):
-    """Each decides by what it has read; who has read too early decides again."""
+    """Each worker decides by what it has read; one that read too early decides again."""
     gate = await with_policy(gate, "Queue", most=2, limit=9).arm()
     claims = [await gate.slots(number) for number in range(8)]
     async with contextlib.AsyncExitStack() as stack:
@@ -255,7 +255,7 @@ async def _one_waits(gate: Gate) -> bytes:
 
 
 async def _called(gate: Gate) -> tuple[messages.Claim, bytes]:
-    """The waiting slot that is due now."""
+    """Return the waiting slot that is due now."""
     for claim in await gate.harness.claim_all():
         for point in claim.points:
             if point.kind is points.PointKind.QUEUED:

@@ -1,4 +1,4 @@
-"""What all workers know of receivers in trouble, on each server."""
+"""Circuits of failing receivers, which all workers share, on each server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def known(harness, rule=RULE):
 
 
 async def probe(shared):
-    """The circuit, once its probe is given."""
+    """Return the circuit once its probe has been given out."""
     async with asyncio.timeout(60):
         while True:
             is_given, circuit, now_us = await shared.probe(HOST, 60.0)

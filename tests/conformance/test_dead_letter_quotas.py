@@ -1,4 +1,4 @@
-"""Dead letters of one lane: so many bytes, and nobody else's go for them."""
+"""The quota of dead letters: a lane's bytes are bounded, and evict no other lane's letters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 
 async def bury(harness, namespace: str, *texts: str, **more: str) -> None:
-    """Letters of this namespace, each under a text of its own."""
+    """Store dead letters of this namespace, each with a text of its own."""
     name = f"of-{namespace}"
     await harness.arm(namespace=namespace, name=name, due_in=-1)
     letters = [
@@ -43,7 +43,7 @@ async def bury(harness, namespace: str, *texts: str, **more: str) -> None:
 
 
 async def kept(harness, namespace: str) -> list[str]:
-    """The texts of its letters, oldest first."""
+    """Return the texts of its dead letters, oldest first."""
     found = harness.queue.dead_letters.newest()
     letters = [letter.entry async for letter in found]
     return [entry["message"] for entry in letters[::-1] if entry["namespace"] == namespace]

@@ -101,7 +101,7 @@ OLD, NEW = b"old ", b"new "
 
 
 def _replacing(harness, *, due_in=-1.0, replaces=OLD, **changes):
-    """The same schedule with another content, its chain kept."""
+    """Return an arming of the same schedule with other content that keeps its chain."""
     due_us = harness.now_us() + int(due_in * 1_000_000)
     arming = harness.arming(due_us=due_us, keep_chain=True, fingerprint=NEW, **changes)
     return msgspec.structs.replace(arming, replaces=replaces)
@@ -126,19 +126,19 @@ async def test_a_generation_that_is_no_newer_replaces_the_content_it_names(harne
     assert [point.timing_version for point in claim.points] == [known.timing_version]
     found = await harness.queue.definitions.read_definitions(claim.shard, [known.id])
     assert (found[known.id].generation, found[known.id].fingerprint) == (generation, NEW)
-    # said once more, because the reply was lost
+    # repeated, because the reply was lost
     assert await _upsert(harness, right) is messages.Armed.UNCHANGED
 
 
 async def test_a_chain_is_not_put_back_to_a_due_that_has_come(harness):
-    """It may have moved on past it since that due was worked out."""
+    """The chain may have moved past that due time since the caller computed it."""
     arming = harness.arming(due_in=3_600, fingerprint=OLD)
     await _upsert(harness, arming)
     assert await _upsert(harness, _replacing(harness, due_in=-0.5)) is messages.Armed.HELD
     (stored,) = [one async for one in _stored(harness)]
     assert stored.due_us == arming.due_us
     again = await _upsert(harness, _replacing(harness, due_in=600))
-    assert again is messages.Armed.APPLIED  # so what it replaces was still there
+    assert again is messages.Armed.APPLIED  # so the version that it replaces was still there
 
 
 async def test_a_chain_that_is_due_keeps_its_due_when_its_content_is_replaced(harness):
@@ -172,7 +172,7 @@ async def test_another_edit_leaves_a_claimed_point_with_its_worker(harness):
 
 
 def _tried_once(harness, point) -> Settlement:
-    """The slot of a chain was tried; it is to be tried again, and the chain moves on."""
+    """Settle a chain's slot with a retry, and move the chain on."""
     retry = a_retry(point, due_us=harness.now_us() + 60_000_000)
     following = dataclasses.replace(retry, source=point.member)
     return Settlement(occurrences=(following,), chains=(moved(point, 60),))
@@ -493,7 +493,7 @@ async def test_a_claim_of_a_clock_that_was_far_ahead_is_over(harness):
 
 
 async def _put_back(harness, claim, *, hours):
-    """What the server has stored of the claim lies so far ahead of its clock now."""
+    """Make the claim's stored times lie this far ahead of the server's clock."""
     later_us = claim.token_us + int(hours * 3_600_000_000)
     names = harness.server.shard(claim.shard)
     commands = [("ZADD", names.claims, later_us, claim.id)] + [
@@ -725,8 +725,8 @@ async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
     sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
     async with asyncio.timeout(60):
         assert await sleeping == (1,)
-    # How old a wake-up is can only be estimated, to half of a round trip, which takes its time on a
-    # busy machine: too early by that, it is told to wait.
+    # The age of a wake-up is only known to half a round trip, which is long on a busy machine. A
+    # worker that comes too early by that is told to wait.
     assert harness.now_us() >= following[1] - 600_000
     await wakeups.close()
 
@@ -758,7 +758,7 @@ async def _remove(harness, stored):
 
 
 def _uid_in_shard(harness, shard, number, namespace="default"):
-    """The uid number n whose schedule lives in this shard of four."""
+    """Return the n-th uid whose schedule lives in this shard of four."""
     found = (
         f"uid-{n}"
         for n in range(100_000)
@@ -780,7 +780,7 @@ async def _two_in_one_claim(harness):
 
 
 async def _asleep(harness):
-    """Wake-ups that have looked at everything once."""
+    """Return wake-ups that have checked every shard once."""
     wakeups = harness.queue.wakeups()
     await wakeups.start()
     async with asyncio.timeout(60):

@@ -37,7 +37,7 @@ def _pattern(prefix):
 
 
 async def dumped(client, prefix):
-    """Everything under a prefix of a server."""
+    """Return everything under a prefix of a server."""
     keys = sorted([key async for key in client.scan_iter(match=_pattern(prefix))])
     return {key: await client.dump(key) for key in keys}
 
@@ -50,7 +50,7 @@ async def restore(client, prefix, state):
 
 
 class Histories(RuleBasedStateMachine):
-    """Three names, any number of lives and workers."""
+    """Random histories of three names, with any number of lives and workers."""
 
     make_harness = None  # set by the test
 
@@ -67,7 +67,7 @@ class Histories(RuleBasedStateMachine):
         self.lives = 0
 
     def new_uid(self):
-        """The same in each run of a history: among points due together the id says who is first."""
+        """Return a uid, the same in each run: the id decides the order of points due together."""
         self.lives += 1
         return str(uuid.uuid5(uuid.NAMESPACE_URL, str(self.lives)))
 
@@ -240,7 +240,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def sweep(self):
-        """Chains that a worker ended without saying that the schedule has ended come back."""
+        """Restore chains that a worker ended without reporting the schedule's end."""
         due_us = self.start_us + FUTURE
         armed = self.run(self.harness.rearm(due_us))
         chains = [
@@ -288,7 +288,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.copied is not None)
     @rule()
     def the_replica_takes_over(self):
-        """What was done since is undone; claims made since are nobody's, whoever settles them."""
+        """Undo all later changes; claims made since then have no owner, whoever settles them."""
         state, known = self.copied
         self.run(self.put_back(state))
         self.model, self.stored, self.completed = copy.deepcopy(known)
@@ -319,7 +319,7 @@ class Histories(RuleBasedStateMachine):
         return self.claims[index]
 
     def let_time_pass(self):
-        """An instant, so that a lease of no length has ended."""
+        """Let an instant pass, so that a lease of no length has expired."""
         self.run(self.harness.pass_time(0.000_01))
 
 

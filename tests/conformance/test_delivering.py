@@ -1,4 +1,4 @@
-"""An entry of a user's stream and the end of its point: in together or not at all."""
+"""Delivery to a user's stream: the entry and the end of its point are written together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def entries(claim, *, name="ticks", max_length=100):
 
 
 async def ids_in(harness, name="ticks"):
-    """The ``id`` of each entry, in order; each entry has both fields."""
+    """Return the ``id`` of each entry, in order; check that each entry has both fields."""
     found = await harness.server.redis.xrange(harness.server.keys.stream("default", name))
     assert all(entry[b"trigger"] == b"Schedule" for _, entry in found)
     return [entry[b"id"].decode() for _, entry in found]
@@ -58,7 +58,7 @@ async def test_the_entry_is_there_and_its_point_is_settled(harness):
 
 
 async def test_asked_twice_it_appends_once(harness):
-    """The reply to the first one was lost; the claim goes on with another point."""
+    """The first reply was lost; the claim goes on with another point."""
     for name in ("one", "two"):
         await harness.arm(name=name, namespace="default")
     claims = await harness.claim_all()
@@ -146,7 +146,7 @@ async def test_an_occurrence_ends_with_its_entry(harness):
 
 
 async def two_streams(harness):
-    """A claim of several points, and the entries of its first point and of the others."""
+    """Return a claim of several points, with the entries of its first point and of the others."""
     for name in ("one", "two", "three", "four", "five"):  # two of them share a shard
         await harness.arm(name=name, namespace="default")
     claim = max(await harness.claim_all(), key=lambda claim: len(claim.points))
@@ -180,7 +180,7 @@ async def test_entries_of_several_streams_go_in_with_one_settlement(harness):
 
 
 def with_several_slots(group, count=3):
-    """The group with so many entries for each of its points, side by side."""
+    """Return the group with this many entries for each of its points, side by side."""
     rows = [(member, number) for member in group.members for number in range(count)]
     return dataclasses.replace(
         group,

@@ -1,4 +1,4 @@
-"""A server that went back in time: Schedules that were due before wait, the others do not."""
+"""A server that fell back: Schedules that were due before then wait, the others do not."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 
 async def change_server(harness, other="another"):
-    """The state is that of another process of the server."""
+    """Make the state come from another process of the server."""
     meta = harness.server.shard(SHARD).meta
     await harness.server.redis.hset(meta, "server", other)
 
 
 async def a_look(harness):
-    """Any claim, which tells a server from another."""
+    """Claim something, which detects another server."""
     await harness.arm(name="looked-at")
     claim = await harness.claim_one()
     await harness.queue.settlements.settle(
@@ -54,7 +54,7 @@ async def overdue(harness):
 
 
 async def end(harness):
-    """The leader has looked at everything that is overdue."""
+    """End the doubt, as the leader does once it has compared everything overdue."""
     (doubt,) = await doubts(harness)
     return await harness.queue.fallbacks.end(doubt, EPOCH)
 
@@ -65,7 +65,7 @@ async def chain_due_us(harness):
 
 
 async def arm_with(harness, kind, *, due_us, chain_in=3_600):
-    """A Schedule whose chain is due later, beside an occurrence."""
+    """Arm a Schedule whose chain is due later, beside an occurrence."""
     await harness.arm()
     claim = await harness.claim_one()
     retry = a_retry(claim.points[0], due_us=due_us)
@@ -86,7 +86,7 @@ async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     assert await harness.claim_all() == []
     ledger = harness.queue.ledger()
     (note,) = await ledger.read_outcomes(shards=[SHARD])
-    # Less for how long the connection has known the server, which is for some seconds.
+    # Less the time for which the connection has known the server, which is some seconds.
     assert began - 5 * SECOND_US <= note.back_us <= harness.now_us() + SECOND_US
     (doubt,) = await doubts(harness)
     assert (doubt.shard, doubt.back_us) == (SHARD, note.back_us)
@@ -177,7 +177,7 @@ async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
 
 @pytest.fixture(params=[*redisserver.KINDS, "cluster"])
 async def newcomer(request, shared_servers, shared_clusters, key_prefix):
-    """Another client, which met the server a moment ago, of a state of another process."""
+    """Yield another client, which has just met the server with the state of another process."""
     is_cluster = request.param == "cluster"
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     former = await queueing.redis_harness(server.url, key_prefix, shards=1)
@@ -212,7 +212,7 @@ class WrongClock(clocks.SystemClock):
 
 @pytest.fixture(params=[*redisserver.KINDS, "cluster"])
 async def wrong(request, shared_servers, shared_clusters, key_prefix):
-    """A client that met the server a moment ago, of a state of another process; and its clock."""
+    """Yield a client that has just met a server with another process's state, and its clock."""
     is_cluster = request.param == "cluster"
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     former = await queueing.redis_harness(server.url, key_prefix, shards=1)
@@ -231,7 +231,7 @@ async def an_answer(harness):
 
 
 async def stored_back(harness):
-    """Up to when the shard went back, if that is known."""
+    """Return the time to which the shard fell back, if known."""
     back = await harness.server.redis.hget(harness.server.shard(SHARD).meta, "back")
     return None if back is None else int(back)
 
@@ -240,7 +240,7 @@ async def stored_back(harness):
     "off_us", [-HOUR_US, 3 * SECOND_US, HOUR_US], ids=["server ahead", "3 s behind", "behind"]
 )
 async def test_what_is_due_by_either_clock_is_held_up_where_they_differ(wrong, off_us):
-    """It may have run, if that clock is the right one."""
+    """The slot may have run if that clock is the right one."""
     harness, clock = wrong
     clock.off_us = off_us
     latest_us = max(clock.now_us(), clock.now_us() - off_us)
@@ -253,7 +253,7 @@ async def test_what_is_due_by_either_clock_is_held_up_where_they_differ(wrong, o
 
 
 async def pass_of_moving(harness, former):
-    """How many the former shard has kept."""
+    """Run a pass of moving, and return how many Schedules the former shard has kept."""
     return sum([step.left_out async for step in harness.queue.mover.passing(former, EPOCH)])
 
 

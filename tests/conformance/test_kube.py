@@ -1,4 +1,4 @@
-"""What Duepoint relies on of an API server, held against the fake, our local one and a real one."""
+"""The behaviour that Duepoint needs of an API server, tested on a fake, a local and a real one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ __all__ = ["duepoint_plane"]
 AnswerT = TypeVar("AnswerT")
 SLOT_US = 1_800_000_000_000_000
 OWNER = "report"
-#: The real server may have an operator, which looks at our Schedules too. It writes generation 1,
-#: and the guards of the status refuse that once we have written this.
+#: The real server may have an operator that handles our Schedules too. It writes generation 1, and
+#: the guards of the status refuse that once we have written this one.
 OURS = 100
 
 
@@ -51,7 +51,7 @@ class World:
     owner_uid: str = ""
 
     async def facts(self, **changes: Any) -> jobbuilder.SlotFacts:
-        """About a slot of a Schedule that exists, or the real one's garbage collector comes."""
+        """Return facts of an existing Schedule's slot; else Jobs would be garbage collected."""
         if not self.owner_uid:
             self.owner_uid = (await self.a_schedule(OWNER)).uid
         facts = jobbuilder.SlotFacts(
@@ -105,7 +105,7 @@ async def eventually(
     *,
     within_seconds: float = 30,
 ) -> AnswerT:
-    """The first answer that is so; for what the API server's own watches bring about."""
+    """Return the first answer that holds; for effects of the API server's own watches."""
     async with asyncio.timeout(within_seconds):
         while True:
             answer = await ask()
@@ -277,7 +277,7 @@ OTHERS = "example.com/kept"
 
 
 async def a_set(world: World) -> schedules.ScheduleSet:
-    """A set that another controller's finalizer keeps, too."""
+    """Return a set that has another controller's finalizer, too."""
     await world.create(
         schedules.set_collection(world.namespace),
         {
@@ -300,7 +300,7 @@ async def changed(
     world: World,
     change: Callable[[port.Api, schedules.ScheduleSet], Awaitable[schedules.Held]],
 ) -> None:
-    """The finalizer is changed, whatever an operator that looks on does meanwhile."""
+    """Change the finalizer, whatever an operator on the same server does meanwhile."""
 
     async def attempt() -> schedules.Held:
         return await change(world.api, await the_set(world))

@@ -1,4 +1,4 @@
-"""Members of a ScheduleSet: what is stored, refused, found, listed and counted."""
+"""Members of a ScheduleSet: they are stored, refused, found, listed and counted."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_a_set_that_is_being_deleted_takes_no_members(harness, stored_set)
 async def test_a_caller_who_does_not_know_that_a_set_has_rows_changes_no_member(
     harness, stored_set
 ):
-    """What it knows is up to a second old, and older where its process was paused."""
+    """Its knowledge is up to a second old, and older if its process was paused."""
     await harness.queue.members.put(stored_set, [a_write()])
     managed = msgspec.structs.replace(stored_set, is_managed=True)
     await harness.queue.sets.store(managed, BLOB, queueing.EPOCH)

@@ -1,4 +1,4 @@
-"""A schedule with maxRuns: its definition counts the slots that have started, each once."""
+"""maxRuns: the definition counts each started slot once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deleted set goes from the queue in bounded steps, and nothing but the set goes."""
+"""Removal of a deleted set from the queue: in bounded steps, and nothing but the set."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def filled(harness, count, **changes):
 
 
 async def removed(harness, record, *, most=2_000, steps=1_000):
-    """Every step until nothing is left."""
+    """Run every step until nothing is left."""
     found = []
     for _ in range(steps):
         found.append(await harness.queue.set_removals.step(record, EPOCH, most=most))
@@ -49,7 +49,7 @@ async def removed(harness, record, *, most=2_000, steps=1_000):
 
 
 async def keys_left(harness):
-    """What is left of sets in the keys of the index: fields of meta, lanes, buckets."""
+    """Return what is left of sets in the index: fields of meta, lanes, buckets."""
     server = harness.server
     left = []
     for shard in await harness.shards():
@@ -108,7 +108,7 @@ async def test_from_the_first_step_on_no_member_fires_or_is_written(harness):
 async def test_another_operator_goes_on_with_it(harness):
     made = await filled(harness, 600)
     first = await harness.queue.set_removals.step(made, EPOCH, most=100)
-    # What the first one knows of the way is in its memory alone.
+    # The first process has its progress in memory only.
     harness.queue.set_removals._walks.clear()
     total = first.removed
     while True:

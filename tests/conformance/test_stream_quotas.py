@@ -1,4 +1,4 @@
-"""Streams of users in Duepoint's own Redis: so many of a namespace, and so many bytes of each."""
+"""Quotas of users' streams in Duepoint's own Redis: their number per namespace, and their bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 
 async def payloads(harness, namespace: str, name: str) -> list[bytes]:
-    """What the stream holds, oldest first."""
+    """Return the payloads in the stream, oldest first."""
     key = harness.server.keys.stream(namespace, name)
     found = await harness.server.redis.xrange(key)
     fields = [dict(raw) if isinstance(raw, dict) else _paired(raw) for _, raw in found]

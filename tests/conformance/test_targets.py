@@ -1,4 +1,4 @@
-"""What every target promises: the one that records, and each real one."""
+"""The contract of every target: the recording one and each real one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support import firings, receiver, webhooktargets
 
 @dataclasses.dataclass
 class Harness:
-    """A target, what to fire at it, how often it was reached, and how to make it hang."""
+    """A target with a firing for it, a count of its calls, and a way to make it hang."""
 
     target: target.Target
     action: actions.Target
@@ -58,7 +58,7 @@ async def webhook():
 
 
 class Gate:
-    """Passes calls on, or lets them hang after having counted them."""
+    """Counts calls, and passes them on or lets them hang."""
 
     def __init__(self, inner):
         self._inner = inner

@@ -28,7 +28,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 
 def _many(harness, count, **changes):
-    """Armings of distinct schedules, in two namespaces."""
+    """Return armings of distinct schedules, in two namespaces."""
     return [
         (
             harness.arming(
@@ -105,7 +105,7 @@ async def test_a_sleeper_learns_of_the_earliest(harness):
     wakeups = harness.queue.wakeups()
     await wakeups.start()
     async with asyncio.timeout(60):
-        for _ in range(3):  # what each subscription begins with
+        for _ in range(3):  # each subscription begins with a wake-up
             await wakeups.wait_until_due(0.3)
             for answer in await harness.look():
                 wakeups.note(answer)
@@ -136,7 +136,7 @@ async def test_in_the_middle_of_a_new_layout_everything_goes_to_its_place(harnes
 
 
 def _open_slots(harness, definition, count):
-    """Occurrences of slots that were open when an index was lost."""
+    """Return occurrences of slots that were open when an index was lost."""
     return tuple(
         messages.Occurrence(
             point=points.DuePoint(

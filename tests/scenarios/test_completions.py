@@ -21,13 +21,13 @@ FIVE_PAST = at("2026-03-01 12:05:00") // 1_000_000
 
 
 def name(slot: int) -> str:
-    """The Job of a slot, in seconds after five past twelve."""
+    """Return the Job name of a slot, given in seconds after five past twelve."""
     return f"nightly-{FIVE_PAST + slot}"
 
 
 @contextlib.asynccontextmanager
 async def workers(world: World, *names: str):
-    """Workers of this world; killed without a word at the end."""
+    """Run workers of this world, and kill them at the end."""
     jobs_ = JobTarget(world.api, world.clock)
     webhook = RecordingTarget(world.clock)
     targets = target.Targets(job=jobs_, webhook=webhook, stream=webhook)

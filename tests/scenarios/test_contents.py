@@ -1,4 +1,4 @@
-"""The queue holds what the objects ask for: content is compared, not the generation alone."""
+"""The queue's content matches the objects: content is compared, not only the generation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FIVE, SEVEN = {"schedule": "*/5 * * * *"}, {"schedule": "*/7 * * * *"}
 
 
 def texts(world: World, name: str = "nightly") -> tuple[str, ...]:
-    """The expressions that the queue holds."""
+    """Return the expressions in the queue."""
     (held,) = [one for one in world.definitions() if one.name == name]
     return held.rule.timing.schedules
 
 
 async def compared(world: World) -> None:
-    """A complete list was compared with the queue, and what came of it is done."""
+    """Wait until a complete list has been compared with the queue and the changes applied."""
     world.resync.request()
     await world.clock.advance(5)
 
 
 def counting(world: World) -> list[object]:
-    """Everything that is armed from here on."""
+    """Return a list that records everything armed from here on."""
     armed: list[object] = []
     upsert = world.queue.writer.upsert
 
@@ -102,7 +102,7 @@ async def test_another_blob_key_arms_every_schedule_again_and_its_chain_goes_on(
 
 @pytest.mark.parametrize("passes", [0.2, 1.5, 4.0])
 async def test_a_slot_that_is_run_while_its_content_is_replaced_is_not_run_twice(passes):
-    """The chain moves on between the decision of the leader and its performance."""
+    """The chain moves on between the leader's decision and its write."""
     world = World()
     async with world.leader():
         await world.apply(schedule="@every 1s")
@@ -197,7 +197,7 @@ async def judge_restored(world: World, *, keeps_timing: bool) -> None:
     assert held.generation == 1
     assert world.ready() == ("True", "Armed")
     assert world.status()["observedGeneration"] == 1
-    # and edits are taken from there on, also under numbers that were used before
+    # and later edits apply, even under generations that were used before
     versions = {held.timing_version}
     for schedule in ("*/11 * * * *", "*/13 * * * *", "*/17 * * * *", "*/19 * * * *"):
         await world.apply(schedule=schedule)
@@ -215,7 +215,7 @@ async def judge_restored(world: World, *, keeps_timing: bool) -> None:
 
 
 async def test_an_edit_that_a_server_lost_is_applied_again_while_its_leader_lives():
-    """From what had ended by the status on: it is no edit that is seen now."""
+    """It applies from the last slot ended in the status on: it is not an edit seen only now."""
     async with World().leader() as world:
         await world.apply(**FIVE)
         await world.clock.advance(5)

@@ -1,4 +1,4 @@
-"""A queue that was emptied is made again with every slot that had not ended, and with no other."""
+"""After a loss, the queue is rebuilt with every slot that had not ended, and with no other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.controller.world import World
 S = 1_000_000
 REFUSED = outcomes.Retry(reason=Reason.REJECTED, message="503", started=True, http_status=503)
 SECRET = {"connectionSecretRef": {"name": "elsewhere"}}
-#: Targets whose deliveries may fail and are tried again.
+#: Targets whose deliveries may fail and are retried.
 TARGETS = {
     "webhook": {"webhook": {"url": "https://hooks.example.com/x"}},
     "stream-elsewhere": {"stream": {"name": "ticks", **SECRET}},
@@ -32,7 +32,7 @@ each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 
 class Receiver:
-    """A webhook receiver that refuses some slots, and what it took."""
+    """A webhook receiver that refuses some slots and records the others."""
 
     def __init__(self, world: World, refuses=lambda _slot_us: False) -> None:
         self.refuses = refuses
@@ -56,7 +56,7 @@ class Receiver:
 
 
 async def emptied(world: World, epoch: int = 1) -> None:
-    """The leader finds the queue empty and compares everything."""
+    """Empty the queue, and let the leader notice it and compare everything."""
     world.queue.flush()
     await world.queue.membership.open(world.shards, messages.Epoch(epoch))
     await world.resync.compare()
@@ -142,7 +142,7 @@ async def test_a_delivery_that_was_rejected_stays_rejected_after_the_queue_was_e
 
 
 async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job():
-    """Its outcome is of the lost index: it must not let the history delete what proves the slot."""
+    """Its outcome belongs to the lost index, so history must not delete the Job that proves it."""
     world = World()
     settle, may_settle = world.queue.settlements.settle, asyncio.Event()
 
@@ -171,7 +171,7 @@ async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job(
         assert sum(cluster.made.values()) == 1
         assert world.status()["runs"]["started"] == 1
         assert world.status()["runs"]["succeeded"] == 1
-        # The slot had an owner before: a request of that one may make its Job again for so long.
+        # The slot had an owner before, whose request may still create its Job for this long.
         await world.clock.advance(outcome.LATE_US / S)
         assert world.api.all_stored("jobs") == []
 

@@ -1,4 +1,4 @@
-"""A server that went back in time: nothing runs twice, is lost, or counts as missed for that."""
+"""A server that fell back: nothing runs twice, is lost, or counts as missed because of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ S = 1_000_000
 
 
 class Cluster:
-    """What Jobs were made, counted by a watch of the API server; each ends a while later."""
+    """A watch of the API server that counts Jobs, and ends each after a while."""
 
     def __init__(self, world: World, job_seconds: float) -> None:
         self.world = world
@@ -120,7 +120,7 @@ async def test_no_job_is_made_twice_or_lost_or_missed_after_a_fallback(
         await world.clock.advance(max(30, 2 * every))
         made = slots_made(cluster)
         assert [name for name, count in cluster.made.items() if count > 1] == []
-        # What came due while the leader looked is caught up with by the policy.
+        # The policy decides on slots that fell due while the leader compared.
         missed = world.status()["runs"].get("missed", 0)
         assert len(made) + missed == len(range(made[0], made[-1] + 1, every))
         assert missed <= (4 if policy == "Latest" and every == 1 else 0)
@@ -129,7 +129,7 @@ async def test_no_job_is_made_twice_or_lost_or_missed_after_a_fallback(
 
 
 def refused_twice(world: World) -> RecordingTarget:
-    """A receiver that answers 503 to its first two requests and takes the others."""
+    """Return a receiver that answers 503 to its first two requests and accepts the others."""
     webhooks = RecordingTarget(world.clock)
     refused = outcomes.Retry(reason="Rejected", message="503", started=True, http_status=503)
     answers = iter([refused, refused])
@@ -171,7 +171,7 @@ async def test_slots_that_nobody_could_fire_while_the_server_was_away_run_after_
         async with a_worker(world, webhooks):
             await world.clock.advance(10)
             before = world.queue.snapshot()
-            await world.clock.advance(3.5)  # what was told then has been read
+            await world.clock.advance(3.5)  # the outcomes have been read
             world.queue.available = False
             await world.clock.advance(5)
             world.queue.available = True
@@ -200,7 +200,7 @@ async def test_a_retry_that_went_back_is_not_made_twice():
 
 
 async def test_a_slot_that_a_status_tells_as_ended_is_not_opened_by_an_older_queue():
-    """Else the status would soon say that it is open, and it would run once more."""
+    """Otherwise the status would soon call it open, and it would run once more."""
     world = World(shards=1)
     webhooks = refused_twice(world)
     async with contextlib.AsyncExitStack() as lead:
@@ -226,7 +226,7 @@ async def test_a_slot_that_a_status_tells_as_ended_is_not_opened_by_an_older_que
 
 @pytest.mark.parametrize("seconds", [22, 60], ids=["not due yet", "due"])
 async def test_the_job_of_a_slot_that_waited_for_others_is_made_once(seconds):
-    """Where its server went back it waits again, and its due may be later than its Job was."""
+    """If its server fell back, it waits again; its due time may be later than its Job."""
     world = World(shards=1)
     async with world.leader(), a_cluster(world, job_seconds=12) as cluster:
         await world.apply_job(
@@ -308,7 +308,7 @@ async def test_a_run_by_hand_that_went_back_is_not_made_twice():
 
 
 async def test_an_edit_of_the_payload_loses_none_of_the_slots_that_wait():
-    """Its report is no reason to pass them, also where they are left to the next term."""
+    """The edit's report must not pass over them, even if they are left to the next term."""
     world = World(shards=1)
     webhooks = RecordingTarget(world.clock)
     fields = {"schedule": "@every 1s", "catchUpPolicy": "All"}

@@ -1,9 +1,9 @@
-"""A story with every kind of work, and a death or an error at each fault point of it.
+"""A story with every kind of work, with a death or an error at each of its fault points.
 
 Two leaders follow each other, workers come and go, Schedules are edited and deleted, a backfill is
-cut short, a set is deleted. Whatever happens at whichever point, the story ends as without it: each
-slot of Jobs and of a stream in our Redis came once, each webhook at least once, and the statuses,
-the definitions and the sets are those that the objects ask for.
+cut short, a set is deleted. Whatever fault is injected, the story ends as without it: each slot of
+Jobs and of a stream in our Redis came once, each webhook at least once, and the statuses, the
+definitions and the sets match the objects.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SECOND = 1_000_000
 LAST_SLOT, END = 60, 140
 EVERY = 10
 
-#: Points at which a request to the API server fails; at the others, one to the queue.
+#: Points at which a request to the API server fails; at the others, a request to the queue.
 _OF_THE_API = {
     FaultPoint.BEFORE_STATUS_WRITE,
     FaultPoint.AFTER_STATUS_WRITE,
     FaultPoint.BEFORE_JOB_DELETED,
     FaultPoint.AFTER_JOB_DELETED,
 }
-#: The operator's and the worker's, but for an election and an index on a server.
+#: The points of operator and worker, except those of an election and of a server's index.
 POINTS = tuple(FaultPoint)[
     tuple(FaultPoint).index(FaultPoint.AFTER_SCHEDULES_LISTED) : tuple(FaultPoint).index(
         FaultPoint.AFTER_QUEUE_GREETING
@@ -45,7 +45,7 @@ POINTS = tuple(FaultPoint)[
 
 
 class FaultWorld(RunWorld, SetWorld):
-    """Everything there is, and what came of it."""
+    """The whole installation, and the effects of its work."""
 
     def __init__(self, plan: faultplan.FaultPlan) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class FaultWorld(RunWorld, SetWorld):
         await self._begin(name, self._work(name))
 
     async def end_part(self, name: str) -> None:
-        """It is told to end, as by SIGTERM; a dead one does nothing."""
+        """Tell a part to end, as by SIGTERM; a dead one does nothing."""
         self._parts[name].cancel()
         await self.clock.settle()
 
@@ -93,13 +93,13 @@ class FaultWorld(RunWorld, SetWorld):
     # -- time and what came of it -------------------------------------------------------------
 
     async def until(self, second: float) -> None:
-        """Jobs end as they come."""
+        """Advance to this second; Jobs end as soon as they appear."""
         while (left := second - (self.clock.now_us() - self.began_us) / SECOND) > 0:
             await self.clock.advance(min(left, 1.0))
             await self.finish_jobs()
 
     def deliveries(self, name: str) -> collections.Counter[int]:
-        """How often each slot was delivered, by its second after the beginning."""
+        """Return how often each slot was delivered, by its second after the beginning."""
         if name == "jobs":
             slots = [
                 times.parse_us(made.annotations[jobbuilder.SCHEDULED_TIME]) for made in self.made
@@ -112,14 +112,14 @@ class FaultWorld(RunWorld, SetWorld):
         return collections.Counter((slot_us - self.began_us) // SECOND for slot_us in slots)
 
     async def watch_jobs(self) -> None:
-        """Every Job that was ever made, also those that are deleted afterwards."""
+        """Record every Job ever created, even if it is deleted afterwards."""
         async for change in self.api.watch("/apis/batch/v1/jobs", kubejobs.Job, "0"):
             if change.type is port.ChangeType.ADDED:
                 self.made.append(change.item.metadata)
 
 
 async def tell_the_story(plan: faultplan.FaultPlan) -> FaultWorld:
-    """What happens, second by second; the world as it is at the end."""
+    """Play the story second by second, and return the final world."""
     world = FaultWorld(plan)
     watching = asyncio.create_task(world.watch_jobs())
     await world.begin_leader(1)
@@ -165,7 +165,7 @@ async def tell_the_story(plan: faultplan.FaultPlan) -> FaultWorld:
 
 
 def judge(world: FaultWorld) -> None:
-    """What has to be true at the end, whatever happened."""
+    """Check what must be true at the end, whatever happened."""
     slots = set(range(EVERY, LAST_SLOT + 1, EVERY))
     for name in ("jobs", "hooks", "ticks"):
         found = world.deliveries(name)

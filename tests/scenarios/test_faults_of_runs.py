@@ -1,4 +1,4 @@
-"""ScheduleRuns on bad days: every slot runs once, whoever dies and whatever is lost."""
+"""ScheduleRuns under faults: every slot runs once, whoever dies and whatever is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def to_the_end(world):
 
 
 def slots_made(world):
-    """How often a Job was asked for successfully, by slot."""
+    """Return how often a Job was created successfully, by slot."""
     return collections.Counter(world.slots_of_jobs())
 
 
@@ -155,7 +155,7 @@ async def test_a_scheduled_run_deleted_while_nobody_leads_starts_nothing_more():
 
 @pytest.mark.parametrize("has_leader", [True, False], ids=["with a leader", "nobody leads"])
 async def test_a_delivery_that_is_tried_again_ends_with_its_deleted_scheduled_run(has_leader):
-    """No worker tells of it any more: it stood in the status as active for good."""
+    """No worker reports it any more, so the status once listed it as active for ever."""
     world = RunWorld()
     world.target.always_reply(outcomes.Retry(reason=Reason.NETWORK, message="connection refused"))
     async with contextlib.AsyncExitStack() as lead:

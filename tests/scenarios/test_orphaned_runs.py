@@ -1,4 +1,4 @@
-"""ScheduleRuns whose Schedule is deleted: they end, and their counts are those of what ran."""
+"""ScheduleRuns whose Schedule is deleted: they end, and their counts match what ran."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ async def a_backfill(world, *, job=False, **fields):
 
 
 def fired(world):
-    """How often each slot was delivered for a ScheduleRun, under whichever id."""
+    """Return how often each slot was delivered for a ScheduleRun, under any id."""
     return collections.Counter(one.slot_us for one in world.target.fired if one.run_uid)
 
 
 async def collect_jobs(world):
-    """What Kubernetes does with the Jobs of a Schedule that is gone."""
+    """Delete the Jobs of a deleted Schedule, as Kubernetes does."""
     for job in world.jobs():
         await world.api.request("DELETE", jobs.path(NAMESPACE, job["metadata"]["name"]))
     await world.clock.settle()
@@ -67,7 +67,7 @@ async def test_a_schedule_deleted_and_created_again_runs_no_slot_twice_and_count
 async def test_a_leader_that_finds_another_schedule_of_the_name_does_not_go_on_with_it(
     seconds, dies_first
 ):
-    """The status that it finds is behind, and the occurrences are gone with the Schedule."""
+    """The status is behind, and the occurrences went with the former Schedule."""
     world = RunWorld()
     async with world.working():
         async with world.leader():
@@ -168,7 +168,7 @@ async def test_what_a_killed_worker_held_has_failed_once_no_attempt_can_last_any
             await world.apply()
             await world.run_schedule()
             await world.clock.advance(1)
-            world.queue.available = False  # it cannot give back what it held
+            world.queue.available = False  # the worker cannot give back its claims
         world.queue.available = True
         await world.delete()
         await world.clock.advance(300)

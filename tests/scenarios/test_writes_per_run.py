@@ -1,4 +1,4 @@
-"""What one run of a Job costs the API server, everything in: Job, status, history, Events."""
+"""The whole cost of a Job's run for the API server: Job, status, history, Events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITES = {"POST", "PATCH", "PUT", "DELETE"}
 
 
 class _Jobs(NoEntries):
-    """The Job target alone, as a worker wants it."""
+    """The Job target alone, with the interface that a worker needs."""
 
     def __init__(self, world: World) -> None:
         self._target = jobtarget.JobTarget(world.api, world.clock)
@@ -59,7 +59,7 @@ async def working(world: World):
 
 
 async def end_jobs(world: World) -> int:
-    """Every Job that runs ends now; how many those were."""
+    """End every running Job, and return how many there were."""
     running = [one for one in world.api.all_stored("jobs") if "status" not in one]
     for one in running:
         world.api.end_job(NAMESPACE, one["metadata"]["name"])
@@ -78,9 +78,9 @@ class Cost:
 
 
 async def cost_of(world: World, *, runs_for: float, every: int = 300) -> Cost:
-    """Some slots of some Schedules, after one that fills the history."""
+    """Return the cost of some slots of some Schedules, after one that fills the history."""
     for number in range(SCHEDULES):
-        # Not all at one moment: a calm cluster.
+        # Spread over time, as in a calm cluster.
         fields = {"schedule": f"@every {every}s", "successfulJobsHistoryLimit": 1}
         await world.apply_job(f"report-{number}", **fields)
         await world.clock.advance(every / SCHEDULES)

@@ -1,4 +1,4 @@
-"""A new version with other zone data: chains at their new times, and no slot that never was."""
+"""An upgrade with new zone data: chains move to their new times, and no phantom slot runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NEW_YORK = {"schedule": "0 9 * * *", "timeZone": "America/New_York"}
 
 @pytest.fixture
 def upgrade(monkeypatch):
-    """A version in which Berlin is so many hours ahead of UTC for ever."""
+    """Switch to a version in which Berlin is always this many hours ahead of UTC."""
     load = timezones.load
 
     @contextlib.contextmanager
@@ -44,7 +44,7 @@ def upgrade(monkeypatch):
 
 
 def forget_parsed() -> None:
-    """As another process, which has parsed nothing yet."""
+    """Clear the parser's caches, as in a new process."""
     spec._shape.cache_clear()
     fingerprints._remembered.cache_clear()
 
@@ -54,7 +54,7 @@ def fired(target: RecordingTarget) -> list[int]:
 
 
 async def hours(world: World, count: float) -> None:
-    """So much time passes; the machine stands still while nothing is due for a while."""
+    """Let this many hours pass, paused while nothing is due."""
     end_us = world.clock.now_us() + int(count * HOUR) * 1_000_000
     while (now_us := world.clock.now_us()) < end_us:
         soonest_us = min([end_us, *virtualqueue.points_of().values()])

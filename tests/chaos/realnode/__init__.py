@@ -1,1 +1,1 @@
-"""An installation of the chart on a node that runs containers, and what happens to it meanwhile."""
+"""Chaos tests of the chart's installation on a node that really runs containers."""

@@ -1,9 +1,9 @@
-"""``make chaos KIND=real``: a load on a real node for an hour, and every incident once meanwhile.
+"""``make chaos KIND=real``: load a real node for an hour, and cause every incident once meanwhile.
 
 Eight webhook Schedules and ``MEMBERS`` (1,000) members of a set fire every second, Schedules make
 forty Jobs a minute, and a client creates five one-offs a second through the HTTP API. The incidents
 are spread over ``MINUTES`` (60); ``INCIDENTS=killed`` takes only those with that word in their
-names. What the receiver noted stays in ``build/realnode``.
+names. The receiver's log stays in ``build/realnode``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tests.chaos.realnode.scene import HOOKS, JOB_SECONDS, JOBS, MEMBERS, Scene
 from tests.support.realcluster import Cluster, until
 from tools.devcluster.errors import DevClusterError
 
-#: Slots of so long after an incident count as its own.
+#: Slots within this time after an incident count as its own.
 AFTER_SECONDS = 60.0
-#: What was late, and its retries, are over long before.
+#: The final wait; late slots and their retries end long before.
 SETTLING_SECONDS = 30.0
 LOOK_SECONDS = 15.0
 RECEIVED = Path("build/realnode/received")
@@ -49,13 +49,13 @@ def scene(members: int) -> Iterator[Scene]:
     with cluster.namespace("hour") as namespace:
         made = Scene(cluster, namespace, members)
         yield made
-        # Members are removed by the operator, which goes with the installation.
+        # The operator removes members, and it goes with the installation.
         cluster("delete", "namespace", namespace, "--timeout=120s")
         made.uninstall()
 
 
 class _JobsSeen(threading.Thread):
-    """Lists the Jobs now and then, because the history limits delete them."""
+    """A thread that lists the Jobs now and then, because the history limits delete them."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ class _JobsSeen(threading.Thread):
         self._look()
 
     def _look(self) -> None:
-        with contextlib.suppress(DevClusterError):  # its turn may come while there is no API server
+        with contextlib.suppress(DevClusterError):  # the API server may be down just now
             for one in self._scene.cluster.items("jobs", f"--namespace={self._scene.namespace}"):
                 metadata = one["metadata"]
                 name, _, slot = metadata["name"].rpartition("-")
@@ -89,7 +89,7 @@ def measure(
     incidents: Mapping[str, Callable[[Scene], None]],
     received: Path = RECEIVED,
 ) -> list[Figure]:
-    """Install, let the incidents happen, and judge what arrived."""
+    """Install, cause the incidents, and judge what arrived."""
     received.parent.mkdir(parents=True, exist_ok=True)
     report.say("Installing")
     scene.prepare()

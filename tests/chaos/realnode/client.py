@@ -1,4 +1,4 @@
-"""In a Pod: creates one-offs of `orders` through the HTTP API, and prints what it was answered."""
+"""A client for a Pod: creates one-offs of `orders` through the HTTP API, and prints the answers."""
 
 from __future__ import annotations
 

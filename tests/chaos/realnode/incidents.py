@@ -1,4 +1,4 @@
-"""What happens to an installation in its life, each once: `INCIDENTS`, in a mixed order."""
+"""Incidents in the life of an installation; a run causes each of `INCIDENTS` once, shuffled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def roll(scene: Scene, *components: str) -> None:
 
 
 def kill(scene: Scene, find: Callable[[Scene], dict[str, Any]]) -> None:
-    """The process of a Pod; its container starts again in the same Pod."""
+    """Kill the process of a Pod; its container restarts in the same Pod."""
     pod = find(scene)
     os.kill(_main_process(pod), signal.SIGKILL)
     name = pod["metadata"]["name"]
@@ -37,7 +37,7 @@ def kill(scene: Scene, find: Callable[[Scene], dict[str, Any]]) -> None:
 
 
 def freeze(scene: Scene, find: Callable[[Scene], dict[str, Any]]) -> None:
-    """The process of a Pod stands still, and goes on."""
+    """Pause the process of a Pod, and let it go on."""
     process = _main_process(find(scene))
     os.kill(process, signal.SIGSTOP)
     time.sleep(FROZEN_SECONDS)
@@ -73,7 +73,7 @@ redis.Redis(sys.argv[1], password=sys.argv[2]).execute_command(*sys.argv[3:])
 
 
 def rotate_password(scene: Scene) -> None:
-    """Both are right until every Pod has the new one; then no connection of the old one is left."""
+    """Rotate a password: both work until every Pod has the new one; then cut old connections."""
     old, new = scene.password, f"of-{time.time_ns()}"
 
     def ask(*command: str) -> None:
@@ -120,7 +120,7 @@ def change_key(scene: Scene) -> None:
 
 
 def edit_settings(scene: Scene) -> None:
-    """Settings are read at the start, so all are restarted, at a time."""
+    """Change settings and restart all processes together: they read settings at the start."""
     scene.cluster.apply(scene.settings("debug"), namespace=NAMESPACE)
     roll(scene, *COMPONENTS)
 
@@ -146,7 +146,7 @@ def delete_a_namespace(scene: Scene) -> None:
 
 
 def restart_server(scene: Scene, name: str) -> None:
-    """A server of the node ends and is started as it was."""
+    """End a server of the node, and start it again as before."""
     record = scene.state.read()
     assert record is not None
     (process,) = _servers(record, name)
@@ -171,7 +171,7 @@ def restart_server(scene: Scene, name: str) -> None:
 
 
 def _mount_anew(scene: Scene) -> None:
-    """Let the node look at mounted Secrets now; it would within a minute or two."""
+    """Make the node refresh mounted Secrets now instead of within a minute or two."""
     now = f"benchmarks.duepoint.dev/now={time.time_ns()}"
     for component in COMPONENTS:
         label = f"--selector=app.kubernetes.io/component={component}"
@@ -179,7 +179,7 @@ def _mount_anew(scene: Scene) -> None:
 
 
 def _main_process(pod: dict[str, Any]) -> int:
-    """Its number on this machine."""
+    """Return the pid of its main process on this machine."""
     container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
     found = []
     for file in Path("/proc").glob("[0-9]*/cgroup"):
@@ -190,7 +190,7 @@ def _main_process(pod: dict[str, Any]) -> int:
 
 
 def _servers(record: Record, name: str) -> list[int]:
-    """Numbers on this machine of the node's processes that run this program."""
+    """Return the pids on this machine of the node's processes that run this program."""
     inside = Path("/proc", machine.enter(record)[1].partition("=")[2], "ns/pid").readlink()
     found = []
     for proc in Path("/proc").glob("[0-9]*"):
@@ -230,7 +230,7 @@ INCIDENTS: dict[str, Callable[[Scene], None]] = {
     "kube-apiserver restarted": lambda scene: restart_server(scene, "kube-apiserver"),
     "helm upgrade": upgrade,
 }
-#: After these a webhook may be sent again: the page on slots says so of a claim that was lost, and
-#: of a Redis that has lost what was settled.
+#: Incidents after which a webhook may be repeated: the page on slots allows that for a lost claim
+#: and for a Redis that has lost settlements.
 REPEATING = {"worker killed", "worker frozen", "Valkey's Pod deleted"}
 KILLING = ("worker killed", "leader killed", "worker frozen", "Valkey's Pod deleted")

@@ -1,4 +1,4 @@
-"""Compares what the receiver noted, and the Jobs that existed, with the slots that had to run."""
+"""The judge: compares the receiver's log and the Jobs that existed with the required slots."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.chaos.realnode.incidents import REPEATING
 QUIET = "none of these"
 #: Counts that must be 0.
 FAULTS = ("lost", "doubled", "early", "objects that never fired")
-#: A claim that was lost ends, and its slots are sent again, within this.
+#: A lost claim expires, and its slots are sent again, within this time.
 REPEATED_WITHIN_US = 60_000_000
-#: Slots and one-offs of this long around the deletion of Valkey may be lost with it.
+#: Slots and one-offs within these times of Valkey's deletion may be lost with it.
 BEFORE_US, AFTER_US = 5_000_000, 60_000_000
 
 
 @dataclasses.dataclass
 class Period:
-    """An incident; slots of its time, and of a while after it, are its own."""
+    """An incident; slots during it, and for a while after it, are its own."""
 
     name: str
     start_us: int
@@ -31,7 +31,7 @@ class Period:
 
 
 class Arrivals:
-    """Of one kind: when each slot of each object arrived first, and what came again."""
+    """The arrivals of one kind: when each slot of each object first came, and the repeats."""
 
     def __init__(self) -> None:
         self.first: dict[str, dict[int, int]] = defaultdict(dict)
@@ -56,7 +56,7 @@ class Arrivals:
         ]
 
     def missing(self, every_ms: int, end_ms: int) -> Iterator[tuple[str, int, int]]:
-        """Gaps of each object: its name, the last slot before, how many slots are not there."""
+        """Yield the gaps of each object: its name, the last slot before, how many are missing."""
         for name, slots in self.first.items():
             present = [slot for slot in sorted(slots) if slot < end_ms]
             for before, after in zip(present, [*present[1:], end_ms + every_ms - 1], strict=False):
@@ -65,11 +65,11 @@ class Arrivals:
 
 
 def read(lines: Iterable[str]) -> dict[str, Arrivals]:
-    """Arrivals by path."""
+    """Return the arrivals by path."""
     found: dict[str, Arrivals] = defaultdict(Arrivals)
     for line in lines:
         arrived, path, name, *rest = line.split()
-        if path == "/job":  # it says the name of its Pod
+        if path == "/job":  # a Job sends the name of its Pod
             name, slot, _ = name.rsplit("-", 2)
             found[path].add(name, int(slot) * 1000, int(arrived))
         else:
@@ -78,7 +78,7 @@ def read(lines: Iterable[str]) -> dict[str, Arrivals]:
 
 
 def jobs(uids: Mapping[tuple[str, int], Iterable[str]], containers: Arrivals) -> Arrivals:
-    """The Jobs that were listed, and those that only their container shows."""
+    """Return the Jobs that were listed, and those known only from their container's request."""
     found = Arrivals()
     for (name, slot), these in uids.items():
         for _ in these:
@@ -90,7 +90,7 @@ def jobs(uids: Mapping[tuple[str, int], Iterable[str]], containers: Arrivals) ->
 
 
 class Judge:
-    """Counts what went wrong of each kind of slot; ``counts`` has the results."""
+    """Counts the faults of each kind of slot; ``counts`` has the results."""
 
     def __init__(self, periods: list[Period], end_us: int) -> None:
         self._periods = periods
@@ -128,7 +128,7 @@ class Judge:
         *,
         is_in_redis: bool = False,
     ) -> None:
-        """No slot is missing that is not counted as missed, or a member's that Redis lost."""
+        """Count missing slots, except those counted as missed and members' that Redis lost."""
         gaps: list[tuple[str, int, int]] = []
         with_redis: list[tuple[str, int, int]] = []
         for gap in arrivals.missing(every_ms, self._end_ms):
@@ -149,7 +149,7 @@ class Judge:
         self._blame(kind, "lost", [one for one in gaps if one[0] in lost])
 
     def one_offs(self, kind: str, arrivals: Arrivals, answers: list[list[str]]) -> None:
-        """All that were answered with success have fired; the API refused none."""
+        """Check that every one-off answered with success fired, and that the API refused none."""
         stored = [(int(at), name) for at, name, answer in answers if answer == "stored"]
         refused = [(int(at), name, answer) for at, name, answer in answers if answer != "stored"]
         gone = [
@@ -166,7 +166,7 @@ class Judge:
         self._blame(kind, "refused", [(self.period(at), *rest) for at, *rest in refused])
 
     def figures(self, kinds: Mapping[str, Arrivals]) -> Iterator[Figure]:
-        """All counts, and how late each kind was in the quiet and around each incident."""
+        """Yield all counts, and each kind's lateness in quiet times and around each incident."""
         for kind, counts in self.counts.items():
             bench = report.Bench("chaos", kind)
             for what, count in counts.items():

@@ -1,8 +1,8 @@
-"""In a Pod: answers every POST, follows a stream, and writes a line about each to `/log/received`.
+"""A receiver for a Pod: answers every POST, follows a stream, and logs both to `/log/received`.
 
-The line: arrival in microseconds, path, then of a webhook the name of its Schedule or member, its
-`id` and the header `x-key`, and of any other text the text. An entry of the stream has the path
-`/member`, its payload as the name, and its own time as that of its arrival.
+A line has the arrival in microseconds and the path. For a webhook it also has the name of the
+Schedule or member, the `id` and the header `x-key`; for any other request, its text. A stream entry
+has the path `/member`, its payload as the name, and its own time as the arrival.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Receiver(asyncio.Protocol):
 
 
 async def follow(host: str, stream: str, log: IO[str]) -> None:
-    """Entries from now on, also of a server that was started anew."""
+    """Log new entries of a stream, also after the server has restarted."""
     last = b"0"
     while True:
         try:

@@ -1,8 +1,8 @@
-"""What is installed, and the load on it: Schedules, members of a set, a client of the HTTP API.
+"""The installation and its load: Schedules, members of a set, a client of the HTTP API.
 
-The chart has its defaults but for what the incidents need: the HTTP API with TLS, a Valkey of our
-own whose password can change, and a ConfigMap of settings. As the development Valkey, ours keeps
-nothing, so the set's members are kept equal to rows of a ConfigMap.
+The chart has its defaults except for what the incidents need: the HTTP API with TLS, our own Valkey
+whose password can change, and a ConfigMap of settings. Like the development Valkey, ours does not
+persist anything, so the set's members come from rows of a ConfigMap.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ COMPONENTS = ("operator", "worker", "api")
 #: What a slot is missed by default is the policy's choice; half of the Schedules keep that default.
 ALL = {"catchUpPolicy": "All", "catchUpLimit": 1000}
 HOOKS = {f"hook-{number}": ALL if number % 2 else {} for number in range(8)}
-#: They make forty Jobs a minute.
+#: Four Schedules, which together make forty Jobs a minute.
 JOBS, JOB_SECONDS = [f"job-{number}" for number in range(4)], 6
 REPORTING = 'wget -q -O- --post-data "$HOSTNAME" http://receiver/job'
-#: Of a minute and a half, so that each Job is seen by whoever lists them now and then.
+#: Enough for a minute and a half, so that the thread that lists Jobs sees each of them.
 HISTORY = {"successfulJobsHistoryLimit": 20, "failedJobsHistoryLimit": 20}
 MEMBERS = 1_000
 
 
 class Scene:
-    """A cluster with all of it."""
+    """A cluster with the installation and its load."""
 
     def __init__(self, cluster: Cluster, namespace: str, members: int) -> None:
         self.cluster = cluster
@@ -63,7 +63,7 @@ class Scene:
         self.cluster.rolled_out("duepoint-operator", "duepoint-worker", "duepoint-api")
 
     def uninstall(self) -> None:
-        """Remove the installation, with what it has outside its namespace."""
+        """Remove the installation, with its objects outside its namespace."""
         helm.run(
             *("uninstall", installation.RELEASE, "--ignore-not-found", "--wait"),
             *(f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}"),
@@ -71,7 +71,7 @@ class Scene:
         self.cluster("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
 
     def prepare(self) -> None:
-        """Everything but the load; what was installed before is gone."""
+        """Remove any earlier installation, and install everything except the load."""
         self.uninstall()
         restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.cluster.apply(_object("Namespace", NAMESPACE, labels=restricted))
@@ -106,7 +106,7 @@ class Scene:
     # -- the load ------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Return when every kind of it arrives."""
+        """Start the load, and return when every kind of it arrives."""
         self.cluster.apply(self.hook_key("first"), namespace=self.namespace)
         reader = ("create", "rolebinding", "reader", "--clusterrole=duepoint-secret-reader")
         worker = f"--serviceaccount={NAMESPACE}:duepoint-worker"
@@ -141,7 +141,7 @@ class Scene:
         yield _set("orders", webhook=webhook("/order"))
 
     def silence(self) -> None:
-        """Nothing more becomes due."""
+        """Stop the load, so that nothing more becomes due."""
         for kind in ("schedules.duepoint.dev", "schedulesets.duepoint.dev"):
             for one in self.cluster.items(kind, f"--namespace={self.namespace}"):
                 self.cluster(
@@ -156,7 +156,7 @@ class Scene:
         return self.cluster(*where, *command, "/log/received")
 
     def keep(self, file: Path) -> None:
-        """Bring all that the receiver wrote."""
+        """Copy the receiver's whole log into a file."""
         command = [external.kubectl(), "--kubeconfig", self.cluster.kubeconfig, "exec"]
         command += ["deploy/receiver", f"--namespace={self.namespace}", "--"]
         command += ["cat", "/log/received"]
@@ -164,14 +164,14 @@ class Scene:
             subprocess.run(command, stdout=output, check=True)
 
     def answers(self) -> list[list[str]]:
-        """Of the client: when, the member, what was answered."""
+        """Return the client's log: time, member, answer."""
         said = self.cluster("logs", "client", f"--namespace={self.namespace}")
         return [line.split(" ", 2) for line in said.splitlines()]
 
     # -- manifests -----------------------------------------------------------------------------
 
     def _apply(self, *names: str) -> None:
-        """Apply the objects of these names of `scene.yaml`."""
+        """Apply the objects in `scene.yaml` with these names."""
         text = string.Template((HERE / "scene.yaml").read_text()).substitute(
             redis=NAMESPACE,
             namespace=self.namespace,
