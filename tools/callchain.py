@@ -1,11 +1,11 @@
 """`python -m tools.callchain [-v]`: print the functions that a firing and an arming really call.
 
 *Firing* leads from the claim of a due point to the sent POST, *arming* from kopf's event of a
-Schedule to the call that stores its due point, each recorded from a run in this process. The
-*chain* is the functions on the stack at the end, and those on the stack where its tasks were
-created: what a reader follows from call to call. The *steps* are the chain and every function that
-it calls itself. A chain that is handed over by a queue has one `Leg` for each hand-over. Only code
-of the product counts.
+Schedule to the call that stores its due point; each is recorded from a run in this process. The
+*chain* is the functions on the stack at the end, and those on the stack when its tasks were
+created: a reader follows it from call to call. The *steps* are the chain and every function that
+its functions call directly. If a queue passes the work on, the chain has one `Leg` for each
+hand-over. Only code of the product counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = str(Path(__file__).parents[1] / "operator" / "duepoint") + "/"
 
-#: Whether the call with this frame is the one looked for.
+#: Whether the call with this frame is the wanted one.
 Match = Callable[[FrameType], bool]
 
 
@@ -41,7 +41,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """A part of a chain, from a function of the product to a call of anything."""
+    """A part of a chain, from a function of the product to any call."""
 
     begins: str
     ends: Match
@@ -49,7 +49,7 @@ class Leg:
 
 @dataclass(slots=True)
 class Chain:
-    """The chain, outermost first; everything visited, in order; and who called each of those."""
+    """A recorded chain, outermost first; all visited functions in order; the callers of each."""
 
     functions: list[Function] = field(default_factory=list)
     visited: list[Function] = field(default_factory=list)
@@ -62,12 +62,12 @@ class Chain:
 
     @property
     def steps(self) -> list[Function]:
-        """The chain and what its functions call themselves, in the order of the first call."""
+        """Return the chain and the functions that it calls directly, in order of first call."""
         chain = set(self.functions)
         return [one for one in self.visited if one in chain or self.callers[one] & chain]
 
     def report(self, *, verbose: bool = False) -> str:
-        """The chain line by line, then the counts."""
+        """Return the chain line by line, then the counts."""
         listed = self.steps if verbose else self.functions
         counts = f"chain: {_count(self.functions)}; steps: {_count(self.steps)}"
         return "\n".join([*map(str, listed), counts])
@@ -121,7 +121,7 @@ class _Recorder:
         stack = self._whole_stack(frame)
         names = [one.name for one in stack]
         if leg.begins not in names:
-            return  # another call's: the same end is reached on other ways, too
+            return  # another call's: the same end is reached in other ways, too
         of_leg = stack[: names.index(leg.begins) + 1]
         known = dict.fromkeys(self.chain.functions)
         self.chain.functions = list(dict.fromkeys([*known, *reversed(of_leg)]))
@@ -130,7 +130,7 @@ class _Recorder:
         self.chain.is_complete = not self._legs
 
     def _whole_stack(self, frame: FrameType | None) -> list[Function]:
-        """Functions of the product, innermost first, and beyond the task those that created it."""
+        """Return the product's functions, innermost first, then its creators beyond the task."""
         found: list[Function] = []
         while frame is not None:
             function = _function_of(frame)
@@ -144,7 +144,7 @@ class _Recorder:
 
 @contextlib.contextmanager
 def recording(*legs: Leg) -> Iterator[Chain]:
-    """Record the first run through these legs; tasks that run already have no creators."""
+    """Record the first run through these legs; already running tasks have no creators."""
     loop = asyncio.get_running_loop()
     before, recorder = loop.get_task_factory(), _Recorder(legs)
     loop.set_task_factory(recorder.factory)  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ def recording(*legs: Leg) -> Iterator[Chain]:
 
 
 def is_sent(method: bytes) -> Match:
-    """Ends with a request of this method that is handed to a transport of asyncio."""
+    """Match the write of a request with this method to an asyncio transport."""
 
     def matches(frame: FrameType) -> bool:
         code = frame.f_code
@@ -171,7 +171,7 @@ def is_sent(method: bytes) -> Match:
 
 
 def is_called(name: str, file: str = "") -> Match:
-    """Ends with a call of this function (its qualified name), in a file that ends so."""
+    """Match a call of this function (its qualified name), in a file whose name ends so."""
     return lambda frame: (
         frame.f_code.co_qualname == name and frame.f_code.co_filename.endswith(file)
     )
@@ -185,7 +185,7 @@ def _function_of(frame: FrameType) -> Function | None:
 
 
 async def firing() -> Chain:
-    """From the claim of a due point to the POST of its webhook."""
+    """Return the chain from the claim of a due point to the POST of its webhook."""
     from duepoint import clock as clocks  # noqa: PLC0415
     from duepoint import services  # noqa: PLC0415 - the product is imported for this scene alone
     from duepoint.schedules import actions  # noqa: PLC0415
@@ -215,7 +215,7 @@ async def firing() -> Chain:
 
 
 async def arming(*, is_edit: bool = False) -> Chain:
-    """From kopf's event of a Schedule to the call that stores its definition and due point."""
+    """Return the chain from kopf's event of a Schedule to the call that stores its due point."""
     from duepoint.controller.watching import kopfthread  # noqa: PLC0415
     from duepoint.kube import schedules  # noqa: PLC0415
     from tests.unit.controller.world import World  # noqa: PLC0415

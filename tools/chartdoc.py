@@ -30,7 +30,7 @@ class Value:
 
 
 def rows(text: str) -> Iterator[Value]:
-    """Every value of a values.yaml in its order, groups with a comment before their values."""
+    """Yield every value of a values.yaml in order, commented groups before their values."""
     document = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(document, yaml.MappingNode)
     yield from _of(document, "", text.splitlines())
@@ -54,12 +54,12 @@ def _plain(node: yaml.Node) -> object:
 
 
 def _comment_above(line: int, column: int, lines: list[str]) -> str:
-    """The comment lines directly above a key, at its own indentation, as one text."""
+    """Return the comment lines directly above a key, at its own indentation, as one text."""
     found: list[str] = []
     while line > 0 and lines[line - 1].startswith(" " * column + "#"):
         line -= 1
         found.insert(0, lines[line].strip().removeprefix("#"))
-    if line == 0:  # the comment at the top of the file speaks of the file
+    if line == 0:  # the comment at the top describes the file
         return ""
     examples = [each for each in found if each.startswith("   ")]
     told = " ".join(each.strip() for each in found if each not in examples)
@@ -68,7 +68,7 @@ def _comment_above(line: int, column: int, lines: list[str]) -> str:
 
 
 def table(text: str) -> str:
-    """The values as a Markdown table."""
+    """Return the values as a Markdown table."""
     lines = ["| value | default | meaning |", "|---|---|---|"]
     for row in rows(text):
         default = f"`{row.default}`" if row.default else ""
@@ -78,7 +78,7 @@ def table(text: str) -> str:
 
 
 def page() -> str:
-    """Return the README with its table of values renewed."""
+    """Return the README with a current table of values."""
     head, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n{table(VALUES.read_text())}\n{END}{tail}"

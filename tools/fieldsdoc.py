@@ -19,15 +19,15 @@ REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PAGES = [REFERENCE / f"{kind.lower()}.md" for kind in KINDS]
 _TABLE = re.compile(r"(<!-- fields of (\w+): (.*?) -->\n).*?(<!-- end of fields -->)", re.DOTALL)
 _FIELDS = re.compile(r"(?P<first>\w+)(?P<range>\.\.(?P<last>\w*))?(?P<top>\.)?")
-#: A length of which nobody has to be told.
+#: The usual length limit, which tables leave out.
 _USUAL_LENGTH = 253
-#: A template is Kubernetes' own; rows have the fields of members, which the HTTP API's page lists.
+#: Fields described elsewhere: templates by Kubernetes, fields of rows on the HTTP API's page.
 _ELSEWHERE = ("jobTemplate", "inline")
 _MOST_INT32 = 2**31 - 1
 
 
 def page(path: Path) -> str:
-    """Return the page with its tables as the model has them."""
+    """Return the page with its tables made from the model."""
     named: set[str] = set()
 
     def table(found: re.Match[str]) -> str:
@@ -66,7 +66,7 @@ def _rows(spec: dict[str, Any], names: list[str]) -> Iterator[str]:
 
 
 def fields_of(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Path, schema, and whether it is required, of each field; no template's own fields."""
+    """Yield path, schema and whether it is required, for each field outside of templates."""
     for name, field in schema["properties"].items():
         yield f"{prefix}{name}", field, name in schema.get("required", ())
         inner = field.get("items", field)
@@ -76,7 +76,7 @@ def fields_of(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, dict[s
 
 
 def type_of(field: dict[str, Any]) -> str:
-    """The type of a field in words, with its bounds."""
+    """Return the type of a field in words, with its bounds."""
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"] if value)
     kind = field.get("format", field.get("type", "any JSON"))

@@ -15,7 +15,7 @@ from tools.release import manifests
 
 
 def wanted() -> Iterator[tuple[Path, str]]:
-    """Each file that needs no Helm, with the text that it should have."""
+    """Yield each file that needs no Helm, with the text that it should have."""
     yield from jobschema.wanted_files().items()
     yield chartdoc.PAGE, chartdoc.page()
     yield from ((page, fieldsdoc.page(page)) for page in fieldsdoc.PAGES)
@@ -26,7 +26,7 @@ def wanted() -> Iterator[tuple[Path, str]]:
 def main(arguments: list[str]) -> int:
     is_check = "--check" in arguments
     stale = 0
-    # The last one is made by Helm.
+    # Helm makes the last one.
     for path, text in (*wanted(), (manifests.BASE, manifests.install_text())):
         if path.is_file() and path.read_text() == text:
             continue

@@ -1,6 +1,6 @@
-"""helm as this repository uses it: from the pinned Go module, on charts in a folder.
+"""A wrapper of helm, built from the pinned Go module, for charts in a folder.
 
-Only what `run` is given talks to a cluster. A refusal of helm is an error with helm's own words.
+Only commands given to `run` talk to a cluster. If helm fails, the error has helm's own message.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 from tools.devcluster import binaries
 from tools.devcluster.errors import DevClusterError
 
-#: A helm built from its module has no recent default.
+#: The version given to helm, because one built from its module has no recent default.
 KUBE_VERSION = "v1.36.0"
 
 
 def program() -> Path:
-    """The one that the environment names, or else the one in the cache, built if missing."""
+    """Return the helm that the environment names, else the cached one, built if missing."""
     ready = os.environ.get("DUEPOINT_TOOL_HELM")
     return Path(ready) if ready else binaries.ensure(["helm"])["helm"]
 
 
 def template(chart: Path, *, release: str, namespace: str, options: tuple[str, ...]) -> str:
-    """What a chart renders, as YAML text of many documents."""
+    """Render a chart, and return YAML text of many documents."""
     return run(
         "template",
         release,
@@ -35,7 +35,7 @@ def template(chart: Path, *, release: str, namespace: str, options: tuple[str, .
 
 
 def run(*arguments: str) -> str:
-    """Standard output of one command."""
+    """Run a helm command and return its standard output."""
     result = subprocess.run(
         [str(program()), *arguments], capture_output=True, text=True, check=False
     )

@@ -14,12 +14,12 @@ from tools import fieldsdoc
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "http-api.md"
 _HEADING = "## Operations\n"
-#: Schema of a member -> where it is sent or answered.
+#: Schema of a member -> the request or answer that uses it.
 _MEMBERS = {"MemberFields": "PUT", "OneOff": "POST", "MemberRow": "row", "Member": "answer"}
 
 
 def page() -> str:
-    """Return the page with the tables that the API gives today."""
+    """Return the page with the tables of the current API."""
     return PAGE.read_text().partition(_HEADING)[0] + "\n".join(_lines()) + "\n"
 
 

@@ -1,10 +1,10 @@
-"""The command line: up, env, down, run, build, tool.
+"""Run a development cluster: up, env, down, run, build, tool.
 
-`python -m tools.devcluster COMMAND`, from the root of the repository. Results go to standard
+Run `python -m tools.devcluster COMMAND` from the root of the repository. Results go to standard
 output, everything else to standard error. DUEPOINT_STATE chooses the cluster, DUEPOINT_CACHE the
-place of the binaries, DUEPOINT_RELEASES where releases are fetched, DUEPOINT_KUBERNETES the version
-of the control plane; KUBEBUILDER_ASSETS, REDIS_URL and KUBECONFIG are honoured as described in
-`binaries` and `external`.
+folder for binaries, DUEPOINT_RELEASES a mirror of releases, DUEPOINT_KUBERNETES the version of the
+control plane. KUBEBUILDER_ASSETS, REDIS_URL and KUBECONFIG are used as described in `binaries` and
+`external`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def describe(record: states.Record) -> None:
 
 
 def env(_options: argparse.Namespace) -> int:
-    """Also what ``duepoint queue`` and ``duepoint dlq`` read, which are no part of a cluster."""
+    """Print the settings, with those that ``duepoint queue`` and ``duepoint dlq`` read."""
     record = _record()
     shown = {**record.environment(), "DUEPOINT_REDIS_URL": record.redis_url}
     for name, value in shown.items():

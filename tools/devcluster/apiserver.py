@@ -1,7 +1,7 @@
-"""A small JSON client for the API server, enough to set a cluster up and to test it.
+"""A small JSON client for the API server, enough to set up a cluster and to test it.
 
-It blocks, verifies the server against the cluster's own authority and knows one user. The product
-has its own client (`duepoint.kube.api`), which must be tested against something that is not itself.
+It blocks, verifies the server against the cluster's own authority, and acts as one user. The
+product's own client (`duepoint.kube.api`) must be tested against a different one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ApiError(Exception):
 
 
 class Client:
-    """Requests as one user. Unreachable servers raise OSError, refusals ApiError."""
+    """A client that acts as one user. Unreachable servers raise OSError, refusals ApiError."""
 
     def __init__(self, server: str, ca_file: Path, token: str) -> None:
         self._server = server
@@ -45,14 +45,14 @@ class Client:
         return self.request("DELETE", path)
 
     def apply(self, path: str, body: object) -> Json:
-        """Server-side apply of the whole object, taking fields over from earlier appliers."""
+        """Apply the whole object on the server side, taking over fields from earlier appliers."""
         query = "?fieldManager=duepoint-tools&force=true"
         return self.request("PATCH", path + query, body, "application/apply-patch+yaml")
 
     def request(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> Json:
-        """The decoded answer: JSON, or the text of an endpoint such as /readyz."""
+        """Send a request and return the decoded answer: JSON, or the text of, say, /readyz."""
         request = urllib.request.Request(
             self._server + path,
             method=method,
@@ -78,7 +78,7 @@ class Client:
 def _decoded(text: bytes) -> Json:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # no JSON, or nested deeper than Python reads
+    except (ValueError, RecursionError):  # not JSON, or nested deeper than Python reads
         return text.decode()
 
 

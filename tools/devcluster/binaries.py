@@ -1,7 +1,7 @@
-"""Which program comes from where.
+"""The programs of a cluster, and where each comes from.
 
-In order: the folder `KUBEBUILDER_ASSETS`, the cache, the project's own release if its checksum is
-pinned (`releases`), a Go build; the last two fill the cache. A recipe is a Go module under
+The sources in order: the folder `KUBEBUILDER_ASSETS`, the cache, the project's own release if its
+checksum is pinned (`releases`), a Go build; the last two fill the cache. A recipe is a module under
 `tools/controlplane/` (go.mod and go.sum pin every byte) and the commands built from it. Redis,
 which is not Go, is in a jar (`redisserver`). `DUEPOINT_KUBERNETES` chooses another version of
 Kubernetes than the newest.
@@ -22,7 +22,7 @@ from tools.devcluster import cache, progress, redisserver, releases, toolchain
 from tools.devcluster.errors import DevClusterError
 
 MODULES = Path(__file__).parent.parent / "controlplane"
-#: What `DUEPOINT_KUBERNETES` may say, and the version that it means; the first is used without it.
+#: The values of `DUEPOINT_KUBERNETES`, and the version of each; the first is the default.
 KUBERNETES_VERSIONS = {"1.36": "v1.36.3", "1.35": "v1.35.4", "1.34": "v1.34.4"}
 KUBERNETES_VERSION = KUBERNETES_VERSIONS["1.36"]
 KUBERNETES_SETTING = "DUEPOINT_KUBERNETES"
@@ -46,14 +46,14 @@ class Recipe:
 
     @property
     def ldflags(self) -> str:
-        """Without symbols, and with the version that `go build` alone would not record."""
+        """Return flags that drop symbols, and record the version, as `go build` alone would not."""
         return " ".join(["-s -w", *(f"-X {key}={value}" for key, value in self.variables.items())])
 
 
 def _one(
     name: str, version: str, package: str, *, seconds: int, variables: Mapping[str, str] = {}
 ) -> Recipe:
-    """A module whose one command has its name."""
+    """Return the recipe of a module whose only command has its name."""
     return Recipe(
         module=name, version=version, commands={name: package}, seconds=seconds, variables=variables
     )
@@ -72,7 +72,7 @@ def _kubernetes(minor: str) -> Recipe:
 
 
 def _version_variables(version: str) -> dict[str, str]:
-    """What a server answers to `--version` and reports of itself, for v1.36.3."""
+    """Return the variables of a version such as v1.36.3 that a server reports of itself."""
     major, minor, _ = version.removeprefix("v").split(".")
     return {
         f"{_VERSION_PACKAGE}.gitVersion": version,
@@ -100,7 +100,7 @@ _OTHERS = (
     Recipe(
         module="prometheus", version="v0.316.0", seconds=170,
         commands={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
-        tags="remove_all_sd",  # it finds no targets: without the clients of all clouds
+        tags="remove_all_sd",  # it discovers no targets, so it needs no cloud's client
     ),
     # A real node (`tools.realnode`): its control plane has the same version.
     Recipe(
@@ -115,7 +115,7 @@ _OTHERS = (
     ),
     _one("vegeta", "v12.13.0", "github.com/tsenart/vegeta/v12", seconds=20),
 )  # fmt: skip
-#: Modules built side by side: what one waits for (sources, a linker on one core) costs no time.
+#: Modules built side by side, so that waits of one (sources, a one-core linker) cost no time.
 AT_A_TIME = 2
 CLUSTER = (
     "etcd",
@@ -127,7 +127,7 @@ CLUSTER = (
 
 
 def ensure(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """The path of each named program, built first where needed."""
+    """Return the path of each named program, and build those that are missing."""
     wanted = list(names)
     found = provided(environment, wanted)
     if redisserver.NAME in set(wanted) - set(found):
@@ -142,7 +142,7 @@ def ensure(names: Iterable[str], environment: Mapping[str, str] = os.environ) ->
 
 
 def _build_missing(recipes: Sequence[Recipe], environment: Mapping[str, str]) -> None:
-    """Build what is not there, the longest first; after a failure no other build begins."""
+    """Build missing recipes, the longest first; after a failure begin no other build."""
     if not recipes:
         return
     names = ", ".join(each.module for each in recipes)
@@ -166,7 +166,7 @@ def _is_cached(recipe: Recipe, environment: Mapping[str, str]) -> bool:
 
 
 def not_cached(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Modules that `ensure` would have to build first."""
+    """Return the modules that `ensure` would have to build first."""
     wanted = list(names)
     missing = set(wanted) - set(provided(environment, wanted))
     recipes = needed(missing, environment)
@@ -174,7 +174,7 @@ def not_cached(names: Iterable[str], environment: Mapping[str, str] = os.environ
 
 
 def chosen_kubernetes(environment: Mapping[str, str] = os.environ) -> str:
-    """The minor version of the control plane, such as 1.36; one that has no recipe is an error."""
+    """Return the control plane's minor version, such as 1.36; one without recipe is an error."""
     minor = environment.get(KUBERNETES_SETTING) or next(iter(KUBERNETES_VERSIONS))
     if minor not in KUBERNETES_VERSIONS:
         known = ", ".join(KUBERNETES_VERSIONS)
@@ -183,9 +183,9 @@ def chosen_kubernetes(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def needed(names: Iterable[str], environment: Mapping[str, str]) -> list[Recipe]:
-    """Recipes for `names`, each whole but for what KUBEBUILDER_ASSETS has.
+    """Return the whole recipes for `names`, without what KUBEBUILDER_ASSETS provides.
 
-    Whole, so that asking for one command today and for its sibling tomorrow is one build.
+    Whole, so that one build serves a request for a command today and for its sibling tomorrow.
     """
     wanted = set(names)
     recipes = []
@@ -197,7 +197,7 @@ def needed(names: Iterable[str], environment: Mapping[str, str]) -> list[Recipe]
 
 
 def provided(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, Path]:
-    """Programs of `names` in the folder `KUBEBUILDER_ASSETS`; a wrong folder is an error."""
+    """Return those of `names` in the folder `KUBEBUILDER_ASSETS`; a wrong folder is an error."""
     chosen = environment.get("KUBEBUILDER_ASSETS")
     if not chosen:
         return {}
@@ -209,7 +209,7 @@ def provided(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, 
 
 
 def built(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """The commands of `recipe` from the cache."""
+    """Return the commands of `recipe` from the cache."""
     root = cache.directory(environment) / "binaries"
     build = functools.partial(_make, recipe, environment)
     folder = cache.entry(root, cache_key(recipe), build)
@@ -217,7 +217,7 @@ def built(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> dict[s
 
 
 def cache_key(recipe: Recipe) -> str:
-    """Changes with the pins, our own sources, the flags, the commands and the platform."""
+    """Return a key of pins, our own sources, flags, commands and platform."""
     sources = sorted((MODULES / recipe.module).glob("*"))
     parts = {path.name: path.read_text() for path in sources if path.is_file()}
     parts["commands"] = " ".join(f"{name}={package}" for name, package in recipe.commands.items())
@@ -243,7 +243,7 @@ def _make(recipe: Recipe, environment: Mapping[str, str], folder: Path) -> None:
 
 def compile_into(recipe: Recipe, folder: Path) -> None:
     """Build each command of `recipe` as `folder/NAME`."""
-    # One call compiles everything they share in parallel; it names results by package.
+    # One call compiles all shared code in parallel; it names results by package.
     _go_build(toolchain.go(), recipe, folder)
     for name, package in recipe.commands.items():
         by_package = folder / package_command(package)
@@ -252,7 +252,7 @@ def compile_into(recipe: Recipe, folder: Path) -> None:
 
 
 def package_command(package: str) -> str:
-    """The file name `go build` gives a command: the last element that is not a major version."""
+    """Return the file name that `go build` chooses: the last part that is no major version."""
     *_, before, last = ["", *package.split("/")]
     return before if last[:1] == "v" and last[1:].isdigit() else last
 

@@ -1,8 +1,8 @@
-"""Finished builds, kept outside the repository so that every clone and every day shares them.
+"""The cache of finished builds, outside the repository so that all clones share it.
 
-An entry is a folder `NAME-VERSION-FINGERPRINT`; the fingerprint covers everything that decides the
-result, so another pin is another entry. A folder under its final name is complete: it is filled
-under a temporary name and renamed. One builder works on an entry at a time; others wait.
+An entry is a folder `NAME-VERSION-FINGERPRINT`. The fingerprint covers everything that affects the
+result, so another pin makes another entry. A folder under its final name is complete: the builder
+fills it under a temporary name and renames it. One builder works on an entry at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.devcluster import progress
 
 
 def directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """`$DUEPOINT_CACHE`, else `duepoint` in the user's cache folder (XDG)."""
+    """Return `$DUEPOINT_CACHE`, else `duepoint` in the user's cache folder (XDG)."""
     if chosen := environment.get("DUEPOINT_CACHE"):
         return Path(chosen).expanduser().absolute()
     if xdg := environment.get("XDG_CACHE_HOME"):
@@ -29,16 +29,16 @@ def directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def fingerprint(parts: Mapping[str, str]) -> str:
-    """Twelve hex digits over named texts; the same texts give the same digits everywhere."""
+    """Return twelve hex digits of named texts, the same everywhere for the same texts."""
     text = json.dumps(dict(parts), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def entry(root: Path, key: str, build: Callable[[Path], None]) -> Path:
-    """The folder of `key`, built by `build(empty folder)` if it is missing."""
+    """Return the folder of `key`; if it is missing, build it with `build(empty folder)`."""
     with _exclusive(root, key):
         final, unfinished = root / key, root / f".unfinished-{key}"
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a builder that was killed
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed builder
         if not final.exists():
             unfinished.mkdir()
             try:
@@ -50,7 +50,7 @@ def entry(root: Path, key: str, build: Callable[[Path], None]) -> Path:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

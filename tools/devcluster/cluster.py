@@ -1,9 +1,9 @@
-"""Up, status and down of one cluster: the order of steps, and the way back from each of them.
+"""The steps of `up` and `down` of a cluster, and how each is undone.
 
-`up` leaves a complete cluster or none: if it is stopped, what was started is ended again. A
-running and healthy cluster is left alone; remains of a crashed one are ended first. A port taken
-by another program in the moment between choosing and listening means another attempt. What is
-stopped keeps its objects and its Redis for the next start.
+`up` leaves a complete cluster or none: if it is interrupted, it ends what it has started. It leaves
+a healthy cluster alone, and first ends the remains of a crashed one. If another program takes a
+port between its choice and the server's start, `up` tries again. A stopped cluster keeps its
+objects and its Redis data for the next start.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ READY_SECONDS = 90.0  # 5 s on an idle machine
 POLL_SECONDS = 0.05
 SERVER_GRACE_SECONDS = 0.5
 SAVE_SECONDS = 20.0
-#: On a machine that is busy an API server says for a moment that its etcd does not answer.
+#: On a busy machine an API server reports for a moment that its etcd does not answer.
 UNREADY_SECONDS = 10.0
 LOG_LINES = 12
 
@@ -49,7 +49,7 @@ class PortTakenError(DevClusterError):
 
 
 def up(state: State, redis_url: str = "") -> Record:
-    """A complete cluster in `state`; its Redis is `redis_url` when that is given."""
+    """Bring up a complete cluster in `state`; its Redis is `redis_url` if that is given."""
     found = binaries.ensure(binaries.CLUSTER)
     with state.exclusive():
         record = state.read()
@@ -72,10 +72,10 @@ def up(state: State, redis_url: str = "") -> Record:
 
 
 def down(state: State, *, keep: bool = True) -> bool:
-    """End everything of `state`; False when nothing was running.
+    """End everything of `state`; return False if nothing was running.
 
     Args:
-        keep: its objects and its Redis are there at the next start.
+        keep: keep its objects and its Redis data for the next start.
     """
     if not state.folder.exists():
         return False
@@ -89,19 +89,19 @@ def down(state: State, *, keep: bool = True) -> bool:
 
 
 def _save(record: Record) -> None:
-    """Let a Valkey of ours write down what it holds, which it does at no other time."""
+    """Make our own Valkey save its data, which it does at no other time."""
     if any(one.name == "valkey" and processes.is_alive(one) for one in record.processes):
         with contextlib.suppress(redis.RedisError):
             redis.Redis.from_url(record.redis_url, socket_timeout=SAVE_SECONDS).save()
 
 
 def end(state: State) -> bool:
-    """End recorded and unrecorded processes, and forget how to log in."""
+    """End recorded and unrecorded processes, and delete the credentials."""
     record = state.read() or Record()
     running = end_applications(record)
     running |= machine.remove(state)
-    # With the applications gone nothing of value is left: servers get a moment, not a grace period
-    # (an API server takes ten seconds and more to end the watches of clients that are gone too).
+    # Without applications nothing of value is left, so servers get a moment, not a grace period:
+    # an API server takes ten seconds or more to end the watches of clients that are gone.
     servers = [one for one in record.processes if processes.is_alive(one)]
     known = {one.pid for one in servers}
     servers += [one for one in processes.marked(state.folder) if one.pid not in known]
@@ -113,14 +113,14 @@ def end(state: State) -> bool:
 
 
 def end_applications(record: Record) -> bool:
-    """End what uses the servers, gracefully; False when nothing did."""
+    """End the applications gracefully; return False if there were none."""
     living = [one for one in record.applications if processes.is_alive(one)]
     processes.end(living)
     return bool(living)
 
 
 def is_healthy(state: State, record: Record) -> bool:
-    """Every process lives and the API server answers, soon if not at once."""
+    """Whether every process lives and the API server answers, at once or soon."""
     deadline = time.monotonic() + UNREADY_SECONDS
     while record.complete and all(map(processes.is_alive, record.processes)):
         if record.kind == CURRENT or client(state, record).is_ready():
@@ -132,7 +132,7 @@ def is_healthy(state: State, record: Record) -> bool:
 
 
 def suits(state: State, record: Record, kind: str, redis_url: str) -> bool:
-    """What runs is healthy and what is asked for; `redis_url` is empty for a Redis of ours."""
+    """Whether the cluster is healthy and of the wanted kind; empty `redis_url` = our own Redis."""
     own = any(one.name == "valkey" for one in record.processes)
     same_redis = record.redis_url == redis_url if redis_url else own
     same_kubernetes = kind != SIMULATED or record.kubernetes == binaries.chosen_kubernetes()
@@ -141,7 +141,7 @@ def suits(state: State, record: Record, kind: str, redis_url: str) -> bool:
 
 
 def client(state: State, record: Record) -> apiserver.Client:
-    """The API server as its administrator."""
+    """Return a client that acts as the administrator."""
     keys = machine.inner(state) if record.kind == REAL else state
     authority = credentials.authority(keys)
     return apiserver.Client(record.server, authority, credentials.admin_token(keys))
@@ -194,7 +194,7 @@ def _start_servers(
 
 
 class Startup:
-    """The record of a cluster that is being started, written down at every step."""
+    """A cluster that is being started; its record is saved at every step."""
 
     def __init__(self, state: State, record: Record) -> None:
         self.state = state
@@ -202,12 +202,12 @@ class Startup:
         state.write(record)
 
     def start(self, program: Program) -> None:
-        """Start `program`; it is in the record before anything else happens."""
+        """Start `program`, and save it in the record before anything else happens."""
         running = processes.start(program, self.log(program.name), self.state.folder)
         self._replace(processes=(*self.record.processes, running))
 
     def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
-        """Poll `holds`; a server that ends meanwhile, or a long wait, is an error with its log."""
+        """Poll `holds`; if a server ends or the wait is too long, fail with its log."""
         deadline = time.monotonic() + READY_SECONDS
         while not holds():
             self._raise_for_ended()
@@ -227,7 +227,7 @@ class Startup:
         return self.state.logs / f"{name}.log"
 
     def tail(self, name: str) -> str:
-        """The last lines of a server's log, for an error message."""
+        """Return the last lines of a server's log, for an error message."""
         lines = self.log(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
         return f"the end of {self.log(name)}:\n" + "\n".join(line[:300] for line in lines)
 

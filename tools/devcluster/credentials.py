@@ -1,8 +1,8 @@
-"""Who may log in to the development cluster: certificates, bearer tokens, kubeconfigs.
+"""The credentials of the development cluster: certificates, bearer tokens, kubeconfigs.
 
 Everything is made anew at each start. The administrator's token is exempt from RBAC
-(`system:masters`); the scheduler has the rights Kubernetes gives it. ServiceAccount tokens are
-asked from the API server where one is needed; only their kubeconfig is written here.
+(`system:masters`); the scheduler has the rights that Kubernetes gives it. The API server issues
+ServiceAccount tokens; this module only writes their kubeconfig.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ USERS: Mapping[str, tuple[str, str]] = {
 
 
 def write(state: State, server: str) -> None:
-    """All key material of one start, in `state.credentials`, and the administrator's kubeconfig."""
+    """Write all keys of one start to `state.credentials`, and the administrator's kubeconfig."""
     keymaterial.write(state.credentials)
     lines = []
     for file_name, (user, groups) in USERS.items():
@@ -51,7 +51,7 @@ def kubeconfig_path(state: State, user: str) -> Path:
 
 
 def kubeconfig(server: str, ca_file: Path, token: str, namespace: str = "default") -> str:
-    """A kubeconfig with one context called `duepoint`; JSON, which every YAML reader takes."""
+    """Return a kubeconfig with one context, `duepoint`, as JSON, which YAML readers accept."""
     context = {"cluster": "duepoint", "user": "duepoint", "namespace": namespace}
     config = {
         "apiVersion": "v1",
@@ -70,7 +70,7 @@ def kubeconfig(server: str, ca_file: Path, token: str, namespace: str = "default
 
 
 def private(path: Path, text: str) -> None:
-    """Write a file only its owner can read, replacing an older one in one step."""
+    """Write a file that only its owner can read, replacing an older one in one step."""
     fresh = path.with_name(path.name + ".new")
     fresh.touch(mode=0o600)
     fresh.write_text(text)

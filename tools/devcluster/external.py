@@ -1,8 +1,8 @@
-"""The user's own servers: the current kubeconfig context, and a Redis named by REDIS_URL.
+"""The user's own servers: the current kubeconfig context, and the Redis at REDIS_URL.
 
-Nothing of theirs is started, changed or stopped. What we still start is a Valkey, unless a Redis is
-given. A setting that points back at our own cluster (exported by `make env` earlier) is no choice
-of another one, and is recognised.
+This tool does not start, change or stop any of them. It only starts a Valkey if no Redis is given.
+It recognises a setting that points back at our own cluster (exported earlier by `make env`), and
+does not take it for the user's server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tools.devcluster.state import CURRENT, Record, State
 
 
 def redis_url(state: State, environment: Mapping[str, str] = os.environ) -> str:
-    """REDIS_URL when it names a server that is not ours and answers; "" when ours is wanted."""
+    """Return REDIS_URL if it names an answering server that is not ours; "" means ours."""
     given = environment.get("REDIS_URL", "")
     own = f"redis://127.0.0.1:{state.read_ports().get('valkey', 0)}/0"
     if not given or given == own:
@@ -40,7 +40,7 @@ def redis_url(state: State, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def up(state: State, redis: str) -> Record:
-    """The user's current context, once it answers, and a Valkey unless `redis` is given."""
+    """Return the user's current context once it answers, with a Valkey unless `redis` is given."""
     kubeconfig = _kubeconfig(state)
     _check_context(kubeconfig)
     with state.exclusive():
@@ -61,7 +61,7 @@ def up(state: State, redis: str) -> Record:
 
 
 def kubectl() -> str:
-    """The kubectl of the virtual environment, else the one on the path."""
+    """Return the kubectl of the virtual environment, else the one on the path."""
     own = Path(sys.executable).with_name("kubectl")
     found = str(own) if own.exists() else shutil.which("kubectl")
     if found is None:

@@ -2,7 +2,7 @@
 
 An authority (ca.crt), the API server's certificate and key (server.crt, server.key), and the pair
 that signs ServiceAccount tokens (service-account.key, service-account.pub). The authority's own key
-is forgotten: nothing is signed later.
+is not kept: nothing is signed later.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Free TCP ports of the loopback address.
 
-Ports are drawn below the range systems use for outgoing connections (32768 and up on Linux), so
-that no client of ours takes one between the check and its server's start. Another program still
-can: servers that find their port taken are started again with new ports (`cluster`). Ports used
-last time are preferred, so that exported settings stay true over a restart.
+Ports are chosen below the range for outgoing connections (32768 and up on Linux), so that no client
+of ours takes one between the check and its server's start. Another program still can: `cluster`
+restarts servers whose port is taken with new ports. It prefers the ports of last time, so that
+exported settings stay valid after a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ATTEMPTS = 200
 
 
 def choose(names: Iterable[str], preferred: Mapping[str, int]) -> dict[str, int]:
-    """A free port for each name, all different."""
+    """Return a free port for each name, all different."""
     chosen: dict[str, int] = {}
     for name in names:
         wish = preferred.get(name)
@@ -30,7 +30,7 @@ def choose(names: Iterable[str], preferred: Mapping[str, int]) -> dict[str, int]
 
 
 def any_free(excluded: Iterable[int] = ()) -> int:
-    """A free port that is not in `excluded`."""
+    """Return a free port that is not in `excluded`."""
     refused = set(excluded)
     for _ in range(ATTEMPTS):
         port = LOWEST + secrets.randbelow(HIGHEST - LOWEST + 1)  # no seed that others share
@@ -40,7 +40,7 @@ def any_free(excluded: Iterable[int] = ()) -> int:
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """True when a server could listen there now."""
+    """Whether a server could listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As servers do: connections of a former server in TIME_WAIT do not count as occupied.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

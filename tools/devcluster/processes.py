@@ -1,8 +1,8 @@
 """Start programs, recognise them later, and end them together.
 
-Each program gets a session of its own, so a Ctrl-C in the terminal does not reach it; we end it.
-A process is recognised by pid and start time, never by pid alone. Programs also carry a marker in
-their environment, by which `marked` finds what a crash left behind before it was written down.
+Each program gets a session of its own, so a Ctrl-C in the terminal does not reach it; we end it. A
+process is recognised by pid and start time, never by pid alone. A marker in the environment lets
+`marked` find programs that a crash left behind before they were recorded.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tools.devcluster.state import Running
 
 MARKER = "DUEPOINT_STATE_OF_PROCESS"
 GRACE_SECONDS = 10.0
-KILL_SECONDS = 30.0  # it cannot be refused, but a busy machine takes its time
+KILL_SECONDS = 30.0  # a kill always succeeds, but takes time on a busy machine
 POLL_SECONDS = 0.02
 
-#: Our own living children by pid. No other code may wait for them, and an ended one must be reaped
-#: before it is looked for, or it would still seem to be there.
+#: Our own living children by pid. No other code may wait for them. An ended one must be reaped
+#: before a check, or it would still seem to be alive.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @atexit.register
 def _let_go() -> None:
-    """What still runs shall outlive us: Python need not wait for it."""
+    """Let running programs outlive us: Python must not wait for them."""
     for child in _children.values():
         if child.poll() is None:
             child.returncode = 0
@@ -71,7 +71,7 @@ def is_alive(running: Running) -> bool:
 
 
 def started_at(pid: int) -> str | None:
-    """A text that no other process with this pid will have; None when the process is over."""
+    """Return a text that no other process with this pid will have; None if it has ended."""
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         del _children[pid]
@@ -85,7 +85,7 @@ def started_at(pid: int) -> str | None:
 
 
 def end(running: Iterable[Running], grace_seconds: float = GRACE_SECONDS) -> None:
-    """Ask every process to stop, last started first, then insist; returns when all are over."""
+    """Ask every process to stop, last started first, then kill; return when all have ended."""
     left = [one for one in reversed(list(running)) if is_alive(one)]
     for one in left:
         _signal(one, signal.SIGTERM)
@@ -96,7 +96,7 @@ def end(running: Iterable[Running], grace_seconds: float = GRACE_SECONDS) -> Non
 
 
 def marked(folder: Path) -> list[Running]:
-    """Living processes that were started for the cluster in `folder`, recorded or not."""
+    """Return living processes started for the cluster in `folder`, recorded or not."""
     wanted = f"{MARKER}={folder}".encode()
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
@@ -117,7 +117,7 @@ def _wait_for_end(running: list[Running], seconds: float) -> list[Running]:
 
 
 def _signal(running: Running, number: signal.Signals) -> None:
-    """To the whole session's group: children of the program end with it."""
+    """Send a signal to the session's group, so that the program's children end with it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(running.pid, number)
         return

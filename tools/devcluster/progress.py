@@ -1,4 +1,4 @@
-"""Progress on standard error: one line per step, and elapsed seconds for the long ones.
+"""Progress messages on standard error: a line per step, with elapsed seconds for long ones.
 
 Standard output belongs to results (`env` prints shell code there). A long step says how long it
 usually takes, and every half minute that it goes on.
@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def long_step(text: str, usual_seconds: int) -> Iterator[None]:
-    """Show that `text` is going on until the block ends, and how long it took when it went well."""
+    """Show that step `text` runs until the block ends, and how long it took if it succeeded."""
     say(f"{text} (usually {duration(usual_seconds)} on 2 cores)")
     started = time.monotonic()
     finished = threading.Event()
@@ -41,6 +41,6 @@ def long_step(text: str, usual_seconds: int) -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """Whole seconds up to two minutes, then minutes and seconds."""
+    """Return whole seconds up to two minutes, then minutes and seconds."""
     whole = round(seconds)
     return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02d} s"

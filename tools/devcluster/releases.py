@@ -1,9 +1,9 @@
-"""Official release binaries instead of a build, if their checksum is pinned here.
+"""Official release binaries, used instead of a build if their checksum is pinned.
 
 ``tools/controlplane/releases.json`` has the files of a release, by module and platform, with the
 SHA-256 or SHA-512 that their project publishes. A file with other bytes is never kept.
 ``DUEPOINT_RELEASES`` is the address of a mirror (it need not be trusted), with ``<host>/<path>``
-below it, or ``off``. Fetching is tried briefly; after any error the build follows.
+below it, or ``off``. Downloads are tried only briefly; after any error the build follows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pin:
 
     Attributes:
         url: its official address.
-        member: the program's name in the archive, where that is a tar archive.
+        member: the program's name in a tar archive.
         sha256, sha512: of the bytes at that address, in hexadecimal digits; either of them.
     """
 
@@ -49,18 +49,18 @@ class Pin:
 
     @property
     def checksum(self) -> tuple[str, str]:
-        """The name of the algorithm, and the digits."""
+        """Return the name of the algorithm, and the digits."""
         return ("sha512", self.sha512) if self.sha512 else ("sha256", self.sha256)
 
 
 def pins_of(module: str, version: str, path: Path = PINS) -> dict[str, Pin]:
-    """Program -> its pin on this platform; empty where this version is not pinned."""
+    """Return program -> its pin on this platform; empty if this version is not pinned."""
     recorded = json.loads(path.read_text()).get(f"{module} {version}", {})
     return {name: Pin(**pin) for name, pin in recorded.get(this_platform(), {}).items()}
 
 
 def this_platform() -> str:
-    """As releases name it: linux-amd64."""
+    """Return the platform as releases name it: linux-amd64."""
     machine = platform.machine()
     return f"{platform.system().lower()}-{_MACHINES.get(machine, machine)}"
 
@@ -73,10 +73,10 @@ def fetched_into(
     *,
     seconds: float,
 ) -> bool:
-    """Whether ``folder`` has all these programs of a release now; if not, it has none.
+    """Fetch programs of a release; return whether ``folder`` now has all, else it has none.
 
     Args:
-        seconds: how long it may take in all.
+        seconds: the limit for all of them.
     """
     wanted = list(names)
     source = environment.get(SETTING, "").strip()
@@ -95,7 +95,7 @@ def fetched_into(
 
 
 def address(url: str, source: str) -> str:
-    """Where a file is fetched: below the mirror, if there is one."""
+    """Return the address of a file: below the mirror, if there is one."""
     if not source:
         return url
     parts = urllib.parse.urlsplit(url)
@@ -104,7 +104,7 @@ def address(url: str, source: str) -> str:
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[Iterator[bytes]]:
-    """The bytes at an address; raises OSError, also while they are read."""
+    """Yield the bytes at an address; raise OSError, also during the reading."""
     with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as answer:
         yield iter(lambda: answer.read1(_CHUNK_BYTES), b"")
 

@@ -1,9 +1,9 @@
 """`run`: a cluster for the length of one command, in a state folder of its own.
 
-The command sees the cluster in KUBECONFIG, REDIS_URL and DUEPOINT_TEST_STATE. Its exit code is
-passed on; Ctrl-C and SIGTERM reach it, and the cluster is ended in any case. Nothing is
-printed after the command has ended, so that its own last line stays the last one. A session that
-was killed leaves a cluster behind; the next one sweeps it away.
+The command finds the cluster in KUBECONFIG, REDIS_URL and DUEPOINT_TEST_STATE. `run` passes on its
+exit code and lets Ctrl-C and SIGTERM reach it, and ends the cluster in any case. It prints nothing
+after the command has ended, so that the command's last line stays the last one. A session that was
+killed leaves a cluster behind, which the next one removes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def run(
     tools: Sequence[str] = (),
     bring: Callable[[State], Record] = cluster.up,
 ) -> int:
-    """The exit code of `command`, run beside a cluster under `parent`, which `bring` starts.
+    """Run `command` beside a cluster under `parent`, started by `bring`; return its exit code.
 
-    `tools` are programs to have ready as well, their paths in DUEPOINT_TEST_<NAME>, such as
+    `tools` are programs to provide as well, their paths in DUEPOINT_TEST_<NAME>, such as
     DUEPOINT_TEST_REDIS_SERVER.
     """
     sweep(parent)
@@ -61,7 +61,7 @@ def run(
 
 
 def sweep(parent: Path) -> None:
-    """End clusters whose session was killed."""
+    """End the clusters of killed sessions."""
     for folder in parent.glob(f"{PREFIX}*-*"):
         pid, _, started = folder.name.removeprefix(PREFIX).partition("-")
         if pid.isdigit() and processes.started_at(int(pid)) != started:
@@ -69,7 +69,7 @@ def sweep(parent: Path) -> None:
 
 
 def remove(state: State) -> None:
-    """End the cluster and keep nothing of it but its logs, in a folder beside it."""
+    """End the cluster and delete everything except its logs, which move to a folder beside it."""
     cluster.down(state, keep=False)
     kept = state.folder.parent / "last-run-logs"
     if state.logs.exists():
@@ -80,10 +80,10 @@ def remove(state: State) -> None:
 
 
 def _run(command: Sequence[str], settings: Mapping[str, str]) -> int:
-    """Wait for `command`, also while signals come.
+    """Run `command` and wait for it, even if signals come.
 
-    A Ctrl-C of the terminal reaches it without us, and it ends in its own way; a SIGTERM was sent
-    to us alone and is passed on, also when it came before there was a process to pass it to.
+    A Ctrl-C in the terminal reaches it without us, and it ends in its own way. A SIGTERM comes to
+    us alone, so we pass it on, even if it came before the process existed.
     """
     children: list[subprocess.Popen[bytes]] = []
     terminated = False

@@ -1,8 +1,8 @@
-"""The one simulated node, and the wait until it takes Pods.
+"""The simulated node, and the wait until it accepts Pods.
 
-kwok plays its kubelet (`stages.yaml` says how Pods end). The node is usable when kwok has made it
-Ready and the controller manager has taken the not-ready taint away; by then ServiceAccounts are
-made as well, so a Job created next becomes a Pod at its first attempt.
+kwok plays its kubelet (`stages.yaml` says how Pods end). The node is usable once kwok has made it
+Ready and the controller manager has removed the not-ready taint. By then ServiceAccounts exist as
+well, so a Job created next becomes a Pod at its first attempt.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def add_node(client: apiserver.Client) -> None:
     try:
         client.post("/api/v1/nodes", node)
     except apiserver.ApiError as error:
-        if error.code != HTTPStatus.CONFLICT:  # it is there from an earlier start
+        if error.code != HTTPStatus.CONFLICT:  # it exists from an earlier start
             raise
 
 
 def is_usable(client: apiserver.Client, name: str = NODE) -> bool:
-    """Whether a Pod of the default namespace would be accepted and bound to this node."""
+    """Whether a Pod in the default namespace would be accepted and bound to this node."""
     try:
         client.get("/api/v1/namespaces/default/serviceaccounts/default")
         node = client.get(f"/api/v1/nodes/{name}")

@@ -1,7 +1,7 @@
-"""One folder per cluster: what runs, where it logs, and the lock that orders `up` and `down`.
+"""The state folder of a cluster: its processes, their logs, and the lock of `up` and `down`.
 
-`cluster.json` is rewritten (atomically) after every started process, so after any stop the
-next command knows what to end; `complete` is set last. The default folder is `.duepoint/` in the
+`up` rewrites `cluster.json` (atomically) after every started process, so that after any stop the
+next command knows what to end; it sets `complete` last. The default folder is `.duepoint/` in the
 repository, `$DUEPOINT_STATE` chooses another: two folders are two clusters.
 """
 
@@ -25,7 +25,7 @@ SIMULATED, REAL, CURRENT = "simulated", "real", "current"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A process we started. `started` tells it from a later one that got the same pid."""
+    """A process that we started; `started` distinguishes it from a later one with its pid."""
 
     name: str
     pid: int
@@ -34,10 +34,10 @@ class Running:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What `cluster.json` says. `server`, `etcd` and `kubernetes`, the version of the control plane
+    """The content of `cluster.json`. `server`, `etcd` and `kubernetes`, the control plane's version
     such as 1.36, are empty for the user's own cluster.
 
-    `processes` are the servers, `applications` what was started to use them.
+    `processes` are the servers, `applications` the programs that use them.
     """
 
     kind: str = SIMULATED
@@ -51,12 +51,12 @@ class Record:
     applications: tuple[Running, ...] = ()
 
     def environment(self) -> dict[str, str]:
-        """What a program needs to use this cluster."""
+        """Return the variables that a program needs to use this cluster."""
         return {"KUBECONFIG": self.kubeconfig, "REDIS_URL": self.redis_url}
 
 
 class State:
-    """The paths of one cluster; creating it touches nothing on the disk."""
+    """The paths of a cluster; the constructor touches nothing on the disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -68,14 +68,14 @@ class State:
         self.ports_file = self.folder / "ports.json"
 
     def prepare(self) -> None:
-        """Make the folders; tokens are inside, so the folder is its owner's alone."""
+        """Make the folders; only their owner can read them, because tokens are inside."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         for part in (self.logs, self.credentials, self.data):
             part.mkdir(exist_ok=True)
 
     def read(self) -> Record | None:
-        """The record, or None when there is none that can be understood."""
+        """Return the record, or None if there is no readable one."""
         try:
             stored = json.loads(self.record_file.read_text())
             return _record(stored)
@@ -101,7 +101,7 @@ class State:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One `up` or `down` at a time; the lock ends with its process, however that ends."""
+        """Allow one `up` or `down` at a time; the lock ends with its process, however that ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             try:
@@ -113,7 +113,7 @@ class State:
 
 
 def default(environment: Mapping[str, str] = os.environ) -> State:
-    """`$DUEPOINT_STATE`, else `.duepoint/` in the repository."""
+    """Return the state in `$DUEPOINT_STATE`, else in `.duepoint/` of the repository."""
     chosen = environment.get("DUEPOINT_STATE")
     return State(Path(chosen).expanduser() if chosen else REPOSITORY / ".duepoint")
 

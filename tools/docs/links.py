@@ -1,4 +1,4 @@
-"""Where the pages of the site come from, and where their links lead.
+"""The mapping of files and links in the repository to pages and links on the site.
 
 Pages are written for the repository: a link is a path from the page's own file, to another page, a
 picture, or a file outside docs/. On the site a file `docs/A` is `A`, README.md is the home page,
@@ -21,7 +21,7 @@ _OUTSIDE = re.compile(r"^[a-z][a-z0-9+.-]*:|^//")
 
 
 def site_path(path: str, repository: Path) -> str:
-    """Where a file or folder of the repository stands on the site; `path` begins at its root."""
+    """Return the path on the site of a file or folder; `path` begins at the repository's root."""
     if path == HOME:
         return "index.md"
     if (repository / path).is_dir():
@@ -32,13 +32,13 @@ def site_path(path: str, repository: Path) -> str:
 
 
 def folder_page(path: str, repository: Path) -> str:
-    """The page that stands for a folder."""
+    """Return the page for a folder."""
     readme = posixpath.join(path, "README.md")
     return readme if (repository / readme).exists() else posixpath.join(path, FOLDER)
 
 
 def targets(text: str, page: str) -> Iterator[str]:
-    """Paths in the repository that a page links to; `page` is its own."""
+    """Yield the paths in the repository that a page links to; `page` is its own."""
     for is_code, piece in _pieces(text):
         for _, target, _ in () if is_code else _TARGET.findall(piece):
             path = target.partition("#")[0]
@@ -47,7 +47,7 @@ def targets(text: str, page: str) -> Iterator[str]:
 
 
 def rewritten(text: str, page: str, repository: Path) -> str:
-    """The page with its links as they have to be on the site."""
+    """Return the page with its links rewritten for the site."""
     here = posixpath.dirname(site_path(page, repository))
 
     def link(found: re.Match[str]) -> str:
@@ -62,10 +62,10 @@ def rewritten(text: str, page: str, repository: Path) -> str:
 
 
 def reached(pages: dict[str, str], repository: Path) -> dict[str, str | None]:
-    """Everything outside docs/ that the pages (path -> text) lead to, and that these lead to.
+    """Return everything outside docs/ that pages (path -> text) link to, directly or not.
 
-    Gives path -> text; None = not Markdown, to be copied. What is missing is left out: MkDocs then
-    says so.
+    The result is path -> text; None = not Markdown, to be copied. Missing files are left out:
+    MkDocs reports them.
     """
     found: dict[str, str | None] = {}
     waiting = [target for page, text in pages.items() for target in targets(text, page)]
@@ -97,7 +97,7 @@ def _resolved(path: str, page: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[bool, str]]:
-    """The text in order, and whether a piece is a block of code."""
+    """Yield the text piece by piece, and whether each is a block of code."""
     start = 0
     for fence in _FENCE.finditer(text):
         yield False, text[start : fence.start()]
@@ -107,5 +107,5 @@ def _pieces(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def slug(heading: str, separator: str) -> str:
-    """The id of a heading as GitHub and GitLab make it, so that a link works there and here."""
+    """Return a heading's id as GitHub and GitLab make it, so that links work there and here."""
     return re.sub(r"[^\w\- ]", "", heading.lower().strip()).replace(" ", separator)
