@@ -2,8 +2,8 @@
 
 The product's image is the Dockerfile's. Its base is made of Debian's packages, which needs no
 registry of images; `BASE=python:3.11-slim` pulls the official one. Neither has a user for the
-product. The other images are small stand-ins of the names that manifests use. Archives are kept by
-what they are made from.
+product. The other images are small stand-ins with the names in manifests. The cache key of an
+archive is made from its sources.
 
 Builds run in namespaces of their own, so that one that is killed leaves no mount. How pip finds
 packages on this machine (its index, its certificates) is mounted for a build only.
@@ -84,14 +84,14 @@ def product(sources: Path = REPOSITORY, name: str = "") -> Path:
 
 
 def product_name() -> str:
-    """As the chart names it by default."""
+    """Return the image's default name in the chart."""
     image = yaml.safe_load((CHART / "values.yaml").read_text())["image"]
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     return f"docker.io/library/{image['repository']}:{image['tag'] or version}"
 
 
 def product_sources(sources: Path = REPOSITORY) -> Iterator[Path]:
-    """The Dockerfile and all that it may copy."""
+    """Yield the Dockerfile and all files that it may copy."""
     yield sources / "Dockerfile"
     for line in (sources / ".dockerignore").read_text().splitlines():
         if line.startswith("!"):

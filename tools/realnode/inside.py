@@ -1,4 +1,4 @@
-"""The first process of a machine: what belongs to it alone, then the servers and the way in.
+"""The first process of a machine: sets up its private parts, the servers, and access from outside.
 
 Arguments: the folder of the cluster, the port of the API server, and a socket that listens at that
 port of the host. Everything outside the folder is mounted read-only, so that a
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def serve(state: State, port: int, descriptor: int) -> NoReturn:
-    """Start everything, and be the way in."""
+    """Start everything, and serve as the proxy from the host."""
     try:
         servers.start(machine.inner(state), port, machine.Parts.read(machine.parts_file(state)))
     except DevClusterError as error:
@@ -123,7 +123,7 @@ def join_network() -> None:
 
 
 async def serve_way_in(listener: socket.socket, port: int) -> None:
-    """Hand on what comes to the host's loopback address to the API server in here."""
+    """Forward connections to the host's loopback address to the API server in here."""
 
     async def connected(client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What is installed on the node: DNS, the chart with its defaults, the examples.
+"""The installation on the node: DNS, the chart with its defaults, the examples.
 
 The same installation, without DNS, goes to a cluster of the user's. Its image is `IMAGE`, when that
 is set; for a cluster of kind it is built by Docker and loaded.
@@ -61,7 +61,7 @@ def image_options() -> tuple[str, ...]:
 
 
 def bring_image(context: str) -> None:
-    """Let the nodes of the user's cluster have the image."""
+    """Load the image into the nodes of the user's cluster."""
     if os.environ.get("IMAGE"):
         return
     if not context.startswith("kind-") or not all(map(shutil.which, ("docker", "kind"))):

@@ -35,7 +35,7 @@ def inner(state: State) -> State:
 
 
 def ready_file(state: State) -> Path:
-    """There once Pods can run."""
+    """Return the path of a file that exists once Pods can run."""
     return inner(state).folder / "ready"
 
 
@@ -63,7 +63,7 @@ class Parts:
 
 
 def start(state: State, parts: Parts) -> Record:
-    """A running node of these parts; on failure nothing of it is left."""
+    """Start a node of these parts; on failure leave nothing of it."""
     state.prepare()
     inner(state).prepare()
     parts.write(parts_file(state))
@@ -108,7 +108,7 @@ def remove(state: State) -> bool:
 
 
 def enter(record: Record) -> list[str]:
-    """What a command line begins with that shall run inside."""
+    """Return the prefix of a command line that is to run inside."""
     outer = record.processes[0].pid
     children = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
     if not children:
@@ -167,7 +167,7 @@ def _make_groups(state: State) -> Iterator[Path]:
 
 
 def _remove_groups(state: State) -> None:
-    """Processes leave a group a moment after they have ended."""
+    """Remove the cgroups; retry, because processes leave a group only after they have ended."""
     groups = [root / group_name(state) for root in _hierarchies()]
     deadline = time.monotonic() + REMOVE_SECONDS
     while left := [group for group in groups if group.exists()]:

@@ -1,4 +1,4 @@
-"""What a real node needs of this machine: Linux, root, namespaces, and some programs.
+"""The requirements of a real node: Linux, root, namespaces, and some programs.
 
 What Debian and Ubuntu have as packages is installed when we are root there; `missing` names the
 rest. containerd is unpacked into the cache, not installed: its package would start a service.
@@ -40,7 +40,7 @@ _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup")
 
 
 def ensure() -> None:
-    """Return when everything is there; what cannot be had is an error that names it."""
+    """Install what is missing; an error names what cannot be installed."""
     os.environ["PATH"] += f":{_SYSTEM_PATH}"
     if fault := missing():
         raise DevClusterError(f"no real node here: {fault}. {ELSEWHERE}")

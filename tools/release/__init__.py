@@ -1,1 +1,1 @@
-"""What a release consists of, and how each of its files is made from this repository."""
+"""The files of a release, and how each is made from this repository."""

@@ -1,8 +1,8 @@
 """Archives whose bytes depend on nothing but their contents.
 
-What made a tar.gz writes into it when it ran, who ran it and with which permissions. `normalised`
-packs the same files again: sorted by name, without owners, one time for all of them, and
-permissions of which only the bit for execution is kept.
+The program that makes a tar.gz records its time, user and permissions in it. `normalised` packs the
+same files again: sorted by name, without owners, with one time for all of them, and only the
+execution bit of their permissions.
 """
 
 from __future__ import annotations

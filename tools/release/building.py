@@ -104,7 +104,7 @@ def release(wanted: Wanted, repository: Path) -> Iterator[str]:
 
 
 def _empty(folder: Path) -> None:
-    """An earlier release is replaced; anything else is not ours to delete."""
+    """Empty the folder of an earlier release; refuse to delete anything else."""
     folder.mkdir(parents=True, exist_ok=True)
     there = list(folder.iterdir())
     if there and not (folder / CHECKSUMS).exists():
@@ -114,7 +114,7 @@ def _empty(folder: Path) -> None:
 
 
 def _package(sources: Path, folder: Path, epoch: int) -> None:
-    """Source archive and wheel."""
+    """Build the source archive and the wheel."""
     command = [sys.executable, "-m", "build", "--no-isolation", f"--outdir={folder}", str(sources)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "TZ": "UTC", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
