@@ -1,1 +1,1 @@
-"""Scenarios that measure; each prints one JSON line a figure."""
+"""Benchmarks; each prints a JSON line for each figure."""

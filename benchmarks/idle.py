@@ -1,4 +1,4 @@
-"""What a thousand Schedules that are due tomorrow cost: commands, CPU, memory.
+"""The cost of a thousand Schedules that are due tomorrow: commands, CPU, memory.
 
 MONITOR shows every command of twenty seconds. Only keepalives belong there: one command per
 connection in ten seconds (the worker's beat, a look at the layout, PING) and, less often, whether

@@ -1,4 +1,4 @@
-"""A receiver of webhooks, as a process of its own, that notes the time of each request.
+"""A receiver of webhooks, as a process of its own, that records the time of each request.
 
 ``python -m benchmarks.receivers [KIND]`` prints its port and runs until it is terminated. Kinds:
 

@@ -1,4 +1,4 @@
-"""How every benchmark reports: a line about the machine, then a JSON line for each figure.
+"""The report of every benchmark: a line about the machine, then a JSON line for each figure.
 
 Figures go to standard output; progress, and a table of all figures at the end, to standard error.
 ``CHECK=1`` makes a missed bar a non-zero exit.

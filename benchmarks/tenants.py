@@ -1,4 +1,4 @@
-"""A quiet namespace beside two hostile ones: as punctual as alone, and how large does all get?
+"""A quiet namespace beside two hostile ones: is it as punctual as alone, and how large is it all?
 
 The quiet namespace has webhooks and stream entries every second and Jobs every five, first alone,
 then beside the hostile ones, in one run. Those have 256 receivers that hang, 32 names whose server

@@ -1,4 +1,4 @@
-"""Webhooks a second beside a bare loop of POSTs to the same local server, in turn.
+"""Webhooks a second, compared with a bare loop of POSTs to the same local server, in turn.
 
 Ours is the target as the worker uses it: a firing for each slot, circuits and limits, the Secret
 from the cache, the signature, the guard on every connection. The bare loop is the plain use of

@@ -1,4 +1,4 @@
-"""Requests to one API server by processes that do nothing else: what it takes from such a client.
+"""A bare load on one API server: how many requests it takes from processes that do nothing else.
 
 ``python -m benchmarks.kube.loads`` is such a process. It reads an order as a JSON line, says
 ``ready``, waits for a second line, sends, and says how many were accepted and what CPU that took.

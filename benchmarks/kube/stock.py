@@ -1,4 +1,4 @@
-"""Schedules and Jobs by the hundred thousand, laid into etcd as the API server itself wrote them.
+"""Schedules and Jobs by the hundred thousand, put into etcd just as the API server writes them.
 
 Creating so many by requests takes minutes and heats the API server up. So a few *shapes* are
 created by requests, settled by an operator, and read from etcd as bytes; each copy is those bytes

@@ -1,4 +1,4 @@
-"""The least that any queue of this kind must do, to measure our claim and settle against.
+"""The minimal work of any queue of this kind, as a baseline for our claim and settle.
 
 One script takes what is due by a new score and writes one record for the batch; one command acks
 the score's range. It has no claim ids, no leases that run out and no second clock, so a queue built

@@ -1,4 +1,4 @@
-"""What must be in the cluster before the processes start: CRDs, a namespace, accounts and rights.
+"""The objects that the processes need before they start: CRDs, a namespace, accounts and rights.
 
 Accounts, roles and admission policies are those of `charts/duepoint`, which `make generate` renders
 into `deploy/kustomize/base`, so a start needs no Helm. The chart's Deployments are left out,

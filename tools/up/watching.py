@@ -1,4 +1,4 @@
-"""Looking on: the live screen, plain lines without a terminal, or the wait for the first Job.
+"""The view of `make up`: a live screen, plain lines without a terminal, or a wait for a Job.
 
 Schedules and Jobs are read from the API server with the operator's own login, arrivals from the
 receiver's file; nothing is asked of Redis or of the processes. A process that has ended is shown
