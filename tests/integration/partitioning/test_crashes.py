@@ -70,8 +70,9 @@ async def test_a_mover_killed_between_any_two_steps_loses_and_doubles_nothing(
         crash_at(scene.servers[mover], number)
         moving = asyncio.create_task(_is_killed(scene, mover))
         await asyncio.wait({moving}, timeout=0.06)
-        for claim in held:
-            await worker.claims.release(claim)
+        for claim in held:  # the attempts fail, and their retries are due at once
+            again = (queueing.a_retry(point) for point in claim.points)
+            await worker.settlements.settle(claim, messages.Settlement(occurrences=tuple(again)))
         died = await moving
         deaths += died
         scene.epoch += 1
