@@ -6,10 +6,9 @@ structural schema without references. The result is committed as `jobspec.json`,
 building the CRDs needs no server.
 
 What the copy keeps: types, required fields, and how lists and maps merge under server-side apply.
-What it leaves out: descriptions but their first sentences (`describe`), because client-side apply
-ends at a quarter of a megabyte; defaults (the Job's own API
-server sets them, and what it sets must not appear as drift in a Schedule), enums (a newer
-Kubernetes may know more values).
+What it leaves out: descriptions but for their first sentences (`describe`), because client-side
+apply ends at a quarter of a megabyte; defaults (the Job's own API server sets them, and what it
+sets must not appear as drift in a Schedule); enums (a newer Kubernetes may know more values).
 What it adds: every optional field may be null, as in CronJob, and every object keeps the fields
 it does not know, so that a template written for a newer Kubernetes passes through untouched.
 """
@@ -28,7 +27,6 @@ INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 
 # Formats the API server checks; others (byte, double) mean nothing inside a template.
 KEPT_FORMATS = frozenset({"int32", "int64", "date-time"})
-
 #: Steps below `jobTemplate.spec` of the deepest fields that are described.
 DEPTH = 5
 #: Characters of one description.

@@ -333,9 +333,7 @@ class Settlement:
 
 
 _GATHERED = tuple(
-    one.name
-    for one in dataclasses.fields(Settlement)
-    if one.name not in {"outcomes", "history", "number"}
+    one.name for one in dataclasses.fields(Settlement) if one.name not in {"outcomes", "number"}
 )
 
 

@@ -56,18 +56,13 @@ class ActionCache:
     ) -> Outlines:
         """Return the outlines of these actions; reads those that are not cached."""
         found = {key: self.at_hand(*key) for key in wanted}
-        unknown = [key for key, kept in found.items() if kept is None]
+        made: dict[tuple[str, str], actions.Action | ActionUnreadable]
         made = {key: outline(kept) for key, kept in found.items() if kept is not None}
-        if unknown:
-            read = await asyncio.gather(*(self._outline(shard, *key) for key in unknown))
-            return made | dict(zip(unknown, read, strict=True))
+        if unknown := [key for key in found if key not in made]:
+            read = await asyncio.gather(*(self.get(shard, *key) for key in unknown))
+            for key, one in zip(unknown, read, strict=True):
+                made[key] = one if isinstance(one, ActionUnreadable) else outline(one)
         return made
-
-    async def _outline(
-        self, shard: messages.ShardId, namespace: str, digest: str
-    ) -> actions.Action | ActionUnreadable:
-        found = await self.get(shard, namespace, digest)
-        return found if isinstance(found, ActionUnreadable) else outline(found)
 
     async def get(
         self, shard: messages.ShardId, namespace: str, digest: str

@@ -108,6 +108,13 @@ async def test_a_run_whose_job_was_seen_before_the_word_of_the_queue_is_counted_
         assert "openSlots" not in world.status()
 
 
+async def drop_outcomes(world):
+    """Empty the outcome streams before a leader has read them."""
+    index = world.queue.definitions.index
+    for shard in sharding.all_shards(world.queue.layouts.known()):
+        await index.read("trim", ("XTRIM", index.shard(shard).runs, "MAXLEN", 0))
+
+
 async def test_an_open_slot_behind_the_chain_that_the_queue_does_not_hold_has_ended():
     """Nobody tells its end: outcomes were dropped, or went with a server."""
     world = World()
@@ -119,9 +126,7 @@ async def test_an_open_slot_behind_the_chain_that_the_queue_does_not_hold_has_en
         assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
     async with a_worker(world, RecordingTarget(world.clock)):
         await world.clock.advance(5)
-    index = world.queue.definitions.index
-    for shard in sharding.all_shards(world.queue.layouts.known()):
-        await index.read("trim", ("XTRIM", index.shard(shard).runs, "MAXLEN", 0))
+    await drop_outcomes(world)
     async with world.leader(epoch=2):
         await world.clock.advance(5)
         assert "openSlots" not in world.status()
@@ -135,9 +140,7 @@ async def test_the_watermark_of_a_schedule_without_news_follows_its_chain():
         await world.apply_job()
     async with a_worker(world, RecordingTarget(world.clock)):
         await world.clock.advance(610)
-    index = world.queue.definitions.index
-    for shard in sharding.all_shards(world.queue.layouts.known()):
-        await index.read("trim", ("XTRIM", index.shard(shard).runs, "MAXLEN", 0))
+    await drop_outcomes(world)
     async with world.leader(epoch=2):
         await world.clock.advance(5)
         assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
