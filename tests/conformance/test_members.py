@@ -288,7 +288,8 @@ async def test_counts_say_what_is_next(harness, stored_set):
     nothing = await harness.queue.members.counting.counts(stored_set)
     assert (nothing.members, nothing.armed, nothing.next_due_us) == (0, 0, None)
     at_us = harness.now_us() + 60_000_000
-    await harness.queue.members.put(stored_set, [a_write(), a_write("b", rule=ONCE, at_us=at_us)])
+    writes = [a_write(rule=ONCE, at_us=at_us + 1), a_write("b", rule=ONCE, at_us=at_us)]
+    await harness.queue.members.put(stored_set, writes)
     counted = await harness.queue.members.counting.counts(stored_set)
     assert (counted.members, counted.armed, counted.in_flight) == (2, 2, 0)
     assert counted.next_due_us == at_us
