@@ -27,6 +27,8 @@ from duepoint.delayqueue import (
     keys,
     layouts,
     ledger,
+    moving,
+    resharding,
     serverhealth,
     streams,
     wakeups,
@@ -45,7 +47,6 @@ from duepoint.delayqueue.definitions import (
 from duepoint.delayqueue.inspection import counts, upcoming
 from duepoint.delayqueue.members import lookups, members, pages, sets, writing
 from duepoint.delayqueue.repair import fallbacks, sweeper
-from duepoint.delayqueue.resharding import moving, resharding
 from duepoint.delayqueue.wire import connecting, servers
 
 
@@ -105,7 +106,7 @@ class DelayQueue:
         self.set_removals = sets.SetRemovals(shared, known, self.sets, counted)
         self.api_requests = apirequests.ApiRequests(shared)
         # Resharding and repair.
-        self.mover = moving.Mover(shared, reader, self.dead_letters)
+        self.mover = moving.Mover(shared, reader, rows, self.dead_letters)
         self.resharding = resharding.Resharding(shared, self.membership, known, self.mover)
         self.sweeper = sweeper.Sweeper(shared, reader)
         self.fallbacks = fallbacks.Fallbacks(shared, reader, self.occurrences)

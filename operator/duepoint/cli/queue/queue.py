@@ -27,9 +27,9 @@ from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
+    from duepoint.delayqueue import resharding
     from duepoint.delayqueue.delayqueue import DelayQueue
     from duepoint.delayqueue.inspection import counts, upcoming
-    from duepoint.delayqueue.resharding import resharding
 
 #: The most points to show: in the worst case each is in a lane of its own.
 _MOST_POINTS = 1_000
@@ -341,7 +341,7 @@ async def partition(opened: DelayQueue, *, wanted: int | None, form: str) -> int
 
     Example: duepoint queue partition --shards 256
     """
-    from duepoint.delayqueue.resharding import resharding  # noqa: PLC0415 - only this command pays
+    from duepoint.delayqueue import resharding  # noqa: PLC0415 - only this command pays
 
     if wanted and await opened.resharding.ask(wanted) is resharding.ReshardingAnswer.OTHER:
         raise errors.InvalidSetting(

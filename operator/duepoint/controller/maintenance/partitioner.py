@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from duepoint import errors, services, telemetry
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import messages, resharding, sharding
 from duepoint.delayqueue.messages import Layout
-from duepoint.delayqueue.resharding import resharding
 from duepoint.kube import schedules
 
 _PAUSE_SECONDS = 0.2
@@ -33,9 +32,7 @@ _HOLD_SECONDS = 2.0
 _DUTY = 0.5
 
 _WORDS = {
-    "definitions": "schedules that a worker holds",
     "points": "runs that a worker holds",
-    "moving": "a batch that is on its way",
     "outcomes": "outcomes that are not in a status yet",
     "dead": "dead letters",
 }
@@ -161,7 +158,8 @@ class Partitioner:
             self._progress.left = max(0, self._progress.left - step.moved)
             if step.damaged:
                 self._term.services.resync.request()
-            await self._report(resharding.Phase.MOVING)
+            if step.moved:
+                await self._report(resharding.Phase.MOVING)
             spent = self._term.clock.monotonic() - began
             await self._term.clock.sleep(spent * (1 / _DUTY - 1))
             began = self._term.clock.monotonic()
@@ -172,11 +170,13 @@ class Partitioner:
         if await self._term.queue.resharding.shard_state(shard) == "closed":
             await self._term.queue.resharding.unlink_closed(shard)
             return
-        while reason := await self._term.queue.resharding.close(shard, self._term.epoch):
-            await self._report(resharding.Phase.CLOSING, _WORDS.get(reason, reason), at_once=True)
+        while True:
+            await self._empty(shard)
+            reason = await self._term.queue.resharding.close(shard, self._term.epoch)
+            if not reason:
+                return
+            await self._report(resharding.Phase.CLOSING, _WORDS[reason], at_once=True)
             await self._term.clock.sleep(_PAUSE_SECONDS)
-            if reason != "outcomes":
-                await self._pass(shard)
 
     async def _report(
         self, phase: resharding.Phase, waiting: str = "", *, at_once: bool = False

@@ -340,10 +340,10 @@ class RowWriter:
 
     def _call(self, lane: lanes.Lane, parts: Sequence[Sent[TaskT]]) -> scripting.ScriptCall:
         call = self.index.call("drop" if lane.drops else "put", None)
-        call.put(parts=[self._part(call, lane, each) for each in parts])
+        call.put(parts=[self.part(call, lane, each) for each in parts])
         return call
 
-    def _part(
+    def part(
         self, call: scripting.ScriptCall, lane: lanes.Lane, sent: Sent[TaskT]
     ) -> dict[str, object]:
         """Return the script's arguments for one shard; add its keys and rows to the call."""
@@ -389,7 +389,7 @@ class RowWriter:
         blobs = {kind.target: kind.blob for kind in kinds.values() if kind.blob}
         if blobs:
             part["blobs"] = call.run(value for pair in blobs.items() for value in pair)
-        if blobs:  # of Schedules
+        if sent.tasks and isinstance(sent.tasks[0], ScheduleTask):
             part["options"] = {
                 first + _ROW_LENGTH * number: {
                     name: call.run(value) if name == "open" else value

@@ -2,7 +2,7 @@
 --[[
   Mark values of a hash (`blobs`, `texts`) that no definition uses with the time, and remove those that have been
   unused for `patience`. A script that stores a definition also stores the values that it names and takes their marks
-  off (put, arrive): a value that is in use again is never removed.
+  off (put): a value that is in use again is never removed.
 
   KEYS  then values
   ARGV  layout, epoch, patience (us), unused {from, to}, used {from, to}: digests

@@ -5,15 +5,19 @@
   the other keys of the shard stay. Runs on a full server: a new leader must be able to delete. The mark begins
   above that of any shard that was here before.
 
-  ARGV  layout, made_as (text: the incarnation), epoch, format, state (open or draining; an existing shard keeps
-        its own)
+  ARGV  layout, made_as (text: the incarnation), epoch, format, state (open or draining; an existing shard keeps its
+        own); or, to change the state of an existing shard, layout, epoch, becomes (open; draining: it takes no new
+        schedules, and the ones it has can be edited, deleted, claimed and settled until they have left; closed: it stays
+        empty, and later callers must read the layout again), hold (us: nothing more is claimed for that long, so that
+        schedules that some worker always holds come to rest and can leave)
   Reply {made (0 or 1), incarnation}
+  Error of a closed shard, WRONGLAYOUT; of one that is not there and is only to change, UNINIT
 ]]
 -- keys meta heads claims leases occ occrec blobs texts runs ledger ended
 -- include time
 local made = redis.call('HMGET', META, 'layout', 'incarnation')
-if not tonumber(made[1]) or not made[2] then
-  local wanted = cmsgpack.unpack(ARGV[1])
+local wanted = cmsgpack.unpack(ARGV[1])
+if wanted.made_as and (not tonumber(made[1]) or not made[2]) then
   redis.call('HSET', META, 'layout', wanted.layout, 'state', wanted.state or 'open', 'incarnation', wanted.made_as,
     'epoch', wanted.epoch, 'format', wanted.format, 'mark', digits(server_time()))
   if wanted.owner then
@@ -36,5 +40,8 @@ end
 -- include fenced
 if args.owner then
   redis.call('HSETNX', META, 'owner', args.owner)
+end
+if args.becomes then
+  redis.call('HSET', META, 'state', args.becomes, 'hold', digits(args.hold > 0 and server_time() + args.hold or 0))
 end
 return { 0, meta[3] }

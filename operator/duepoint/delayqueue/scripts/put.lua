@@ -6,19 +6,22 @@
   comes twice. The count of started runs never falls, and a chain that is left alone keeps its state. A one-off of the
   past that has ended and left a short while ago (ended.lua) is not stored again: its request was repeated. Each part is
   of one lane: trouble with its shard is the answer of that part alone, and the others are written. Called as `drop` it
-  removes rows, also on a full server.
+  runs on a full server, too: it removes rows, or stores a batch that moves and will free the same memory elsewhere.
 
   KEYS  for each part meta, heads, wake, leases, texts, blobs, occ, occrec, ended, lane; buckets
   ARGV  parts {{keys (position of the first in KEYS), layout, lane, epoch (of a namespace's lane: the
         leader's term) or by_rows (of a set's: for the rows of the set), kinds and blobs {from, to} (absent:
         none): digest, text and digest, blob pairs that the records name, groups {bucket (position in KEYS),
-        from, to, ...}, drops (remove the rows), options {position of an id: {...}} of the rows that have any}}; a row is id,
+        from, to, ...}, drops (remove the rows), options {position of an id: {...}} of the rows that have any, entry (text;
+        absent: none): the set's, if the shard has none}}; a row is id,
         record, due of its chain (us; '': none, '=': leave the chain alone), the expected fingerprint ('': no record;
         '*': any). A row to remove has, in place of the record, its owner (a Schedule's uid as packed, a member's name),
         may expect a fingerprint, and goes with its chain and occurrences. If a worker holds a point of it, the point
         goes all the same, and its settlement changes nothing.
         Options: after (us): leave the chain alone, unless its due is later than both now and this: then it gets the due;
           open {from, to}: due, member, record of each occurrence that is stored with it; an existing one stays
+        moved {batch, from} (absent: no), epoch: the rows are a batch that has departed (depart.lua), and all parts are of one
+          shard: it stores the batch once, as its field `from` names the last one; or removes it, whosever the rows are
   Reply for each part {answer of each row}: '+' (stored, new) | '=' (replaced, or removed) | '-' (no record here, in a
         draining shard: see the new one) | '' (no record; in a removal none of that uid or name) | the stored record
         | HELD (the chain was to get another due, but a claim holds it or that due has come: it may have moved on past it)
@@ -184,7 +187,7 @@ end
 local function kept(i, stored)
   if not stored then
     return is_draining and '-' or ''
-  elseif is_of_another(stored, ARGV[i + 1]) then
+  elseif not args.moved and is_of_another(stored, ARGV[i + 1]) then
     return ''
   end
   return ARGV[i + 3] ~= '' and fingerprint_of(stored) ~= ARGV[i + 3] and stored or nil
@@ -202,6 +205,9 @@ local function drop_rows(groups)
         redis.call('HDEL', bucket, id)
         gone[#gone + 1], added = id .. version_of(stored), added - 1
         drop_all(occurrences_of(id, -1))
+      end
+      if args.moved then
+        redis.call('HDEL', LEASES, mark_of(id))
       end
     end
   end
@@ -266,6 +272,10 @@ local function part_trouble()
   if trouble then
     return trouble
   end
+  is_draining = shard_state == 'draining'
+  if args.moved then
+    return not part.drops and redis.call('HGET', META, args.moved.from) == args.moved.batch and {} or nil
+  end
   if not part.epoch then
     local entry = redis.call('HGET', META, part.lane)
     if not entry then
@@ -276,7 +286,6 @@ local function part_trouble()
       return { 'MANAGED' }
     end
   end
-  is_draining = shard_state == 'draining'
   if is_draining and is_any_moving(part.groups) then
     return { 'BUSY' }
   end
@@ -290,6 +299,10 @@ local function put_part()
   end
   answers, rows, gone, added = {}, 0, {}, 0
   points, count, first_due, optional = { '+inf', '' }, 2, math.huge, {}
+  if part.entry then
+    redis.call('HSETNX', META, part.lane, part.entry)
+    redis.call('HSETNX', META, 'c' .. part.lane, 0)
+  end
   if part.kinds then
     store_texts(TEXTS, part.kinds)
   end
@@ -311,5 +324,12 @@ for i, listed in ipairs(args.parts) do
   META, HEADS, WAKE, LEASES, TEXTS, BLOBS, OCC, OCCREC, ENDED, LANE =
     unpack(KEYS, part.keys, part.keys + PART_KEYS - 1)
   replies[i] = put_part()
+end
+if args.moved and type(replies[1]) == 'table' then
+  if part.drops then
+    redis.call('HDEL', LEASES, BATCH)
+  else
+    redis.call('HSET', META, args.moved.from, args.moved.batch)
+  end
 end
 return replies

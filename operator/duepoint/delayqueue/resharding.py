@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.resharding import moving
+from duepoint.delayqueue import index, layouts, messages, moving, sharding
 
 
 class ReshardingAnswer(enum.StrEnum):
@@ -77,8 +76,7 @@ class Resharding:
         if not sharding.is_possible(shards):
             raise errors.InvalidSetting(
                 "shards",
-                f"{shards} is no power of two up to {sharding.MOST_SHARDS};"
-                f" write {_nearest_power(shards)}",
+                f"{shards} is no power of two up to {sharding.MOST_SHARDS}; write 64, or 256",
             )
         layout = await self.layouts.read()
         if layout.former is not None:
@@ -138,19 +136,12 @@ class Resharding:
         return layout
 
     async def record_progress(
-        self,
-        epoch: messages.Epoch,
-        *,
-        phase: Phase,
-        moved: int,
-        left: int,
-        waiting: str = "",
-        done: bool = False,
+        self, epoch: messages.Epoch, *, phase: Phase, moved: int, left: int, waiting: str = ""
     ) -> messages.Layout:
-        """Write the progress into the layout record; ``done`` ends the resharding."""
+        """Write the progress into the layout record; the phase STABLE ends the resharding."""
         fields: dict[str, object] = {"moved": moved, "left": left}
         gone = ["former", "former_shards", "phase", "waiting"]
-        if done:
+        if phase is Phase.STABLE:
             fields["state"] = "stable"
         else:
             fields |= {"phase": phase.value, "waiting": waiting}
@@ -158,7 +149,7 @@ class Resharding:
             epoch,
             fields,
             expected={"layout": self.index.known_layout().number},
-            gone=gone if done else (),
+            gone=gone if phase is Phase.STABLE else (),
         )
         if changed is None:
             raise queue_errors.LayoutChanged("the index was cut anew meanwhile")
@@ -166,7 +157,9 @@ class Resharding:
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
         """End the resharding: every former shard is closed, only the new layout is left."""
-        return await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
+        return await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0)
+
+    # -- the state of a shard ----------------------------------------------------------------------
 
     async def open_own(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
         """Open every shard of a layout without a former one, so that it takes schedules.
@@ -174,17 +167,8 @@ class Resharding:
         A server that lost only the layout, or everything while a move began, may still have shards
         in the state of that move; nothing else would ever end that state.
         """
-        replies = await self.index.scripts.run_many(
-            [
-                self.index.call("drain", shard, epoch=epoch, state="open")
-                for shard in sharding.own_shards(layout)
-            ]
-        )
-        for reply in replies:
-            if isinstance(reply, errors.DuepointError):
-                raise reply
-
-    # -- one former shard --------------------------------------------------------------------------
+        for shard in sharding.own_shards(layout):
+            await self.mover.change_state(shard, "open", epoch)
 
     async def shard_state(self, shard: messages.ShardId) -> str:
         """Return ``open``, ``draining`` or ``closed``."""
@@ -202,18 +186,26 @@ class Resharding:
     async def close(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
         """Close a former shard and remove its keys; return "" or what is still left in it.
 
-        That is ``definitions``, ``points``, ``moving``, ``outcomes`` or ``dead``.
+        That is ``points``, ``outcomes`` or ``dead``. The last pass left no schedule here, and no
+        new one can come: when no worker holds a point any more, nothing can be added.
         """
-        if await self.mover.is_any_definition_left(shard):
-            return "definitions"
-        logs = await self._logs(shard)
-        call = self.index.call("drain", shard, *logs, epoch=epoch, state="closed")
-        call.put(latest=moving.LATEST_US)
-        (answer,) = await self.index.scripts.run(call)
-        if answer == b"closed":
-            await self.unlink_closed(shard)
-            return ""
-        return str(answer.decode())
+        names = self.index.shard(shard)
+        (claims,) = await self.index.read("close a shard", ("ZCARD", names.claims))
+        if claims > 1:  # one is the sentinel
+            return "points"
+        outcomes, counted, *letters = await self.index.read(
+            "close a shard",
+            ("XLEN", names.runs),
+            ("HLEN", names.ledger),
+            *(("XLEN", log) for log in await self._logs(shard)),
+        )
+        if outcomes or counted > 1:
+            return "outcomes"
+        if any(letters):
+            return "dead"
+        await self.mover.change_state(shard, "closed", epoch)
+        await self.unlink_closed(shard)
+        return ""
 
     async def _logs(self, shard: messages.ShardId) -> list[str]:
         (lanes,) = await self.mover.letters.lanes_of([shard])
@@ -227,11 +219,3 @@ class Resharding:
         # Keep `meta`: it names all lanes, which a process that goes on after a crash needs.
         gone += [key for key in self.index.call("init", shard).keys if key != names.meta]
         await self.index.read_many("unlink a closed shard", [("UNLINK", key) for key in gone])
-
-
-def _nearest_power(shards: int) -> str:
-    if shards < 1:
-        return "1"
-    below = min(1 << (shards.bit_length() - 1), sharding.MOST_SHARDS)
-    above = below * 2
-    return f"{below} or {above}" if above <= sharding.MOST_SHARDS else str(below)

@@ -1,1 +1,0 @@
-"""Changes the number of shards, and moves schedules to the new ones."""
