@@ -13,7 +13,6 @@ every key. The queue stores only keys that have work, so 100,000 objects in orde
 from __future__ import annotations
 
 import asyncio
-import collections
 import heapq
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Generic, TypeVar
@@ -28,6 +27,8 @@ ItemT = TypeVar("ItemT")
 
 #: Returned by a handler: retry the key with backoff.
 AGAIN = -1.0
+#: The most stale heap entries, of keys that became due sooner.
+_FORMER_WAITS = 1_000
 #: Handles an item; returns the seconds after which to try again, or None when it is done.
 Handler = Callable[[ItemT], Awaitable[float | None]]
 
@@ -56,39 +57,43 @@ class WorkQueue(Generic[ItemT]):
         self._lane = lane
         self._ends = ends
         self._most_seconds = most_seconds
-        self._waits: dict[str, Iterator[float]] = {}
-        self._dirty: dict[str, ItemT] = {}
+        self._backoffs: dict[str, Iterator[float]] = {}
+        self._items: dict[str, ItemT] = {}
         self._busy: set[str] = set()
+        #: When a waiting key, or one to be handled again after its flight, is due.
+        self._due: dict[str, float] = {}
+        self._waits: list[tuple[float, str]] = []
+        self._wait_news = asyncio.Event()
         #: Keys that are ready, by lane. The first lane is next.
-        self._lanes: dict[str, collections.deque[str]] = {}
+        self._lanes: dict[str, dict[str, None]] = {}
+        self._lane_of: dict[str, str] = {}
         self._ready = asyncio.Semaphore(0)
-        self._retry_at: dict[str, float] = {}
-        self._retries: list[tuple[float, str]] = []
-        self._retry_news = asyncio.Event()
         self._paused_until = 0.0
 
     def __len__(self) -> int:
         """Return the number of keys that are waiting or in flight."""
-        return len(self._dirty) + len(self._busy - self._dirty.keys())
+        return len(self._items.keys() | self._busy)
 
     def put(self, key: str, item: ItemT, *, after: float = 0.0) -> None:
-        """Queue the newest item of its key, ``after`` seconds from now.
+        """Queue the newest item of its key, due in ``after`` seconds at the latest.
 
-        A queued key keeps its place; a key in flight is handled again right afterwards.
+        A key that is ready keeps its place; a key in flight is handled again after that.
         """
-        is_queued = key in self._dirty and key not in self._retry_at
-        self._dirty[key] = item
-        self._retry_at.pop(key, None)
-        if is_queued or key in self._busy:
+        self._items[key] = item
+        if key in self._lane_of:
+            if self._lane(item) != self._lane_of[key]:
+                self._leave_lane(key)
+                self._join_lane(key)
             return
-        if after:
-            self._wait(key, after)
-        else:
-            self._enqueue(key)
+        due = self._clock.monotonic() + after
+        if due < self._due.get(key, due + 1):
+            self._due[key] = due
+            if key not in self._busy:
+                self._wait(key)
 
     def newest(self, key: str) -> ItemT | None:
         """Return the waiting item of a key, if any."""
-        return self._dirty.get(key)
+        return self._items.get(key)
 
     def pause(self, seconds: float) -> None:
         """Let no worker take a new key for this long; the longest pause counts."""
@@ -97,18 +102,19 @@ class WorkQueue(Generic[ItemT]):
     async def run(self, handler: Handler[ItemT], workers: int) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._retry_in_time())
+            group.create_task(self._end_waits())
             for _ in range(workers):
                 group.create_task(self._work(handler))
 
     async def _work(self, handler: Handler[ItemT]) -> None:
         while True:
             await self._ready.acquire()
-            key = self._next_key()
             while (seconds := self._paused_until - self._clock.monotonic()) > 0:
                 await self._clock.sleep(seconds)
+            key = next(iter(self._lanes[next(iter(self._lanes))]))
+            self._leave_lane(key)
             self._busy.add(key)
-            item = self._dirty.pop(key)
+            item = self._items.pop(key)
             again: float | None = AGAIN
             wanted = 0.0
             try:
@@ -122,10 +128,13 @@ class WorkQueue(Generic[ItemT]):
                 self._busy.discard(key)
             if again == AGAIN:
                 waits = services.backoff(first_seconds=0.5, most_seconds=self._most_seconds)
-                again = max(next(self._waits.setdefault(key, waits)), wanted)
+                again = max(next(self._backoffs.setdefault(key, waits)), wanted)
             else:
-                self._waits.pop(key, None)
-            self._after(key, item, again)
+                self._backoffs.pop(key, None)
+            if key in self._items:
+                self._wait(key)
+            elif again is not None:
+                self.put(key, item, after=again)
 
     def _log(self, key: str, trouble: Exception) -> None:
         if isinstance(trouble, errors.TryLater | errors.WorldChanged | kube_errors.ApiError):
@@ -133,41 +142,43 @@ class WorkQueue(Generic[ItemT]):
         else:
             telemetry.logger.error(self._trouble, exc_info=trouble, uid=key)
 
-    def _after(self, key: str, item: ItemT, again: float | None) -> None:
-        if key in self._dirty:
-            self._enqueue(key)
-        elif again is not None:
-            self._dirty[key] = item
-            self._wait(key, again)
+    def _wait(self, key: str) -> None:
+        """Let the key wait until it is due."""
+        due = self._due[key]
+        if due <= self._clock.monotonic():
+            self._end_wait(key)
+            return
+        heapq.heappush(self._waits, (due, key))
+        if len(self._waits) > 2 * len(self._due) + _FORMER_WAITS:
+            self._waits = [(due, key) for key, due in self._due.items()]
+            heapq.heapify(self._waits)
+        if self._waits[0] == (due, key):
+            self._wait_news.set()
 
-    def _wait(self, key: str, seconds: float) -> None:
-        at = self._clock.monotonic() + seconds
-        self._retry_at[key] = at
-        heapq.heappush(self._retries, (at, key))
-        if self._retries[0] == (at, key):
-            self._retry_news.set()
-
-    async def _retry_in_time(self) -> None:
+    async def _end_waits(self) -> None:
         while True:
-            self._retry_news.clear()
+            self._wait_news.clear()
             now = self._clock.monotonic()
-            while self._retries and self._retries[0][0] <= now:
-                at, key = heapq.heappop(self._retries)
-                if self._retry_at.get(key) == at:  # else a newer item has replaced this retry
-                    del self._retry_at[key]
-                    self._enqueue(key)
-            wait = self._retries[0][0] - now if self._retries else None
-            await clocks.wait_for(self._retry_news, wait, self._clock)
+            while self._waits and self._waits[0][0] <= now:
+                due, key = heapq.heappop(self._waits)
+                if self._due.get(key) == due and key not in self._busy:  # else it was due sooner
+                    self._end_wait(key)
+            wait = self._waits[0][0] - now if self._waits else None
+            await clocks.wait_for(self._wait_news, wait, self._clock)
 
-    def _enqueue(self, key: str) -> None:
-        self._lanes.setdefault(self._lane(self._dirty[key]), collections.deque()).append(key)
+    def _end_wait(self, key: str) -> None:
+        del self._due[key]
+        self._join_lane(key)
         self._ready.release()
 
-    def _next_key(self) -> str:
-        """Take the first key of the next lane, and move that lane to the end."""
-        lane = next(iter(self._lanes))
+    def _join_lane(self, key: str) -> None:
+        lane = self._lane_of[key] = self._lane(self._items[key])
+        self._lanes.setdefault(lane, {})[key] = None
+
+    def _leave_lane(self, key: str) -> None:
+        """Take the key out of its lane, and move that lane to the end."""
+        lane = self._lane_of.pop(key)
         waiting = self._lanes.pop(lane)
-        key = waiting.popleft()
+        del waiting[key]
         if waiting:
             self._lanes[lane] = waiting
-        return key

@@ -87,7 +87,7 @@ class ScheduleRuns:
         self._deleted: dict[str, tuple[str, str]] = {}
         #: Deleted since the last list began: that list may still contain them.
         self._gone: set[str] = set()
-        self._writer = StatusWriter(term, source=self, part=PART)
+        self._writer = StatusWriter(term, source=self, part=PART, on_refused=self._adopt_published)
         self._tasks: WorkQueue[str] = WorkQueue(term.clock, "schedulerun not looked at")
         self._requested = asyncio.Event()
         self._requested.set()
@@ -573,7 +573,7 @@ class ScheduleRuns:
         for key in gone:
             self._term.services.outcomes.shown_of_run(key)
 
-    async def refused(self, uid: str) -> None:
+    async def _adopt_published(self, uid: str) -> None:
         run = self._runs.get(uid)
         if run is None:
             return

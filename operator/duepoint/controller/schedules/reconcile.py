@@ -103,8 +103,8 @@ class Reconciler:
         """Read, reconcile and report one object; return seconds until the next try, if any."""
         try:
             if not (task.seen.deleted or task.seen.has_texts):
-                if self._term.services.store.is_known(task.seen):
-                    return None  # the watch only shows our own status write
+                if self._term.services.store.has_applied(task.seen):
+                    return None
                 seen = await self._read(task.seen)
                 if seen is None:
                     return None

@@ -24,8 +24,6 @@ from duepoint.delayqueue.definitions import codec
 
 #: The most deleted uids that are remembered; a list ends long before this many deletions.
 _TOMBSTONES = 100_000
-#: Most changes without an edit are our own status writes, whose answers have arrived after this.
-_RESTATED_SECONDS = 1.0
 _MOST_WAIT_SECONDS = 60.0
 
 
@@ -75,8 +73,8 @@ class Store:
     def observe(self, change: Observed) -> None:
         """Handle a version of an object that the watch shows, without its spec and status.
 
-        A known version costs only two look-ups, so a watch may begin with all existing objects. Any
-        other version is queued to be read.
+        An applied generation costs only two look-ups, because most changes are our own status
+        writes. Any other version is queued to be read.
         """
         uid = change.uid
         if uid in self._deleted:
@@ -85,8 +83,6 @@ class Store:
             self.bury(change)
         elif self._applied.get(uid, -1) < change.generation:
             self._put(change)
-        elif self._reporter.states.version(uid) < change.version:
-            self._put(change, after=_RESTATED_SECONDS)
 
     def offer(self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"") -> None:
         """Handle a version of an object that was read."""
@@ -99,9 +95,7 @@ class Store:
         if self._applied.get(seen.uid, -1) < seen.generation:
             self._put(seen, went_back=went_back, replaces=replaces)
 
-    def _put(
-        self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"", after: float = 0.0
-    ) -> None:
+    def _put(self, seen: Observed, *, went_back: bool = False, replaces: bytes = b"") -> None:
         """Queue a version, unless a newer one waits already; a large object is read again later."""
         waiting = self.tasks.newest(seen.uid)
         if waiting is not None and not went_back and waiting.seen.generation >= seen.generation:
@@ -110,7 +104,7 @@ class Store:
             seen = seen.without_texts()
         now_us = self._clock.now_us()
         task = Task(seen=seen, since_us=now_us, went_back=went_back, replaces=replaces)
-        self.tasks.put(seen.uid, task, after=after)
+        self.tasks.put(seen.uid, task)
 
     def begin_list(self) -> None:
         """Begin a complete, consistent list: it will show all changes known by now."""
@@ -186,10 +180,6 @@ class Store:
     def is_deleted(self, uid: str) -> bool:
         """Whether the object is known to be gone."""
         return uid in self._deleted
-
-    def is_known(self, seen: Observed) -> bool:
-        """Whether this generation was applied, and this version or a newer one was read."""
-        return self.has_applied(seen) and self._reporter.states.version(seen.uid) >= seen.version
 
     def may_store(self, seen: Observed) -> bool:
         """Whether the object exists, and no newer generation of it was applied in this term."""

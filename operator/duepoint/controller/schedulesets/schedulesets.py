@@ -246,7 +246,6 @@ class ScheduleSets:
             if state is None:
                 state = self._states[uid] = setstatus.begun(seen)
             state.seen, state.is_unread = seen.without_texts(), False
-            self._writer.resize(uid, seen.size)
             if seen.deleted:
                 await self._begin_deletion(state, seen)
                 return None
@@ -421,15 +420,6 @@ class ScheduleSets:
     ) -> None:
         if (state := self._states.get(uid)) is not None:
             state.published = dict(fields)
-
-    async def refused(self, uid: str) -> None:
-        if (state := self._states.get(uid)) is None:
-            return
-        item = await schedules.read_set(self._term.api, state.seen.namespace, state.seen.name)
-        if item is not None and item.metadata.uid == uid:
-            state.adopt_published(bytes(item.status))
-            if uid not in self._removals:
-                self._read_soon(state.seen)
 
     def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only
         return None

@@ -137,11 +137,6 @@ class FollowedSet:
         generation = self.seen.generation
         return self.accepted == generation or (is_refused and self.answered == generation)
 
-    def adopt_published(self, text: bytes) -> None:
-        """Continue from a status that a newer writer may have published."""
-        self.published, status = _read(text)
-        self.tally = self.tally.newest(_tally(status))
-
 
 def begun(seen: Observed) -> FollowedSet:
     """Return the state of a set, as a former leader published it."""

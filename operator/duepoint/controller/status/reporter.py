@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from duepoint import errors, telemetry
-from duepoint.controller import observed, statusconditions
+from duepoint.controller import statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
 from duepoint.controller.status import folding, openslots, published, render, state, writer
@@ -85,8 +86,6 @@ class Reporter:
     def adopt(self, seen: Observed) -> None:
         """Take note of an observed object; a new one's status counts as the last one written."""
         schedule, now_us = self.states.get(seen.uid), self._term.clock.now_us()
-        if seen.spec != UNKNOWN:
-            self._writer.resize(seen.uid, seen.size)
         if schedule is None:
             schedule = state.state_of(seen, self._term.installation)
             schedule.version = seen.version
@@ -96,15 +95,14 @@ class Reporter:
             if due_us is not None:
                 self._writer.look(seen.uid, max(_START_SECONDS, (due_us - now_us) / 1e6))
             return
-        is_newer = seen.version > schedule.version  # else the watch shows our own write late
-        is_current = seen.version >= schedule.version
-        schedule.version = max(schedule.version, seen.version)
-        if is_newer and seen.status != UNKNOWN:
-            by_us = self._mark in seen.status or not published.managed_by(seen.status)
-            schedule.is_overwritten = by_us and not schedule.is_published(seen.status)
+        if seen.version <= schedule.version or seen.status == UNKNOWN:
+            return
+        schedule.version = seen.version
+        if self._mark in seen.status or not published.managed_by(seen.status):
+            schedule.is_overwritten = not schedule.is_published(seen.status)
             if schedule.is_overwritten:
                 self._writer.look(seen.uid, self._writer.rest(seen.uid))
-        if is_current and schedule.was_written and self._mark not in seen.status:
+        else:
             self._term.services.others.found(seen, self._term.record)
 
     def report(self, uid: str, report: Report) -> None:
@@ -355,9 +353,8 @@ class Reporter:
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
         if (schedule := self.states.get(uid)) is not None:
-            schedule.record_written(dict(fields))
-            # The watch may have shown another client's status before our own write was answered.
-            schedule.is_overwritten = schedule.is_overwritten and version < schedule.version
+            schedule.published = msgspec.json.encode(fields)
+            schedule.is_overwritten = False
             schedule.version = max(schedule.version, version)
             self._show(uid)
         self._term.services.jobs.sync.look(uid)
@@ -369,18 +366,6 @@ class Reporter:
         # No status shows that a Job is being replaced.
         if schedule is not None and is_newest and not schedule.runs().replacing:
             self._term.services.outcomes.shown(uid)
-
-    async def refused(self, uid: str) -> None:
-        schedule = self.states.get(uid)
-        if schedule is None:
-            return
-        item = await schedules.read(self._term.api, schedule.namespace, schedule.name)
-        if item is None or item.metadata.uid != uid or uid not in self.states:
-            return
-        seen = observed.of_object(item)
-        schedule.version = max(schedule.version, seen.version)
-        if not schedule.is_published(seen.status):
-            state.adopt_published(schedule, seen.status)
 
     def next_change_in(self, uid: str) -> float | None:
         schedule, now_us = self.states.get(uid), self._term.clock.now_us()

@@ -73,8 +73,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         refusals: how many slots in a row the API server has refused for their Job template.
         active: references to active Jobs, as the API spells them; None = Jobs are not known yet.
         managed_by: our installation, as the status names it.
-        was_written: whether this term has written the status.
-        is_overwritten: whether another client has written the status since.
+        is_overwritten: whether another client has written another status.
         shows_failing: whether the published status has a Failing condition.
         may_show_running: whether the published status may list an active run.
         next_us: the next slot in the published status; 0 = none.
@@ -104,7 +103,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     active: tuple[dict[str, Any], ...] | None = None
     refused_pods: str = ""
     managed_by: str = ""
-    was_written: bool = False
     is_overwritten: bool = False
     shows_failing: bool = False
     may_show_running: bool = False
@@ -146,11 +144,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
             return bool(msgspec.json.decode(status) == self.last())
         except msgspec.DecodeError:
             return False
-
-    def record_written(self, status: dict[str, Any]) -> None:
-        """Record that this process has written the status."""
-        self.published = msgspec.json.encode(status)
-        self.was_written = True
 
     @property
     def settled_published(self) -> Watermark:
@@ -236,18 +229,6 @@ def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
         state.published = seen.status
         _load_open(state)
     return state
-
-
-def adopt_published(state: ScheduleState, status: bytes) -> None:
-    """Continue from a status that another writer has published."""
-    known = state.runs()
-    state.published = status
-    written = published.summary(state.last(), state.name)
-    state.summary = summaries.newest(written, known)
-    if state.summary is written:
-        _load_open(state)
-    state.observed = max(state.observed, published.observed_generation(status))
-    state.answered = max(state.answered, published.answered_generation(status))
 
 
 def adopt_records(state: ScheduleState, texts: Iterable[bytes]) -> None:

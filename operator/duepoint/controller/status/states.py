@@ -60,11 +60,6 @@ class ScheduleStates:
         """Remove a Schedule that is gone."""
         self._states.pop(uid, None)
 
-    def version(self, uid: str) -> int:
-        """Return the newest resourceVersion of the object that we read or wrote; 0 = none."""
-        state = self._states.get(uid)
-        return 0 if state is None else state.version
-
     # -- the Schedule ----------------------------------------------------------------------------
 
     def owner(self, uid: str) -> jobs.JobOwner | None:
