@@ -128,6 +128,16 @@ class TermContext:
         """The rate limit that the status writers, one for each kind of object, share."""
         return Allowance(self.writes_per_second, self.clock.monotonic())
 
+    async def take_write(self, changed_at: float | None = None) -> None:
+        """Wait until the rate limit lets a status be written that has changed at that time."""
+        while True:
+            now = self.clock.monotonic()
+            late = 0.0 if changed_at is None else now - changed_at
+            wait = self.allowance.take(now, late_seconds=late)
+            if not wait:
+                return
+            await self.clock.sleep(wait)
+
     async def until_done(
         self, part: str, look: Callable[[], Awaitable[None]], trouble: str
     ) -> None:

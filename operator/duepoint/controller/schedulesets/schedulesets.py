@@ -1,9 +1,9 @@
 """The service for ScheduleSets: keeps their records in the queue, statuses and rows; deletes them.
 
-It is level-based: lists and the watch name the objects, and each one is read and applied
-(``setreconcile``) whenever something may have changed: after an edit, at the beginning of a term,
-after every comparison of all objects, and whenever the index may lack something, for example after
-an emptied Redis or during resharding. In between, only its members are counted and its rows
+It is level-based: lists and the watch name the objects, and ``reconcile`` reads and applies each
+one (``setreconcile``) whenever something may have changed: after an edit, at the beginning of a
+term, after every comparison of all objects, and whenever the index may lack something, for example
+after an emptied Redis or during resharding. In between, only its members are counted and its rows
 compared. Anything else that a new leader needs is in the status.
 
 The object gets a finalizer before the queue stores anything of it, and is released once its members
@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import structlog
@@ -32,13 +30,10 @@ from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setstatus
-from duepoint.controller.schedulesets.setreconcile import (
-    INTERVAL_SECONDS,
-    SetReconciler,
-    without_spec,
-)
+from duepoint.controller.schedulesets.setreconcile import SetReconciler, without_spec
+from duepoint.controller.schedulesets.setrows import SetRows
 from duepoint.controller.schedulesets.setstatus import Deletion, Durability, FollowedSet
-from duepoint.controller.status.writer import Rendered, StatusWriter
+from duepoint.controller.status import writer
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import AGAIN, WorkQueue
 from duepoint.delayqueue import errors as queue_errors
@@ -53,6 +48,10 @@ PART = "schedulesets"
 
 #: The rows of a large set take seconds; namespaces take turns.
 _WORKERS = 4
+#: The time between two counts of a set, and between two writes of its numbers.
+INTERVAL_SECONDS = 10.0
+#: How soon a shard that lacks the set's entry gets it again.
+_STORE_AGAIN_SECONDS = 1.0
 #: A set without an object does not fire, and is removed after this.
 ORPHAN_SECONDS = 600.0
 _ORPHANS_LOOK_SECONDS = 60.0
@@ -77,18 +76,13 @@ def rest_seconds(took: float) -> float:
 
 
 class ScheduleSets:
-    """The service; one for each term of a leader, and the ``StatusSource`` of its writer."""
+    """The service; one for each term of a leader."""
 
     def __init__(self, term: TermContext, *, dry_runs: DryRuns, has_own_streams: bool) -> None:
         self._term = term
         self._states: dict[str, FollowedSet] = {}
-        self._reconciler = SetReconciler(
-            term,
-            dry_runs=dry_runs,
-            has_own_streams=has_own_streams,
-            report=self._report,
-        )
-        self._writer = StatusWriter(term, source=self, part=PART)
+        self._reconciler = SetReconciler(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
+        self._rows = SetRows(term)
         self._tasks: WorkQueue[Observed] = WorkQueue(
             term.clock,
             "scheduleset not applied",
@@ -96,8 +90,8 @@ class ScheduleSets:
             most_seconds=_MOST_WAIT_SECONDS,
         )
         #: The stored records of sets whose members are being removed.
-        self._removals: dict[str, SetRecord] = {}
-        self._one_step = asyncio.Lock()
+        self._removals: WorkQueue[SetRecord] = WorkQueue(term.clock, "members not removed")
+        self._removed: set[str] = set()
         self._requested = asyncio.Event()
         self._absent_since: dict[str, float] = {}
         self._unstored: set[str] = set()
@@ -109,7 +103,7 @@ class ScheduleSets:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._tasks.run(self._handle, _WORKERS))
-                group.create_task(self._writer.run())
+                group.create_task(self._removals.run(self._remove_some, 1))
                 self.request()
                 while True:
                     wait = _ORPHANS_LOOK_SECONDS if self._absent_since else None
@@ -122,8 +116,6 @@ class ScheduleSets:
 
     def observe(self, change: Observed) -> None:
         """Handle a version of an object that the watch shows, without its spec and status."""
-        if change.uid in self._removals:
-            return  # the last removal step reads the object
         state = self._states.get(change.uid)
         if state is None or change.deleted or change.generation > state.seen.generation:
             self._read_soon(change)  # else only our own status or labels have changed
@@ -131,7 +123,7 @@ class ScheduleSets:
     async def count_all(self) -> None:
         """Count every set now; raises QueueUnavailable and LayoutChanged."""
         for uid, state in list(self._states.items()):
-            if uid not in self._removals and state.record is not None:
+            if uid not in self._removed and state.record is not None:
                 await self._reconciler.count(state)
 
     def request(self) -> None:
@@ -184,7 +176,7 @@ class ScheduleSets:
         self._absent_since = {
             record.uid: self._absent_since.get(record.uid, now)
             for record in orphans
-            if record.uid not in self._removals
+            if record.uid not in self._removed
         }
         for record in orphans:
             if record.uid not in self._absent_since:
@@ -204,10 +196,10 @@ class ScheduleSets:
     # -- one object ------------------------------------------------------------------------------
 
     async def _handle(self, change: Observed) -> float | None:
-        """Read and apply a set; return seconds until the next time, None = at the next event."""
+        """Reconcile a set; return seconds until the next time, None = at the next event."""
         with structlog.contextvars.bound_contextvars(set=change.identity):
             try:
-                return await self._look(change)
+                return await self.reconcile(change)
             except queue_errors.Fenced:
                 raise
             except queue_errors.LayoutChanged:  # members are being moved to other shards
@@ -215,30 +207,20 @@ class ScheduleSets:
                     state.is_unread = True
                 await self._term.queue.layouts.read()
                 return _MOVING_SECONDS
-            except kube_errors.ApiError as trouble:  # first: an unavailable one is a TryLater, too
-                self._report_waiting(change, Reason.API_UNAVAILABLE, str(trouble))
-                raise
-            except errors.TryLater as trouble:
-                self._report_waiting(
-                    change, Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}"
-                )
-                raise
-            except Exception as bug:
-                self._report_waiting(
-                    change,
-                    Reason.INTERNAL_ERROR,
-                    f"Duepoint could not apply this generation ({type(bug).__name__}); this is a "
-                    "bug, please report it with the operator's log; it is tried again",
-                )
+            except Exception as trouble:
+                await self._report_trouble(change.uid, trouble)
                 raise
 
-    async def _look(self, change: Observed) -> float | None:
+    async def reconcile(  # noqa: C901, PLR0911, PLR0912 - it is read from top to bottom
+        self, change: Observed
+    ) -> float | None:
+        """Read the set if it may have changed; make the queue and its status match it."""
         uid = change.uid
-        if (record := self._removals.get(uid)) is not None:
-            return await self._remove_some(record)
+        if uid in self._removed:
+            return None  # the last removal step reads the object
         state, seen = self._states.get(uid), None
         if state is None or state.is_unread:
-            item = await self._read(change)
+            item = await self._read(change, state)
             if item is None or item.metadata.uid != uid:
                 await self._vanished(change)
                 return None
@@ -254,25 +236,48 @@ class ScheduleSets:
                 return _STALE_SECONDS
         await self._ask_durability()
         state.status.durability = self._durability or state.status.durability
-        again = await self._reconciler.reconcile(state, seen)
-        if isinstance(again, SetRecord):
-            former = "members of a former ScheduleSet of this name are removed first"
-            waiting = conditions.reconciling(Reason.PENDING, former)
-            self._report(state, waiting)
-            state.is_unread = True
-            await self._remove(again)
-            return AGAIN
+
+        answer = state.answer
+        if seen is not None:
+            stored = await self._term.queue.sets.read(seen.namespace, seen.name)
+            if stored is not None and stored.uid != uid:
+                former = "members of a former ScheduleSet of this name are removed first"
+                state.is_unread = True
+                await self._publish(state, conditions.reconciling(Reason.PENDING, former))
+                await self._remove(stored)
+                return AGAIN
+            answer = await self._reconciler.apply(state, seen, stored)
+        await self._reconciler.count(state)
+
+        spec, is_followed = state.spec, True
+        is_settled = spec is None or state.accepted == state.seen.generation
+        if spec is not None and spec.is_managed:
+            if is_settled and not state.follows_rows:
+                answer = conditions.reconciling(Reason.PENDING, "the members follow spec.rows")
+            await self._publish(state, answer)
+            is_followed = await self._rows.follow(state, None if seen is None else seen.spec)
+            if is_followed and is_settled:
+                answer = setstatus.ready(spec)
+        else:
+            state.rows_of = None
+            if spec is not None:
+                state.status.rows = state.rows_condition = None
+        await self._publish(state, answer)
         telemetry.sets_with_lost_members.set(
             sum(one.status.lost is not None for one in self._states.values())
         )
         await self._stored(uid)
-        return again
+        if not is_settled:
+            state.is_unread = True
+            return AGAIN
+        return INTERVAL_SECONDS if is_followed and not state.is_unread else _STORE_AGAIN_SECONDS
 
-    async def _read(self, change: Observed) -> schedules.ScheduleSet | None:
+    async def _read(
+        self, change: Observed, state: FollowedSet | None
+    ) -> schedules.ScheduleSet | None:
         """Read the object; never an older version than seen before, unless it was restored."""
         api, name = self._term.api, change.name
         found = await schedules.read_set(api, change.namespace, name, not_before=change.version)
-        state = self._states.get(change.uid)
         if found is None or state is None or port.version_of(found.metadata) >= state.seen.version:
             return found
         return await schedules.read_set(api, change.namespace, name)
@@ -302,7 +307,7 @@ class ScheduleSets:
 
     async def _vanished(self, change: Observed) -> None:
         """Handle an object that is gone: someone removed its finalizer, or its deletion is over."""
-        self._forget(change.uid)
+        self._states.pop(change.uid, None)
         stored = await self._term.queue.sets.read(change.namespace, change.name)
         if stored is not None and stored.uid == change.uid:
             await self._remove(stored)
@@ -316,30 +321,33 @@ class ScheduleSets:
     async def _remove(self, record: SetRecord, *, is_stored: bool = False) -> None:
         """Begin to remove a set's members; its object is released after the last one."""
         uid = record.uid
-        if uid in self._removals:
+        if uid in self._removed:
             return
         if not is_stored:
             record = await self._stored_as(record, SetState.DELETING)
-        self._removals[uid] = record
+        self._removed.add(uid)
+        self._removals.put(uid, record)
         if (state := self._states.get(uid)) is not None:
             state.status.rows = state.rows_condition = None
             if state.status.deletion is None:
                 began = times.time_text(self._term.clock.now_us())
                 state.status.deletion = Deletion(start_time=began)
-            self._report(state, setstatus.deleting(state.status.deletion.left))
-        self._tasks.put(uid, Observed(namespace=record.namespace, name=record.name, uid=uid))
+            await self._publish(state, setstatus.deleting(state.status.deletion.left))
 
     async def _remove_some(self, record: SetRecord) -> float | None:
         """Remove some members; after the last ones, release the object and read a namesake."""
-        uid = record.uid
-        async with self._one_step:
-            began = self._term.clock.monotonic()
-            await faults.reach(FaultPoint.BEFORE_SET_REMOVAL_STEP)
+        uid, clock = record.uid, self._term.clock
+        began = clock.monotonic()
+        await faults.reach(FaultPoint.BEFORE_SET_REMOVAL_STEP)
+        try:
             done = await self._term.queue.set_removals.step(
                 record, self._term.epoch, most=STEP_MEMBERS
             )
-            await faults.reach(FaultPoint.AFTER_SET_REMOVAL_STEP)
-            took = self._term.clock.monotonic() - began
+        except queue_errors.LayoutChanged:
+            await self._term.queue.layouts.read()
+            return _MOVING_SECONDS
+        took = clock.monotonic() - began
+        await faults.reach(FaultPoint.AFTER_SET_REMOVAL_STEP)
         state = self._states.get(uid)
         if state is not None and (former := state.status.deletion) is not None:
             state.status.deletion = msgspec.structs.replace(
@@ -348,10 +356,11 @@ class ScheduleSets:
             state.status.members = done.left
             state.status.in_flight = state.status.lag_seconds = 0
             state.status.next_due_time = None
-            state.answer = setstatus.deleting(done.left)
-            self._publish(state, is_urgent=False)
+            if clock.monotonic() >= state.written_at + INTERVAL_SECONDS:
+                await self._publish(state, setstatus.deleting(done.left))
         if not done.is_done:
-            return rest_seconds(took)
+            await clock.sleep(rest_seconds(took))
+            return 0.0
         item = await schedules.read_set(self._term.api, record.namespace, record.name)
         found = None if item is None else observed.of_object(item)
         is_going = found is not None and found.uid == uid and found.deleted
@@ -359,67 +368,52 @@ class ScheduleSets:
             held = await schedules.release_set(self._term.api, item)
             if held is schedules.Held.STALE:
                 return _STALE_SECONDS
-        self._forget(uid)
-        del self._removals[uid]
+        self._states.pop(uid, None)
+        self._removed.discard(uid)
         telemetry.logger.info("scheduleset removed", set=record.place)
         if found is not None and not is_going:
             self._read_soon(found)
         return None
 
-    def _forget(self, uid: str) -> None:
-        self._states.pop(uid, None)
-        self._writer.forget(uid)
-
     # -- the status ------------------------------------------------------------------------------
 
-    def _report(self, state: FollowedSet, answer: tuple[Condition, ...]) -> None:
-        """Set the conditions of the newest generation, and publish them."""
-        generation = state.seen.generation
-        is_new = (state.answer, state.answered) != (answer, generation)
-        state.answer, state.answered = answer, generation
-        if is_new:
+    async def _publish(self, state: FollowedSet, answer: tuple[Condition, ...]) -> None:
+        """Set the conditions of the newest generation, and write the status if it has changed."""
+        if (state.answer, state.answered) != (answer, state.seen.generation):
+            state.answer, state.answered = answer, state.seen.generation
             for event in setstatus.events_of_answer(state):
                 self._term.record(event)
-        self._publish(state, is_urgent=is_new)
-
-    def _report_waiting(self, change: Observed, reason: Reason, message: str) -> None:
-        """Report the error if a change is not applied yet; nobody else would miss anything."""
-        state = self._states.get(change.uid)
-        if state is None or change.uid in self._removals:
-            return
-        state.is_unread = True
-        if not state.has_answered():
-            self._report(state, conditions.reconciling(reason, message))
-
-    def _publish(self, state: FollowedSet, *, is_urgent: bool) -> None:
-        """Queue a status write: numbers every ten seconds, new conditions at once."""
-        self._writer.changed(state.seen.uid, INTERVAL_SECONDS, urgent=is_urgent)
-
-    # -- the source of its writer ----------------------------------------------------------------
-
-    async def render(self, uid: str) -> Rendered | None:
-        state = self._states.get(uid)
-        if state is None or not state.answer:
-            return None
         fields = setstatus.rendered(
             state, managed_by=self._term.installation, now_us=self._term.clock.now_us()
         )
         if fields == state.published:
-            return None
+            return
         seen = state.seen
-        named = schedules.StatusTarget(
-            namespace=seen.namespace, name=seen.name, uid=uid, plural=schedules.SET_PLURAL
+        target = schedules.StatusTarget(
+            namespace=seen.namespace, name=seen.name, uid=seen.uid, plural=schedules.SET_PLURAL
         )
-        return named, fields
+        await self._term.take_write()
+        state.written_at = self._term.clock.monotonic()
+        if isinstance(await writer.write(self._term, target, fields), schedules.StatusWritten):
+            state.published = fields
 
-    def written(
-        self,
-        uid: str,
-        fields: Mapping[str, Any],
-        version: int,  # noqa: ARG002 - of ``StatusSource``
-    ) -> None:
-        if (state := self._states.get(uid)) is not None:
-            state.published = dict(fields)
-
-    def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only
-        return None
+    async def _report_trouble(self, uid: str, trouble: Exception) -> None:
+        """Report the error if a change is not applied yet; nobody else would miss anything."""
+        state = self._states.get(uid)
+        if state is None or uid in self._removed:
+            return
+        state.is_unread = True
+        if state.has_answered():
+            return
+        if isinstance(trouble, kube_errors.ApiError):  # first: one that is away is a TryLater, too
+            reason, message = Reason.API_UNAVAILABLE, str(trouble)
+        elif isinstance(trouble, errors.TryLater):
+            reason, message = Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}"
+        else:
+            reason = Reason.INTERNAL_ERROR
+            message = (
+                f"Duepoint could not apply this generation ({type(trouble).__name__}); this is a "
+                "bug, please report it with the operator's log; it is tried again"
+            )
+        with contextlib.suppress(errors.TryLater, kube_errors.ApiError):
+            await self._publish(state, conditions.reconciling(reason, message))

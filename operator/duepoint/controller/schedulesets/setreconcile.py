@@ -1,10 +1,9 @@
-"""The reconciler of ScheduleSets: ``SetReconciler.reconcile`` applies one set.
+"""The record of a ScheduleSet in the queue, and the count of its members.
 
-It stores the set's record in the queue, counts its members, makes them equal to the rows and
-updates the state that the status is rendered from. It is idempotent. The record of a refused set is
-stored as well, with its former target, so that its members do not fire and the HTTP API can say
-why. The spread is chosen once, from the first limit, because the place of every member depends on
-it; after a lost Redis it is read from the status.
+Both steps are idempotent, and update the state that the status is rendered from. The record of a
+refused set is stored as well, with its former target, so that its members do not fire and the HTTP
+API can say why. The spread is chosen once, from the first accepted limit, because the place of
+every member depends on it; after a lost Redis it is read from the status.
 
 The members of a set have no second copy, so a loss is only noticed by counting: the queue has no
 record of a set that had members, a shard lacks the set's entry because its server was emptied, or a
@@ -14,8 +13,6 @@ if shards show lower counts than before, the difference is added again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from duepoint import errors, faults, telemetry
@@ -23,13 +20,10 @@ from duepoint.controller import statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setstatus
-from duepoint.controller.schedulesets.setrows import SetRows
 from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, Runs
 from duepoint.controller.term import TermContext
-from duepoint.controller.workqueue import AGAIN
 from duepoint.faults import FaultPoint
 from duepoint.kube import jobs, times
-from duepoint.model import scheduleset as model
 from duepoint.schedules import actions, conditions
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
@@ -37,18 +31,11 @@ from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
-#: The time between two counts of a set, and between two writes of its numbers.
-INTERVAL_SECONDS = 10.0
-#: How soon a shard that lacks the set's entry gets it again.
-_STORE_AGAIN_SECONDS = 1.0
 #: A member that is late by less is just being claimed: that is not a lag.
 _NO_LAG_US = 1_000_000
 #: The rule of a Job that is only used for a dry run.
 _EXAMPLE = rules.Rule(timing=rules.Timing(schedules=("@hourly",)), whole_seconds=True)
 _LONGEST_NAME = 52
-
-#: Publishes the conditions of a set's newest generation.
-Report = Callable[[FollowedSet, tuple[Condition, ...]], None]
 
 
 class SetReconciler:
@@ -58,56 +45,21 @@ class SetReconciler:
     of ``kube``.
     """
 
-    def __init__(
-        self, term: TermContext, *, dry_runs: DryRuns, has_own_streams: bool, report: Report
-    ) -> None:
+    def __init__(self, term: TermContext, *, dry_runs: DryRuns, has_own_streams: bool) -> None:
         self._term = term
         self._dry_runs = dry_runs
         self._has_own_streams = has_own_streams
-        self._report = report
-        self._rows = SetRows(term)
 
-    async def reconcile(self, state: FollowedSet, seen: Observed | None) -> float | SetRecord:
-        """Apply the object as it was read, or only count if ``seen`` is None.
-
-        Returns seconds until the next time, when the object is read if the state is unread; or the
-        record of another set of the same name, which must be removed first.
-        """
-        answer = state.answer
-        if seen is not None:
-            stored = await self._term.queue.sets.read(seen.namespace, seen.name)
-            if stored is not None and stored.uid != seen.uid:
-                return stored
-            answer = await self._apply(state, seen, stored)
-        await self.count(state)
-
-        spec, is_followed = state.spec, True
-        is_settled = spec is None or state.accepted == state.seen.generation
-        if spec is not None and spec.is_managed:
-            if is_settled and not state.follows_rows:
-                answer = conditions.reconciling(Reason.PENDING, "the members follow spec.rows")
-            self._report(state, answer)
-            is_followed = await self._rows.follow(state, None if seen is None else seen.spec)
-            if is_followed and is_settled:
-                answer = setstatus.ready(spec)
-        else:
-            state.rows_of = None
-            if spec is not None:
-                state.status.rows = state.rows_condition = None
-        self._report(state, answer)
-        if not is_settled:
-            state.is_unread = True
-            return AGAIN
-        return INTERVAL_SECONDS if is_followed and not state.is_unread else _STORE_AGAIN_SECONDS
-
-    # -- the record ------------------------------------------------------------------------------
-
-    async def _apply(
+    async def apply(
         self, state: FollowedSet, seen: Observed, stored: SetRecord | None
     ) -> tuple[Condition, ...]:
-        """Store this generation in the queue, or stop its members if it is refused."""
+        """Store this generation in the queue, or stop its members if it is refused.
+
+        Returns the conditions of the generation.
+        """
         status, queue = state.status, self._term.queue
-        status.spread = status.spread if status.spread is not None else _spread(seen, stored)
+        if status.spread is None and stored is not None and stored.target:
+            status.spread = stored.spread
         if status.lost is not None and status.lost.generation != seen.generation:
             status.lost = None
         try:
@@ -126,6 +78,8 @@ class SetReconciler:
             await queue.sets.store(record, b"", self._term.epoch)
             state.spec = None
         else:
+            if status.spread is None:
+                status.spread = setspec.spread(spec.settings.limits.members)
             record = SetRecord(
                 namespace=spec.namespace,
                 name=spec.name,
@@ -272,30 +226,7 @@ def without_spec(seen: Observed, state: SetState, spread: int | None) -> SetReco
         uid=seen.uid,
         generation=seen.generation,
         state=state,
-        spread=_spread(seen, None) if spread is None else spread,
+        spread=setspec.spread(setspec.SetLimits().members) if spread is None else spread,
         target="",
         settings=setspec.SetSettings(),
     )
-
-
-class _Members(msgspec.Struct):
-    members: int | None = None
-
-
-class _Limits(msgspec.Struct):
-    limits: _Members | None = None
-
-
-_limits_decoder = msgspec.json.Decoder(_Limits)
-
-
-def _spread(seen: Observed, stored: SetRecord | None) -> int:
-    """Return the stored spread, or one chosen by the limit, even if the spec is invalid."""
-    if stored is not None:
-        return stored.spread
-    try:
-        limits = _limits_decoder.decode(seen.spec).limits or _Members()
-    except (msgspec.DecodeError, RecursionError):
-        limits = _Members()
-    members = setspec.SetLimits().members if limits.members is None else limits.members
-    return setspec.spread(min(max(members, 1), model.MOST_MEMBERS))

@@ -109,6 +109,7 @@ class FollowedSet:
         tally: how slots of its members have ended; the newest reading of counters that never fall.
         rows_of: generation and version of the rows that the set was made equal to in this term.
         upheavals: the number of server upheavals when members were last counted.
+        written_at: when its status was last written, in monotonic seconds.
         is_unread: whether to read the object, because it changed or the queue may lack its record.
     """
 
@@ -124,6 +125,7 @@ class FollowedSet:
     tally: SetTally = NONE_ENDED
     rows_of: tuple[int, bytes] | None = None
     upheavals: int | None = None
+    written_at: float = 0.0
     is_unread: bool = False
 
     @property

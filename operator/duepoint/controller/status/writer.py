@@ -73,6 +73,19 @@ class _Pending(msgspec.Struct):
     distance: float = STALENESS_SECONDS
 
 
+async def write(
+    term: TermContext, target: schedules.StatusTarget, fields: Mapping[str, Any]
+) -> schedules.StatusWritten | schedules.ObjectReplaced | schedules.StatusRefused:
+    """Replace the status of an object; log a refusal. Raises ApiError."""
+    await faults.reach(FaultPoint.BEFORE_STATUS_WRITE)
+    answer = await schedules.write_status(term.api, target, fields)
+    await faults.reach(FaultPoint.AFTER_STATUS_WRITE)
+    if isinstance(answer, schedules.StatusRefused):
+        place = {"namespace": target.namespace, "name": target.name, "resource": target.plural}
+        telemetry.logger.warning("status refused", error=answer.message, **place)
+    return answer
+
+
 class StatusWriter:
     """The service; one for each source and term.
 
@@ -159,7 +172,7 @@ class StatusWriter:
             await self._term.clock.sleep(_ARMING_SECONDS)
         pending = self._pending_of(uid)
         if pending.urgency != _UNLIMITED:
-            await self._take_turn(pending)
+            await self._term.take_write(pending.changed_at)
         changed_at, urgency = pending.changed_at, pending.urgency
         pending.changed_at, pending.urgency = None, _USUAL
         try:
@@ -178,16 +191,6 @@ class StatusWriter:
         seconds = self._source.next_change_in(uid)
         return None if seconds is None else max(seconds, self.rest(uid))
 
-    async def _take_turn(self, pending: _Pending) -> None:
-        clock = self._term.clock
-        while True:
-            now = clock.monotonic()
-            late = 0.0 if pending.changed_at is None else now - pending.changed_at
-            wait = self._term.allowance.take(now, late_seconds=late)
-            if not wait:
-                return
-            await clock.sleep(wait)
-
     async def _write(self, uid: str, pending: _Pending) -> bool:
         """Render and write the status; return whether the API server has refused it."""
         rendered = await self._source.render(uid)
@@ -195,15 +198,9 @@ class StatusWriter:
             return False
         self._pending.setdefault(uid, pending)
         target, fields = rendered
-        await faults.reach(FaultPoint.BEFORE_STATUS_WRITE)
-        answer = await schedules.write_status(self._term.api, target, fields)
-        await faults.reach(FaultPoint.AFTER_STATUS_WRITE)
+        answer = await write(self._term, target, fields)
         self._term.health.well(self._part)
         if isinstance(answer, schedules.StatusRefused):
-            place = {"namespace": target.namespace, "name": target.name}
-            telemetry.logger.warning(
-                "status refused", resource=target.plural, error=answer.message, **place
-            )
             if self._on_refused is not None:
                 await self._on_refused(uid)
             return True
