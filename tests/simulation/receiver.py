@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from duepoint.net import connections, http1
+from duepoint.net import httpclient
 from tests.simulation.network import Network
 
 URL = "http://receiver.example.com/hook"
@@ -96,11 +96,11 @@ class SimulatedDialler:
         self._receiver = receiver
         self._network = network
 
-    async def open(self, endpoint: connections.Endpoint) -> http1.Connection:
-        """See ``connections.Open``."""
+    async def open(self, endpoint: httpclient.Endpoint) -> httpclient.Connection:
+        """See ``httpclient.Open``."""
         del endpoint
         await asyncio.sleep(self._network.way_us() / 1e6)
-        connection = http1.Connection()
+        connection = httpclient.Connection()
         connection.connection_made(Transport(connection, self._receiver, self._network))
         return connection
 
@@ -111,7 +111,9 @@ class SimulatedDialler:
 class Transport(asyncio.Transport):
     """A transport that carries one request at a time, each written in one piece."""
 
-    def __init__(self, protocol: http1.Connection, receiver: Receiver, network: Network) -> None:
+    def __init__(
+        self, protocol: httpclient.Connection, receiver: Receiver, network: Network
+    ) -> None:
         super().__init__()
         self._protocol = protocol
         self._receiver = receiver

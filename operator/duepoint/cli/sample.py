@@ -22,7 +22,7 @@ from duepoint import errors, telemetry
 from duepoint.cli import cluster, options, output
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, secrets
-from duepoint.net import dialling, egressrules, http1
+from duepoint.net import dialling, egressrules, httpclient
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
@@ -101,7 +101,7 @@ async def run(
         if not send:
             return row
         rules = egressrules.EgressPolicy(mode="open", allowed=_LOOPBACK, allow_http=True)
-        replies: list[http1.Response] = []
+        replies: list[httpclient.Response] = []
         sender = webhooktarget.WebhookTarget(
             dialling.Dialler(rules), services, vault, clock, on_reply=replies.append
         )

@@ -25,7 +25,7 @@ from duepoint import errors as base
 from duepoint import faults
 from duepoint.faults import FaultPoint
 from duepoint.kube import credentials, errors, port, transport
-from duepoint.net import http1
+from duepoint.net import httpclient
 
 #: How long one page of a list may take.
 _PAGE_SECONDS = 60.0
@@ -108,7 +108,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
             raise errors.Unavailable(f"{call.attempt}: its answer carries no time") from error
         return int(seconds * 1e6) + 500_000  # whole seconds, cut off
 
-    async def _send_patiently(self, call: transport.ApiRequest) -> http1.Response:
+    async def _send_patiently(self, call: transport.ApiRequest) -> httpclient.Response:
         renewed = False
         while True:
             await self._wait_out_hold(call)
@@ -125,7 +125,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 if self._held_until >= call.deadline or call.purpose is port.Purpose.LEASE:
                     raise
 
-    async def _exchange(self, call: transport.ApiRequest) -> http1.Response:
+    async def _exchange(self, call: transport.ApiRequest) -> httpclient.Response:
         code = 0
         try:
             login = await self._logged_in(call.deadline)
@@ -135,7 +135,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
             code = answer.status
             if code >= 300:
                 raise errors.from_answer(call.attempt, code, answer.headers, answer.body)
-        except http1.TooLarge:
+        except httpclient.TooLarge:
             raise
         except transport.NETWORK_ERRORS as error:
             raise _unavailable(call.attempt, error) from error
@@ -229,7 +229,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
             )
             try:
                 body = (await self._send_patiently(call)).body
-            except http1.TooLarge:
+            except httpclient.TooLarge:
                 pages.shrink()
                 continue
             pages.record(len(body))

@@ -1,10 +1,10 @@
 """The connections to an API server.
 
-Requests use ``net.http1``; those for the Lease have connections of their own, so that they never
-wait behind others. aiohttp is used for watches, which are read while they arrive, and for servers
-behind an HTTP proxy. A rotated token uses the existing connections; another server, or another
-certificate, gets new ones. Every method raises the errors of its library (``NETWORK_ERRORS``);
-``was_sent`` and ``wording`` interpret them.
+Requests use ``net.httpclient``; those for the Lease have connections of their own, so that they
+never wait behind others. aiohttp is used for watches, which are read while they arrive, and for
+servers behind an HTTP proxy. A rotated token uses the existing connections; another server, or
+another certificate, gets new ones. Every method raises the errors of its library
+(``NETWORK_ERRORS``); ``was_sent`` and ``wording`` interpret them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import aiohttp
 import yarl
 
 from duepoint.kube import credentials, port
-from duepoint.net import connections, http1
+from duepoint.net import httpclient
 
-CONNECT_TIMEOUT_SECONDS = connections.CONNECT_SECONDS
+CONNECT_TIMEOUT_SECONDS = httpclient.CONNECT_SECONDS
 #: Work that is due every minute can reuse connections: a handshake costs as much as several Jobs.
 #: An API server closes connections that were unused for 90 s.
 KEPT_SECONDS = 75.0
@@ -31,14 +31,12 @@ REQUEST_CONNECTIONS = 32
 _LEASE_CONNECTIONS = 4
 #: Bookmarks come about once a minute: a watch that is silent for longer is dead (K6).
 WATCH_SILENCE_SECONDS = 70.0
-#: Requests that may be sent again if a kept connection was cut (RFC 9110, 9.2.2).
-_REPEATABLE = ("GET", "PUT", "DELETE")
 
 # ssl.SSLError and socket errors are OSErrors; a broken URL or header raises ValueError.
 NETWORK_ERRORS = (aiohttp.ClientError, OSError, ValueError)
 
 _NEVER_SENT = (
-    connections.NotConnected,
+    httpclient.NotConnected,
     ValueError,
     aiohttp.ClientConnectorError,
     aiohttp.ConnectionTimeoutError,
@@ -73,7 +71,7 @@ class Transport:
         self._requests = _pool(REQUEST_CONNECTIONS)
         self._lease = _pool(_LEASE_CONNECTIONS)
         self._login: credentials.Login | None = None
-        self._endpoint = connections.Endpoint(host="", port=0)
+        self._endpoint = httpclient.Endpoint(host="", port=0)
         self._base = ""  # the prefix of each path
         self._headers: tuple[tuple[str, str], ...] = ()
         self._aiohttp: aiohttp.ClientSession | None = None
@@ -86,7 +84,7 @@ class Transport:
         if session is not None:
             await session.close()
 
-    async def send(self, request: ApiRequest, login: credentials.Login) -> http1.Response:
+    async def send(self, request: ApiRequest, login: credentials.Login) -> httpclient.Response:
         """Send a request and return the response."""
         if login.proxy is not None:
             return await self._send_by_proxy(request, login)
@@ -102,15 +100,16 @@ class Transport:
             raise ValueError("the path holds a blank")
         pool = self._lease if request.purpose is port.Purpose.LEASE else self._requests
         return await pool.send(
-            connections.Call(
+            httpclient.Call(
                 endpoint=self._endpoint,
-                content=http1.request_bytes(
-                    request.verb, _sendable(target, "path"), headers, request.data
+                content=httpclient.request_bytes(
+                    httpclient.request_head(request.verb, _sendable(target, "path"), ()),
+                    headers,
+                    request.data,
                 ),
                 deadline=request.deadline,
                 connect_by=request.deadline,
-                is_repeatable=request.verb in _REPEATABLE,
-                rule=http1.BodyRule(request.most_bytes),
+                rule=httpclient.BodyRule(request.most_bytes),
             )
         )
 
@@ -124,7 +123,7 @@ class Transport:
         if login.token:
             headers.append(("Authorization", f"Bearer {_sendable(login.token, 'token')}"))
         self._headers = tuple(headers)
-        self._endpoint = connections.Endpoint(
+        self._endpoint = httpclient.Endpoint(
             host=url.hostname or "",
             port=url.port or (80 if login.ssl is None else 443),
             tls=login.ssl,
@@ -148,7 +147,9 @@ class Transport:
         async with self._session().get(url, timeout=silence, **options) as response:
             yield response
 
-    async def _send_by_proxy(self, request: ApiRequest, login: credentials.Login) -> http1.Response:
+    async def _send_by_proxy(
+        self, request: ApiRequest, login: credentials.Login
+    ) -> httpclient.Response:
         url, options = _prepared(login, request.path, request.query)
         options["headers"]["Accept"] = request.accept
         if request.data is not None:
@@ -158,7 +159,7 @@ class Transport:
             self._session().request(request.verb, url, data=request.data, **options) as response,
         ):
             body = await _read(response, request.most_bytes)
-            return http1.Response(response.status, response.headers, body, keep_alive=True)
+            return httpclient.Response(response.status, response.headers, body, keep_alive=True)
 
     def _session(self) -> aiohttp.ClientSession:
         if self._aiohttp is None:
@@ -183,13 +184,13 @@ def was_sent(error: Exception) -> bool:
 
 def wording(error: Exception) -> str:
     """Return the error as text for messages."""
-    if isinstance(error, connections.NotConnected | http1.Cut | http1.NotHttp):
+    if isinstance(error, httpclient.NotConnected | httpclient.Cut | httpclient.NotHttp):
         return str(error)
     return "timed out" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
 
 
-def _pool(most: int) -> connections.Pool:
-    return connections.Pool(connections.connect, keep_seconds=KEPT_SECONDS, most_open=most)
+def _pool(most: int) -> httpclient.Pool:
+    return httpclient.Pool(httpclient.connect, keep_seconds=KEPT_SECONDS, most_open=most)
 
 
 def _sendable(text: str, what: str) -> str:
@@ -214,11 +215,11 @@ def _prepared(
 
 
 async def _read(answer: aiohttp.ClientResponse, most_bytes: int | None) -> bytes:
-    """Read the body; raises http1.TooLarge."""
+    """Read the body; raises httpclient.TooLarge."""
     parts, size = [], 0
     async for part in answer.content.iter_any():
         parts.append(part)
         size += len(part)
         if most_bytes is not None and size > most_bytes:
-            raise http1.TooLarge(f"an answer of more than {most_bytes} bytes")
+            raise httpclient.TooLarge(f"an answer of more than {most_bytes} bytes")
     return b"".join(parts)

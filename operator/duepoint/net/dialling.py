@@ -4,7 +4,7 @@ The worker must not be a confused deputy for a user who may only write Schedules
 It checks every address of a new connection against the rules (``egressrules.verdict``), and again
 when it makes the socket, so that neither an IP literal nor a name that changes its answer gets past
 them. If one address of a name is denied, it refuses the whole name before it dials. It does not
-judge a kept connection again (``connections.Endpoint`` says which calls may share one).
+judge a kept connection again (``httpclient.Endpoint`` says which calls may share one).
 
 ``GuardedThread`` is for a library that opens its own connections: a thread whose event loop opens
 every connection through a dialler. aiokafka connects to any host that the brokers advertise, and no
@@ -31,7 +31,7 @@ import aiohappyeyeballs
 import structlog
 
 from duepoint import shares, tlsrules
-from duepoint.net import addresses, connections, egressrules, http1, ownservers
+from duepoint.net import addresses, egressrules, httpclient, ownservers
 
 #: Delay before the next address is tried in parallel (RFC 8305).
 _NEXT_ADDRESS_SECONDS = 0.25
@@ -72,19 +72,22 @@ class Dialler:
         self._own = ownservers.OwnServers(own, lookup)
         self._logged: set[tuple[str, str, str]] = set()
 
-    async def open(self, endpoint: connections.Endpoint) -> http1.Connection:
+    async def open(self, endpoint: httpclient.Endpoint) -> httpclient.Connection:
         """Return an HTTP connection; raises ssl.SSLError, and as ``connect``."""
         made = await self.connect(endpoint)
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                http1.Connection, sock=made, ssl=endpoint.tls, server_hostname=endpoint.tls_name
+                httpclient.Connection,
+                sock=made,
+                ssl=endpoint.tls,
+                server_hostname=endpoint.tls_name,
             )
         except BaseException:
             made.close()
             raise
         return connection
 
-    async def connect(self, endpoint: connections.Endpoint) -> socket.socket:
+    async def connect(self, endpoint: httpclient.Endpoint) -> socket.socket:
         """Return a connected socket, before any TLS.
 
         Raises:
@@ -118,7 +121,7 @@ class Dialler:
         self._lookups.close()
         self._own.close()
 
-    async def _resolved(self, endpoint: connections.Endpoint) -> Sequence[tuple[str, int]]:
+    async def _resolved(self, endpoint: httpclient.Endpoint) -> Sequence[tuple[str, int]]:
         host, port = endpoint.host, endpoint.port
         if addresses.parse(host) is not None:
             return [(host, port)]
@@ -144,7 +147,7 @@ class Dialler:
         address: str,
         port: int,
         route: egressrules.Route,
-        endpoint: connections.Endpoint | None = None,
+        endpoint: httpclient.Endpoint | None = None,
     ) -> None:
         judged = egressrules.verdict(address, port, self._policy, route, self._own.known)
         if judged is None:
@@ -153,7 +156,7 @@ class Dialler:
             self._log_once(endpoint, judged.detail)
         raise Blocked(judged.reason)
 
-    def _log_once(self, endpoint: connections.Endpoint, detail: str) -> None:
+    def _log_once(self, endpoint: httpclient.Endpoint, detail: str) -> None:
         """Log the details, which the Schedule's author must not read; a metric counts denials."""
         seen = (endpoint.namespace, endpoint.host, detail)
         if seen in self._logged:

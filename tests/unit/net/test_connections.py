@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from duepoint.net import connections, http1
+from duepoint.net import httpclient
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
@@ -17,11 +17,11 @@ PATIENCE = 60.0
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Lines(connections.Pool):
+class Lines(httpclient.Pool):
     """To one server."""
 
-    def __init__(self, endpoint: connections.Endpoint, most: int) -> None:
-        super().__init__(connections.connect, keep_seconds=30, most_open=most)
+    def __init__(self, endpoint: httpclient.Endpoint, most: int) -> None:
+        super().__init__(httpclient.connect, keep_seconds=30, most_open=most)
         self.endpoint = endpoint
 
 
@@ -34,7 +34,7 @@ async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[Lines]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    lines = Lines(connections.Endpoint(host="127.0.0.1", port=port), most)
+    lines = Lines(httpclient.Endpoint(host="127.0.0.1", port=port), most)
     try:
         yield lines
     finally:
@@ -42,16 +42,13 @@ async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[Lines]:
         server.close()
 
 
-def ask(
-    lines: Lines, *, seconds: float = PATIENCE, is_repeatable: bool = False
-) -> Awaitable[http1.Response]:
+def ask(lines: Lines, *, seconds: float = PATIENCE) -> Awaitable[httpclient.Response]:
     deadline = asyncio.get_running_loop().time() + seconds
-    call = connections.Call(
+    call = httpclient.Call(
         endpoint=lines.endpoint,
         content=REQUEST,
         deadline=deadline,
         connect_by=deadline,
-        is_repeatable=is_repeatable,
     )
     return lines.send(call)
 
@@ -118,25 +115,17 @@ def after_one_answer_it_hangs_up(*, saying: bytes = b"") -> Talk:
     return talk
 
 
-async def test_a_kept_connection_that_was_cut_is_replaced_for_what_may_be_repeated():
+async def test_a_kept_connection_that_was_cut_is_replaced():
     async with a_server(after_one_answer_it_hangs_up()) as lines:
         await ask(lines)
-        assert (await ask(lines, is_repeatable=True)).body == b"ok"
-
-
-async def test_what_may_not_be_repeated_is_not_and_may_have_been_accepted():
-    async with a_server(after_one_answer_it_hangs_up()) as lines:
-        await ask(lines)
-        with pytest.raises(http1.Cut):
-            await ask(lines)
         assert (await ask(lines)).body == b"ok"
 
 
 async def test_nothing_is_repeated_once_something_was_heard():
     async with a_server(after_one_answer_it_hangs_up(saying=b"HTTP/1.1 20")) as lines:
         await ask(lines)
-        with pytest.raises(http1.Cut):
-            await ask(lines, is_repeatable=True)
+        with pytest.raises(httpclient.Cut):
+            await ask(lines)
 
 
 async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
@@ -147,7 +136,7 @@ async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
         hanging = asyncio.ensure_future(ask(lines))
         await asyncio.sleep(0.05)
         lines.close()
-        with pytest.raises((http1.Cut, connections.NotConnected)):
+        with pytest.raises((httpclient.Cut, httpclient.NotConnected)):
             await hanging
-        with pytest.raises(connections.NotConnected):
+        with pytest.raises(httpclient.NotConnected):
             await ask(lines)

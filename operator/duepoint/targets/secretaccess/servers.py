@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from duepoint.kube import secrets
-from duepoint.net import connections, dialling, egressrules
+from duepoint.net import dialling, egressrules, httpclient
 from duepoint.schedules import actions
 from duepoint.targets import endpoints, target
 from duepoint.targets.secretaccess import references, tlscontexts
@@ -212,13 +212,13 @@ class ServerDialler:
     async def connect(self, host: str, port: int, *, tls: bool) -> socket.socket:
         """Return a connected socket; raises ServerRefused, dialling.Blocked and other OSErrors."""
         require_server(host, port)
-        endpoint = connections.Endpoint(
+        endpoint = httpclient.Endpoint(
             host=host,
             port=port,
             route=await self._route(host, port, tls=tls),
             namespace=self._namespace,
         )
-        async with asyncio.timeout(connections.CONNECT_SECONDS):
+        async with asyncio.timeout(httpclient.CONNECT_SECONDS):
             return await self._dialler.connect(endpoint)
 
     async def _route(self, host: str, port: int, *, tls: bool) -> egressrules.Route:

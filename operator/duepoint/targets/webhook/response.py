@@ -16,7 +16,7 @@ import os
 import ssl
 from dataclasses import dataclass
 
-from duepoint.net import connections, dialling, http1, ownservers
+from duepoint.net import dialling, httpclient, ownservers
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -131,14 +131,14 @@ def no_answer(seconds: float) -> target.Trouble:
 
 
 def no_connection(host: str, seconds: float, *, is_tls: bool) -> target.Trouble:
-    within = min(seconds, connections.CONNECT_SECONDS)
+    within = min(seconds, httpclient.CONNECT_SECONDS)
     kind = "TLS connection" if is_tls else "connection"
     return _late(f"no {kind} to {host} within {within:.3g} s")
 
 
 def trouble(error: Exception, host: str) -> target.Trouble:
     """Return the trouble for any error except a missed deadline."""
-    cause = error.__cause__ if isinstance(error, connections.NotConnected) else None
+    cause = error.__cause__ if isinstance(error, httpclient.NotConnected) else None
     if isinstance(cause, dialling.Blocked):
         return target.Trouble(
             reason=Reason.BLOCKED_ADDRESS,
@@ -162,7 +162,7 @@ def _late(message: str) -> target.Trouble:
 
 
 def _wording(error: Exception) -> str:
-    if isinstance(error, http1.NotHttp):
+    if isinstance(error, httpclient.NotHttp):
         return "what it answered is not HTTP"
     if isinstance(error, ConnectionError):
         return "the connection was cut before an answer"

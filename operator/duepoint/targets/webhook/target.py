@@ -32,7 +32,7 @@ import prometheus_client
 
 from duepoint import clock as clocks
 from duepoint import shares, telemetry
-from duepoint.net import connections, dialling, http1
+from duepoint.net import dialling, httpclient
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -44,7 +44,7 @@ from duepoint.targets.webhook import credentials, request, response
 #: Statuses that may mean that a Secret has changed since it was read.
 _UNWELCOME = frozenset({401, 403})
 #: Only the status line decides, so the rest of a longer body is not read.
-BODY_RULE = http1.BodyRule(most_bytes=64 * 1024, is_optional=True)
+BODY_RULE = httpclient.BodyRule(most_bytes=64 * 1024, is_optional=True)
 #: How long the pool keeps an idle connection.
 _KEEP_SECONDS = 15.0
 
@@ -66,10 +66,10 @@ class WebhookTarget:
         *,
         admission: admissions.Admission | None = None,
         tls: ssl.SSLContext | None = None,
-        on_reply: Callable[[http1.Response], None] | None = None,
+        on_reply: Callable[[httpclient.Response], None] | None = None,
     ) -> None:
         self._dialler = dialler
-        self._pool = connections.Pool(dialler.open, keep_seconds=_KEEP_SECONDS)
+        self._pool = httpclient.Pool(dialler.open, keep_seconds=_KEEP_SECONDS)
         self._on_reply = on_reply
         self._preparer = Preparer(services, source, tls, clock)
         self._source = source
@@ -138,7 +138,7 @@ class WebhookTarget:
         host = ready.endpoint.host
         try:
             received = await self._pool.send(self._call(firing, ready, seconds, begun))
-        except connections.ConnectionLate:
+        except httpclient.ConnectionLate:
             is_tls = ready.endpoint.tls is not None
             return response.no_connection(host, seconds, is_tls=is_tls)
         except TimeoutError:
@@ -155,17 +155,16 @@ class WebhookTarget:
 
     def _call(
         self, firing: target.Firing, ready: Prepared, seconds: float, begun: float
-    ) -> connections.Call:
+    ) -> httpclient.Call:
         """Return a call that connects before the lease ends and is over within ``seconds``."""
         left = firing.not_after_monotonic - begun
         now = asyncio.get_running_loop().time()
         composed = ready.composer.compose(firing, self._clock.now_us())
-        return connections.Call(
+        return httpclient.Call(
             endpoint=ready.endpoint,
-            content=ready.head.request(composed.own, composed.body),
+            content=httpclient.request_bytes(ready.head, composed.own, composed.body),
             deadline=now + seconds,
             connect_by=now + min(seconds, left),
-            is_repeatable=False,  # another request is another attempt, with its number and wait
             rule=BODY_RULE,
             # Timers of the loop do not run while the machine is suspended; this clock does.
             may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,
@@ -211,9 +210,9 @@ class Prepared:
     asked: actions.WebhookAction
     webhook: actions.WebhookAction
     until: float
-    endpoint: connections.Endpoint
+    endpoint: httpclient.Endpoint
     composer: request.Composer
-    head: http1.RequestHead
+    head: bytes
 
 
 class Preparer:
@@ -294,7 +293,7 @@ class Preparer:
         composer = request.Composer(asked, kept)
         host = where.url.host_port_subcomponent or ""
         try:
-            head = http1.RequestHead(
+            head = httpclient.request_head(
                 asked.method, where.url.raw_path_qs, [("Host", host), *composer.common]
             )
         except ValueError as error:
@@ -315,14 +314,14 @@ class Preparer:
         webhook: actions.WebhookAction,
         kept: credentials.WebhookCredentials | None,
         where: endpoints.Destination,
-    ) -> connections.Endpoint:
+    ) -> httpclient.Endpoint:
         tls, server_name = None, where.server_name
         if where.url.scheme == "https":
             tls = self._tls or dialling.public_tls()
             if kept is not None and kept.tls is not None:
                 tls = kept.tls
                 server_name = (webhook.tls.server_name if webhook.tls else None) or server_name
-        return connections.Endpoint(
+        return httpclient.Endpoint(
             host=where.host,
             port=where.url.port or 0,
             tls=tls,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from duepoint.net import http1
+from duepoint.net import httpclient
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from tests.support import firings, receiver, webhooktargets
@@ -69,7 +69,7 @@ async def test_the_status_line_decides_whatever_stands_around_it(behaviour):
     [
         pytest.param(receiver.repeated(b"", HINT), id="one after the other"),
         pytest.param(
-            receiver.raw(HINT * (http1.MOST_INTERIM + 1) + NO_CONTENT + b"\r\n"),
+            receiver.raw(HINT * (httpclient.MOST_INTERIM + 1) + NO_CONTENT + b"\r\n"),
             id="one more than are listened to",
         ),
     ],
@@ -127,13 +127,14 @@ async def test_nothing_is_sent_of_a_claim_that_ended_while_its_connection_was_ma
         assert hears.requests == []
 
 
-async def test_a_request_that_a_receiver_took_and_cut_is_sent_once_on_a_kept_connection_too():
-    """Another one would be another attempt: it has its own number, and waits for its turn."""
-    behaviour = receiver.in_turn(receiver.status(204), receiver.raw(b""))
+async def test_a_request_that_a_receiver_cuts_goes_once_more_over_a_new_connection_and_no_further():
+    behaviour = receiver.in_turn(receiver.status(204), receiver.raw(b""), receiver.raw(b""))
     given, hears = await answered(behaviour, times=2)
     assert isinstance(given[1], outcome.Retry)
     assert given[1].reason is Reason.NETWORK
-    assert (len(hears.requests), hears.connections) == (2, 1)
+    assert (len(hears.requests), hears.connections) == (3, 2)
+    first, again = hears.requests[1:]
+    assert first == again
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client for one connection: encodes requests and parses responses.
+"""An HTTP/1.1 client: a pool of keep-alive connections by endpoint.
 
 ``httptools`` (llhttp) parses bodies with a length, in chunks, or up to the end of the connection.
 Interim responses (RFC 9110, 15.2) are skipped. A connection serves one request at a time. It may be
@@ -6,18 +6,30 @@ reused only after a response that ended properly and with nothing after it: trai
 data, a cut, a timeout and a cancellation close it. Heads are bounded, bodies by ``BodyRule``. There
 are no redirects, cookies, compression or uploads, because neither webhooks nor an API server need
 them.
+
+Idle connections are kept for a while and then closed; the one used last serves next. A server may
+close an idle connection just before the pool uses it. So a request over a kept connection that is
+cut at once, before a byte of an answer, is sent once more over a new one: whatever we send names
+its object or its slot, so the other side recognises a repetition. ``Open`` decides which servers
+may be connected to. If the number of open connections is limited, further requests wait in order.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import math
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 import httptools
+
+from duepoint import faults
+from duepoint.faults import FaultPoint
+from duepoint.net import egressrules
+
+CONNECT_SECONDS = 5.0
 
 #: Longest head, interim responses included, and most header lines.
 HEAD_LIMIT_BYTES = 64 * 1024
@@ -30,6 +42,11 @@ MOST_INTERIM = 32
 
 _SWITCHING_PROTOCOLS = 101
 _FRAMED_BY = ("content-length", "transfer-encoding")
+#: If the server had already closed the connection, the cut shows within this time. A request that
+#: is cut later is not repeated: the server has had time to begin.
+_STALE_SECONDS = 1.0
+#: Most idle connections of a pool; further ones are closed after their answer.
+_MOST_IDLE = 1024
 
 
 class NotHttp(OSError):
@@ -42,6 +59,14 @@ class TooLarge(OSError):
 
 class Cut(ConnectionError):
     """The connection ended before the response did."""
+
+
+class NotConnected(OSError):
+    """No connection was made, so nothing has left this process; the cause says why."""
+
+
+class ConnectionLate(NotConnected):
+    """No connection was made in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,44 +99,26 @@ class Response(NamedTuple):
     keep_alive: bool
 
 
-class RequestHead:
-    """The common part of several requests: request line and headers, checked and encoded once.
+def request_head(method: str, target: str, headers: Iterable[tuple[str, str]]) -> bytes:
+    """Return request line and headers that several requests may share, encoded.
 
     Raises:
         ValueError: a part contains a line break or a null.
     """
-
-    __slots__ = ("_common",)
-
-    def __init__(self, method: str, target: str, headers: Iterable[tuple[str, str]]) -> None:
-        lines = [f"{method} {target} HTTP/1.1", *_header_lines(headers)]
-        self._common = _encoded(lines)
-
-    def __len__(self) -> int:
-        """Return its size in bytes."""
-        return len(self._common)
-
-    def request(self, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
-        """Return the bytes of a request, with its own headers and Content-Length.
-
-        Args:
-            body: None = no body.
-
-        Raises:
-            ValueError: a header contains a line break or a null.
-        """
-        lines = _header_lines(headers)
-        if body is None:
-            return b"%b%b\r\n" % (self._common, _encoded(lines))
-        lines.append(f"Content-Length: {len(body)}")
-        return b"%b%b\r\n%b" % (self._common, _encoded(lines), body)
+    return _encoded([f"{method} {target} HTTP/1.1", *_header_lines(headers)])
 
 
-def request_bytes(
-    method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None
-) -> bytes:
-    """Return the bytes of a single request; see ``RequestHead``."""
-    return RequestHead(method, target, ()).request(headers, body)
+def request_bytes(head: bytes, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
+    """Return the bytes of a request, with its own headers and Content-Length; raises ValueError.
+
+    Args:
+        body: None = no body.
+    """
+    lines = _header_lines(headers)
+    if body is None:
+        return b"%b%b\r\n" % (head, _encoded(lines))
+    lines.append(f"Content-Length: {len(body)}")
+    return b"%b%b\r\n%b" % (head, _encoded(lines), body)
 
 
 def _header_lines(headers: Iterable[tuple[str, str]]) -> list[str]:
@@ -268,8 +275,6 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         was_heard: whether anything arrived since the last request was sent.
-        was_taken: whether any byte sent since ``reuse`` may have reached the server before it
-            closed the connection. False only if the server's kernel has acknowledged none.
         idle_since: when the pool put the connection aside, by the loop's clock.
     """
 
@@ -278,25 +283,13 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = ResponseParser()
         self._pending: asyncio.Future[Response] | None = None
-        #: Deadline of the request in flight. The timer outlives answered requests, because making
-        #: and cancelling one costs as much as parsing a response.
-        self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
         self.was_heard = False
-        self.was_taken = True
-        self._acknowledged: int | None = None
         self.idle_since = 0.0
 
     @property
     def is_open(self) -> bool:
         """Whether neither side has closed the connection, as far as we know."""
         return self._transport is not None and not self._transport.is_closing()
-
-    def reuse(self) -> None:
-        """Record how many bytes the server acknowledged before the next request."""
-        if self._transport is not None:
-            self._acknowledged, self.was_taken = _acknowledged(self._transport), True
 
     async def send(self, request: bytes, *, deadline: float, rule: BodyRule = WHOLE) -> Response:
         """Send a request and return its response; ``deadline`` is on the loop's clock.
@@ -308,17 +301,13 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             raise Cut("the connection was closed")
         self._parser = ResponseParser(rule)
-        pending: asyncio.Future[Response] = self._loop.create_future()
-        self._pending = pending
-        self._deadline = deadline
-        if self._timer is not None and deadline < self._timer_at:
-            self._stop_timer()
-        if self._timer is None:
-            self._timer, self._timer_at = self._loop.call_at(deadline, self._expire), deadline
+        self._pending = self._loop.create_future()
+        timer = self._loop.call_at(deadline, self._expire)
         try:
             self._transport.write(request)
-            return await pending
+            return await self._pending
         finally:
+            timer.cancel()
             self._pending = None
 
     def abort(self) -> None:
@@ -344,37 +333,13 @@ class Connection(asyncio.Protocol):
         if response is not None:
             self._pending.set_result(response)
 
-    def eof_received(self) -> None:
-        self._note_taken()
-
     def connection_lost(self, exc: Exception | None) -> None:
-        self._note_taken()
         self._transport = None
-        self._stop_timer()
         response = self._parser.end() if exc is None else self._parser.partial()
         self._settle(response, Cut(f"the connection was cut{f': {exc}' if exc else ''}"))
 
-    def _note_taken(self) -> None:
-        if self.was_taken and self._acknowledged is not None and self._transport is not None:
-            self.was_taken = _acknowledged(self._transport) != self._acknowledged
-
-    # -- the deadline ----------------------------------------------------------------------------
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _expire(self) -> None:
-        """End the request at its deadline; restart a timer that was set for an earlier request."""
-        self._timer = None
-        if self._pending is None:
-            return
-        if self._timer_at < self._deadline:
-            self._timer_at = self._deadline
-            self._timer = self._loop.call_at(self._deadline, self._expire)
-        else:
-            self._settle(self._parser.partial(), TimeoutError())
+        self._settle(self._parser.partial(), TimeoutError())
 
     def _settle(self, response: Response | None, error: Exception) -> None:
         """End the request with the response, or with the error if there is none."""
@@ -386,18 +351,207 @@ class Connection(asyncio.Protocol):
             self._pending.set_exception(error)
 
 
-#: Format and offset of ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``.
-_BYTES_ACKED = struct.Struct("=Q"), 120
+# -- the pool --------------------------------------------------------------------------------------
 
 
-def _acknowledged(transport: asyncio.Transport) -> int | None:
-    """Return how many bytes the peer's kernel has acknowledged; None if ours does not tell."""
-    connected = transport.get_extra_info("socket")
-    if connected is None or not hasattr(socket, "TCP_INFO"):
-        return None
-    packed, offset = _BYTES_ACKED
-    try:
-        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, offset + packed.size)
-        return int(packed.unpack_from(info, offset)[0])
-    except (OSError, struct.error):
-        return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where to connect, and how to verify that it is the right server.
+
+    Calls share connections if their endpoints compare equal. So calls with different names to
+    verify, or with different TLS contexts, never share one.
+
+    Attributes:
+        tls: None for plain TCP.
+        server_name: the name to verify, if it is not the host.
+        route: facts for the egress rules.
+        namespace: the namespace whose share of look-ups the call uses.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    route: egressrules.Route | None = field(default=None, compare=False)
+    namespace: str = field(default="", compare=False)
+
+    @property
+    def tls_name(self) -> str | None:
+        """Return the name to verify in the server's certificate; None without TLS."""
+        return None if self.tls is None else (self.server_name or self.host).rstrip(".")
+
+
+#: Opens a connection: the guarded dialler's, or ``connect``; raises OSError and ValueError.
+Open = Callable[[Endpoint], Awaitable[Connection]]
+
+
+async def connect(endpoint: Endpoint) -> Connection:
+    """Connect to a server that the operator of the installation named, such as the API server."""
+    _, made = await asyncio.get_running_loop().create_connection(
+        Connection,
+        endpoint.host,
+        endpoint.port,
+        ssl=endpoint.tls,
+        server_hostname=endpoint.tls_name,
+    )
+    return made
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One request.
+
+    Attributes:
+        content: head and body as bytes.
+        deadline: when the response must be complete, by the loop's clock.
+        connect_by: when there must be a connection.
+        rule: how much of the response's body to read.
+        may_send: called once there is a connection; if it returns False, nothing is sent.
+    """
+
+    endpoint: Endpoint
+    content: bytes
+    deadline: float
+    connect_by: float
+    rule: BodyRule = WHOLE
+    may_send: Callable[[], bool] | None = None
+
+
+class Pool:
+    """The connections of one event loop.
+
+    Args:
+        keep_seconds: how long a connection may stay idle.
+        most_open: most requests in flight; None = the pool sets no limit.
+    """
+
+    def __init__(self, open_: Open, *, keep_seconds: float, most_open: int | None = None) -> None:
+        self._open_new = open_
+        self._keep_seconds = keep_seconds
+        self._turns = None if most_open is None else asyncio.Semaphore(most_open)
+        #: The one used last at the end.
+        self._idle: dict[Endpoint, list[Connection]] = {}
+        self._idle_count = 0
+        self._busy: set[Connection] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def send(self, call: Call) -> Response:
+        """Send a request and return its response.
+
+        Raises:
+            NotConnected: nothing was sent.
+            TimeoutError, OSError: see ``Connection.send``.
+        """
+        if self._is_closed:
+            raise NotConnected("the connections are closed")
+        if self._turns is not None:
+            await self._take_turn(self._turns, call.connect_by)
+        try:
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            if (kept := self._kept(call.endpoint, begun)) is not None:
+                try:
+                    return await self._exchange(kept, call)
+                except Cut:
+                    if kept.was_heard or loop.time() - begun >= _STALE_SECONDS:
+                        raise
+            return await self._exchange(await self._open(call.endpoint, call.connect_by), call)
+        finally:
+            if self._turns is not None:
+                self._turns.release()
+
+    def close(self) -> None:
+        """Close all connections; requests in flight fail."""
+        self._is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self.close_idle()
+        for connection in list(self._busy):
+            connection.abort()
+
+    def close_idle(self, before: float = math.inf) -> None:
+        """Close the connections that have been idle since before this instant."""
+        for endpoint, idle in list(self._idle.items()):
+            for connection in [each for each in idle if each.idle_since < before]:
+                idle.remove(connection)
+                self._idle_count -= 1
+                connection.abort()
+            if not idle:
+                del self._idle[endpoint]
+
+    async def _exchange(self, connection: Connection, call: Call) -> Response:
+        if call.may_send is not None and not call.may_send():
+            self._keep(call.endpoint, connection)
+            raise ConnectionLate("there was no time left to send")
+        self._busy.add(connection)
+        try:
+            await faults.reach(FaultPoint.BEFORE_HTTP_REQUEST)
+            response = await connection.send(call.content, deadline=call.deadline, rule=call.rule)
+            await faults.reach(FaultPoint.AFTER_HTTP_RESPONSE)
+        except BaseException:
+            connection.abort()
+            raise
+        finally:
+            self._busy.discard(connection)
+        if response.keep_alive and connection.is_open and not self._is_closed:
+            self._keep(call.endpoint, connection)
+        else:
+            connection.abort()
+        return response
+
+    async def _take_turn(self, turns: asyncio.Semaphore, by: float) -> None:
+        if not turns.locked():
+            await turns.acquire()
+            return
+        try:
+            async with asyncio.timeout_at(by):
+                await turns.acquire()
+        except TimeoutError as error:
+            raise ConnectionLate("timed out, no connection was free") from error
+
+    async def _open(self, endpoint: Endpoint, by: float) -> Connection:
+        by = min(by, asyncio.get_running_loop().time() + CONNECT_SECONDS)
+        try:
+            async with asyncio.timeout_at(by) as limit:
+                await faults.reach(FaultPoint.BEFORE_HTTP_CONNECTION)
+                return await self._open_new(endpoint)
+        except (OSError, ValueError) as error:
+            if limit.expired():
+                raise ConnectionLate("timed out, no connection was made") from error
+            raise NotConnected(f"no connection: {type(error).__name__}: {error}") from error
+
+    # -- idle connections ------------------------------------------------------------------------
+
+    def _kept(self, endpoint: Endpoint, now: float) -> Connection | None:
+        """Return the connection used last, if it is still open and not idle for too long."""
+        idle = self._idle.pop(endpoint, [])
+        found = None
+        while idle and found is None:
+            connection = idle.pop()
+            self._idle_count -= 1
+            if connection.is_open and now - connection.idle_since <= self._keep_seconds:
+                found = connection
+            else:
+                connection.abort()
+        if idle:
+            self._idle[endpoint] = idle
+        return found
+
+    def _keep(self, endpoint: Endpoint, connection: Connection) -> None:
+        if self._idle_count >= _MOST_IDLE:
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.setdefault(endpoint, []).append(connection)
+        self._idle_count += 1
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self._keep_seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close connections that were idle for too long; sweep again while there are any."""
+        loop = asyncio.get_running_loop()
+        self.close_idle(loop.time() - self._keep_seconds)
+        again = loop.call_later(self._keep_seconds, self._sweep) if self._idle else None
+        self._sweeping = again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.net import http1
+from duepoint.net import httpclient
 
 CHUNKED = (
     b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n"
@@ -14,8 +14,8 @@ SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nRetry-After: 7\r\n\r\nhello"
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
 
 
-def read(content: bytes, piece: int) -> http1.Response | None:
-    reading = http1.ResponseParser()
+def read(content: bytes, piece: int) -> httpclient.Response | None:
+    reading = httpclient.ResponseParser()
     found = None
     for start in range(0, len(content), piece):
         assert found is None
@@ -42,7 +42,7 @@ def test_an_answer_may_come_in_any_pieces(content: bytes, status: int, body: byt
 
 
 def test_a_body_that_was_compressed_unasked_is_no_answer():
-    reading = http1.ResponseParser()
+    reading = httpclient.ResponseParser()
     assert reading.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc") is None
     assert reading.end() is None
 
@@ -50,7 +50,7 @@ def test_a_body_that_was_compressed_unasked_is_no_answer():
 @pytest.mark.parametrize("content", [SIZED, CHUNKED], ids=["with a length", "in chunks"])
 def test_an_answer_that_was_cut_is_none(content: bytes):
     for end in range(len(content)):
-        reading = http1.ResponseParser()
+        reading = httpclient.ResponseParser()
         assert reading.feed(content[:end]) is None
         assert reading.end() is None
 
@@ -69,7 +69,7 @@ def test_an_answer_that_was_cut_is_none(content: bytes):
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"a" * http1.HEAD_LIMIT_BYTES,
+        b"HTTP/1.1 200 OK\r\n" + b"a" * httpclient.HEAD_LIMIT_BYTES,
     ],
     ids=[
         "another protocol", "HTTP/2", "no status", "an upgrade", "hints without end", "no header",
@@ -78,7 +78,7 @@ def test_an_answer_that_was_cut_is_none(content: bytes):
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_refused(content: bytes):
-    with pytest.raises(http1.NotHttp):
+    with pytest.raises(httpclient.NotHttp):
         read(content, 1000)
 
 
@@ -99,12 +99,12 @@ SHORT = {"most_bytes": 64 * 1024}
 def test_what_frames_a_body_does_not_go_on_for_ever(begin: bytes, piece: bytes):
     """It counts towards no length of the body, and would keep a worker busy."""
     pieces = [piece * (16 * 1024 // len(piece))] * 100
-    optional = http1.ResponseParser(http1.BodyRule(**SHORT, is_optional=True))
+    optional = httpclient.ResponseParser(httpclient.BodyRule(**SHORT, is_optional=True))
     assert optional.feed(CHUNKED + begin) is None
     response = next(filter(None, map(optional.feed, pieces)))
     assert (response.body[:2], response.keep_alive) == (b"ok", False)
 
-    wanted = http1.ResponseParser(http1.BodyRule(**SHORT))
+    wanted = httpclient.ResponseParser(httpclient.BodyRule(**SHORT))
     wanted.feed(CHUNKED + begin)
-    with pytest.raises(http1.TooLarge):
+    with pytest.raises(httpclient.TooLarge):
         list(map(wanted.feed, pieces))
