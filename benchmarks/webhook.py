@@ -90,12 +90,14 @@ async def _rate(post: Post, concurrency: int, seconds: float) -> tuple[float, fl
 @contextlib.asynccontextmanager
 async def _bare(url: str, concurrency: int) -> AsyncIterator[Post]:
     """Post the body and the usual headers of a webhook, and no more."""
-    composed = request.Composer(_action(url), None).compose(_firing(url, 0), time.time_ns() // 1000)
+    composer = request.Composer(_action(url), None)
+    own, body = composer.compose(_firing(url, 0), time.time_ns() // 1000)
+    headers = [*composer.common, *own]
     connector = aiohttp.TCPConnector(limit=concurrency)
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def post() -> None:
-            async with session.post(url, data=composed.body, headers=composed.headers) as response:
+            async with session.post(url, data=body, headers=headers) as response:
                 await response.read()
                 assert response.status == 204
 

@@ -197,8 +197,9 @@ def _webhook_target(
     source = webhookcredentials.Vault(
         references.objects_of(api, clock),
         references.tokens_of(api, clock),
-        secret_rules(chosen),
-        audiences,
+        reader_role=_reader_role(chosen),
+        is_insecure_allowed="tls" in chosen.webhook_insecure,
+        own_audiences=audiences,
     )
     breaker = admission.CircuitBreaker(board, clock)
     return webhooktarget.WebhookTarget(
@@ -279,14 +280,6 @@ def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
         denied=chosen.egress_denied_cidrs,
         cluster=(*chosen.egress_cluster_cidrs, *ownservers.pod_networks()),
         allow_http="http" in chosen.webhook_insecure,
-    )
-
-
-def secret_rules(chosen: settings.WorkerSettings) -> webhookcredentials.CredentialRules:
-    """Return what this installation allows webhooks to do with Secrets and tokens."""
-    return webhookcredentials.CredentialRules(
-        insecure_tls="tls" in chosen.webhook_insecure,
-        reader_role=_reader_role(chosen),
     )
 
 

@@ -107,11 +107,3 @@ async def test_beyond_a_number_of_receivers_further_ones_are_called_as_if_they_w
     for host in (HOST, "another"):
         await shared.open(host, "3 failures in a row", "")
     assert list((await shared.read()).hosts) == [HOST]
-
-
-def test_what_opens_a_circuit():
-    rule = circuits.CircuitRule()
-    assert rule.trouble_of(in_a_row=9, failed=9, calls=9) == ""
-    assert rule.trouble_of(in_a_row=10, failed=10, calls=10) == "10 failures in a row"
-    assert rule.trouble_of(in_a_row=1, failed=10, calls=20) == ""
-    assert "more than half" in rule.trouble_of(in_a_row=1, failed=11, calls=20)

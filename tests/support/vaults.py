@@ -26,7 +26,7 @@ def a_vault(
     return credentials.Vault(
         references.objects_of(used, ticking),
         references.tokens_of(used, ticking),
-        credentials.CredentialRules(**rules),
+        **rules,
     )
 
 

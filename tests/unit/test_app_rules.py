@@ -57,12 +57,6 @@ def test_every_rule_of_the_settings_reaches_the_guard(a_worker):
     assert [str(one) for one in policy.denied] == ["10.1.2.0/24"]
 
 
-def test_every_rule_of_the_settings_reaches_the_secrets(a_worker):
-    rules = app.secret_rules(a_worker(webhook_insecure="tls", installation="r"))
-    assert (rules.insecure_tls, rules.reader_role) == (True, "r-secret-reader")
-    assert not app.secret_rules(a_worker()).insecure_tls
-
-
 def test_without_a_collector_there_are_no_traces(a_worker):
     assert app.span_exporter(a_worker(), {}) is None
 

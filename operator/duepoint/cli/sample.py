@@ -83,17 +83,18 @@ async def run(
         if isinstance(where, target.Trouble):
             raise errors.InvalidSetting(spec.identity, _advised(where.message, api))
         firing = _firing(spec, webhook, clock.now_us())
-        composed = request.Composer(webhook, kept).compose(firing, clock.now_us())
+        composer = request.Composer(webhook, kept)
+        own, body = composer.compose(firing, clock.now_us())
         hidden = () if kept is None else kept.unspeakable
         shown = str(where.url)
         if webhook.url_secret is not None:  # the URL is a credential
             parts = urllib.parse.urlsplit(shown)
             shown = f"{parts.scheme}://{parts.netloc}/[redacted]"
         row: output.Row = {
-            "method": composed.method,
+            "method": webhook.method,
             "url": shown,
-            "headers": {name: _without(value, hidden) for name, value in composed.headers},
-            "body": (composed.body or b"").decode(errors="replace"),
+            "headers": {name: _without(value, hidden) for name, value in (*composer.common, *own)},
+            "body": (body or b"").decode(errors="replace"),
             "accepted": None,
             "status": None,
             "message": "not sent",
@@ -178,8 +179,9 @@ def _vault(
             raise kube_errors.NotFound(key[0])
         return _life(await secrets.token(api, namespace, *key))
 
-    rules = credentials.CredentialRules(insecure_tls=True)
-    return credentials.Vault(memory.Memory(look, clock), memory.Memory(token, clock), rules)
+    return credentials.Vault(
+        memory.Memory(look, clock), memory.Memory(token, clock), is_insecure_allowed=True
+    )
 
 
 class _NoCluster:

@@ -35,29 +35,17 @@ class CircuitRule:
     """When a circuit opens and for how long.
 
     Attributes:
-        most_in_a_row: failures in a row that open it.
-        least_calls: with fewer calls in the window their share of failures does not count.
-        window_us: the window; if more than half of its calls failed, the circuit opens.
+        most_in_a_row: failures in a row of one worker's calls that open it.
         first_wait_us, most_wait_us: how long it stays open at first, and at most.
         forget_us: a receiver that is no longer called is forgotten after this.
         gone_us: the same for a receiver that is gone, so that a deleted Schedule takes no room.
     """
 
     most_in_a_row: int = 10
-    least_calls: int = 20
-    window_us: int = 60_000_000
     first_wait_us: int = 5_000_000
     most_wait_us: int = 60_000_000
     forget_us: int = 3_600_000_000
     gone_us: int = 35 * 86_400_000_000
-
-    def trouble_of(self, *, in_a_row: int, failed: int, calls: int) -> str:
-        """Return why a circuit opens after these calls; empty if it does not."""
-        if in_a_row >= self.most_in_a_row:
-            return f"{in_a_row} failures in a row"
-        if calls >= self.least_calls and 2 * failed > calls:
-            return f"more than half of its requests failed within {self.window_us // 1_000_000} s"
-        return ""
 
 
 class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -15,11 +15,11 @@ SLOT_US = firings.SLOT_US
 
 
 def _standard_body(firing, now_us):
-    return request.Composer(firings.a_webhook(), None).compose(firing, now_us).body
+    return request.Composer(firings.a_webhook(), None).compose(firing, now_us)[1]
 
 
 def _raw_body(firing):
-    return request.Composer(firings.a_webhook(format="Raw"), None).compose(firing, SLOT_US).body
+    return request.Composer(firings.a_webhook(format="Raw"), None).compose(firing, SLOT_US)[1]
 
 
 def test_webhook_ids_differ_by_schedule_slot_and_run():

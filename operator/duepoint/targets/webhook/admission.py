@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 
 import yarl
@@ -31,12 +31,12 @@ import yarl
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.delayqueue import circuits
+from duepoint.net import httpclient
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import places as receiverplaces
 from duepoint.targets import target
-from duepoint.targets.webhook import response
 
 #: Requests to one receiver at a time, and attempts of a worker, by default.
 LIMIT_PER_HOST = 32
@@ -58,7 +58,7 @@ class Admitted:
     """
 
     host: str
-    is_probe: bool = False
+    is_probe: bool
 
 
 class Admission:
@@ -85,15 +85,8 @@ class Admission:
         self._places: dict[str, receiverplaces.ReceiverPlaces] = {}
         self._breaker = breaker
 
-    def at_once(self, firing: target.Firing, webhook: actions.WebhookAction) -> Admitted | None:
-        """Admit a delivery without waiting, if nothing is against it and a place is free."""
-        host = host_of(firing.namespace, webhook.url, webhook.service)
-        if self._breaker is not None and not self._breaker.has_nothing_against(host, firing.uid):
-            return None
-        return Admitted(host) if self._receivers(firing.namespace).take(host) else None
-
     async def refusal(
-        self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
+        self, firing: target.Firing, webhook: actions.WebhookAction
     ) -> outcome.Outcome | None:
         """Return the outcome of a delivery that its circuit or a gone receiver forbids."""
         if self._breaker is None:
@@ -103,26 +96,27 @@ class Admission:
             return _gone(firing)
         host = host_of(firing.namespace, webhook.url, webhook.service)
         wait = self._breaker.wait_of(host)
-        return (
-            None if wait is None else _circuit_open(host, wait, _last_us(firing, webhook, now_us))
-        )
+        return None if wait is None else self._circuit_open(firing, webhook, host, wait)
 
     async def enter(
-        self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
+        self, firing: target.Firing, webhook: actions.WebhookAction
     ) -> Admitted | outcome.Outcome:
         """Admit a delivery, or return the outcome that it gets without an attempt."""
-        if (refused := await self.refusal(firing, webhook, now_us)) is not None:
+        if (refused := await self.refusal(firing, webhook)) is not None:
             return refused
         host = host_of(firing.namespace, webhook.url, webhook.service)
-        last_us = _last_us(firing, webhook, now_us)
-        seconds = await self._receivers(firing.namespace).enter(host)
-        if seconds:
+        places = self._places.get(firing.namespace)
+        if places is None:
+            places = self._places[firing.namespace] = receiverplaces.ReceiverPlaces(
+                self._clock, self._of_namespace, most=self._per_host
+            )
+        if seconds := await places.enter(host):
             message = (
                 f"{_url_of(host)} has as many requests open as it may have; the delivery waits"
             )
-            return _waiting(Reason.RECEIVER_BUSY, message, seconds, last_us)
+            return self._waiting(firing, webhook, Reason.RECEIVER_BUSY, message, seconds)
         if self._breaker is None:
-            return Admitted(host)
+            return Admitted(host, is_probe=False)
         admitted: bool | Wait | None = None
         try:
             hold_seconds = webhook.timeout_seconds + _PROBE_MARGIN_SECONDS
@@ -131,37 +125,37 @@ class Admission:
             if not isinstance(admitted, bool):
                 self._leave(host, firing.namespace)
         if isinstance(admitted, Wait):
-            return _circuit_open(host, admitted, last_us)
+            return self._circuit_open(firing, webhook, host, admitted)
         return Admitted(host, admitted)
 
     def leave(
         self,
         entry: Admitted,
         firing: target.Firing,
-        succeeded: bool | None,  # noqa: FBT001 - the outcome
-        cause: str = "",
+        answer: httpclient.Response | target.Trouble | None,
+        given: outcome.Outcome | None,
     ) -> None:
-        """Give the place back and report the outcome to the circuit breaker.
+        """Give the place back and report the answer to the circuit breaker.
 
-        ``succeeded`` None: the receiver's health is unknown, or nothing was sent; ``cause``: why
-        the delivery failed, in our words.
+        ``answer`` and ``given``, its outcome, are None if nothing was sent.
         """
         self._leave(entry.host, firing.namespace)
-        if self._breaker is not None:
-            # The message of the circuit names the receiver already.
-            said = cause.removeprefix(f"{_name(entry.host)}: ")
-            self._breaker.note(entry.host, succeeded, said, is_probe=entry.is_probe)
-            if succeeded and firing.trigger == _BY_HAND:
-                self._breaker.note_gone(firing.uid, 0)
-
-    def _receivers(self, namespace: str) -> receiverplaces.ReceiverPlaces:
-        """Return the places that the receivers of a namespace share."""
-        found = self._places.get(namespace)
-        if found is None:
-            found = self._places[namespace] = receiverplaces.ReceiverPlaces(
-                self._clock, self._of_namespace, most=self._per_host
-            )
-        return found
+        if self._breaker is None:
+            return
+        is_well: bool | None = None
+        if isinstance(answer, target.Trouble):
+            is_well = None if answer.final or answer.unsent else False
+        elif isinstance(given, outcome.Delivered):
+            is_well = True
+        elif answer is not None and answer.status not in _BUSY:
+            is_well = answer.status < 500
+        # The message of the circuit names the receiver already.
+        cause = given.message.removeprefix(f"{_name(entry.host)}: ") if given is not None else ""
+        self._breaker.note(entry.host, is_well, cause, is_probe=entry.is_probe)
+        if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
+            self._breaker.note_gone(firing.uid, firing.generation)
+        elif is_well and firing.trigger == _BY_HAND:
+            self._breaker.note_gone(firing.uid, 0)
 
     def _leave(self, host: str, namespace: str) -> None:
         places = self._places[namespace]
@@ -169,24 +163,38 @@ class Admission:
         if places.is_idle:
             del self._places[namespace]
 
-    def note_gone(self, firing: target.Firing) -> None:
-        """Record that the receiver said that it is gone for good."""
-        if self._breaker is not None:
-            self._breaker.note_gone(firing.uid, firing.generation)
-
     async def close(self) -> None:
         """Finish the reports to the other workers that are under way."""
         if self._breaker is not None:
             await self._breaker.close()
 
+    def _circuit_open(
+        self, firing: target.Firing, webhook: actions.WebhookAction, host: str, wait: Wait
+    ) -> outcome.Retry:
+        """Delay a delivery; its message changes only with the cause, as each change is a write."""
+        message = (
+            f"{_url_of(host)}: {wait.why}; deliveries wait and one at a time tries it, until one "
+            "succeeds"
+        )
+        return self._waiting(firing, webhook, Reason.CIRCUIT_OPEN, message, wait.seconds)
 
-def verdict(answer: response.Answer | target.Trouble, *, delivered: bool) -> bool | None:
-    """Whether the receiver is healthy, judged by its answer or silence; None = unknown."""
-    if isinstance(answer, target.Trouble):
-        return None if answer.final or answer.unsent else False
-    if delivered:
-        return True
-    return None if answer.status in _BUSY else answer.status < 500
+    def _waiting(
+        self,
+        firing: target.Firing,
+        webhook: actions.WebhookAction,
+        reason: Reason,
+        message: str,
+        seconds: float,
+    ) -> outcome.Retry:
+        """Return a retry that does not count as an attempt, the last one just inside ``maxAge``."""
+        last_us = firing.due_us + webhook.retry.max_age_us - self._clock.now_us() - _SECOND_US
+        return outcome.Retry(
+            reason=reason,
+            message=message,
+            after_us=max(min(int(seconds * _SECOND_US), last_us), _SECOND_US // 10),
+            started=False,
+            counted=False,
+        )
 
 
 def _gone(firing: target.Firing) -> outcome.Outcome:
@@ -196,31 +204,6 @@ def _gone(firing: target.Firing) -> outcome.Outcome:
     )
     kind = outcome.Rejected if firing.attempt > 1 else outcome.Skip
     return kind(reason=Reason.ENDPOINT_GONE, message=message)
-
-
-def _circuit_open(host: str, wait: Wait, last_us: int) -> outcome.Retry:
-    """Delay the delivery; its message changes only with the cause, as each change is a write."""
-    message = (
-        f"{_url_of(host)}: {wait.why}; deliveries wait and one at a time tries it, until one "
-        "succeeds"
-    )
-    return _waiting(Reason.CIRCUIT_OPEN, message, wait.seconds, last_us)
-
-
-def _last_us(firing: target.Firing, webhook: actions.WebhookAction, now_us: int) -> int:
-    """Return in how many microseconds the last retry is due, just inside ``maxAge``."""
-    return firing.due_us + webhook.retry.max_age_us - now_us - _SECOND_US
-
-
-def _waiting(reason: Reason, message: str, seconds: float, last_us: int) -> outcome.Retry:
-    """Return a retry that does not count as an attempt, due no later than ``last_us``."""
-    return outcome.Retry(
-        reason=reason,
-        message=message,
-        after_us=max(min(int(seconds * _SECOND_US), last_us), _SECOND_US // 10),
-        started=False,
-        counted=False,
-    )
 
 
 def _name(host: str) -> str:
@@ -266,16 +249,6 @@ class _Entry:
     put_off: int = 0
 
 
-@dataclass(slots=True)
-class _Calls:
-    """This worker's calls of a failing receiver since the window began."""
-
-    since: float
-    calls: int = 0
-    failed: int = 0
-    in_a_row: int = 0
-
-
 @functools.lru_cache(maxsize=4096)
 def host_of(namespace: str, url: str | None, service: actions.ServiceRef | None) -> str:
     """Return the key of a receiver: namespace, scheme, host and port."""
@@ -297,9 +270,9 @@ class CircuitBreaker:
         self._clock = clock
         self._hosts: dict[str, _Entry] = {}
         self._gone: dict[str, int] = {}
-        self._calls: dict[str, _Calls] = {}
+        #: Failures in a row of this worker's calls, by receiver.
+        self._failures: dict[str, int] = {}
         self._looked_at = float("-inf")
-        self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         #: Serialises reads, so that an older copy never replaces a newer one.
         self._in_turn = asyncio.Lock()
@@ -310,11 +283,6 @@ class CircuitBreaker:
 
     # -- before a delivery -----------------------------------------------------------------------
 
-    def has_nothing_against(self, host: str, uid: str) -> bool:
-        """Whether the copy is fresh and lists neither the receiver nor the Schedule."""
-        age = self._clock.monotonic() - self._looked_at
-        return age < FRESH_SECONDS and host not in self._hosts and uid not in self._gone
-
     async def freshen(self) -> None:
         """Read the copy again if it is stale; only the very first delivery waits for it."""
         now = self._clock.monotonic()
@@ -322,7 +290,7 @@ class CircuitBreaker:
             return
         is_first = self._looked_at == float("-inf")
         self._looked_at = now
-        looking = self._in_background(self._look())
+        looking = self._look_after()
         if is_first:
             await asyncio.wait({looking}, timeout=_FIRST_SECONDS)
 
@@ -346,18 +314,12 @@ class CircuitBreaker:
         entry = self._hosts.get(host)
         if entry is None:
             return False
-        wait = self.wait_of(host)
-        if wait is None and host in self._asking:
-            wait = self._put_off(entry, _PROBED_SECONDS)
-        if wait is not None:
+        if (wait := self.wait_of(host)) is not None:
             return wait
-        self._asking.add(host)
         try:
             is_given, circuit, now_us = await self._shared.probe(host, hold_seconds)
         except (errors.TryLater, errors.WorldChanged):
             return self._put_off(entry, _PROBED_SECONDS)
-        finally:
-            self._asking.discard(host)
         if is_given:
             return True
         if circuit is None:
@@ -377,33 +339,24 @@ class CircuitBreaker:
         self,
         host: str,
         succeeded: bool | None,  # noqa: FBT001 - the outcome
-        cause: str = "",
+        cause: str,
         *,
-        is_probe: bool = False,
+        is_probe: bool,
     ) -> None:
         """Count a delivery, with the cause of a failure; None = the receiver's health unknown."""
         if is_probe:
-            self._in_background(self._probed(host, succeeded, cause))
+            self._look_after(self._shared.probed(host, succeeded, cause))
         elif succeeded is None or host in self._hosts:
             return  # deliveries that were in flight when the circuit opened do not count
-        elif host in self._calls or not succeeded:
-            self._count(host, cause, has_failed=not succeeded)
-
-    def _count(self, host: str, cause: str, *, has_failed: bool) -> None:
-        now, rule = self._clock.monotonic(), self._shared.rule
-        counted = self._calls.pop(host, None)
-        if counted is None or now - counted.since >= rule.window_us / 1_000_000:
-            counted = _Calls(now, in_a_row=0 if counted is None else counted.in_a_row)
-        counted.calls += 1
-        counted.failed += has_failed
-        counted.in_a_row = counted.in_a_row + 1 if has_failed else 0
-        why = rule.trouble_of(in_a_row=counted.in_a_row, failed=counted.failed, calls=counted.calls)
-        if has_failed and why:
-            self._in_background(self._open(host, why, cause))
-        elif counted.failed:
-            self._calls[host] = counted
-            if len(self._calls) > circuits.MOST_KNOWN:
-                del self._calls[next(iter(self._calls))]
+        elif succeeded:
+            self._failures.pop(host, None)
+        else:
+            failures = self._failures[host] = self._failures.pop(host, 0) + 1
+            if failures >= self._shared.rule.most_in_a_row:
+                why = f"{failures} failures in a row"
+                self._look_after(self._shared.open(host, why, cause))
+            elif len(self._failures) > circuits.MOST_KNOWN:
+                del self._failures[next(iter(self._failures))]
 
     def note_gone(self, uid: str, generation: int) -> None:
         """Record that the receiver of this Schedule is gone; generation 0 = it is back.
@@ -411,32 +364,32 @@ class CircuitBreaker:
         If Redis does not take the record, the next delivery gets the same 410 again.
         """
         if generation or uid in self._gone:
-            self._in_background(self._tell_gone(uid, generation))
+            self._look_after(self._shared.note_gone(uid, generation))
 
     # -- what all workers share ------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        async with self._in_turn:
-            board = await self._shared.read()
-            for host, circuit in board.hosts.items():
-                self._put(host, circuit, board.now_us)
-            for host in self._hosts.keys() - board.hosts.keys():
-                self._close(host)
-            self._gone = board.gone
-            if board.stale:
-                await self._shared.forget(board.stale)
+    def _look_after(self, *reports: Awaitable[None]) -> asyncio.Task[None]:
+        """In the background, make these reports to the other workers and read the copy again."""
+        task = asyncio.get_running_loop().create_task(self._look(reports))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _tell_gone(self, uid: str, generation: int) -> None:
-        await self._shared.note_gone(uid, generation)
-        await self._look()
-
-    async def _open(self, host: str, why: str, cause: str) -> None:
-        await self._shared.open(host, why, cause)
-        await self._look()
-
-    async def _probed(self, host: str, succeeded: bool | None, cause: str) -> None:  # noqa: FBT001 - the outcome
-        await self._shared.probed(host, succeeded, cause)
-        await self._look()
+    async def _look(self, reports: Iterable[Awaitable[None]]) -> None:
+        try:
+            for report in reports:
+                await report
+            async with self._in_turn:
+                board = await self._shared.read()
+                for host, circuit in board.hosts.items():
+                    self._put(host, circuit, board.now_us)
+                for host in self._hosts.keys() - board.hosts.keys():
+                    self._close(host)
+                self._gone = board.gone
+                if board.stale:
+                    await self._shared.forget(board.stale)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.debug("circuits not reached", error=str(trouble))
 
     def _put(self, host: str, circuit: circuits.Circuit, now_us: int) -> _Entry:
         older = self._hosts.get(host)
@@ -446,22 +399,9 @@ class CircuitBreaker:
         if older is not None and older.circuit.until_us == circuit.until_us:
             entry.put_off = older.put_off
         self._hosts[host] = entry
-        self._calls.pop(host, None)
+        self._failures.pop(host, None)
         return entry
 
     def _close(self, host: str) -> None:
         if self._hosts.pop(host, None) is not None:
             telemetry.logger.info("circuit closed", receiver=host)
-
-    def _in_background(self, talking: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(_quietly(talking))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-
-async def _quietly(talking: Coroutine[None, None, None]) -> None:
-    try:
-        await talking
-    except (errors.TryLater, errors.WorldChanged) as trouble:
-        telemetry.logger.debug("circuits not reached", error=str(trouble))

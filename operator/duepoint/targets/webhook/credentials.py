@@ -39,19 +39,6 @@ API_AUDIENCES = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CredentialRules:
-    """Settings of the installation for credentials.
-
-    Attributes:
-        insecure_tls: whether a webhook may leave certificates unverified.
-        reader_role: the ClusterRole that an admin binds to let the worker read Secrets.
-    """
-
-    insecure_tls: bool = False
-    reader_role: str = "duepoint-secret-reader"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookCredentials:
     """The resolved credentials of a webhook.
 
@@ -74,6 +61,8 @@ class Vault:
     """Resolves credentials through caches; each worker has one.
 
     Args:
+        reader_role: the ClusterRole that an admin binds to let the worker read Secrets.
+        is_insecure_allowed: whether a webhook may leave certificates unverified.
         own_audiences: returns the audiences of our current token, which the API server accepts.
     """
 
@@ -81,13 +70,15 @@ class Vault:
         self,
         objects: references.Objects,
         tokens: references.Tokens,
-        rules: CredentialRules = CredentialRules(),
+        *,
+        reader_role: str = "duepoint-secret-reader",
+        is_insecure_allowed: bool = False,
         own_audiences: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._objects = objects
-        self._keys = references.KeyReader(objects, rules.reader_role)
+        self._keys = references.KeyReader(objects, reader_role)
         self._tokens = tokens
-        self._rules = rules
+        self._is_insecure_allowed = is_insecure_allowed
         self._own_audiences = own_audiences
         self._contexts = tlscontexts.TlsContexts()
 
@@ -108,7 +99,7 @@ class Vault:
 
     def _check(self, webhook: actions.WebhookAction) -> None:
         """Raise Unread for a webhook that no Secret could make valid."""
-        if webhook.tls and webhook.tls.insecure_skip_verify and not self._rules.insecure_tls:
+        if webhook.tls and webhook.tls.insecure_skip_verify and not self._is_insecure_allowed:
             raise _refused(
                 "spec.webhook.tls.insecureSkipVerify: is not allowed here; name the receiver's CA "
                 f"in caRef, or have the operator set {settings.variable('webhook_insecure')}=tls"

@@ -12,8 +12,6 @@ repeats what the event's attributes say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 import duepoint
@@ -64,26 +62,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     data: Facts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The request of one attempt; ``body`` None = no body.
-
-    Attributes:
-        common: headers that every delivery of the webhook has.
-        own: headers of this attempt.
-    """
-
-    method: str
-    common: tuple[tuple[str, str], ...] = field(repr=False)
-    own: list[tuple[str, str]] = field(repr=False)
-    body: bytes | None
-
-    @property
-    def headers(self) -> list[tuple[str, str]]:
-        """Return all headers."""
-        return [*self.common, *self.own]
-
-
 class Composer:
     """Composes the requests of one webhook with its current credentials.
 
@@ -94,12 +72,11 @@ class Composer:
         common: headers that all these requests have.
     """
 
-    __slots__ = ("_format", "_has_body", "_method", "_replaced", "_signers", "common")
+    __slots__ = ("_format", "_has_body", "_replaced", "_signers", "common")
 
     def __init__(
         self, webhook: actions.WebhookAction, kept: credentials.WebhookCredentials | None
     ) -> None:
-        self._method = webhook.method
         self._format = webhook.format
         self._has_body = webhook.method != "GET"
         self._signers = () if kept is None else kept.signers
@@ -116,8 +93,10 @@ class Composer:
         self._replaced = frozenset(name.lower() for name, _ in theirs)
         self.common = (*(pair for pair in usual if pair[0] not in self._replaced), *theirs)
 
-    def compose(self, firing: target.Firing, now_us: int) -> Request:
-        """Return the request of an attempt made now."""
+    def compose(
+        self, firing: target.Firing, now_us: int
+    ) -> tuple[list[tuple[str, str]], bytes | None]:
+        """Return the own headers and the body of an attempt made now; None = no body."""
         own: list[tuple[str, str]] = []
         match self._format:
             case "Standard":
@@ -151,12 +130,7 @@ class Composer:
             signed = body if self._has_body else b""
             value = signing.header(self._signers, webhook_id, sent_at, signed)
             own.append(("webhook-signature", value))
-        return Request(
-            method=self._method,
-            common=self.common,
-            own=own,
-            body=body if self._has_body else None,
-        )
+        return own, body if self._has_body else None
 
 
 def _attributes(firing: target.Firing) -> dict[str, str]:

@@ -14,7 +14,6 @@ import email.utils
 import functools
 import os
 import ssl
-from dataclasses import dataclass
 
 from duepoint.net import dialling, httpclient, ownservers
 from duepoint.runs import outcome
@@ -30,20 +29,12 @@ _SECOND_US = 1_000_000
 _BUSY = frozenset({429, 503})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A receiver's answer, without its body."""
-
-    status: int
-    retry_after: str | None = None
-
-    @property
-    def code_class(self) -> str:
-        return f"{self.status // 100}xx"
-
-
 def judge(
-    answer: Answer | target.Trouble, webhook: actions.WebhookAction, *, now_us: int, due_us: int
+    answer: httpclient.Response | target.Trouble,
+    webhook: actions.WebhookAction,
+    *,
+    now_us: int,
+    due_us: int,
 ) -> outcome.Outcome:
     """Return the outcome of an answer, or of its absence.
 
@@ -111,12 +102,13 @@ def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> o
 
 
 def _after_us(
-    answer: Answer, webhook: actions.WebhookAction, *, now_us: int, due_us: int
+    answer: httpclient.Response, webhook: actions.WebhookAction, *, now_us: int, due_us: int
 ) -> int | None:
     """Return the wait that the receiver asks for, cut to keep the last retry inside ``maxAge``."""
-    if answer.status not in _BUSY or answer.retry_after is None:
+    asked = answer.headers.get("retry-after")
+    if answer.status not in _BUSY or asked is None:
         return None
-    wish_us = retry_after_us(answer.retry_after, now_us)
+    wish_us = retry_after_us(asked, now_us)
     if wish_us is None:
         return None
     room_us = due_us + webhook.retry.max_age_us - now_us - _SECOND_US

@@ -194,7 +194,7 @@ async def test_unverified_tls_needs_the_operators_leave():
     assert refused.final
     assert refused.reason is Reason.INVALID_SPEC
     assert "DUEPOINT_WEBHOOK_INSECURE=tls" in refused.message
-    allowed = await (await vault_of(insecure_tls=True)).of("default", webhook)
+    allowed = await (await vault_of(is_insecure_allowed=True)).of("default", webhook)
     assert isinstance(allowed, credentials.WebhookCredentials)
 
 
@@ -215,8 +215,7 @@ async def vault_with_tokens(token, clock=None, *, audiences="billing", own=()):
     return credentials.Vault(
         references.objects_of(api, ticking),
         memories.Memory(look, ticking),
-        credentials.CredentialRules(),
-        lambda: own,
+        own_audiences=lambda: own,
     )
 
 
@@ -342,7 +341,7 @@ async def over_tls(
 ):
     context = CA.signs(*signed, expired=serving.pop("expired", False)).serving(tmp_path, **serving)
     trusted = vaults.a_secret("ca", ca__crt=CA.pem)
-    source = await vault_of(trusted, *objects, insecure_tls=True)
+    source = await vault_of(trusted, *objects, is_insecure_allowed=True)
     lookup = webhooktargets.answering(receiver_example=["127.0.0.1"])
     async with (
         receiver.listening(tls=context) as hears,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from duepoint.net import httpclient
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -21,7 +22,8 @@ def judge(answer, *, now_us=DUE_US, **webhook):
 
 
 def answered(status, retry_after=None):
-    return response.Answer(status=status, retry_after=retry_after)
+    headers = {} if retry_after is None else {"retry-after": retry_after}
+    return httpclient.Response(status, headers, b"", keep_alive=True)
 
 
 ONLY_302 = {"success": ("302",)}
