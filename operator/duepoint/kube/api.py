@@ -357,7 +357,7 @@ class UserSessions:
         """Return a session of the owner of this token; raises errors.InvalidSetting."""
         login = replace(await self._nameless(), token=token)
         return ApiSession(
-            _GivenLogin(login),
+            credentials.Credentials(login),
             component=self._component,
             observe=self._observe,
             connections=self._connections,
@@ -377,10 +377,3 @@ class UserSessions:
     async def close(self) -> None:
         """Close all connections; requests in flight fail."""
         await self._connections.close()
-
-
-class _GivenLogin(credentials.Credentials):
-    """A login that already has its TLS context and cannot be renewed."""
-
-    def __init__(self, login: credentials.Login) -> None:
-        self._login = login

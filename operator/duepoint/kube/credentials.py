@@ -16,11 +16,12 @@ import asyncio
 import base64
 import binascii
 import difflib
+import math
 import os
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -65,76 +66,73 @@ class Login:
 
 
 class Credentials:
-    """A source of logins; this one has a login that does not change."""
+    """A source of logins: one login, or the newest of those that ``load`` makes.
 
-    def __init__(self, login: Login) -> None:
-        self._login = with_context(login)
-
-    def known(self) -> Login | None:
-        """Return the login to use now, if it is already known."""
-        return self._login
-
-    async def login(self) -> Login:
-        """Return the login to use now."""
-        return self._login
-
-    async def renew(self) -> bool:
-        """Read everything again after a 401; return False if nothing has changed."""
-        return False
-
-
-class FileToken(Credentials):
-    """A login whose token is in a file that is rotated."""
+    Args:
+        login: the first login; None = load it when it is needed.
+        load: makes a login and may block, for example in an exec plugin; raises InvalidSetting.
+        fresh_seconds: how long a login is used before it is loaded again.
+    """
 
     def __init__(
-        self, login: Login, token_file: Path, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        login: Login | None,
+        load: Callable[[], Login] | None = None,
+        *,
+        fresh_seconds: float = math.inf,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(replace(login, token=read_text(token_file)))
-        self._token_file = token_file
+        self._login = login if login is None or login.ssl else with_context(login)
+        self._load = load
+        self._fresh_seconds = fresh_seconds
         self._monotonic = monotonic
         self._read_at = monotonic()
-
-    def known(self) -> Login | None:
-        is_fresh = self._monotonic() - self._read_at < TOKEN_AGE_SECONDS
-        return self._login if is_fresh else None
-
-    async def login(self) -> Login:
-        if self.known() is None:
-            await self.renew()
-        return self._login
-
-    async def renew(self) -> bool:
-        self._read_at = self._monotonic()
-        try:
-            token = read_text(self._token_file)
-        except errors.InvalidSetting:
-            return False  # in the middle of a rotation; the old token may still be valid
-        await faults.reach(FaultPoint.AFTER_TOKEN_READ)
-        changed = token != self._login.token
-        self._login = replace(self._login, token=token)
-        return changed
-
-
-class LoadedCredentials(Credentials):
-    """A login that must be loaded first, for example by an exec plugin."""
-
-    def __init__(self, load: Callable[[], Login]) -> None:
-        self._load = load
-        self._made: Login | None = None
         self._lock = asyncio.Lock()
 
     def known(self) -> Login | None:
-        return self._made
+        """Return the login to use now, if it is already known."""
+        return self._login if self._monotonic() - self._read_at < self._fresh_seconds else None
 
     async def login(self) -> Login:
+        """Return the login to use now; raises InvalidSetting if there never was one."""
         async with self._lock:
-            if self._made is None:
-                self._made = with_context(await asyncio.to_thread(self._load))
-            return self._made
+            if self.known() is None:
+                await self._renew()
+            assert self._login is not None  # noqa: S101 - it was loaded
+            return self._login
 
     async def renew(self) -> bool:
-        before, self._made = self._made, None
-        return await self.login() != before
+        """Load the login again after a 401; return False if nothing has changed."""
+        async with self._lock:
+            return await self._renew()
+
+    async def _renew(self) -> bool:
+        if self._load is None:
+            return False
+        self._read_at, old = self._monotonic(), self._login
+        try:
+            new = await asyncio.to_thread(self._load)
+        except errors.InvalidSetting:
+            if old is None:
+                raise
+            return False  # in the middle of a rotation; the old login may still be valid
+        await faults.reach(FaultPoint.AFTER_TOKEN_READ)
+        if old is not None and replace(old, token=new.token) == new:
+            self._login = replace(old, token=new.token)  # connections outlast a rotated token
+        else:
+            self._login = with_context(new)
+        return self._login != old
+
+
+def of_token_file(
+    login: Login, token_file: Path, *, monotonic: Callable[[], float] = time.monotonic
+) -> Credentials:
+    """Return the credentials of a login whose token is in a file that is rotated."""
+
+    def load() -> Login:
+        return replace(login, token=read_text(token_file))
+
+    return Credentials(load(), load, fresh_seconds=TOKEN_AGE_SECONDS, monotonic=monotonic)
 
 
 def in_cluster(
@@ -151,7 +149,7 @@ def in_cluster(
         ca_file=str(folder / "ca.crt"),
         namespace=read_text(folder / "namespace") or "default",
     )
-    return FileToken(login, folder / "token")
+    return of_token_file(login, folder / "token")
 
 
 def with_context(login: Login) -> Login:
@@ -232,67 +230,76 @@ def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
 
 
 def _of_files(paths: Sequence[Path], context: str | None) -> Credentials:
-    read = _Kubeconfig(paths)
+    read = _read(paths)
     try:
         return _of_context(read, context)
     except _Broken as error:
         raise errors.InvalidSetting("KUBECONFIG", f"{read.files}: {error}") from error
 
 
+#: The lists of a kubeconfig, with the field that has the content of an entry.
+_PARTS = {"contexts": "context", "clusters": "cluster", "users": "user"}
+#: Fields with a path, which is relative to the folder of its file.
+_PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Kubeconfig:
-    """One or several files that count as one."""
+    """One or several files that count as one; entries by list and name, all paths absolute."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.files = os.pathsep.join(map(str, paths))
-        self._documents = [(path.parent, _parsed(path)) for path in paths]
+    files: str
+    current_context: str
+    entries: Mapping[str, Mapping[object, Mapping[str, Any]]]
 
-    @property
-    def current_context(self) -> str:
-        """The current context of the first file that names one; empty = none does."""
-        named = (document.get("current-context") for _, document in self._documents)
-        return str(next(filter(None, named), ""))
+    def entry(self, kind: str, name: object) -> Mapping[str, Any]:
+        """Return the entry of this name; raises _Broken."""
+        if name not in self.entries[kind]:
+            raise _Broken(f"has no {_PARTS[kind]} named {errors.quoted(name)}")
+        return self.entries[kind][name]
 
-    def entry(self, kind: str, name: object, part: str) -> tuple[Path, Mapping[str, Any]]:
-        """Return the first entry of this name, and the folder of its file; raises _Broken."""
-        for folder, entry in self._entries(kind):
-            if entry.get("name") == name:
-                found = entry.get(part)
-                return folder, found if isinstance(found, Mapping) else {}
-        raise _Broken(f"has no {part} named {errors.quoted(name)}")
 
-    def names(self, kind: str) -> list[str]:
-        return [str(entry.get("name")) for _, entry in self._entries(kind)]
-
-    def _entries(self, kind: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-        for folder, document in self._documents:
-            entries = document.get(kind)
-            for entry in entries if isinstance(entries, Sequence) else ():
-                if isinstance(entry, Mapping):
-                    yield folder, entry
+def _read(paths: Sequence[Path]) -> _Kubeconfig:
+    """Read the files; of two entries with one name the first counts, and so of two contexts."""
+    current = ""
+    entries: dict[str, dict[object, dict[str, Any]]] = {kind: {} for kind in _PARTS}
+    for path in paths:
+        document = _parsed(path)
+        current = current or str(document.get("current-context") or "")
+        for kind, part in _PARTS.items():
+            listed = document.get(kind)
+            for entry in listed if isinstance(listed, Sequence) else ():
+                if not isinstance(entry, Mapping):
+                    continue
+                content = entry.get(part)
+                values = dict(content) if isinstance(content, Mapping) else {}
+                for key in _PATHS:
+                    if values.get(key):
+                        values[key] = str(path.parent / str(values[key]))
+                entries[kind].setdefault(str(entry.get("name")), values)
+    files = os.pathsep.join(map(str, paths))
+    return _Kubeconfig(files=files, current_context=current, entries=entries)
 
 
 def _of_context(read: _Kubeconfig, context: str | None) -> Credentials:
-    if context is not None and context not in (names := read.names("contexts")):
+    names = [str(name) for name in read.entries["contexts"]]
+    if context is not None and context not in names:
         near = difflib.get_close_matches(context, names, n=1)
         hint = f'did you mean "{near[0]}"?' if near else _choice(names)
         message = f"{read.files} has no context named {errors.quoted(context)}; {hint}"
         raise errors.InvalidSetting("--context", message)
     name = context or read.current_context
     if not name:
-        names = read.names("contexts")
         raise _Broken(f"has no current-context; {_choice(names, '--context')}")
-    _, chosen = read.entry("contexts", name, "context")
-    cluster_folder, cluster = read.entry("clusters", chosen.get("cluster"), "cluster")
-    user_folder, user = cluster_folder, _NOBODY
-    if chosen.get("user"):
-        user_folder, user = read.entry("users", chosen.get("user"), "user")
+    chosen = read.entry("contexts", name)
+    cluster = read.entry("clusters", chosen.get("cluster"))
+    # A context without a user sends requests without credentials.
+    user = read.entry("users", chosen["user"]) if chosen.get("user") else {}
     for key in _UNSUPPORTED:
         if user.get(key):
             raise _Broken(f"uses {key!r}, which is not supported; use a token or a certificate")
     if any(user.get(key) for key in _SPECIAL):
-        return LoadedCredentials(lambda: _official(read.files, name, chosen))
-    place = _Entry(cluster_folder, cluster)
-    return _plain(place, _Entry(user_folder, user), str(chosen.get("namespace") or "default"))
+        return Credentials(None, lambda: _official(read.files, name, chosen))
+    return _plain(cluster, user, str(chosen.get("namespace") or "default"))
 
 
 def _choice(names: Sequence[str], option: str = "") -> str:
@@ -309,39 +316,19 @@ def _choice(names: Sequence[str], option: str = "") -> str:
 #: The most contexts to name in a message.
 _SHOWN = 10
 
-#: A context without a user sends requests without credentials.
-_NOBODY: Mapping[str, Any] = {}
 
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry of a file about a cluster or a user.
-
-    Attributes:
-        folder: the folder for relative paths.
-    """
-
-    folder: Path
-    values: Mapping[str, Any]
-
-    def file(self, key: str) -> str | None:
-        name = self.values.get(key)
-        return str(self.folder / str(name)) if name else None
-
-
-def _plain(at: _Entry, who: _Entry, namespace: str) -> Credentials:
-    cluster, user = at.values, who.values
+def _plain(cluster: Mapping[str, Any], user: Mapping[str, Any], namespace: str) -> Credentials:
     login = Login(
         server=str(cluster.get("server") or "").rstrip("/"),
         namespace=namespace,
-        ca_file=at.file("certificate-authority"),
+        ca_file=cluster.get("certificate-authority") or None,
         ca_data=_data(cluster.get("certificate-authority-data")),
         server_name=cluster.get("tls-server-name") or None,
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         proxy=cluster.get("proxy-url") or None,
         token=user.get("token") or None,
-        certificate_file=who.file("client-certificate"),
-        key_file=who.file("client-key"),
+        certificate_file=user.get("client-certificate") or None,
+        key_file=user.get("client-key") or None,
     )
     if not login.server.startswith(("https://", "http://")):
         raise _Broken("names no server of its cluster")
@@ -355,9 +342,8 @@ def _plain(at: _Entry, who: _Entry, namespace: str) -> Credentials:
                 file.write_text(_data(user.get(name)) or "")
             certificate, key = map(str, files)
             return Credentials(replace(login, certificate_file=certificate, key_file=key))
-    token_file = who.file("tokenFile")
-    if token_file and not login.token:
-        return FileToken(login, Path(token_file))
+    if user.get("tokenFile") and not login.token:
+        return of_token_file(login, Path(user["tokenFile"]))
     return Credentials(login)
 
 

@@ -213,32 +213,19 @@ _CREATE_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """This call has created the Job."""
+    """The Job of this very slot exists; ``is_new``: this call has created it."""
 
     uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyOurs:
-    """The Job of this very slot existed before: running, finished or being deleted."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class NameConflict:
-    """Another object has the name; it was left alone."""
-
-    message: str
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True)
 class JobRefused:
-    """The API server refuses this Job.
+    """There is no Job of this slot.
 
     Attributes:
-        reason: InvalidJobTemplate or Deleted (a retry does not help), or Forbidden (it may heal:
-            retry with backoff until the deadline).
+        reason: InvalidJobTemplate, Deleted or NameConflict (a retry does not help), Forbidden or
+            ApiUnavailable (it may heal: retry with backoff until the deadline).
         message: the API server's message; for an invalid template with the Schedule's fields.
     """
 
@@ -247,10 +234,7 @@ class JobRefused:
 
     @property
     def may_heal(self) -> bool:
-        return self.reason is Reason.FORBIDDEN
-
-
-CreateResult = Created | AlreadyOurs | NameConflict | JobRefused
+        return self.reason in (Reason.FORBIDDEN, Reason.API_UNAVAILABLE)
 
 
 #: We need no warnings of unknown fields, which the dry run has reported, and no Job in the answer:
@@ -265,7 +249,7 @@ async def create(
     *,
     body: bytes | None = None,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-) -> CreateResult:
+) -> Created | JobRefused:
     """Create the Job once.
 
     Args:
@@ -285,7 +269,7 @@ async def create(
                 accept=port.JSON_METADATA,
                 timeout_seconds=timeout_seconds,
             )
-            return Created(port.metadata(answer, "POST Job").uid)
+            return Created(port.metadata(answer, "POST Job").uid, is_new=True)
         except errors.Conflict as conflict:
             if not conflict.already_exists:
                 continue  # another client updated a quota meanwhile
@@ -303,7 +287,7 @@ async def create(
 
 async def _compare(
     api: port.Api, namespace: str, job: Mapping[str, Any], timeout_seconds: float
-) -> AlreadyOurs | NameConflict | JobRefused | None:
+) -> Created | JobRefused | None:
     """Read whose Job has the name; None = it is gone meanwhile."""
     wanted = job["metadata"]
     try:
@@ -316,7 +300,9 @@ async def _compare(
         return JobRefused(_refusal_reason(error), str(error))
     existing = port.metadata(answer, "GET Job")
     trouble = _conflict(existing, wanted)
-    return NameConflict(trouble) if trouble else AlreadyOurs(existing.uid)
+    if trouble:
+        return JobRefused(Reason.NAME_CONFLICT, trouble)
+    return Created(existing.uid, is_new=False)
 
 
 def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
@@ -356,31 +342,10 @@ def _refusal_reason(error: errors.Invalid | errors.Forbidden | errors.NotFound) 
 # -- checking a template ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Valid:
-    """The API server would create the Job."""
+async def dry_run(api: port.Api, namespace: str, job: Mapping[str, Any]) -> JobRefused | None:
+    """Return why this Job could not be created, or None; unknown fields are errors.
 
-
-@dataclass(frozen=True, slots=True)
-class InvalidTemplate:
-    """The API server will always refuse the Job; the message names fields of the Schedule."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotNow:
-    """There is no verdict; try again later."""
-
-    reason: Reason
-    message: str
-
-
-async def dry_run(
-    api: port.Api, namespace: str, job: Mapping[str, Any]
-) -> Valid | InvalidTemplate | NotNow:
-    """Ask whether this Job could be created; unknown fields are errors. Never raises ApiError.
-
+    Never raises ApiError. Any reason but InvalidJobTemplate means that there is no verdict now.
     Use the real name of the next slot: an Indexed Job has less room in its name.
     """
     try:
@@ -391,16 +356,17 @@ async def dry_run(
             query={"dryRun": "All", "fieldValidation": "Strict"},
         )
     except errors.Conflict:
-        return Valid()  # the name is taken, so all earlier checks have passed
+        return None  # the name is taken, so all earlier checks have passed
     except errors.Invalid as error:
-        return InvalidTemplate(invalid_text(error, str(job["metadata"]["name"])))
+        message = invalid_text(error, str(job["metadata"]["name"]))
+        return JobRefused(_refusal_reason(error), message)
     except (errors.Forbidden, errors.NotFound) as error:
-        reason = _refusal_reason(error)
-        return NotNow(reason, refusal_text(error, str(job["metadata"]["name"])))
+        message = refusal_text(error, str(job["metadata"]["name"]))
+        return JobRefused(_refusal_reason(error), message)
     except errors.ApiError as error:
         message = str(error).removeprefix(f"POST {collection(namespace)}: ")
-        return NotNow(Reason.API_UNAVAILABLE, message)
-    return Valid()
+        return JobRefused(Reason.API_UNAVAILABLE, message)
+    return None
 
 
 # -- the API server's messages about a Job, as messages about the jobTemplate -----------------

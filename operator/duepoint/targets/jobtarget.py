@@ -70,20 +70,14 @@ class JobTarget:
                 target.after_us(error),
                 is_unanswered=errors.may_be_carried_out(error),
             )
-        return self._judged(name, result)
-
-    def _judged(self, name: str, result: jobs.CreateResult) -> outcome.Outcome:
-        match result:
-            case jobs.NameConflict(message=message):
-                return _rejected(Reason.NAME_CONFLICT, message)
-            case jobs.JobRefused(reason=reason, message=message):
-                return (_retry if result.may_heal else _rejected)(reason, message)
+        if isinstance(result, jobs.JobRefused):
+            return (_retry if result.may_heal else _rejected)(result.reason, result.message)
         return outcome.Delivered(
             accepted_us=self._clock.now_us(),
             running=True,
             job_name=name,
             # If the Job was ours already, an earlier unanswered request may still be under way.
-            may_come_again=isinstance(result, jobs.AlreadyOurs),
+            may_come_again=not result.is_new,
         )
 
     def _composed(self, firing: target.Firing) -> tuple[dict[str, object], bytes]:

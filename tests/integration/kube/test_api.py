@@ -77,7 +77,7 @@ async def test_a_rotated_token_is_read_again_after_a_401(tmp_path: Path):
         return await answers(200 if right else 401)(request)
 
     async with serving(check) as server:
-        access = credentials.FileToken(credentials.Login(server=server.url), token)
+        access = credentials.of_token_file(credentials.Login(server=server.url), token)
         async with a_session(server, access) as session:
             with pytest.raises(errors.Unauthorized):
                 await session.request("GET", PATH)

@@ -103,7 +103,7 @@ async def test_a_list_that_is_cut_off_begins_again():
 async def test_a_token_that_was_read_in_vain_is_read_again(tmp_path):
     point, token = FaultPoint.AFTER_TOKEN_READ, tmp_path / "token"
     token.write_text("old")
-    access = credentials.FileToken(credentials.Login(server="https://api.example.com"), token)
+    access = credentials.of_token_file(credentials.Login(server="https://api.example.com"), token)
     token.write_text("new")
     with faultplan.FaultPlan(point, faultplan.CANCEL).installed() as plan:
         with contextlib.suppress(asyncio.CancelledError):
@@ -133,5 +133,5 @@ async def test_a_job_that_was_not_compared_is_compared_by_the_next_attempt():
             await asyncio.create_task(jobs.create(server, "reports", job))
         again = await jobs.create(server, "reports", job)
         assert plan.hits[point] == 2
-    assert again == jobs.AlreadyOurs(first.uid)
+    assert again == jobs.Created(first.uid, is_new=False)
     assert len(server.all_stored("jobs")) == 1

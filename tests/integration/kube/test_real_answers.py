@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from duepoint.kube import api, credentials, jobbuilder, jobs
+from duepoint.schedules.conditions import Reason
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
 
@@ -44,8 +45,8 @@ async def test_a_misspelt_field_is_found_by_the_dry_run(
 ):
     job = a_job(kube_namespace, backofLimit=3)
     verdict = await jobs.dry_run(session, kube_namespace, job)
-    assert verdict == jobs.InvalidTemplate(
-        "spec.jobTemplate.spec.backofLimit: is no field of a Job"
+    assert verdict == jobs.JobRefused(
+        Reason.INVALID_JOB_TEMPLATE, "spec.jobTemplate.spec.backofLimit: is no field of a Job"
     )
 
 
@@ -55,9 +56,10 @@ async def test_a_dry_run_names_the_fields_of_the_schedule_and_no_job(
     job = a_job(kube_namespace, parallelism=-1)
     job["spec"]["template"]["spec"]["containers"][0].pop("image")
     verdict = await jobs.dry_run(session, kube_namespace, job)
-    assert verdict == jobs.InvalidTemplate(
+    assert verdict == jobs.JobRefused(
+        Reason.INVALID_JOB_TEMPLATE,
         "spec.jobTemplate.spec.parallelism: Invalid value: -1: must be greater than or equal to 0; "
-        "spec.jobTemplate.spec.template.spec.containers[0].image: Required value"
+        "spec.jobTemplate.spec.template.spec.containers[0].image: Required value",
     )
     assert job["metadata"]["name"] not in verdict.message
     assert isinstance(answer := await jobs.create(session, kube_namespace, job), jobs.JobRefused)
@@ -69,12 +71,9 @@ async def test_an_indexed_job_has_less_room_in_its_name(
 ):
     indexed = {"completionMode": "Indexed", "completions": 100_000, "parallelism": 2}
     long_name = "a" * 52
-    assert (
-        await jobs.dry_run(session, kube_namespace, a_job(kube_namespace, long_name))
-        == jobs.Valid()
-    )
+    assert await jobs.dry_run(session, kube_namespace, a_job(kube_namespace, long_name)) is None
     verdict = await jobs.dry_run(
         session, kube_namespace, a_job(kube_namespace, long_name, **indexed)
     )
-    assert isinstance(verdict, jobs.InvalidTemplate)
+    assert verdict.reason is Reason.INVALID_JOB_TEMPLATE
     assert verdict.message.startswith('metadata.name: Invalid value: "<name>-<slot>": ')

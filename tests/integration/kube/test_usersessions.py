@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import http.server
 import json
 import threading
@@ -68,7 +69,11 @@ async def test_a_refused_token_is_not_replaced_by_ours(server):
 async def test_our_certificate_stays_behind(monkeypatch):
     """An API server believes a certificate before a token."""
     made = []
-    monkeypatch.setattr(credentials, "with_context", lambda login: made.append(login) or login)
+    monkeypatch.setattr(
+        credentials,
+        "with_context",
+        lambda login: made.append(login) or dataclasses.replace(login, ssl="a context"),
+    )
     access = credentials.Credentials(
         credentials.Login(
             server="https://a.example", token="ours", ca_data="CA", certificate_file="ours.pem",

@@ -17,7 +17,7 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.watching import kopfthread
 from duepoint.controller.watching.kopfthread import PLURALS
 from duepoint.kube import schedules
-from duepoint.kube.credentials import LoadedCredentials, Login
+from duepoint.kube.credentials import Credentials, Login
 from tests.support import scriptedapi
 from tests.support.terms import a_term
 from tests.support.waiting import eventually
@@ -128,7 +128,7 @@ class Watching:
     @contextlib.asynccontextmanager
     async def running(self, path: str = "") -> AsyncIterator[None]:
         async with scriptedapi.serving(self.api.answer) as server:
-            credentials = LoadedCredentials(lambda: Login(server=server.url + path))
+            credentials = Credentials(None, lambda: Login(server=server.url + path))
             running = asyncio.create_task(kopfthread.watch(self.term, credentials=credentials))
             try:
                 yield

@@ -42,7 +42,7 @@ async def test_a_token_file_is_relative_to_the_kubeconfig_and_read_again_each_mi
     now = 0.0
     (tmp_path / "token").write_text("one")
     login = credentials.Login(server="http://127.0.0.1:1")
-    access = credentials.FileToken(login, tmp_path / "token", monotonic=lambda: now)
+    access = credentials.of_token_file(login, tmp_path / "token", monotonic=lambda: now)
     named = credentials.of_kubeconfig(a_kubeconfig(tmp_path, tokenFile="token"))
     assert (await named.login()).token == "one"
     (tmp_path / "token").write_text("two")
@@ -56,7 +56,7 @@ async def test_a_token_file_is_relative_to_the_kubeconfig_and_read_again_each_mi
 async def test_a_token_file_in_the_middle_of_its_rotation_keeps_the_old_token(tmp_path: Path):
     token = tmp_path / "token"
     token.write_text("one")
-    access = credentials.FileToken(credentials.Login(server="http://127.0.0.1:1"), token)
+    access = credentials.of_token_file(credentials.Login(server="http://127.0.0.1:1"), token)
     token.unlink()
     assert not await access.renew()
     assert (await access.login()).token == "one"

@@ -15,9 +15,11 @@ from duepoint import errors
 from duepoint.controller import plan
 from duepoint.kube import jobbuilder, jobs, port
 from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
-Verdict = jobs.Valid | jobs.InvalidTemplate | jobs.NotNow
+#: Why there can be no Jobs, or why this is not known now; None = there can be.
+Verdict = jobs.JobRefused | None
 _Key = tuple[str, bytes, int]
 
 #: The most verdicts in the cache.
@@ -39,16 +41,16 @@ class DryRuns:
         try:
             job = jobbuilder.job_for(template, _facts(wanted, payload))
         except errors.InvalidSpec as error:
-            return jobs.InvalidTemplate(str(error))
+            return jobs.JobRefused(Reason.INVALID_JOB_TEMPLATE, str(error))
         # The length matters only for an Indexed Job: the API server shortens other Pods' names.
         spec = template.get("spec")
         is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
         length = len(str(job["metadata"]["name"])) if is_indexed else 0
         key = wanted.namespace, hashlib.sha256(target.template).digest(), length
-        if (known := self._verdicts.get(key)) is not None:
-            return known
+        if key in self._verdicts:
+            return self._verdicts[key]
         verdict = await jobs.dry_run(self._api, wanted.namespace, job)
-        if not isinstance(verdict, jobs.NotNow):
+        if verdict is None or verdict.reason is Reason.INVALID_JOB_TEMPLATE:
             if len(self._verdicts) >= _REMEMBERED:
                 self._verdicts.clear()
             self._verdicts[key] = verdict

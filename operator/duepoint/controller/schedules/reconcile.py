@@ -190,9 +190,8 @@ class Reconciler:
             if made is None:  # the queue holds a newer generation
                 return self._record(task, None, stored)
             verdict = await self._verdict(wanted, made, is_accepted=is_accepted)
-            if isinstance(verdict, jobs.InvalidTemplate):
-                reason = Reason.INVALID_JOB_TEMPLATE
-                refusal = statusconditions.stalled(seen.generation, reason, verdict.message)
+            if verdict is not None and verdict.reason is Reason.INVALID_JOB_TEMPLATE:
+                refusal = statusconditions.stalled(seen.generation, verdict.reason, verdict.message)
                 return await self._refuse(task, refusal)
 
             # Store. If the queue rejects the write, either our own write arrived and its answer was
@@ -218,7 +217,7 @@ class Reconciler:
         # API server must not keep an edit out of the queue.
         if plan.is_wider(stored, known):
             others.jobs.sync.widen(seen.uid)
-        if isinstance(verdict, jobs.NotNow):
+        if verdict is not None:
             report = statusconditions.dry_run_pending(wanted, made, verdict.message)
             return self._record(task, report, known, is_final=False)
         report = statusconditions.ready(wanted, made, awaits_check=needs_check)
@@ -452,12 +451,11 @@ class Reconciler:
         """Return whether Jobs can be created; asks the API server only once for each template."""
         target = wanted.action.target
         if not isinstance(target, actions.JobAction) or is_accepted or self._is_proven(wanted):
-            return jobs.Valid()
+            return None
         payload = wanted.action.payload
         verdict = await self._dry_runs.verdict(made.definition, target, payload)
-        if isinstance(verdict, jobs.NotNow) and self._is_proven(wanted):
-            return jobs.Valid()  # a Job was created while we asked the API server
-        return verdict
+        # A Job may have been created while we asked the API server.
+        return None if self._is_proven(wanted) else verdict
 
     def _is_proven(self, wanted: spec.ScheduleSpec) -> bool:
         return self._proven.get(wanted.uid) == wanted.generation

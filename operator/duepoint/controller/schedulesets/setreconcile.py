@@ -23,7 +23,7 @@ from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setstatus import FollowedSet, Lost, Runs
 from duepoint.controller.term import TermContext
 from duepoint.faults import FaultPoint
-from duepoint.kube import jobs, times
+from duepoint.kube import times
 from duepoint.schedules import actions, conditions
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
@@ -153,9 +153,9 @@ class SetReconciler:
             target=self._term.queue.signed_blobs.digest(spec.namespace, spec.blob),
         )
         verdict = await self._dry_runs.verdict(example, target, spec.action.payload)
-        if isinstance(verdict, jobs.InvalidTemplate):
-            raise _Refused(Reason.INVALID_JOB_TEMPLATE, verdict.message)
-        return verdict.message if isinstance(verdict, jobs.NotNow) else ""
+        if verdict is not None and verdict.reason is Reason.INVALID_JOB_TEMPLATE:
+            raise _Refused(verdict.reason, verdict.message)
+        return "" if verdict is None else verdict.message
 
     # -- counting --------------------------------------------------------------------------------
 
