@@ -148,7 +148,7 @@ def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> Schedul
     "secrets",
     metavar="SECRET",
     multiple=True,
-    help="whsec_..., or the public key whpk_...; may be repeated.",
+    help="whsec_...; may be repeated.",
 )
 @click.option(
     "--secret-file", "secret_files", metavar="FILE", multiple=True, help="The same, from a file."
@@ -186,7 +186,7 @@ def verify(
     """
     row = judge(
         captured(options.content("--request", request)),
-        verifiers(secrets, secret_files),
+        signing_keys(secrets, secret_files),
         tolerance_us=tolerance_us,
         at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
     )
@@ -212,10 +212,8 @@ class Captured(NamedTuple):
     body: bytes
 
 
-def verifiers(
-    literal: tuple[str, ...], files: tuple[str, ...]
-) -> tuple[signing.Hmac | signing.Ed25519, ...]:
-    """Return the verifiers for the given secrets; raises errors.InvalidSetting."""
+def signing_keys(literal: tuple[str, ...], files: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return the keys in the given secrets; raises errors.InvalidSetting."""
     given = [("--secret", text) for text in literal]
     given += [("--secret-file", options.text("--secret-file", file)) for file in files]
     if not given:
@@ -223,7 +221,7 @@ def verifiers(
     made = []
     for option, secret in given:
         try:
-            made.append(signing.verifier(secret))
+            made.append(signing.key_of(secret))
         except ValueError as error:
             raise errors.InvalidSetting(option, f"the secret {error}") from None
     return tuple(made)
@@ -257,7 +255,7 @@ _MOST_DIGITS = 12
 
 def judge(
     request: Captured,
-    verifiers: Sequence[signing.Signer],
+    keys: Sequence[bytes],
     *,
     tolerance_us: int,
     at_us: int,
@@ -278,10 +276,10 @@ def judge(
         return row | {"reason": reason}
     sent_us = int(timestamp) * 1_000_000
     row["sentAt"] = output.time(sent_us) or ""
-    content = signing.signed_content(row["webhookId"], timestamp, request.body)
-    row["secret"] = _signed_by(verifiers, content, signature) or None
+    signed = row["webhookId"], timestamp, signature
+    row["secret"] = _signed_by(keys, request.body, *signed) or None
     if row["secret"] is None:
-        reason = _why_not(request.body, verifiers, row["webhookId"], timestamp, signature)
+        reason = _why_not(keys, request.body, *signed)
         return row | {"reason": reason}
     late_us = at_us - sent_us
     if tolerance_us and abs(late_us) > tolerance_us:
@@ -294,20 +292,18 @@ def judge(
     return row | {"valid": True, "reason": ""}
 
 
-def _signed_by(verifiers: Sequence[signing.Signer], content: bytes, signature: str) -> int:
-    entries = signature.split()
-    for number, verifier in enumerate(verifiers, start=1):
-        if any(verifier.accepts(content, entry) for entry in entries):
+def _signed_by(
+    keys: Sequence[bytes], body: bytes, webhook_id: str, timestamp: str, signature: str
+) -> int:
+    """Return the number of the key, from 1, that made a signature of this body; 0 = none did."""
+    for number, key in enumerate(keys, start=1):
+        if signing.accepts(key, webhook_id, timestamp, body, signature):
             return number
     return 0
 
 
 def _why_not(
-    body: bytes,
-    verifiers: Sequence[signing.Signer],
-    webhook_id: str,
-    timestamp: str,
-    signature: str,
+    keys: Sequence[bytes], body: bytes, webhook_id: str, timestamp: str, signature: str
 ) -> str:
     """Try the usual causes and return the one that fits; else another secret, or a changed body."""
     others = [
@@ -322,8 +318,7 @@ def _why_not(
         why = "it was parsed and printed anew; sign and verify the bytes as they came"
         others.append((compact, why))
     for tried, why in others:
-        content = signing.signed_content(webhook_id, timestamp, tried)
-        if _signed_by(verifiers, content, signature):
+        if _signed_by(keys, tried, webhook_id, timestamp, signature):
             return f"the signature does not match this body: {why}"
     versions = {entry.partition(",")[0] for entry in signature.split()}
     listed = ", ".join(sorted(version for version in versions if version.isalnum())[:4])

@@ -2,10 +2,8 @@
 
 ``webhook-signature`` is a list with one entry for each secret, so that a receiver that has only the
 old or only the new secret accepts the request during a rotation. ``whsec_`` secrets sign with
-HMAC-SHA256 (``v1``), ``whsk_`` keys with ed25519 (``v1a``). Receivers verify the latter with the
-public ``whpk_`` key and cannot forge it. The signature covers the id, this attempt's time and the
-exact bytes of the body. Pure; no message contains a secret. The ed25519 library is imported with
-the first such key, because it costs memory that most workers never need.
+HMAC-SHA256 (``v1``). The signature covers the id, this attempt's time and the exact bytes of the
+body. Pure; no message contains a secret.
 
 Rules: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md.
 """
@@ -16,139 +14,42 @@ import base64
 import binascii
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric import ed25519
-
-HMAC_PREFIX = "whsec_"
-PRIVATE_PREFIX = "whsk_"
-PUBLIC_PREFIX = "whpk_"
-
-#: Length of an HMAC secret in bytes: fewer can be guessed, more add nothing.
-_HMAC_BYTES = range(24, 65)
-_SEED_BYTES = 32
+_PREFIX = "whsec_"
+#: Length of a secret in bytes: fewer can be guessed, more add nothing.
+_KEY_BYTES = range(24, 65)
 
 
-@dataclass(frozen=True, slots=True)
-class Hmac:
-    """HMAC-SHA256 with a shared secret."""
-
-    key: bytes = field(repr=False)
-
-    def sign(self, content: bytes) -> str:
-        """Return an entry of the header, such as ``v1,K5oZ...``."""
-        return "v1," + _text(hmac.digest(self.key, content, "sha256"))
-
-    def accepts(self, content: bytes, entry: str) -> bool:
-        """Whether an entry of the header is a valid signature of this content."""
-        return hmac.compare_digest(self.sign(content).encode(), entry.encode())
-
-
-@dataclass(frozen=True, slots=True)
-class Ed25519:
-    """ed25519; with a public key alone it only verifies."""
-
-    public: ed25519.Ed25519PublicKey = field(repr=False)
-    private: ed25519.Ed25519PrivateKey | None = field(default=None, repr=False)
-
-    def sign(self, content: bytes) -> str:
-        if self.private is None:
-            raise ValueError("a public key does not sign")
-        return "v1a," + _text(self.private.sign(content))
-
-    def accepts(self, content: bytes, entry: str) -> bool:
-        from cryptography import exceptions  # noqa: PLC0415 - see above
-
-        version, _, text = entry.partition(",")
-        if version != "v1a":
-            return False
-        try:
-            self.public.verify(base64.b64decode(text, validate=True), content)
-        except (exceptions.InvalidSignature, ValueError):
-            return False
-        return True
-
-
-Signer = Hmac | Ed25519
-
-
-def signer(text: str) -> Signer:
-    """Return the signer for a secret's text; raises ValueError if the secret is malformed."""
-    text = text.strip()
-    if text.startswith(HMAC_PREFIX):
-        return Hmac(_hmac_key(text))
-    if text.startswith(PRIVATE_PREFIX):
-        return _private_key(text)
-    raise ValueError(
-        f'does not begin with {HMAC_PREFIX} or {PRIVATE_PREFIX}; make one with: echo "{HMAC_PREFIX}'
-        '$(openssl rand -base64 32)"'
-    )
-
-
-def verifier(text: str) -> Signer:
-    """Return a verifier from a ``whsec_`` or ``whpk_`` text, or the public half of a ``whsk_``."""
-    if text.strip().startswith(PUBLIC_PREFIX):
-        return _public_key(text.strip())
-    return signer(text)
-
-
-def signed_content(webhook_id: str, timestamp: str, body: bytes) -> bytes:
-    """Return the bytes to sign."""
-    return f"{webhook_id}.{timestamp}.".encode() + body
-
-
-def header(signers: Iterable[Signer], webhook_id: str, timestamp: str, body: bytes) -> str:
-    """Return the value of ``webhook-signature``."""
-    content = signed_content(webhook_id, timestamp, body)
-    return " ".join([one.sign(content) for one in signers])
-
-
-def _hmac_key(text: str) -> bytes:
-    key = _bytes(text.removeprefix(HMAC_PREFIX), HMAC_PREFIX)
-    if len(key) not in _HMAC_BYTES:
+def key_of(secret: str) -> bytes:
+    """Return the key in the text of a secret; raises ValueError if it is malformed."""
+    text = secret.strip()
+    if not text.startswith(_PREFIX):
         raise ValueError(
-            f"holds {len(key)} bytes after {HMAC_PREFIX}; "
-            f"write {_HMAC_BYTES.start} to {_HMAC_BYTES.stop - 1} random ones as base64"
+            f'does not begin with {_PREFIX}; make one with: echo "{_PREFIX}'
+            '$(openssl rand -base64 32)"'
+        )
+    encoded = text.removeprefix(_PREFIX)
+    try:
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        # Drop the cause: it might quote the secret.
+        raise ValueError(f"is not base64 after {_PREFIX}") from None
+    if len(key) not in _KEY_BYTES:
+        raise ValueError(
+            f"holds {len(key)} bytes after {_PREFIX}; "
+            f"write {_KEY_BYTES.start} to {_KEY_BYTES.stop - 1} random ones as base64"
         )
     return key
 
 
-def _private_key(text: str) -> Ed25519:
-    """Read a 32-byte seed, or 64 bytes with the public key after it, as in libsodium."""
-    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - see above
-
-    key = _bytes(text.removeprefix(PRIVATE_PREFIX), PRIVATE_PREFIX)
-    if len(key) not in (_SEED_BYTES, 2 * _SEED_BYTES):
-        raise ValueError(
-            f"holds {len(key)} bytes after {PRIVATE_PREFIX}; write an ed25519 key of 32 or 64 bytes"
-        )
-    private = ed25519.Ed25519PrivateKey.from_private_bytes(key[:_SEED_BYTES])
-    public = private.public_key()
-    if key[_SEED_BYTES:] not in (b"", public.public_bytes_raw()):
-        raise ValueError("holds a public key that is not its private key's")
-    return Ed25519(public, private)
+def header(keys: Iterable[bytes], webhook_id: str, timestamp: str, body: bytes) -> str:
+    """Return the value of ``webhook-signature``, with an entry such as ``v1,K5oZ...`` for a key."""
+    content = f"{webhook_id}.{timestamp}.".encode() + body
+    digests = [hmac.digest(key, content, "sha256") for key in keys]
+    return " ".join([f"v1,{base64.b64encode(digest).decode()}" for digest in digests])
 
 
-def _public_key(text: str) -> Ed25519:
-    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - see above
-
-    key = _bytes(text.removeprefix(PUBLIC_PREFIX), PUBLIC_PREFIX)
-    if len(key) != _SEED_BYTES:
-        raise ValueError(
-            f"holds {len(key)} bytes after {PUBLIC_PREFIX}; an ed25519 public key has 32"
-        )
-    return Ed25519(ed25519.Ed25519PublicKey.from_public_bytes(key))
-
-
-def _bytes(text: str, prefix: str) -> bytes:
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        # Drop the cause: it might quote the secret.
-        raise ValueError(f"is not base64 after {prefix}") from None
-
-
-def _text(signature: bytes) -> str:
-    return base64.b64encode(signature).decode()
+def accepts(key: bytes, webhook_id: str, timestamp: str, body: bytes, signature: str) -> bool:
+    """Whether an entry of a ``webhook-signature`` was made with this key."""
+    wanted = header([key], webhook_id, timestamp, body).encode()
+    return any(hmac.compare_digest(wanted, entry.encode()) for entry in signature.split())
