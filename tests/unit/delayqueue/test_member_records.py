@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import keys
-from duepoint.delayqueue.definitions import codec
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
@@ -49,32 +48,3 @@ def test_every_member_lies_in_a_population_of_its_shard(shards, spread):
     reachable = min(shards, 64 << max(0, min(spread, shards.bit_length() - 7)))
     assert len(used) <= reachable
     assert len(used) > min(reachable, 500) // 3
-
-
-# -- many at once ----------------------------------------------------------------------------------
-
-
-def _record(number, version=b"vers", **facts):
-    return codec.member_record(
-        **{
-            **FACTS,
-            "name": b"m%d" % number,
-            "identity": version + b"\x01\x02\x03\x04" + uuid.UUID(int=number).bytes,
-            **facts,
-        }
-    )
-
-
-MIXED = [
-    _record(0),
-    _record(1, once_us=1_767_225_700_000_000),
-    None,
-    _record(3, payload=b'{"n":3}', payload_mac=b"8 bytes!"),
-    _record(4, payload=b"x" * 300, payload_mac=b"8 bytes?", once_us=1_767_225_700_000_001),
-    _record(5),
-    _record(6, state=State.COMPLETED, once_us=1),
-    _record(7, inline=rules.text(RULE)),
-    _record(8, version=b"else", once_us=1),
-    _record(9, once_us=1) + b"more",
-    _record(10, payload=b"{}", payload_mac=b"8 bytes!")[:-1],
-]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import columns, kinds, lanes
+from duepoint.delayqueue.definitions import codec, columns, kinds, lanes
 from duepoint.schedules import actions, points, slots
 from duepoint.schedules import rule as rules
 from duepoint.worker import planner, planning
@@ -88,7 +88,7 @@ def _batches(known, chains, now_us, limit_us=LIMIT_US):
         range(len(known)),
         dict(enumerate(listed)),
         [one.once_us for one in known] if any(one.once_us for one in known) else (),
-        [columns.OwnPayload(one.payload, one.payload_mac) for one in known]
+        [codec.OwnParts(one.once_us, one.payload, one.payload_mac) for one in known]
         if any(one.payload for one in known)
         else (),
     )

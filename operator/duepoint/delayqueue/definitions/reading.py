@@ -136,20 +136,12 @@ class DefinitionReader:
 
     async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
         async for found in self.records(shard, await self.namespaces(shard)):
-            digests = {record[codec.KIND] for _, record in found}
-            known = await self.kinds.read(shard, digests)
-            namespaces = {
-                digest: kind.namespace for digest, kind in known.items() if kind.owner is None
-            }
-            usual = codec.identities([record for _, record in found], namespaces)
-            rest = [each for each, known in zip(found, usual, strict=True) if known is None]
+            packed = unpacked(found).values()
+            known = await self.kinds.read(shard, {each.kind for each in packed})
             yield [
-                *filter(None, usual),
-                *(
-                    packed.identity(namespaces[packed.kind])
-                    for packed in unpacked(rest).values()
-                    if packed.kind in namespaces
-                ),
+                each.identity(kind.namespace)
+                for each in packed
+                if (kind := known.get(each.kind)) is not None and kind.owner is None
             ]
 
     async def chain_due(self, shard: messages.ShardId, known: definitions.Definition) -> int | None:

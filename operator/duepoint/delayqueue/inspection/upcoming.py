@@ -22,8 +22,6 @@ from duepoint.schedules import points
 
 #: Most definitions of a namespace that are read to find one by its name.
 NAMES_READ = 1_000_000
-#: Lengths below this one are one byte of a record.
-_ONE_BYTE = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +180,7 @@ class Upcoming:
         self, namespace: str, name: str
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
         text = name.encode()
-        if len(text) < _ONE_BYTE:
-            text = bytes([len(text)]) + text  # as the record has it
+        text = bytes([min(len(text), 255)]) + text  # as the record has it
         read = 0
         for shard in sharding.all_shards(self.index.known_layout()):
             async for found in self.reader.records(shard, [namespace]):

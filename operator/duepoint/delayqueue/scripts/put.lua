@@ -179,8 +179,8 @@ local function is_of_another(record, whose)
   if part.epoch then
     return is_readable(record) and identity(record) ~= whose
   end
-  local is_read, at, length = pcall(name_place, record)
-  return is_read and string.sub(record, at, at + length - 1) ~= whose
+  local is_read, name = pcall(name_of, record)
+  return is_read and name ~= whose
 end
 
 -- Returns the answer of a row at this position that must not be removed, or nil.

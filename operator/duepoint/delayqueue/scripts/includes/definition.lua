@@ -1,27 +1,14 @@
--- The head of a definition's record (delayqueue/definitions/codec.py, format 1):
--- format, state, flags, timing version (4), fingerprint (4), uid (16), kind (8), generation (varint) ...
+-- The record of a definition (delayqueue/definitions/codec.py, format 1).
 local FORMAT = 1
 local ARMED, COMPLETED = 0, 2
-local UID, KIND, GENERATION, NUMBERS = 12, 28, 36, 6
-local RULE_INLINE, UID_TEXT, COUNTED, PAYLOAD, ONCE = 1, 2, 4, 8, 16
-local COUNT_LENGTH, MOST_COUNTED, INSTANT_LENGTH, MAC_LENGTH = 4, 4294967295, 7, 8
-
-local function varint(record, position)
-  local number, factor = 0, 1
-  while true do
-    local byte = string.byte(record, position)
-    position = position + 1
-    number = number + (byte % 128) * factor
-    if byte < 128 then
-      return number, position
-    end
-    factor = factor * 128
-  end
-end
+local UID, KIND, GENERATION, CREATED, NAME_LENGTH, NAME = 12, 28, 36, 40, 44, 45
+local RULE_INLINE, UID_TEXT, COUNTED, PAYLOAD, ONCE, NUMBERED = 1, 2, 4, 8, 16, 32
+local COUNT_LENGTH, MOST_COUNTED, INSTANT_LENGTH, MAC_LENGTH, NUMBERS_LENGTH = 4, 4294967295, 7, 8, 13
 
 -- Uid and generation.
 local function identity(record)
-  return string.sub(record, UID, KIND - 1), (varint(record, GENERATION))
+  local generation = struct.unpack('>I4', string.sub(record, GENERATION, CREATED - 1))
+  return string.sub(record, UID, KIND - 1), generation
 end
 
 local function has_flag(record, flag)
@@ -33,23 +20,22 @@ local function counts_runs(record)
   return has_flag(record, COUNTED)
 end
 
--- Returns where the name begins and its length; raises an error if the record is cut short.
-local function name_place(record)
-  local length, at = 0, GENERATION
-  for _ = 1, NUMBERS do -- the last is the length of the name
-    length, at = varint(record, at)
-  end
-  return at, length
+local function name_of(record)
+  return string.sub(record, NAME, NAME + string.byte(record, NAME_LENGTH) - 1)
 end
 
--- Returns the position after name, rule and uid: of the instant, if there is one; likewise.
+-- Returns the position after a text with its length; raises an error if the record is cut short.
+local function after_text(record, at)
+  local high, low = string.byte(record, at, at + 1)
+  return at + 2 + high * 256 + low
+end
+
+-- Returns the position after name, numbers, rule and uid: of the instant, if there is one; likewise.
 local function after_texts(record)
-  local at, length = name_place(record)
-  at = at + length
+  local at = NAME + string.byte(record, NAME_LENGTH) + (has_flag(record, NUMBERED) and NUMBERS_LENGTH or 0)
   for _, flag in ipairs({ RULE_INLINE, UID_TEXT }) do
     if has_flag(record, flag) then
-      length, at = varint(record, at)
-      at = at + length
+      at = after_text(record, at)
     end
   end
   return at
@@ -70,13 +56,9 @@ local function is_readable(record)
     return false
   end
   local is_read, position = pcall(function()
-    local length, at = 0, after_texts(record)
-    if has_flag(record, ONCE) then
-      at = at + INSTANT_LENGTH
-    end
+    local at = after_texts(record) + (has_flag(record, ONCE) and INSTANT_LENGTH or 0)
     if has_flag(record, PAYLOAD) then
-      length, at = varint(record, at + MAC_LENGTH)
-      at = at + length
+      at = after_text(record, at + MAC_LENGTH)
     end
     return at + (counts_runs(record) and COUNT_LENGTH or 0)
   end)
