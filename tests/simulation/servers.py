@@ -77,14 +77,20 @@ class SimulatedServers:
         self._met_at = 0.0
 
     async def exchange(
-        self, commands: Sequence[nodes.Command], *, confirmed: bool = False
+        self,
+        commands: Sequence[nodes.Command],
+        *,
+        confirmed: bool = False,
+        safety: nodes.Safety | None = None,
     ) -> list[Any]:
-        """See ``Servers``; it behaves as ``nodes.Node`` does."""
+        """See ``nodes.Node``; there is no replica, and the disk is as safe as the memory."""
         if not commands:
             return []
         try:
             async with asyncio.timeout(nodes.COMMAND_TIMEOUT_SECONDS):
-                return await self._send(commands, confirmed=confirmed)
+                replies = await self._send(commands, confirmed=confirmed)
+                alone = [1, 0] if safety and safety.on_disk else 0
+                return nodes.as_safe_as(safety, alone, replies) if safety else replies
         except (redis.exceptions.RedisError, OSError) as error:
             wrapped = error if isinstance(error, TimeoutError) else _library_error(error)
             return [wrapped] * len(commands)
@@ -126,18 +132,6 @@ class SimulatedServers:
         seconds = asyncio.get_running_loop().time() - self._met_at
         run_id = self._redis.valkey.run_id
         return f"{run_id} {seconds * 1e6:.0f}" if seconds < _NEWLY_MET_SECONDS else run_id
-
-    async def exchange_safely(
-        self, commands: Sequence[nodes.Command], safety: nodes.Safety
-    ) -> list[Any]:
-        """See ``Servers``; there is no replica, and the disk is as safe as the memory."""
-        replies = await self.exchange(commands)
-        if safety.replicas:
-            return [
-                each if isinstance(each, Exception) else nodes.Unconfirmed("no replica")
-                for each in replies
-            ]
-        return replies
 
     async def everywhere(self, commands: Sequence[nodes.Command]) -> list[list[Any]]:
         return [await self.exchange(commands)]

@@ -168,15 +168,8 @@ class TwoUsers:
             return self._roles["worker"]
         return self._roles["api" if plain & {"INCRBY", "GET"} else "operator"]
 
-    async def exchange(
-        self, commands: Sequence[servers.Command], *, confirmed: bool = False
-    ) -> list[Any]:
-        return await self._of(commands).exchange(commands, confirmed=confirmed)
-
-    async def exchange_safely(
-        self, commands: Sequence[servers.Command], safety: nodes.Safety
-    ) -> list[Any]:
-        return await self._of(commands).exchange_safely(commands, safety)
+    async def exchange(self, commands: Sequence[servers.Command], **how: Any) -> list[Any]:
+        return await self._of(commands).exchange(commands, **how)
 
     async def everywhere(self, commands: Sequence[servers.Command]) -> list[list[Any]]:
         await self._roles["operator"].everywhere(commands)

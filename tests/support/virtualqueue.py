@@ -116,9 +116,13 @@ class VirtualServers:
         self._met_at = -math.inf
 
     async def exchange(
-        self, commands: Sequence[nodes.Command], *, confirmed: bool = False
+        self,
+        commands: Sequence[nodes.Command],
+        *,
+        confirmed: bool = False,
+        safety: nodes.Safety | None = None,
     ) -> list[Any]:
-        """See ``Servers``; it behaves as ``nodes.Node`` does."""
+        """See ``nodes.Node``; there is no replica, and the disk is as safe as the memory."""
         await asyncio.sleep(0)
         if not self.available:
             return [redis.exceptions.ConnectionError("the test took the server away")] * len(
@@ -137,7 +141,9 @@ class VirtualServers:
         )
         self.publish()
         away = redis.exceptions.ConnectionError("the test took the server of this shard away")
-        return [next(replies) if there else away for there in is_there]
+        answers = [next(replies) if there else away for there in is_there]
+        alone = [1, 0] if safety and safety.on_disk else 0
+        return nodes.as_safe_as(safety, alone, answers) if safety else answers
 
     def _is_away(self, command: nodes.Command) -> bool:
         names = [each for each in command if isinstance(each, str)] if self.away else ()
@@ -163,18 +169,6 @@ class VirtualServers:
         for channel, data in (*self._valkey.published(), *more):
             for listener in self.listeners:
                 listener.hear(channel, data)
-
-    async def exchange_safely(
-        self, commands: Sequence[nodes.Command], safety: nodes.Safety
-    ) -> list[Any]:
-        """See ``Servers``; there is no replica, and the disk is as safe as the memory."""
-        replies = await self.exchange(commands)
-        no_replica = nodes.Unconfirmed("no replica")
-        return (
-            [each if isinstance(each, Exception) else no_replica for each in replies]
-            if (safety.replicas)
-            else replies
-        )
 
     async def everywhere(self, commands: Sequence[nodes.Command]) -> list[list[Any]]:
         return [await self.exchange(commands)]

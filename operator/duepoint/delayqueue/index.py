@@ -8,21 +8,18 @@ answers that it has changed.
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import redis.asyncio
 
 from duepoint import clock as clocks
-from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import keys as keys_
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting, servers
 
-#: Plain reading commands of one caller that are answered together.
-Commands = Sequence[tuple[Any, ...]]
 _COMMANDS_TOGETHER = 1_000
 _KEYS_TOGETHER = 8
 #: Most pairs of script and shard whose fixed keys are cached.
@@ -34,9 +31,7 @@ class Index:
 
     Attributes:
         pipelined: script calls made in one turn of the event loop share a round trip.
-        pipelined_appends: the same for entries of users' streams.
         pipelined_durably: the same for scripts that arm; replies wait for a replica.
-        pipelined_reads: the same for groups of plain reading commands.
         layout: the layout as it was read last; None = never.
         on_layout: callbacks for when a different layout has been read.
         buckets: number of buckets in a new index; an existing index brings its own.
@@ -50,9 +45,8 @@ class Index:
         self.keys = names
         self.clock = clock
         self.pipelined = scripting.Pipelining(self.scripts.run_many)
-        self.pipelined_appends = scripting.Pipelining(self.scripts.run_many)
-        self.pipelined_durably = scripting.Pipelining(self.scripts.run_many_durably)
-        self.pipelined_reads = scripting.Pipelining(self._read_each)
+        durably = functools.partial(self.scripts.run_many, confirmed=True)
+        self.pipelined_durably = scripting.Pipelining(durably)
         self.layout: messages.Layout | None = None
         self.on_layout: list[Callable[[], None]] = []
         self.buckets = buckets
@@ -173,16 +167,3 @@ class Index:
         for first in range(0, len(commands), _COMMANDS_TOGETHER):
             replies += await self.read(attempted, *commands[first : first + _COMMANDS_TOGETHER])
         return replies
-
-    async def _read_each(self, groups: list[Commands]) -> list[Any]:
-        """Return the replies of groups of plain reading commands, in one round trip."""
-        replies = iter(await self.servers.exchange(list(itertools.chain.from_iterable(groups))))
-        return [_whole(list(itertools.islice(replies, len(group)))) for group in groups]
-
-
-def _whole(replies: list[Any]) -> list[Any] | errors.DuepointError:
-    """Return the replies of one group, or its first error."""
-    for reply in replies:
-        if isinstance(reply, Exception):
-            return scripting.translated(reply, "read")
-    return replies

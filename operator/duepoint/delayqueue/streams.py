@@ -93,7 +93,7 @@ class Streams:
         """
         call = scripting.ScriptCall("append", ())
         self.put_entries(call, [entries])
-        ids = await self.index.pipelined_appends.run(call)
+        ids = await self.index.pipelined.run(call)
         return [id_.decode() for id_ in ids]
 
     def put_entries(

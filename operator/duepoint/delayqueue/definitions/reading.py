@@ -97,11 +97,10 @@ class DefinitionReader:
         by_bucket = self.by_bucket(shard, ids)
         for _ in range(_READINGS):
             # ``meta`` first: if the shard was made anew, the other replies are worthless.
-            meta, *replies = await self.index.pipelined_reads.run(
-                [
-                    ("HMGET", self.index.shard(shard).meta, "layout", "incarnation"),
-                    *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
-                ]
+            meta, *replies = await self.index.read(
+                "read definitions",
+                ("HMGET", self.index.shard(shard).meta, "layout", "incarnation"),
+                *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
             )
             self.check_meta(shard, meta)
             records = dict(_pairs(by_bucket, replies))

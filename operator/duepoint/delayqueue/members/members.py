@@ -31,7 +31,7 @@ from duepoint.delayqueue.members import (
 from duepoint.delayqueue.members import rows as member_rows
 from duepoint.delayqueue.members.pages import MemberDues, MemberPages
 from duepoint.delayqueue.members.values import Outcome
-from duepoint.delayqueue.wire import nodes
+from duepoint.delayqueue.wire import nodes, scripting
 from duepoint.schedules import points
 from duepoint.schedules.points import PointKind
 from duepoint.schedules.sets import setrecord
@@ -115,9 +115,8 @@ class Members:
             writes = [("SET", self.index.shard(shard).confirm, b"", "EX", 60) for shard in asked]
             for first in range(0, len(writes), _WRITES_TOGETHER):
                 part = writes[first : first + _WRITES_TOGETHER]
-                for reply in await self.index.scripts.run_many_safely(part, safety):
-                    if isinstance(reply, errors.DuepointError):
-                        raise reply
+                replies = await self.index.servers.exchange(part, confirmed=True, safety=safety)
+                scripting.good(replies, "wait until members are safe")
 
 
 def _expected(row: values.MemberRemoval) -> bytes:

@@ -1,8 +1,8 @@
 """One server: sends commands, returns replies in the same order, with errors in their places.
 
-A Node keeps a few redis-py connections. On each it makes one write, then reads the replies in
-order, so that a read behind a script is a read after it. It creates them with the library's pool
-(Sentinel's pool knows the primary), and does not return them to it, as that takes 0.1 ms.
+A Node keeps a few redis-py connections. On each it makes one write, then reads the replies. It
+creates them with the library's pool (Sentinel's pool knows the primary), and does not return them
+to it, as that takes 0.1 ms.
 
 When a connection breaks, the Node closes the idle ones too: after a restart of the server they are
 just as dead. The same goes for READONLY: another server is the primary now. A server that lets a
@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,10 +130,11 @@ class Node:
         confirmed: bool = False,
         safety: Safety | None = None,
     ) -> list[Any]:
-        """Return the replies, with errors in their places; a cancellation passes.
+        """Return the replies in order, with errors in their places; a cancellation passes.
 
         Args:
-            confirmed: see ``Servers.exchange``.
+            confirmed: for writes that arm: wait a moment until a replica, if any, has them, and
+                send nothing to a server that took over since the call.
             safety: writes that are less safe than this have ``Unconfirmed`` for a reply.
         """
         now = asyncio.get_running_loop().time()
@@ -158,7 +158,7 @@ class Node:
         if any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies):
             await self.drop_idle()
         if safety is not None:
-            return _as_safe_as(safety, replies.pop(), replies)
+            return as_safe_as(safety, replies.pop(), replies)
         if waits:
             self._note_confirmation(replies.pop())
         return replies
@@ -227,7 +227,7 @@ class Node:
                 hiredis.pack_command((*each[:-1], run_id) if each[-1] is RUN_ID else each)
                 for each in commands
             ]
-            async with AnswerWithin(seconds):
+            async with _answer_within(seconds):
                 await connection.send_packed_command(packed, check_health=False)
                 await faults.reach(FaultPoint.AFTER_COMMANDS_SENT)
                 replies = [await self._reply(connection, command[0]) for command in commands]
@@ -323,7 +323,8 @@ class Node:
         log.warning("no replica has confirmed a write", answer=str(replicas))
 
 
-def _as_safe_as(safety: Safety, reached: object, replies: Sequence[Any]) -> list[Any]:
+def as_safe_as(safety: Safety, reached: object, replies: Sequence[Any]) -> list[Any]:
+    """Return the replies; ``Unconfirmed`` for writes that have not reached this safety."""
     if safety.is_reached(reached):
         return list(replies)
     where = "on disk" if safety.on_disk else "in memory"
@@ -377,50 +378,27 @@ class ServerChanges:
 
 #: A timer that comes later than this was kept waiting by other work.
 _LATE_SECONDS = 0.02
-#: Turns of the event loop from the arrival of an answer to its end: the bytes are read, the reader
-#: wakes up, a further reply may be read.
-_TURNS = 4
-_LEAST_SECONDS = 0.05
 
 
-class AnswerWithin:
-    """Like ``asyncio.timeout``, but up to twice as long if this process itself is late.
+@contextlib.asynccontextmanager
+async def _answer_within(seconds: float) -> AsyncIterator[None]:
+    """Like ``asyncio.timeout``, but twice as long if this process itself is late.
 
     The event loop runs an overdue timer in the same turn in which it learns of arrived bytes, and
     before it reads them. So in a process that was stopped, or that is short of CPU, a plain timeout
     discards answers that have arrived already, treats a healthy server as away, and causes even
-    more work. This one extends a limit that fires late, by the time of some more turns of such a
-    loop.
+    more work.
     """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
 
-    __slots__ = ("_last", "_limit", "_seconds", "_timer")
+    def expire() -> None:
+        now = loop.time()
+        limit.reschedule(now + seconds if now - end > _LATE_SECONDS else now)
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._limit = asyncio.timeout(None)
-
-    async def __aenter__(self) -> None:
-        await self._limit.__aenter__()
-        began = asyncio.get_running_loop().time()
-        self._last = began + 2 * self._seconds
-        self._set(began + self._seconds)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: types.TracebackType | None,
-    ) -> None:
-        self._timer.cancel()
-        await self._limit.__aexit__(kind, error, traceback)
-
-    def _set(self, instant: float) -> None:
-        self._timer = asyncio.get_running_loop().call_at(instant, self._end, instant)
-
-    def _end(self, expected: float) -> None:
-        now = asyncio.get_running_loop().time()
-        late = now - expected
-        if late <= _LATE_SECONDS or now >= self._last:
-            self._limit.reschedule(now)
-        else:
-            self._set(min(now + max(_LEAST_SECONDS, _TURNS * late), self._last))
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_at(end, expire)
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -4,8 +4,7 @@ A script is one file of ``scripts/``. In it ``-- keys NAME ...`` names its first
 ``-- include NAME`` stands for that file of ``scripts/includes/``, which may include others, each at
 its first mention. ``_VARIANTS`` are scripts under other flags: a full server refuses the one and
 carries out the other. Calls use EVALSHA; on NOSCRIPT (a restarted server) all scripts are loaded
-and only the refused calls repeated, inside pipelines too. No other package sees a raw reply or a
-library's error.
+and only the refused calls repeated. No other package sees a library's error.
 
 No call is ever retried after a lost reply, because the script may have been applied. The caller
 decides that, by the guarantees of the script.
@@ -19,7 +18,7 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib import resources
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 import redis.exceptions
@@ -169,37 +168,26 @@ class Scripts:
             raise reply
         return reply
 
-    async def run_many_durably(self, calls: Sequence[ScriptCall | nodes.Command]) -> list[Any]:
-        """As ``run_many``; an attached replica has the writes then, or was too slow."""
-        return await self.run_many(calls, confirmed=True)
-
-    async def run_many_safely(
-        self, calls: Sequence[ScriptCall | nodes.Command], safety: nodes.Safety
-    ) -> list[Any]:
-        """As ``run_many``; writes that are not as safe in time get NotDurable as their reply."""
-        return await self.run_many(calls, safety=safety)
-
-    async def run_many(
-        self,
-        calls: Sequence[ScriptCall | nodes.Command],
-        *,
-        confirmed: bool = False,
-        safety: nodes.Safety | None = None,
-    ) -> list[Any]:
+    async def run_many(self, calls: Sequence[ScriptCall], *, confirmed: bool = False) -> list[Any]:
         """Return the replies in order, in one round trip, with errors in their places.
 
-        A plain reading command is answered after the scripts before it: if one of them must be
-        repeated, so must the command.
+        Args:
+            confirmed: an attached replica has the writes then, or was too slow.
         """
         if not calls:
             return []
-        replies = await self._round_trip(calls, confirmed=confirmed, safety=safety)
-        refused = _refused(calls, replies)
+        commands = [call.command(sha1(call.script), self.owner) for call in calls]
+        replies = await self._servers.exchange(commands, confirmed=confirmed)
+        refused = [
+            index
+            for index, reply in enumerate(replies)
+            if isinstance(reply, redis.exceptions.NoScriptError)
+        ]
         if refused:
             await faults.reach(FaultPoint.BEFORE_SCRIPTS_LOADED)
             await self._load()  # a server that cannot take them now refuses the calls again
-            asked = [calls[index] for index in refused]
-            again = await self._round_trip(asked, confirmed=confirmed, safety=safety)
+            asked = [commands[index] for index in refused]
+            again = await self._servers.exchange(asked, confirmed=confirmed)
             for index, reply in zip(refused, again, strict=True):
                 replies[index] = reply
         return [
@@ -207,38 +195,10 @@ class Scripts:
             for reply, call in zip(replies, calls, strict=True)
         ]
 
-    async def _round_trip(
-        self,
-        calls: Sequence[ScriptCall | nodes.Command],
-        *,
-        confirmed: bool = False,
-        safety: nodes.Safety | None = None,
-    ) -> list[Any]:
-        commands = [
-            call.command(sha1(call.script), self.owner) if isinstance(call, ScriptCall) else call
-            for call in calls
-        ]
-        if safety is not None:
-            return await self._servers.exchange_safely(commands, safety)
-        return await self._servers.exchange(commands, confirmed=confirmed)
 
-
-def _refused(calls: Sequence[ScriptCall | nodes.Command], replies: Sequence[object]) -> list[int]:
-    """Return the scripts that the server did not know, and the reads after the first of them."""
-    refused: list[int] = []
-    for index, (call, reply) in enumerate(zip(calls, replies, strict=True)):
-        unknown = isinstance(reply, redis.exceptions.NoScriptError)
-        if unknown or (refused and not isinstance(call, ScriptCall)):
-            refused.append(index)
-    return refused
-
-
-def _translated_of(call: ScriptCall | nodes.Command, error: Exception) -> errors.DuepointError:
-    script = call.script if isinstance(call, ScriptCall) else ""
-    if isinstance(error, nodes.Unconfirmed):
-        return queue_errors.NotDurable(f"stored, and not as safely as was asked for: {error}")
-    translation = translated(error, f"run {script}" if script else "read")
-    if isinstance(translation, queue_errors.Damaged) and script == _TO_USERS_STREAMS:
+def _translated_of(call: ScriptCall, error: Exception) -> errors.DuepointError:
+    translation = translated(error, f"run {call.script}")
+    if isinstance(translation, queue_errors.Damaged) and call.script == _TO_USERS_STREAMS:
         return queue_errors.WrongType(str(translation))
     return translation
 
@@ -326,6 +286,8 @@ def refused_entry(text: str) -> queue_errors.WrongType | queue_errors.WriteRefus
 
 def translated(error: Exception, attempted: str) -> errors.DuepointError:
     """Return our error for one of the library's, by what the caller should do next."""
+    if isinstance(error, nodes.Unconfirmed):
+        return queue_errors.NotDurable(f"stored, and not as safely as was asked for: {error}")
     text = str(error) or (_SILENCE if isinstance(error, TimeoutError) else type(error).__name__)
     if isinstance(error, redis.exceptions.MovedError):
         text = _MOVED_AWAY
@@ -343,10 +305,9 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
         return queue_errors.ShardMoving(message)
     if code in _REFUSALS or isinstance(error, _REFUSING):
         return queue_errors.WriteRefused(message)
-    if isinstance(error, _WAITING_ERRORS) or _NO_RIGHT.match(text) or _NO_COMMAND.match(text):
-        return errors.QueueUnavailable(message)
     is_refused = isinstance(error, redis.exceptions.ResponseError) and code not in _MISTAKES
-    return errors.QueueUnavailable(message) if is_refused else errors.Bug(message)
+    is_wait = isinstance(error, _WAITING_ERRORS) or _NO_RIGHT.match(text) or _NO_COMMAND.match(text)
+    return errors.QueueUnavailable(message) if is_refused or is_wait else errors.Bug(message)
 
 
 def reported(text: bytes, attempted: str) -> errors.DuepointError:
@@ -357,10 +318,8 @@ def reported(text: bytes, attempted: str) -> errors.DuepointError:
 #: Most calls of one round trip; each takes the server some 0.05 ms.
 _MOST = 64
 
-CallT = TypeVar("CallT")
 
-
-class Pipelining(Generic[CallT]):
+class Pipelining:
     """Sends calls made in the same turn of the event loop in one round trip.
 
     Arming calls a script for many schedules, a worker one for each due shard, from many tasks at a
@@ -372,24 +331,19 @@ class Pipelining(Generic[CallT]):
         send: returns the replies in order; an error of ours may take the place of a reply.
     """
 
-    def __init__(self, send: Callable[[list[CallT]], Awaitable[list[Any]]]) -> None:
+    def __init__(self, send: Callable[[list[ScriptCall]], Awaitable[list[Any]]]) -> None:
         self._send = send
-        self._waiting: list[tuple[CallT, asyncio.Future[Any]]] = []
+        self._waiting: list[tuple[ScriptCall, asyncio.Future[Any]]] = []
 
-    async def run(self, call: CallT) -> Any:  # noqa: ANN401 - a raw reply
+    async def run(self, call: ScriptCall) -> Any:  # noqa: ANN401 - a raw reply
         """Return the reply to one call; raises its translated error."""
-        reply = await self.reply(call)
+        (reply,) = await self.replies([call])
         if isinstance(reply, errors.DuepointError):
             raise reply
         return reply
 
-    async def reply(self, call: CallT) -> Any:  # noqa: ANN401 - a raw reply
-        """Return the reply to one call, or its translated error."""
-        (answer,) = await self.replies([call])
-        return answer
-
-    async def replies(self, calls: Sequence[CallT]) -> list[Any]:
-        """Return the ``reply`` of each of these calls, which are sent together."""
+    async def replies(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Return the reply to each of these calls, or its error; they are sent together."""
         loop = asyncio.get_running_loop()
         answers: list[asyncio.Future[Any]] = [loop.create_future() for _ in calls]
         is_first = not self._waiting

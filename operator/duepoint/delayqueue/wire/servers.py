@@ -1,8 +1,8 @@
 """Routes the commands of the queue: to one server, or to the nodes of a cluster.
 
-The queue's services use ``Servers``. They pass commands with full keys and get replies in order;
-they need not know which node has a shard, or that it just moved. ``homes`` tells on which server
-each channel is, for subscriptions; ``changes.generation`` grows when that may differ.
+The queue's services pass commands with full keys to ``Servers`` and get replies in order; they need
+not know which node has a shard, or that it just moved. ``homes`` tells on which server each channel
+is, for subscriptions; ``changes.generation`` grows when that may differ.
 
 For a cluster, redis-py's own client is not used. It has no hook to greet a node, so it would not
 notice that a server is another one or too old. It closes the connections to every node when one of
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import redis.asyncio
 import redis.crc
@@ -61,60 +61,6 @@ _STALE = (
 )
 
 
-class Servers(Protocol):
-    """One server, or many that share the keys."""
-
-    @property
-    def changes(self) -> nodes.ServerChanges:
-        """The changes of the servers since they were opened."""
-        ...
-
-    async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
-        """Return the replies in order, with errors in the places of their replies.
-
-        Commands of one shard are carried out in their order. If a script was redirected to another
-        node, commands behind it for the same shard that are no scripts are sent again after it.
-
-        Args:
-            confirmed: for writes that arm: wait a moment until a replica, if any, has them, and
-                send nothing to a server that took over since the call.
-        """
-        ...
-
-    async def exchange_safely(self, commands: Sequence[Command], safety: nodes.Safety) -> list[Any]:
-        """Exchange writes that arm; those not as safe in time are answered ``Unconfirmed``."""
-        ...
-
-    async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
-        """Return the replies of every primary."""
-        ...
-
-    async def keepalive(self) -> None:
-        """PING every idle connection; close those that have died silently."""
-        ...
-
-    async def refresh(self) -> None:
-        """Read the owners of slots and the replicas again; raises no error of the servers."""
-        ...
-
-    def hosts(self) -> tuple[connecting.Host, ...]:
-        """Return every server that was discovered, beside those of the URL."""
-        ...
-
-    def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
-        """Return keys or channels by the server that has them."""
-        ...
-
-    def listener(self, home: Hashable) -> redis.asyncio.Redis:
-        """Return a client for one subscription on that server; the caller closes it."""
-        ...
-
-    @property
-    def is_cluster(self) -> bool: ...
-
-    async def close(self) -> None: ...
-
-
 class OneServer(nodes.Node):
     """A server at one address, or the one that Sentinel calls the primary."""
 
@@ -129,16 +75,16 @@ class OneServer(nodes.Node):
             server, None, connections=connections, on_upheaval=self.changes.note_upheaval
         )
 
-    async def exchange_safely(self, commands: Sequence[Command], safety: nodes.Safety) -> list[Any]:
-        return await self.exchange(commands, safety=safety)
-
     async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
+        """Return the replies of every primary."""
         return [await self.exchange(commands)]
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
+        """Return keys or channels by the server that has them."""
         return {"": tuple(names)}
 
     def listener(self, home: Hashable) -> redis.asyncio.Redis:  # noqa: ARG002 - there is one
+        """Return a client for one subscription on that server; the caller closes it."""
         return self._open(connections=1).client
 
 
@@ -165,7 +111,7 @@ _Owners = list[connecting.Host | None]
 
 
 class Cluster:
-    """``servers.Servers`` over the nodes of a cluster."""
+    """The nodes of a cluster; its methods do what those of ``OneServer`` do."""
 
     is_cluster = True
 
@@ -187,11 +133,6 @@ class Cluster:
 
     # -- commands --------------------------------------------------------------------------------
 
-    async def exchange_safely(
-        self, commands: Sequence[nodes.Command], safety: nodes.Safety
-    ) -> list[Any]:
-        return await self.exchange(commands, confirmed=True, safety=safety)
-
     async def exchange(
         self,
         commands: Sequence[nodes.Command],
@@ -209,7 +150,7 @@ class Cluster:
             if confirmed and self.changes.upheavals != upheavals:
                 break  # the node changed after these were prepared
             await self._send(commands, slots, wanted, replies, confirmed=confirmed, safety=safety)
-            wanted = self._moved(commands, slots, wanted, replies)
+            wanted = self._moved(slots, wanted, replies)
             if not wanted:
                 break
             await asyncio.sleep(_LEAST_REFRESH_SECONDS)
@@ -262,28 +203,16 @@ class Cluster:
         return replies
 
     def _moved(
-        self,
-        commands: Sequence[nodes.Command],
-        slots: Sequence[int],
-        sent: Iterable[int],
-        replies: Sequence[Any],
+        self, slots: Sequence[int], sent: Iterable[int], replies: Sequence[Any]
     ) -> list[int]:
-        """Return the positions to send to another node, with reads that overtook a script."""
-        first: dict[int, int] = {}
+        """Return the positions of the commands to send to another node."""
+        found = []
         for position in sent:
             if isinstance(moved := replies[position], redis.exceptions.MovedError):
-                first.setdefault(slots[position], position)
+                found.append(position)
                 self._is_stale = True
                 self._teller = _host((moved.host, moved.port), self._owners[slots[position]])
-        return [
-            position
-            for position, slot in enumerate(slots)
-            if position >= first.get(slot, len(slots))
-            and (
-                commands[position][0] != "EVALSHA"
-                or isinstance(replies[position], redis.exceptions.MovedError)
-            )
-        ]
+        return found
 
     async def everywhere(self, commands: Sequence[nodes.Command]) -> list[list[Any]]:
         if self._is_stale:
@@ -375,6 +304,9 @@ def _host(entry: Sequence[Any], asked: connecting.Host | None) -> connecting.Hos
     """Return the host of an entry; one without a name is at the host that was asked."""
     name = entry[0].decode() if isinstance(entry[0], bytes) else entry[0]
     return (asked[0] if asked and name in (None, "", "?") else name, int(entry[1]))
+
+
+Servers = OneServer | Cluster
 
 
 def open_servers(server: connecting.Server, *, connections: int = 8) -> Servers:
