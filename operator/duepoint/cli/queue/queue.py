@@ -62,7 +62,7 @@ async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
     """
     seen = await opened.counts.index_view()
     if by == "namespace":
-        rows = _by_namespace(await opened.counts.lane_views(), seen.now_us)
+        rows = _by_namespace(await opened.counts.waiting(), seen.now_us)
         return output.show_rows(rows, form, _OF_NAMESPACE)
     shards = await opened.counts.shard_views()
     if by == "shard":
@@ -72,30 +72,25 @@ async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
     return output.show_row(total, form, _total_cells(total))
 
 
-#: Counts of a shard, from names in JSON to attributes, in the order of a row.
-_BEFORE_DUE = {"definitions": "definitions", "armed": "armed", "due": "due"}
-_AFTER_DUE = {
-    "claimed": "claimed",
-    "claims": "claims",
-    "occurrences": "occurrences",
-    "retries": "retries",
-    "deadLetters": "dead",
-    "runsBacklog": "runs",
-}
-
-
 def _counts(shards: Sequence[counts.ShardView], now_us: int) -> output.Row:
     """Return the counts of these shards together."""
+    lanes = [lane for shard in shards for lane in shard.lanes]
+    return {
+        "armed": sum(shard.armed for shard in shards),
+        "due": sum(lane.due for lane in lanes),
+        **_lateness(lanes, now_us),
+        "claimed": sum(lane.claimed for lane in lanes),
+        "claims": sum(shard.claims for shard in shards),
+        "occurrences": sum(shard.occurrences for shard in shards),
+        "deadLetters": sum(shard.dead for shard in shards),
+        "runsBacklog": sum(shard.runs for shard in shards),
+    }
 
-    def sums(names: dict[str, str]) -> output.Row:
-        return {name: sum(getattr(each, of) for each in shards) for name, of in names.items()}
 
-    return {**sums(_BEFORE_DUE), **_lateness(shards, now_us), **sums(_AFTER_DUE)}
-
-
-def _lateness(of: Iterable[counts.ShardView | counts.LaneView], now_us: int) -> output.Row:
-    oldest_us = min((s.oldest_due_us for s in of if s.oldest_due_us is not None), default=None)
-    late_us = 0 if oldest_us is None else max(0, now_us - oldest_us)
+def _lateness(of: Iterable[counts.LaneView], now_us: int) -> output.Row:
+    dues = [lane.first_due_us for lane in of if lane.first_due_us is not None]
+    oldest_us = min((due_us for due_us in dues if due_us <= now_us), default=None)
+    late_us = 0 if oldest_us is None else now_us - oldest_us
     return {"oldestDue": output.time(oldest_us), "lagSeconds": late_us / 1_000_000}
 
 
@@ -112,12 +107,10 @@ def _total(seen: counts.IndexView, shards: Sequence[counts.ShardView]) -> output
         "memoryResidentBytes": seen.memory_resident,
         "memoryLimitBytes": seen.memory_limit,
         "workers": [name for name, _ in seen.workers],
-        "exact": all(shard.is_exact for shard in shards),
     }
 
 
 def _total_cells(row: output.Row) -> output.Cells:
-    about = "" if row["exact"] else " (about)"
     limit = row["memoryLimitBytes"]
     workers = row["workers"]
     states = ", ".join(f"{count} {state}" for state, count in row["shardStates"].items())
@@ -126,12 +119,11 @@ def _total_cells(row: output.Row) -> output.Cells:
         "server": row["server"],
         "layout": f"{row['layout']}, {row['layoutState']}; term {row['epoch']}",
         "shards": f"{row['shards']} ({states})",
-        "definitions": f"{row['definitions']}{about}",
         "armed": str(row["armed"]),
         "due": str(row["due"]),
         "oldest due": oldest if row["oldestDue"] else "nothing is due",
         "claimed": f"{row['claimed']} in {row['claims']} claims",
-        "retries": f"{row['retries']} of {row['occurrences']} occurrences{about}",
+        "occurrences": str(row["occurrences"]),
         "dead letters": str(row["deadLetters"]),
         "runs backlog": str(row["runsBacklog"]),
         "memory": f"{output.size(row['memoryUsedBytes'])} used,"
@@ -147,7 +139,6 @@ def _of_shard(shard: counts.ShardView, now_us: int) -> output.Row:
         "shard": sharding.index_of(shard.shard),
         "state": shard.state,
         **_counts([shard], now_us),
-        "exact": shard.is_exact,
     }
 
 
@@ -156,23 +147,23 @@ _OF_SHARD: output.Columns = {
         str(row["shard"]) if row["state"] == "open" else f"{row['layout']}.{row['shard']}"
     ),
     "state": "state",
-    "defs": lambda row: f"{row['definitions']}{'' if row['exact'] else '~'}",
     "armed": "armed",
     "due": "due",
     "late": output.late,
     "claimed": "claimed",
     "claims": "claims",
-    "retries": "retries",
+    "occurrences": "occurrences",
     "dead": "deadLetters",
     "runs": "runsBacklog",
 }
 
 
-def _by_namespace(lanes: Iterable[counts.LaneView], now_us: int) -> list[output.Row]:
+def _by_namespace(shards: Iterable[counts.ShardView], now_us: int) -> list[output.Row]:
     """Return a row for each namespace, those with the most due points first."""
     found: dict[str, list[counts.LaneView]] = {}
-    for lane in lanes:
-        found.setdefault(lane.namespace, []).append(lane)
+    for shard in shards:
+        for lane in shard.lanes:
+            found.setdefault(lane.namespace, []).append(lane)
     rows = [
         {
             "namespace": namespace,

@@ -1,31 +1,25 @@
 """Counts the contents of the index, for people and for metrics.
 
-Uses only reading commands. The work stays bounded however large the index is: a shard's counts come
-from the server's own counters, and if it has too many buckets, a sample is counted. The counts of a
-queue in use are not exact: each shard is read at its own instant.
+Uses only reading commands. The work stays bounded however large the index is: all counts come from
+the server's own counters. Those of a queue in use are not exact: each shard is read at its own
+instant.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, keys, layouts, messages, sharding
+from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import lanes, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
 #: Shards that are read concurrently: more would only wait for one another in the server.
 _SIDE_BY_SIDE = 8
-#: Most buckets of a shard that are counted one by one; of more, a random sample is counted.
-_BUCKETS_COUNTED = 2_000
-_BUCKETS_SAMPLED = 500
-#: Most occurrences per shard whose kind is read.
-_KINDS_COUNTED = 2_000
 
 T = TypeVar("T")
 
@@ -54,42 +48,44 @@ class IndexView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardView:
-    """How full one shard is.
+class LaneView:
+    """The points of one namespace, or of a set of it, in one shard.
 
     Attributes:
-        armed: chain points of Schedules and of members, claimed ones included.
-        occurrences: slots that are points of their own, retries included.
-        oldest_due_us: due of the oldest point that could be claimed; None if nothing is due.
-        runs: outcomes that the status writer has not read yet.
-        is_exact: False if ``definitions`` or ``retries`` are estimates.
+        points: claimed ones included.
+        first_due_us: due of the first point that may fire; None if none waits, or its set is
+            suspended.
     """
 
-    shard: messages.ShardId
-    state: str
-    definitions: int
-    armed: int
-    occurrences: int
-    retries: int
-    due: int
-    claimed: int
-    claims: int
-    oldest_due_us: int | None
-    runs: int
-    dead: int
-    is_exact: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneView:
-    """The points of one namespace, or of a set of it, in one shard."""
-
-    shard: messages.ShardId
     namespace: str
     points: int
     due: int
     claimed: int
-    oldest_due_us: int | None
+    first_due_us: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardView:
+    """How full one shard is.
+
+    Attributes:
+        occurrences: slots that are points of their own, retries included.
+        runs: outcomes that the status writer has not read yet.
+    """
+
+    shard: messages.ShardId
+    state: str
+    now_us: int
+    lanes: tuple[LaneView, ...]
+    occurrences: int
+    claims: int
+    runs: int
+    dead: int
+
+    @property
+    def armed(self) -> int:
+        """Chain points of Schedules and of members, claimed ones included."""
+        return max(0, sum(lane.points for lane in self.lanes) - self.occurrences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,21 +104,6 @@ class Totals:
     dead: int
     lag_us: int
     first_due_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    """The lanes of one shard.
-
-    Attributes:
-        fire: those of namespaces, and of sets that have points and are not suspended.
-        held: those of the other sets, and of sets without points.
-        namespaces: those whose definitions are counted.
-    """
-
-    fire: list[str]
-    held: list[str]
-    namespaces: list[str]
 
 
 @dataclass(eq=False)
@@ -167,46 +148,39 @@ class Counts:
         )
 
     async def shard_views(self) -> list[ShardView]:
-        return await self.of_each_shard(self._shard_view)
+        """Return every shard with all of its lanes."""
+
+        async def look(shard: messages.ShardId) -> ShardView:
+            return await self._view(shard, await self.reader.lanes(shard))
+
+        return await self.of_each_shard(look)
+
+    async def waiting(self) -> list[ShardView]:
+        """Return every shard with the lanes that have points which may fire."""
+        return await self.of_each_shard(self._view)
 
     async def totals(self) -> Totals:
         """Return the totals of the whole index, cheaply enough for every few seconds."""
-        found = await self.of_each_shard(self._totals_of_shard)
-        return Totals(
-            points=sum(each.points for each in found),
-            due=sum(each.due for each in found),
-            outcomes=sum(each.outcomes for each in found),
-            dead=sum(each.dead for each in found),
-            lag_us=max((each.lag_us for each in found), default=0),
-            first_due_us=min(
-                (each.first_due_us for each in found if each.first_due_us is not None), default=None
-            ),
+        views = await self.waiting()
+        lanes_ = [lane for view in views for lane in view.lanes]
+        first_us = min(
+            (one.first_due_us for one in lanes_ if one.first_due_us is not None), default=None
         )
-
-    async def lane_views(self) -> list[LaneView]:
-        """Return every namespace and set that has unclaimed points and may fire, by shard."""
-        found = await self.of_each_shard(self._lanes_of_shard)
-        return [view for views in found for view in views]
+        now_us = max((view.now_us for view in views), default=0)
+        return Totals(
+            points=sum(lane.points - lane.claimed for lane in lanes_),
+            due=sum(lane.due for lane in lanes_),
+            outcomes=sum(view.runs for view in views),
+            dead=sum(view.dead for view in views),
+            lag_us=0 if first_us is None else max(0, now_us - first_us),
+            first_due_us=first_us,
+        )
 
     async def of_namespace(self, namespace: str) -> list[LaneView]:
         """Return the points of Schedules of one namespace, shard by shard."""
-
-        async def look(shard: messages.ShardId) -> list[LaneView]:
-            lane = lanes.of_namespace(namespace)
-            time, known = await self.index.read(
-                "look at a namespace",
-                ("TIME",),
-                ("HGET", self.index.shard(shard).meta, lane),
-            )
-            return (
-                []
-                if known is None
-                else await self._lane_counts(shard, [lane], scripting.time_us(time))
-            )
-
-        return [view for views in await self.of_each_shard(look) for view in views]
-
-    # -- shards ------------------------------------------------------------------------------------
+        lane = [lanes.of_namespace(namespace)]
+        views = await self.of_each_shard(lambda shard: self._view(shard, lane))
+        return [lane for view in views for lane in view.lanes]
 
     async def of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
@@ -218,9 +192,12 @@ class Counts:
         shards = sharding.all_shards(self.index.known_layout())
         return list(await asyncio.gather(*(look_at(shard) for shard in shards)))
 
-    async def _shard_view(self, shard: messages.ShardId) -> ShardView:
+    async def _view(
+        self, shard: messages.ShardId, listed: Sequence[str] | None = None
+    ) -> ShardView:
+        """Return the shard with these lanes, or with those that have points which may fire."""
         names = self.index.shard(shard)
-        state, time, claims, occurrences, runs, logs, kinds = await self.index.read(
+        state, time, claims, occurrences, runs, logs, heads = await self.index.read(
             "look at a shard",
             ("HGET", names.meta, "state"),
             ("TIME",),
@@ -228,140 +205,42 @@ class Counts:
             ("ZCARD", names.occ),
             ("XLEN", names.runs),
             ("ZRANGE", names.logs, 0, -1),
-            ("ZRANGE", names.occ, "-", "+", "BYLEX", "LIMIT", 0, _KINDS_COUNTED + 1),
-        )
-        known = await self._known_lanes(shard)
-        views = await self._lane_counts(shard, known.fire, scripting.time_us(time))
-        held = await self._points_in(shard, known.held)
-        dead = await self.index.read_many("count dead letters", _lengths(names, logs))
-        definitions_, all_counted = await self._count_definitions(shard, known.namespaces)
-        occurrences = max(0, occurrences - 1)  # the sentinel
-        retries = sum(1 for member in kinds if _kind_of(member) is points.PointKind.RETRY)
-        if occurrences > _KINDS_COUNTED:
-            retries = round(retries * occurrences / _KINDS_COUNTED)
-        oldest = [view.oldest_due_us for view in views if view.oldest_due_us is not None]
-        return ShardView(
-            shard=shard,
-            state=(state or b"empty").decode(errors="replace"),
-            definitions=definitions_,
-            armed=max(0, sum(view.points for view in views) + held - occurrences),
-            occurrences=occurrences,
-            retries=retries,
-            due=sum(view.due for view in views),
-            claimed=sum(view.claimed for view in views),
-            claims=max(0, claims - 1),
-            oldest_due_us=min(oldest, default=None),
-            runs=runs,
-            dead=sum(dead),
-            is_exact=all_counted and occurrences <= _KINDS_COUNTED,
-        )
-
-    async def _totals_of_shard(self, shard: messages.ShardId) -> Totals:
-        names = self.index.shard(shard)
-        time, runs, logs, heads = await self.index.read(
-            "count what waits",
-            ("TIME",),
-            ("XLEN", names.runs),
-            ("ZRANGE", names.logs, 0, -1),
             ("ZRANGE", names.heads, 0, -1, "WITHSCORES"),
         )
-        now = scripting.time_us(time)
-        waiting = [(names.lane(lane), due) for lane, due in lanes_of(scripting.scored(heads))]
-        letters = _lengths(names, logs)
+        now_us = scripting.time_us(time)
+        first_of = {lane: int(due) for lane, due in lanes_of(scripting.scored(heads))}
+        found = list(first_of) if listed is None else listed
+        late = [lane for lane in found if first_of.get(lane, now_us + 1) <= now_us]
         counts = await self.index.read_many(
             "count what waits",
             [
-                *letters,
-                *(("ZCOUNT", lane, "-inf", f"({points.DUE_LIMIT_US}") for lane, _ in waiting),
+                *(("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in found),
+                *(("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, "(+inf") for lane in found),
+                *(("ZCOUNT", names.lane(lane), "-inf", now_us) for lane in late),
+                *(("XLEN", names.log(lane.decode(errors="replace"))) for lane in logs),
             ],
         )
-        late = [lane for lane, due in waiting if due <= now]
-        overdue = await self.index.read_many(
-            "count what is due", [("ZCOUNT", lane, "-inf", now) for lane in late]
-        )
-        first_due_us = min((int(due) for _, due in waiting), default=None)
-        return Totals(
-            points=sum(counts[len(letters) :]),
-            due=sum(overdue),
-            outcomes=runs,
-            dead=sum(counts[: len(letters)]),
-            lag_us=0 if first_due_us is None else max(0, now - first_due_us),
-            first_due_us=first_due_us,
-        )
-
-    async def _lanes_of_shard(self, shard: messages.ShardId) -> list[LaneView]:
-        ((seconds, micros), heads) = await self.index.read(
-            "look at the namespaces",
-            ("TIME",),
-            ("ZRANGE", self.index.shard(shard).heads, 0, -1, "WITHSCORES"),
-        )
-        with_points = [lane for lane, _ in lanes_of(scripting.scored(heads))]
-        return await self._lane_counts(shard, with_points, scripting.time_us((seconds, micros)))
-
-    async def _known_lanes(self, shard: messages.ShardId) -> _Lanes:
-        (heads,) = await self.index.read(
-            "look at the namespaces", ("ZRANGE", self.index.shard(shard).heads, 0, -1)
-        )
-        known = await self.reader.lanes(shard)
-        of_sets = set(filter(lanes.is_of_set, known))
-        open_sets = {head.decode() for head in heads if lanes.is_lane(head)} & of_sets
-        own = [lane for lane in known if lane not in of_sets]
-        namespaces = [lanes.parse(lane)[0] for lane in own]
-        return _Lanes([*own, *open_sets], list(of_sets - open_sets), namespaces)
-
-    async def _lane_counts(
-        self, shard: messages.ShardId, listed: Sequence[str], now_us: int
-    ) -> list[LaneView]:
-        names = self.index.shard(shard)
-        commands: list[tuple[Any, ...]] = []
-        for lane in listed:
-            key = names.lane(lane)
-            commands += [
-                ("ZCOUNT", key, "-inf", "(+inf"),
-                ("ZCOUNT", key, "-inf", now_us),
-                ("ZCOUNT", key, points.DUE_LIMIT_US, "(+inf"),
-                ("ZRANGE", key, 0, 0, "WITHSCORES"),
-            ]
-        replies = await self.index.read_many("count the points", commands)
-        counted = []
-        for number, lane in enumerate(listed):
-            total, due, claimed, first = replies[4 * number : 4 * number + 4]
-            oldest = next((int(score) for member, score in scripting.scored(first) if member), None)
-            counted.append(
+        of_lanes, claimed = counts[: len(found)], counts[len(found) : 2 * len(found)]
+        due_of = dict(zip(late, counts[2 * len(found) :], strict=False))
+        return ShardView(
+            shard=shard,
+            state=(state or b"empty").decode(errors="replace"),
+            now_us=now_us,
+            lanes=tuple(
                 LaneView(
-                    shard=shard,
                     namespace=namespace_of(lane),
-                    points=total,
-                    due=due,
-                    claimed=claimed,
-                    oldest_due_us=oldest if oldest is not None and oldest <= now_us else None,
+                    points=all_,
+                    due=due_of.get(lane, 0),
+                    claimed=held,
+                    first_due_us=first_of.get(lane),
                 )
-            )
-        return counted
-
-    async def _points_in(self, shard: messages.ShardId, set_lanes: Sequence[str]) -> int:
-        """Return the number of members' points; their occurrences count among all others."""
-        names = self.index.shard(shard)
-        counts = await self.index.read_many(
-            "count the points of sets",
-            [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in set_lanes],
+                for lane, all_, held in zip(found, of_lanes, claimed, strict=True)
+            ),
+            occurrences=max(0, occurrences - 1),  # the sentinel
+            claims=max(0, claims - 1),
+            runs=runs,
+            dead=sum(counts[2 * len(found) + len(late) :]),
         )
-        return sum(counts)
-
-    async def _count_definitions(
-        self, shard: messages.ShardId, namespaces: Iterable[str]
-    ) -> tuple[int, bool]:
-        """Return how many definitions a shard has, and whether all buckets were counted."""
-        buckets = self.index.buckets_of(shard, namespaces)
-        chosen = buckets
-        if len(buckets) > _BUCKETS_COUNTED:
-            chosen = random.sample(buckets, _BUCKETS_SAMPLED)
-        counts = await self.index.read_many(
-            "count the definitions", [("HLEN", each) for each in chosen]
-        )
-        if len(chosen) == len(buckets):
-            return sum(counts), True
-        return round(sum(counts) * len(buckets) / len(chosen)), False
 
 
 def namespace_of(lane: str) -> str:
@@ -370,16 +249,6 @@ def namespace_of(lane: str) -> str:
         return lanes.parse(lane)[0]
     except ValueError:
         return ""
-
-
-def _lengths(names: keys.ShardKeys, logs: Iterable[bytes]) -> list[tuple[Any, ...]]:
-    """Return the commands that count the dead letters of these lanes."""
-    return [("XLEN", names.log(lane.decode(errors="replace"))) for lane in logs]
-
-
-def _kind_of(member: bytes) -> points.PointKind | None:
-    point = points.parse_member(member, 0)
-    return None if point is None else point.kind
 
 
 def lanes_of(heads: Iterable[tuple[bytes, float]]) -> list[tuple[str, float]]:

@@ -68,7 +68,7 @@ async def queue(call: Call) -> HttpResponse:
         return objects.answer(200, await call.shared.whole.find(None, lambda: _of_all(call)))
     lanes = await call.shared.queue.counts.of_namespace(namespace)
     now_us = call.shared.queue.index.clock.now_us()
-    oldest = [lane.oldest_due_us for lane in lanes if lane.oldest_due_us is not None]
+    oldest = [lane.first_due_us for lane in lanes if lane.first_due_us is not None]
     view = QueueView(
         points=sum(lane.points for lane in lanes),
         due=sum(lane.due for lane in lanes),
