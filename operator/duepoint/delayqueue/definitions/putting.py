@@ -11,11 +11,12 @@ A row that is just moving is retried until it has arrived.
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import operator
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -30,69 +31,15 @@ from duepoint.schedules import points
 _PART = 400
 #: Most rounds in search of a layout that stays the same.
 _ROUNDS = 4
+#: Most decisions about a row that others change at the same time.
+_RACES = 16
 #: Wait between two tries of an edit whose schedule is moving, and the limit for all of them; if a
 #: mover dies, another one follows a little later than that.
 _BUSY_SECONDS, _PATIENCE_SECONDS = 0.005, 5.0
 
 
-class _WithId(Protocol):
-    """A row of a Schedule or member."""
-
-    @property
-    def id(self) -> points.ScheduleId: ...
-
-
 RowT = TypeVar("RowT")
 Reply = TypeVar("Reply")
-IdRowT = TypeVar("IdRowT", bound=_WithId)
-
-
-class Left(NamedTuple, Generic[RowT]):
-    """Rows that a layout's shards have not answered.
-
-    Attributes:
-        absent: rows that the shards do not have.
-        stale: rows whose shard has changed since the layout was read.
-    """
-
-    absent: list[RowT]
-    stale: list[RowT]
-
-
-def waves(listed: Sequence[IdRowT]) -> Iterator[list[IdRowT]]:
-    """Yield the rows in order, in waves without two rows of the same id."""
-    left = list(listed)
-    if len({row.id for row in left}) == len(left):  # nearly always
-        if left:
-            yield left
-        return
-    while left:
-        first: dict[points.ScheduleId, IdRowT] = {}
-        left = [row for row in left if first.setdefault(row.id, row) is not row]
-        yield list(first.values())
-
-
-def split_by_shard(
-    listed: Iterable[RowT], layout: messages.Layout, low: Callable[[RowT], int]
-) -> dict[messages.ShardId, list[RowT]]:
-    """Return the rows by shard of a layout; ``low`` is the last 16 bits of an id."""
-    shards = sharding.own_shards(layout)
-    last = layout.shards - 1
-    found: collections.defaultdict[messages.ShardId, list[RowT]] = collections.defaultdict(list)
-    for row in listed:
-        found[shards[low(row) & last]].append(row)
-    return found
-
-
-def in_parts(listed: list[RowT]) -> Iterator[list[RowT]]:
-    """Yield the rows of each script."""
-    for first in range(0, len(listed), _PART):
-        yield listed[first : first + _PART]
-
-
-def is_of_newest(queue: index.Index, shard: messages.ShardId) -> bool:
-    """Whether the shard is of the newest layout; a former one may be closed and has no rows."""
-    return sharding.layout_of(shard) == queue.known_layout().number
 
 
 async def until_free(queue: index.Index, run: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -111,9 +58,14 @@ async def where_they_are(
     queue: index.Index,
     known: layouts.Layouts,
     listed: list[RowT],
-    send: Callable[[messages.Layout, list[RowT]], Awaitable[Left[RowT]]],
+    send: Callable[[messages.Layout, list[RowT]], Awaitable[tuple[list[RowT], list[RowT]]]],
 ) -> list[RowT]:
-    """Send rows to the shards that have them; return those that not even the newest layout has."""
+    """Send rows to the shards that have them; return those that not even the newest layout has.
+
+    Args:
+        send: returns the rows that the shards of a layout do not have, and those whose shard has
+            changed since the layout was read.
+    """
     for _ in range(_ROUNDS):
         layout = queue.known_layout()
         former = layout.former
@@ -221,8 +173,8 @@ class Removal(Task, gc=False):
 
 
 TaskT = TypeVar("TaskT", bound=Task)
+OwnRowT = TypeVar("OwnRowT", bound=Row)
 
-_low_of = operator.attrgetter("row.low")
 _bucket_of = operator.attrgetter("row.bucket")
 
 
@@ -233,8 +185,21 @@ class Sent(NamedTuple, Generic[TaskT]):
     tasks: list[TaskT]
 
 
-#: Called with some tasks of one shard and their answers.
-Take = Callable[[Sent[TaskT], list[bytes]], Awaitable[None]]
+#: Called with some tasks of one shard and their answers; returns the tasks to send next.
+Decide = Callable[[messages.ShardId, list[TaskT], list[bytes]], Awaitable[Sequence[TaskT]]]
+
+
+def waves(listed: Sequence[OwnRowT]) -> Iterator[list[OwnRowT]]:
+    """Yield the rows in order, in waves without two rows of the same id."""
+    left = list(listed)
+    if len({row.id for row in left}) == len(left):  # nearly always
+        if left:
+            yield left
+        return
+    while left:
+        first: dict[points.ScheduleId, OwnRowT] = {}
+        left = [row for row in left if first.setdefault(row.id, row) is not row]
+        yield list(first.values())
 
 
 @dataclass(eq=False)
@@ -244,13 +209,22 @@ class RowWriter:
     index: index.Index
     layouts: layouts.Layouts
 
-    async def put(self, lane: lanes.Lane, tasks: list[TaskT], take: Take[TaskT]) -> list[TaskT]:
-        """Send every task once, no two of one row; return those that no shard takes."""
+    async def write(
+        self, lane: lanes.Lane, tasks: Sequence[TaskT], decide: Decide[TaskT]
+    ) -> list[TaskT]:
+        """Send these tasks, no two of one row, and those that follow; return what no shard takes.
 
-        async def send_to(layout: messages.Layout, left: list[TaskT]) -> Left[TaskT]:
-            return await self._send(layout, left, lane, take)
-
-        return await where_they_are(self.index, self.layouts, tasks, send_to)
+        Raises TryLater if a row is changed by others all the time.
+        """
+        gone: list[TaskT] = []
+        for _ in range(_RACES):
+            again: list[TaskT] = []
+            send = functools.partial(self._send, lane=lane, decide=decide, again=again)
+            gone += await where_they_are(self.index, self.layouts, list(tasks), send)
+            if not again:
+                return gone
+            tasks = again
+        raise errors.TryLater("rows are changed by others all the time")
 
     async def drop(
         self, lane: lanes.Lane, wanted: Mapping[Row, tuple[bytes, bytes]]
@@ -258,9 +232,12 @@ class RowWriter:
         """Remove rows, each with its owner and expected fingerprint; return answers by place."""
         answers = [NOTHING] * len(wanted)
 
-        async def take(sent: Sent[Removal], found: list[bytes]) -> None:
-            for task, answer in zip(sent.tasks, found, strict=True):
+        async def take(
+            _: messages.ShardId, tasks: list[Removal], found: list[bytes]
+        ) -> Sequence[Removal]:
+            for task, answer in zip(tasks, found, strict=True):
                 answers[task.row.place] = answer
+            return ()
 
         for wave in waves(list(wanted)):
             tasks = [
@@ -268,21 +245,30 @@ class RowWriter:
                 for row in wave
                 for whose, expected in (wanted[row],)
             ]
-            await self.put(lane._replace(drops=True), tasks, take)
+            await self.write(lane._replace(drops=True), tasks, take)
         return answers
 
     async def _send(
-        self, layout: messages.Layout, tasks: list[TaskT], lane: lanes.Lane, take: Take[TaskT]
-    ) -> Left[TaskT]:
-        """Send tasks to a layout's shards; return those that these do not answer."""
-        by_shard = split_by_shard(tasks, layout, _low_of)
+        self,
+        layout: messages.Layout,
+        tasks: list[TaskT],
+        *,
+        lane: lanes.Lane,
+        decide: Decide[TaskT],
+        again: list[TaskT],
+    ) -> tuple[list[TaskT], list[TaskT]]:
+        """Send tasks to a layout's shards; return absent and stale ones, see ``where_they_are``."""
+        shards, last = sharding.own_shards(layout), layout.shards - 1
+        by_shard: collections.defaultdict[messages.ShardId, list[TaskT]]
+        by_shard = collections.defaultdict(list)
+        for task in tasks:
+            by_shard[shards[task.row.low & last]].append(task)
         absent: list[TaskT] = []
         stale: list[TaskT] = []
-        sent = [
-            Sent(shard, part)
-            for shard, own in by_shard.items()
-            for part in in_parts(sorted(own, key=_bucket_of))
-        ]
+        sent = []
+        for shard, own in by_shard.items():
+            own.sort(key=_bucket_of)
+            sent += [Sent(shard, own[at : at + _PART]) for at in range(0, len(own), _PART)]
         together = list(self._together(sent))
         calls = [self._call(lane, parts) for parts in together]
         replies = await self.index.pipelined_durably.replies(calls)
@@ -293,8 +279,9 @@ class RowWriter:
                 try:
                     found = await self._free_answers(lane, each, answered)
                 except queue_errors.LayoutChanged:
-                    is_current = is_of_newest(self.index, each.shard)
-                    (stale if is_current else absent).extend(each.tasks)
+                    # A former shard may be closed; it has no rows then.
+                    is_newest = layout.number == self.index.known_layout().number
+                    (stale if is_newest else absent).extend(each.tasks)
                     continue
                 if found == [b"GONE"]:
                     absent += each.tasks
@@ -302,12 +289,13 @@ class RowWriter:
                 if len(found) < len(each.tasks):  # one answer for all of them
                     found *= len(each.tasks)
                 is_here = [answer != _ELSEWHERE for answer in found]
+                here = each.tasks
                 if not all(is_here):
-                    absent += itertools.compress(each.tasks, map(operator.not_, is_here))
+                    absent += itertools.compress(here, map(operator.not_, is_here))
                     found = list(itertools.compress(found, is_here))
-                here = list(itertools.compress(each.tasks, is_here))
-                await take(each._replace(tasks=here), found)
-        return Left(absent, stale)
+                    here = list(itertools.compress(here, is_here))
+                again += await decide(each.shard, here, found)
+        return absent, stale
 
     def _together(self, sent: Sequence[Sent[TaskT]]) -> Iterator[list[Sent[TaskT]]]:
         """Yield the parts of each script; only one each if the shards are on several servers."""

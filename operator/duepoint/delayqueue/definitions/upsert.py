@@ -22,8 +22,6 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 
-#: Most decisions about a row that others change at the same time.
-_RACES = 16
 #: Most open slots of rows that are sent together: some 5 us of the server's time each.
 _OPEN_TOGETHER = 250
 _ANSWERS = {
@@ -101,34 +99,23 @@ class DefinitionWriter:
         self, lane: lanes.Lane, rows: list[_Row], answers: list[messages.Armed | None]
     ) -> None:
         """Store the rows of a lane, and answer each."""
-        for part in itertools.chain.from_iterable(map(_divided, putting.waves(rows))):
-            tasks = list(map(_first, part))
-            for _ in range(_RACES):
-                tasks = await self._round(lane, tasks, answers)
-                if not tasks:
-                    break
-            else:
-                raise errors.TryLater("definitions are changed by others all the time")
 
-    async def _round(
-        self,
-        lane: lanes.Lane,
-        tasks: list[putting.ScheduleTask],
-        answers: list[messages.Armed | None],
-    ) -> list[putting.ScheduleTask]:
-        """Send every task once; return the tasks of a further round."""
-        again: list[putting.ScheduleTask] = []
-
-        async def take(sent: putting.Sent[putting.ScheduleTask], found: list[bytes]) -> None:
-            for task, answer in zip(sent.tasks, found, strict=True):
+        async def decide(
+            _: messages.ShardId, tasks: list[putting.ScheduleTask], found: list[bytes]
+        ) -> list[putting.ScheduleTask]:
+            again = []
+            for task, answer in zip(tasks, found, strict=True):
                 if (known := _ANSWERS.get(answer) or _refusal(task.row, answer)) is not None:
                     answers[task.row.place] = known
                 else:
                     again.append(_task(task.row, _fingerprint(answer)))
+            return again
 
-        if await self.writer.put(lane, tasks, take):
-            raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")
-        return again
+        for part in itertools.chain.from_iterable(map(_divided, putting.waves(rows))):
+            if await self.writer.write(lane, list(map(_first, part)), decide):
+                raise queue_errors.LayoutChanged(
+                    "the index is resharded faster than it can be written"
+                )
 
     async def remove(
         self,

@@ -64,9 +64,9 @@ class MemberLookups:
 
         async def read_in(
             layout: messages.Layout, left: list[putting.Row]
-        ) -> putting.Left[putting.Row]:
+        ) -> tuple[list[putting.Row], list[putting.Row]]:
             found.update(await self._get_in(layout, set_, left))
-            return putting.Left([row for row in left if distinct[row.place] not in found], [])
+            return [row for row in left if distinct[row.place] not in found], []
 
         await putting.where_they_are(self.index, self.layouts, wanted, read_in)
         return [found.get(name) for name in names]

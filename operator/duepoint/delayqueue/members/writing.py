@@ -12,6 +12,7 @@ them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -19,16 +20,13 @@ from typing import cast
 import msgspec
 
 from duepoint import errors
-from duepoint.delayqueue import index
+from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, kinds, lanes, putting, records, signedblobs
 from duepoint.delayqueue.members import rows, values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
-
-#: Most decisions about a row that others change at the same time.
-_RACES = 16
 
 _ENDED = b"ENDED"
 _TROUBLES = {
@@ -91,14 +89,11 @@ class MemberWriter:
         facts = rows.NewFacts(count, now_us)
         batch = _Batch(set_.identity, now_us, [None] * count, facts)
         lane = lanes.Lane(lanes.of_set(set_.identity), by_rows=set_.is_managed)
+        decide = functools.partial(self._take, batch)
         for wave in putting.waves(self._rows(wanted, batch)):
-            tasks = [_first(row, batch) for row in wave]
-            for _ in range(_RACES):
-                tasks = await self._round(lane, tasks, batch)
-                if not tasks:
-                    break
-            else:
-                raise errors.TryLater("members of the set are changed by others all the time")
+            tasks = self._drafted([_first(row, batch) for row in wave], batch)
+            for task in await self.writer.write(lane, tasks, decide):
+                batch.answer(task.row, Outcome.GONE)
         return cast("list[values.MemberWritten]", batch.answers)
 
     def _rows(self, wanted: Sequence[values.MemberWrite], batch: _Batch) -> list[rows.Row]:
@@ -120,20 +115,8 @@ class MemberWriter:
             listed.append(rows.Row(place, id_, low, bucket, name, write, *of_rule))
         return listed
 
-    async def _round(self, lane: lanes.Lane, tasks: list[_Task], batch: _Batch) -> list[_Task]:
-        """Send every task once; return the tasks of a further round."""
-        again: list[_Task] = []
-        self._draft(tasks, batch)
-
-        async def take(sent: putting.Sent[_Task], found: list[bytes]) -> None:
-            await self._take(sent, found, batch, again)
-
-        for task in await self.writer.put(lane, tasks, take):
-            batch.answer(task.row, Outcome.GONE)
-        return again
-
-    def _draft(self, tasks: Sequence[_Task], batch: _Batch) -> None:
-        """Make the records.
+    def _drafted(self, tasks: list[_Task], batch: _Batch) -> list[_Task]:
+        """Return the tasks with their records.
 
         Takes the rows in their order in memory: sorted by shard they are scattered, and the same
         work takes longer.
@@ -151,17 +134,15 @@ class MemberWriter:
             macs = {row.place: mac for (row, _), mac in zip(signed, proofs, strict=True)}
         for task, facts in stored:
             task.record = rows.record(task.row, facts, macs.get(task.row.place, b""))
+        return tasks
 
     async def _take(
-        self,
-        sent: putting.Sent[_Task],
-        found: list[bytes],
-        batch: _Batch,
-        again: list[_Task],
-    ) -> None:
+        self, batch: _Batch, shard: messages.ShardId, tasks: list[_Task], found: list[bytes]
+    ) -> list[_Task]:
         """Answer the tasks of one part, or decide what to send for them next."""
         met: list[tuple[_Task, bytes]] = []
-        for task, answer in zip(sent.tasks, found, strict=True):
+        again: list[_Task] = []
+        for task, answer in zip(tasks, found, strict=True):
             if answer == putting.CREATED:
                 self._stored(task, Outcome.CREATED, batch)
             elif answer == putting.REPLACED:
@@ -175,7 +156,8 @@ class MemberWriter:
             else:
                 met.append((task, answer))
         if met:
-            await self._decide(sent, met, batch, again)
+            again += await self._decided_all(shard, met, batch)
+        return self._drafted(again, batch) if again else again
 
     def _stored(self, task: _Task, outcome: Outcome, batch: _Batch) -> None:
         row, stored, due = task.row, task.facts, task.due
@@ -198,13 +180,9 @@ class MemberWriter:
         else:  # it was there a moment ago
             again.append(_new(task.row, batch))
 
-    async def _decide(
-        self,
-        sent: putting.Sent[_Task],
-        met: list[tuple[_Task, bytes]],
-        batch: _Batch,
-        again: list[_Task],
-    ) -> None:
+    async def _decided_all(
+        self, shard: messages.ShardId, met: list[tuple[_Task, bytes]], batch: _Batch
+    ) -> list[_Task]:
         """Decide about rows whose member exists already."""
         found: list[tuple[_Task, codec.Packed]] = []
         for task, record in met:
@@ -212,11 +190,11 @@ class MemberWriter:
                 batch.answer(task.row, Outcome.COLLISION)
             else:
                 found.append((task, packed))
-        known = await self.known_kinds.read(sent.shard, {packed.kind for _, packed in found})
-        for task, packed in found:
-            next_task = self._decided(task, packed, known.get(packed.kind), batch)
-            if next_task is not None:
-                again.append(next_task)
+        known = await self.known_kinds.read(shard, {packed.kind for _, packed in found})
+        decided = (
+            self._decided(task, packed, known.get(packed.kind), batch) for task, packed in found
+        )
+        return [task for task in decided if task is not None]
 
     def _decided(
         self, task: _Task, packed: codec.Packed, kind: kinds.Kind | None, batch: _Batch
