@@ -833,6 +833,20 @@ async def test_an_occurrence_that_waits_or_is_held_is_not_enqueued_again(harness
     assert await harness.claim_all() == []
 
 
+async def test_a_record_is_stored_with_the_occurrences_or_not_at_all(harness):
+    await harness.arm(due_in=60.0)
+    known, record = harness.definition(), messages.OccurrenceRecord(trigger="Manual")
+    wanted = [(a_manual(known), record)]
+    enqueue = harness.queue.occurrences.enqueue_many
+    await enqueue(known, wanted, EPOCH, ledger=("run r", b"one"))
+    await enqueue(known, wanted, EPOCH, ledger=("run r", b"two"))  # the answer was lost
+    gone = msgspec.structs.replace(known, uid="00000000-0000-4000-8000-00000000dead")
+    with pytest.raises(errors.WorldChanged):
+        await enqueue(gone, wanted, EPOCH, ledger=("run r", b"three"))
+    ((_, kept),) = (await harness.queue.ledger().records())["run r"]
+    assert kept == b"two"
+
+
 async def test_nothing_is_enqueued_for_a_schedule_that_is_gone(harness):
     await harness.arm(due_in=60.0)
     known = harness.definition()

@@ -81,8 +81,8 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
     world = RunWorld()
     enqueue, lost = world.queue.occurrences.enqueue_many, []
 
-    async def losing(*args):
-        answer = await enqueue(*args)
+    async def losing(*args, **more):
+        answer = await enqueue(*args, **more)
         if len(lost) < 5:
             lost.append(args)
             raise errors.QueueUnavailable("the reply was lost")

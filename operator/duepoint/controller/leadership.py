@@ -142,7 +142,7 @@ class TermServices:
         self.resync = Resync(term, store=self.store, reconciler=self.reconciler)
 
         # ScheduleRuns, the Jobs of all runs, and ScheduleSets.
-        self.runs = ScheduleRuns(term, unshown=of_runs(records))
+        self.runs = ScheduleRuns(term, records=of_runs(records))
         self.jobs = JobWatch(term)
         self.sets = ScheduleSets(term, dry_runs=dry_runs, has_own_streams=has_own_streams)
 

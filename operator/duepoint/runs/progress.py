@@ -1,29 +1,29 @@
 """The progress of a ScheduleRun: its open slots, and counts of how the others ended.
 
-A slot is *opened* when it is chosen to be enqueued, and is open until its run has ended. A cursor
-names the slot opened last, so no entry is needed for earlier slots that have ended, or for later
-ones. Counts are exact although events arrive at least once and in any order: only an open slot can
-end, and it ends once. An open slot records whether it was handed over to the queue, and whether its
-run has started.
+A slot is *opened* when it is enqueued, and is open until its run has ended. A cursor names the slot
+opened last, so no entry is needed for earlier slots that have ended, or for later ones. Counts are
+exact although events may be applied repeatedly and in any order: only an open slot can end, and it
+ends once.
 
-Mutable, because it changes with every event; no I/O, no clock. ``schedules.manualruns`` computes
-the slots.
+The ledger in Redis has a record of it (``pack``), changed by the scripts that enqueue the slots and
+that count their outcomes; the status shows nearly the same, and is what is left if Redis loses its
+data. Mutable, because it changes with every event; no I/O, no clock. ``schedules.manualruns``
+computes the slots.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+
+import msgspec
 
 from duepoint.runs.run import RunEvent, RunState
 
 
-@dataclass(slots=True, kw_only=True)
-class RunSlot:
+class RunSlot(msgspec.Struct, kw_only=True, array_like=True, omit_defaults=True):
     """A slot that has not ended.
 
     Attributes:
-        is_handed: whether it was handed over: it is in the queue, runs, or was lost with the index.
         started_us: when its run began; 0 = not yet.
         job_name: the name of its Job, once known.
         attempts: the number of the newest attempt with an event; 0 = none.
@@ -31,7 +31,6 @@ class RunSlot:
         trouble: why its delivery failed and is retried, in words; empty = it runs.
     """
 
-    is_handed: bool = False
     started_us: int = 0
     job_name: str = ""
     attempts: int = 0
@@ -39,8 +38,7 @@ class RunSlot:
     trouble: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class Progress:
+class Progress(msgspec.Struct, kw_only=True, array_like=True):
     """The progress of one ScheduleRun.
 
     Attributes:
@@ -58,7 +56,7 @@ class Progress:
     replaced: int = 0
     skipped: int = 0
     cursor_us: int | None = None
-    open: dict[int, RunSlot] = field(default_factory=dict)
+    open: dict[int, RunSlot] = msgspec.field(default_factory=dict)
     first_us: int = 0
     last_us: int = 0
     trouble: str = ""
@@ -77,10 +75,31 @@ class Progress:
         return self.ended + len(self.open)
 
 
-def opened(course: Progress, slot_us: int, *, is_handed: bool = False) -> None:
+_decoder = msgspec.msgpack.Decoder(Progress)
+
+#: Returns the record of a progress for the ledger.
+pack = msgspec.msgpack.Encoder().encode
+
+
+def newest(written: Progress, *records: bytes) -> Progress:
+    """Return the newest of a status's progress and of records; the last one if all are equal.
+
+    No count falls, so the one with the highest counts is the newest. The status is newer only if
+    Redis went back.
+    """
+    known = [written]
+    for record in records:
+        try:
+            known.append(_decoder.decode(record))
+        except msgspec.DecodeError:
+            continue  # another version has written it
+    return max(reversed(known), key=lambda one: one.opened + one.ended + one.started)
+
+
+def opened(course: Progress, slot_us: int) -> None:
     """Open a slot, and move the cursor to it."""
     course.cursor_us = slot_us
-    course.open[slot_us] = RunSlot(is_handed=is_handed)
+    course.open[slot_us] = RunSlot()
 
 
 def dropped(course: Progress, slot_us: int) -> None:
@@ -108,14 +127,12 @@ def applied(course: Progress, event: RunEvent) -> bool:
             return _waits(course, slot, event)
         case RunState.REPLACING:
             slot.is_replaced = True
-            return False
         case RunState.CHECKED:
             return False
     return True
 
 
 def _started(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
-    slot.is_handed = True
     slot.job_name = event.job_name or slot.job_name
     if slot.started_us:
         return False
@@ -151,7 +168,6 @@ def _ended(course: Progress, event: RunEvent) -> None:
 
 
 def _waits(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
-    slot.is_handed = True
     if event.why in ("", course.waits_for) or slot.started_us:
         return False
     course.waits_for = event.why

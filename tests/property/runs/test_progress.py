@@ -33,7 +33,7 @@ def an_event(slot_us: int, state: RunState, **changes) -> RunEvent:
 def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
     course = Progress()
     for slot_us in range(1, 6):
-        courses.opened(course, slot_us, is_handed=True)
+        courses.opened(course, slot_us)
     ended: set[int] = set()
     succeeded = 0
     for slot_us, state in told:

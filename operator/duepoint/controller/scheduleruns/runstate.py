@@ -1,15 +1,14 @@
 """The state of one ScheduleRun: its spec, its progress and its published status.
 
-Holds the steps that need no I/O: choosing the slots to open next, and applying events, queue
-contents and Jobs to open slots. ``scheduleruns`` does the I/O. A slot is *open* from the moment it
-is chosen to be enqueued until its run has ended; ``runs.progress`` counts the slots.
+Holds the steps that need no I/O: choosing the slots to enqueue next, finding lost ones, and ending
+those of a deleted Schedule. ``scheduleruns`` does the I/O. A slot is *open* from the moment it is
+enqueued until its run has ended; ``runs.progress`` counts the slots.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,20 +35,16 @@ class Orphaned:
 
     Attributes:
         since: when we noticed the deletion, monotonic.
-        after_us: the cursor at that time.
         in_hand: slots that a worker may have claimed when the Schedule left the queue, with the
             attempts made before.
         is_withdrawn: whether all other slots were withdrawn. False if another term removed the
             Schedule from the queue: then a worker may have claimed any slot.
-        opened: slots after the cursor that turned out to have been enqueued.
         missing: since when the Job of a slot has been missing, monotonic.
     """
 
     since: float
-    after_us: int | None
     in_hand: dict[int, int] = field(default_factory=dict)
     is_withdrawn: bool = False
-    opened: set[int] = field(default_factory=set)
     missing: dict[int, float] = field(default_factory=dict)
 
 
@@ -59,55 +54,43 @@ class ScheduleRunState:
 
     Attributes:
         seen: without its texts.
-        wanted: the parsed spec without its payload; None if invalid, because of ``refusal``.
+        wanted: the parsed spec without its payload; None if invalid.
+        verdict: why it cannot go on or has ended early; None = its progress says where it stands.
         published: the API server's status, as far as we know; ``shown`` is its parsed form.
-        desired: the newest status to publish.
         published_at: when the status was last written, monotonic.
         schedule_uid: the Schedule that it belongs to, once found. The status names it before any
             slot is enqueued.
         known: its Schedule's definition, read from the queue in each reconcile.
-        enqueuing: the lock taken while slots are enqueued.
         orphaned: set once its Schedule was found to be deleted.
-        doubts: how often it became unknown which slots are in the queue: after a new leader, an
-            enqueue without an answer, or a loss of Redis; ``cleared`` counts those resolved.
-        early: events that wait until the slots are known.
-        unshown: outcomes that no published status shows.
-        shows, writes: how many of those ``desired`` shows, and the status that is being written.
+        planned: how many slots it has in all; None = not counted yet.
+        is_doubtful: whether it is unknown which open slots are in the queue: after a new leader, an
+            enqueue without an answer, or a loss of Redis.
+        lost: open slots that were found nowhere, to be enqueued again.
+        changes, rendered: the number of changes of its progress, and of those in the newest status.
         ended_us: when the ScheduleRun ended, once that is published; None = not yet.
-        is_outdated: whether another writer has published a status that we have not read yet.
     """
 
     seen: Observed
-    wanted: Wanted | None
-    refusal: runstatus.RunVerdict | None = None
+    wanted: Wanted | None = None
+    verdict: runstatus.RunVerdict | None = None
     course: Progress = field(default_factory=Progress)
     published: dict[str, Any] = field(default_factory=dict)
     shown: runstatus.PublishedRunStatus = runstatus.NOTHING
-    desired: dict[str, Any] | None = None
     published_at: float | None = None
     schedule_uid: str = ""
     known: Definition | None = None
-    enqueuing: asyncio.Lock = field(default_factory=asyncio.Lock)
     orphaned: Orphaned | None = None
     planned: int | None = None
-    doubts: int = 0
-    cleared: int = 0
-    early: list[RunEvent] = field(default_factory=list)
-    unshown: list[RunEvent] = field(default_factory=list)
-    shows: int = 0
-    writes: int = 0
+    is_doubtful: bool = False
+    lost: list[int] = field(default_factory=list)
+    changes: int = 0
+    rendered: int = 0
     ended_us: int | None = None
-    is_outdated: bool = False
 
     @property
     def has_begun(self) -> bool:
         """Whether its status names the Schedule that it belongs to."""
         return bool(self.shown.schedule_uid)
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether it is unknown which of its slots are in the queue."""
-        return self.cleared != self.doubts
 
     @property
     def schedule_key(self) -> tuple[str, str]:
@@ -122,28 +105,45 @@ class ScheduleRunState:
         """Return its Schedule as the controller of its Jobs."""
         return jobs.JobOwner(*self.schedule_key, self.schedule_uid)
 
-    def orphan(self, now: float) -> None:
+    def orphan(self, now: float) -> Orphaned:
         """Record that its Schedule was deleted, or is about to leave the queue."""
-        if self.orphaned is None:
-            self.orphaned = Orphaned(since=now, after_us=self.course.cursor_us)
+        self.orphaned = self.orphaned or Orphaned(since=now)
+        return self.orphaned
+
+    def standing(self) -> runstatus.RunVerdict:
+        """Return where it stands now, for its status."""
+        if self.verdict is not None or self.wanted is None or self.planned is None:
+            assert self.verdict is not None  # noqa: S101 - each reconcile leaves one of the two
+            return self.verdict
+        return runstatus.standing(self.wanted, self.course, self.planned)
 
 
-def run_of(seen: Observed) -> ScheduleRunState:
+def run_of(seen: Observed, records: Iterable[bytes]) -> ScheduleRunState:
     """Return the state of a ScheduleRun, as a former leader left it or new.
 
     A payload has up to 64 KiB, and thousands of ScheduleRuns may wait. So it is validated and
     dropped, and read again when the run is enqueued.
     """
-    run = ScheduleRunState(seen=seen, wanted=None)
+    run = ScheduleRunState(seen=seen.without_texts())
     try:
         wanted = run.wanted = schedules.wanted(seen.spec, created_us=seen.created_us)
         if isinstance(wanted.slots, Trigger) and wanted.slots.payload:
             slots = replace(wanted.slots, payload=b"", is_payload_apart=True)
             run.wanted = replace(wanted, slots=slots)
     except errors.InvalidSpec as invalid:
-        run.refusal = runstatus.failed(Reason(invalid.errors[0].reason), str(invalid))
-    adopt_published(run, seen)
+        run.verdict = runstatus.failed(Reason(invalid.errors[0].reason), str(invalid))
+    adopt(run, decoded(seen.status), records)
     return run
+
+
+def adopt(run: ScheduleRunState, status: dict[str, Any], records: Iterable[bytes]) -> None:
+    """Continue from the status that the API server has, or from a newer record of the ledger."""
+    run.published, run.shown = status, runstatus.read(status)
+    run.course = courses.newest(run.shown.course(), *records)
+    run.ended_us, run.schedule_uid = run.shown.ended_us, run.shown.schedule_uid
+    run.planned = run.planned if run.shown.planned is None else run.shown.planned
+    run.is_doubtful = bool(run.course.open)
+    run.changes += 1
 
 
 def shows_end(run: ScheduleRunState, slot_us: int) -> bool:
@@ -164,29 +164,7 @@ def decoded(status: bytes) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
-    """Continue from the status that the API server has."""
-    run.seen = seen.without_texts()
-    run.published = decoded(seen.status)
-    status = run.shown = runstatus.read(run.published)
-    run.course = status.course()
-    run.ended_us = status.ended_us
-    run.schedule_uid = status.schedule_uid
-    run.planned = status.planned
-    run.is_outdated = False
-    run.doubts += run.has_begun  # before it begins, no slot can be in the queue
-    run.early = list(run.unshown)  # apply the outcomes that this status may not show again
-
-
 # -- choosing slots ------------------------------------------------------------------------------
-
-
-def _following(run: ScheduleRunState) -> Iterator[int]:
-    """Return the slots that were not opened yet, in their order."""
-    assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
-    whole_seconds = run.known.rule.whole_seconds
-    line = _timeline(run)
-    return manualruns.following(run.wanted, line, run.course.cursor_us, whole_seconds=whole_seconds)
 
 
 def _timeline(run: ScheduleRunState) -> Slots:
@@ -240,46 +218,19 @@ def may_wait(run: ScheduleRunState) -> bool:
 
 
 def open_next(run: ScheduleRunState) -> list[int]:
-    """Open the next slots; return those to enqueue, with earlier ones not enqueued yet first."""
+    """Open the next slots; return those to enqueue, lost ones first."""
+    assert run.known is not None and run.wanted is not None  # noqa: S101, PT018
     course = run.course
-    for slot_us in itertools.islice(_following(run), max(0, _parallel(run) - len(course.open))):
+    room = max(0, _parallel(run) - len(course.open))
+    whole_seconds = run.known.rule.whole_seconds
+    following = manualruns.following(
+        run.wanted, _timeline(run), course.cursor_us, whole_seconds=whole_seconds
+    )
+    opened = [slot_us for slot_us in run.lost if slot_us in course.open]
+    for slot_us in list(itertools.islice(following, room)):
         courses.opened(course, slot_us)
-    return [slot_us for slot_us, slot in course.open.items() if not slot.is_handed]
-
-
-def _open_through(run: ScheduleRunState, slot_us: int) -> None:
-    """Open a slot that a former leader enqueued, and those before it."""
-    assert run.wanted is not None  # noqa: S101
-    course = run.course
-    if slot_us in course.open or not manualruns.is_after(run.wanted, slot_us, course.cursor_us):
-        return
-    for next_us in _following(run):
-        if next_us != slot_us and manualruns.is_after(run.wanted, next_us, slot_us):
-            break  # the newest timing does not have this slot
-        courses.opened(course, next_us, is_handed=True)
-        if next_us == slot_us:
-            return
-    courses.opened(course, slot_us, is_handed=True)
-
-
-# -- applying events -------------------------------------------------------------------------------
-
-
-def apply(run: ScheduleRunState, event: RunEvent) -> bool:
-    """Apply an event; return False if nothing that is published changes."""
-    if run.known is None or run.is_doubtful:
-        run.early.append(event)
-        return run.orphaned is not None
-    return courses.applied(run.course, event)
-
-
-def apply_early(run: ScheduleRunState) -> None:
-    """Apply the events that waited until the slots were known."""
-    early, run.early = run.early, []
-    for event in early:
-        if run.known is not None:
-            _open_through(run, event.slot_us)
-        courses.applied(run.course, event)
+        opened.append(slot_us)
+    return opened
 
 
 def recover(run: ScheduleRunState, held: Collection[int], found: Mapping[str, jobs.Job]) -> None:
@@ -289,27 +240,34 @@ def recover(run: ScheduleRunState, held: Collection[int], found: Mapping[str, jo
         held: the slots in the queue, read before the outcomes.
         found: Jobs of the Schedule by name, read after the outcomes.
     """
-    for slot_us in sorted({*held, *_slots_of(run, found.values())}):
-        _open_through(run, slot_us)  # a former leader enqueued more than the status shows
-    apply_early(run)
+    run.lost = []
     for slot_us, slot in list(run.course.open.items()):
         if (job := found.get(run.job_name(slot_us))) is not None:
             _apply_job(run, slot_us, job)
-        elif slot_us in held or not slot.job_name:
-            slot.is_handed = slot_us in held
+        elif slot_us in held:
+            continue
+        elif not slot.job_name:
+            run.lost.append(slot_us)
         elif slot.is_replaced:
             _end(run, slot_us, RunState.REPLACED, jobstate.EndReason(Reason.REPLACED, ""))
         else:
             _end(run, slot_us, RunState.FAILED, jobstate.LOST)
 
 
+def apply(run: ScheduleRunState, event: RunEvent) -> bool:
+    """Apply an event; return False if it changes nothing."""
+    is_news = courses.applied(run.course, event)
+    run.changes += is_news
+    return is_news
+
+
 def _apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
     """Apply an existing Job: its run has started, and may have ended."""
     owner = run.owner()
-    courses.applied(run.course, jobstate.start_of(job, owner, slot_us))
+    apply(run, jobstate.start_of(job, owner, slot_us))
     ended = jobstate.end_of(job, owner, slot_us, jobstate.created_us(job))
     if ended is not None:
-        courses.applied(run.course, ended)
+        apply(run, ended)
 
 
 def _end(
@@ -330,16 +288,7 @@ def _end(
         message=why.message,
         run_uid=run.seen.uid,
     )
-    courses.applied(run.course, event)
-
-
-def _slots_of(run: ScheduleRunState, found: Iterable[jobs.Job]) -> set[int]:
-    """Return the slots of this run that have Jobs among these."""
-    return {
-        slot_us
-        for job in found
-        if (slot_us := jobs.slot_us(job)) and job.metadata.name == run.job_name(slot_us)
-    }
+    apply(run, event)
 
 
 # -- a Schedule that was deleted -------------------------------------------------------------------
@@ -361,7 +310,7 @@ _UNREPORTED = "its Schedule was deleted, and no worker reported how it ended"
 
 
 def account(
-    run: ScheduleRunState, found: Collection[jobs.Job], *, now: float, now_us: int
+    run: ScheduleRunState, found: Iterable[jobs.Job], *, now: float, now_us: int
 ) -> runstatus.RunVerdict:
     """Update every open slot of an orphaned ScheduleRun, and drop those that will never run.
 
@@ -372,41 +321,25 @@ def account(
     wanted, state = run.wanted, run.orphaned
     assert wanted is not None and state is not None  # noqa: S101, PT018
     by_name = {job.metadata.name: job for job in found}
-    _open_further(run, state, wanted, _slots_of(run, found))
-    apply_early(run)
     for slot_us, slot in list(run.course.open.items()):
         if (job := by_name.get(run.job_name(slot_us))) is not None:
             _apply_job(run, slot_us, job)
         elif slot.job_name:
             if now - state.missing.setdefault(slot_us, now) >= _MISSING_SECONDS:
                 _fail(run, slot_us, _WITH_ITS_JOB, now_us)
-        elif slot.is_handed and _is_in_hand(state, slot, slot_us):
+        elif _is_in_hand(state, slot, slot_us):
             if now - state.since >= PATIENCE_SECONDS:
                 _fail(run, slot_us, _UNREPORTED, now_us)
         elif slot.started_us:
             _fail(run, slot_us, _NOT_AGAIN, now_us)
         else:
             courses.dropped(run.course, slot_us)
+            run.changes += 1
     planned = run.course.opened if run.planned is None else run.planned
     identity = f"{run.schedule_key[0]}/{run.schedule_key[1]} (uid {run.schedule_uid})"
     if run.course.open:
         return runstatus.ending(identity, run.course, planned)
     return runstatus.cut_off(wanted, identity, run.course, planned)
-
-
-def _open_further(run: ScheduleRunState, state: Orphaned, wanted: Wanted, made: set[int]) -> None:
-    """Open the slots enqueued after the status write, found in events, the queue and Jobs."""
-    slots_us = made | {event.slot_us for event in run.early} | state.in_hand.keys()
-    is_newest_first = isinstance(wanted.slots, Backfill) and wanted.slots.newest_first
-    for slot_us in sorted(slots_us - state.opened, reverse=is_newest_first):
-        is_later = manualruns.is_after(wanted, slot_us, state.after_us)
-        if slot_us in run.course.open or not is_later:
-            continue
-        furthest_us = run.course.cursor_us
-        courses.opened(run.course, slot_us, is_handed=True)
-        state.opened.add(slot_us)
-        if not manualruns.is_after(wanted, slot_us, furthest_us):
-            run.course.cursor_us = furthest_us
 
 
 def _is_in_hand(state: Orphaned, slot: RunSlot, slot_us: int) -> bool:

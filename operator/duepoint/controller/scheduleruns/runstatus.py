@@ -115,7 +115,6 @@ class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
             cursor_us=self.cursor_us,
             open={
                 slot_us: RunSlot(
-                    is_handed=True,
                     started_us=texts.instant_us(slot.start_time),
                     job_name=slot.job_name,
                     trouble=slot.trouble,

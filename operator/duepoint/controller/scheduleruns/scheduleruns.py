@@ -1,27 +1,31 @@
 """The reconciler of ScheduleRuns: enqueues their slots, a few at a time, and keeps their statuses.
 
 ``reconcile`` handles one ScheduleRun: it reads the Schedule's definition from the queue, takes the
-next steps, and returns the verdict for the status. It runs again whenever something may have
+next steps, and leaves the verdict for the status. It runs again whenever something may have
 changed.
 
 An enqueued slot is an occurrence that is due at once and carries the ScheduleRun's uid and
-overrides; enqueueing it again while it waits has no effect. After a change of leader, an enqueue
-without an answer, or a list of all objects, it is *in doubt* which slots are in the queue.
-``_recover`` then reads, in this order: the occurrences in the queue, every outcome reported so far,
-the Jobs. A slot that is in none of them was never enqueued, or was lost with the index, and is
-enqueued (again). In any other order, a slot that ends meanwhile would be missed in both places, and
-would run twice. The published status, read before, shows everything that is gone from the ledger:
-a record leaves the ledger only once a status shows it.
+overrides. The script that enqueues slots also stores the ScheduleRun's progress in the ledger, and
+the script that removes outcomes from their stream stores it with these counted. So a record knows
+of every slot that may be in the queue, whoever leads, until a status shows the same. Of the two,
+the one that has counted more is newer.
+
+After a change of leader, an enqueue without an answer, or a list of all objects, it is *in doubt*
+which open slots are in the queue. ``_recover`` then reads, in this order: the occurrences in the
+queue, every outcome reported so far, the Jobs. A slot that is in none of them was lost with the
+index, or never enqueued, and is enqueued again. In any other order, a slot that ends meanwhile
+would be missed in both places, and would run twice.
 
 Before the first slot is enqueued, the status names the uid of the Schedule, to which the
-ScheduleRun belongs from then on. After that, no slot waits for a status. An outcome stays in the
-ledger, and a Job in the history, until the status shows the end.
+ScheduleRun belongs from then on. After that, no slot waits for a status. A Job stays in the history
+until the status shows its end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +35,6 @@ from duepoint.controller import inventory, observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
-from duepoint.controller.status.outcomes import is_job_of_a_run, run_key
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
@@ -40,6 +43,7 @@ from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.faults import FaultPoint
 from duepoint.kube import events, jobs, port, schedules
+from duepoint.runs import progress as courses
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -58,37 +62,35 @@ _ORPHANED_SECONDS = 2.0
 _LATER_SECONDS = 15.0
 #: The least time between two status writes of a ScheduleRun in progress.
 _INTERVAL_SECONDS = 1.0
-#: Slots enqueued with one script call.
-_TOGETHER = 100
+#: The end of the name of a ScheduleRun's Job: slot, and ten hexadecimal digits.
+_JOB_OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
 
 
 class ScheduleRuns:
     """The service, and the ``StatusSource`` of its writer; one for each term of a leader.
 
     Args:
-        unshown: the outcomes in the ledger when the term began.
+        records: the records in the ledger when the term began, by uid.
 
     Attributes:
         listed: set once every ScheduleRun was listed; no outcome is read before.
     """
 
-    def __init__(self, term: TermContext, *, unshown: Iterable[RunEvent]) -> None:
+    def __init__(self, term: TermContext, *, records: Mapping[str, Sequence[bytes]]) -> None:
         self._term = term
         self._definitions = term.services.reconciler.stored
-        self._catch_up = term.services.outcomes.catch_up
-        self._found = list(unshown)
+        self._outcomes = term.services.outcomes
+        self._records = dict(records)
         self._runs: dict[str, ScheduleRunState] = {}
         self._by_schedule: dict[tuple[str, str], set[str]] = {}
         #: By namespace and the digest at the end of its Jobs' names.
         self._by_digest: dict[tuple[str, str], ScheduleRunState] = {}
-        #: Versions that the watch has shown and that were not read yet.
-        self._unread: dict[str, Observed] = {}
         #: Deleted runs whose slots may still be in the queue: uid and namespace of their Schedule.
         self._deleted: dict[str, tuple[str, str]] = {}
-        #: Deleted since the last list began: that list may still contain them.
+        #: Deleted since the last list: an object read before that may still arrive.
         self._gone: set[str] = set()
         self._writer = StatusWriter(term, source=self, part=PART, on_refused=self._adopt_published)
-        self._tasks: WorkQueue[str] = WorkQueue(term.clock, "schedulerun not looked at")
+        self._tasks: WorkQueue[Observed | str] = WorkQueue(term.clock, "schedulerun not looked at")
         self._requested = asyncio.Event()
         self._requested.set()
         self.listed = asyncio.Event()
@@ -112,36 +114,31 @@ class ScheduleRuns:
         """Handle a version of a ScheduleRun that the watch shows, without its texts.
 
         A deletion takes effect at once. A change of a known run is ignored: it is our own status
-        write. Any other object is queued to be read.
+        write. A new one is queued to be read.
         """
         if seen.deleted:
             self._remove(seen.uid)
-        elif self._is_news(seen.uid):
-            self._unread[seen.uid] = seen
-            self._look_soon(seen.uid)
+        elif seen.uid not in self._runs:
+            self._tasks.put(seen.uid, seen)
 
-    def event(self, event: RunEvent, *, by_queue: bool) -> None:
-        """Handle an event of a slot; ``by_queue``: a worker reports it, and only once."""
-        if not (key := run_key(event)):
-            return
-        run, slot_us = self._of_key(key)
+    def event(self, event: RunEvent) -> None:
+        """Handle an event of a slot."""
+        run, slot_us = self._of_event(event)
         if run is None or run.ended_us is not None:
             return
         if event.job_uid:  # from the watch; a Job belongs to runs of its own Schedule only
             owner = jobs.JobOwner(event.namespace, event.name, event.uid)
             if owner != run.owner():
                 return
-        if by_queue:  # an event from a Job can be read again from that Job
-            run.unshown.append(event)
-        if slot_us:  # the Job's annotation may name another slot
+        if slot_us != event.slot_us:  # the Job's annotation may name another slot
             event = msgspec.structs.replace(event, slot_us=slot_us)
         if runstate.apply(run, event):
             self._look_soon(run.seen.uid)
 
-    def unshown(self, key: str) -> list[RunEvent]:
-        """Return the outcomes with this ``run_key`` that no status shows."""
-        run, _ = self._of_key(key)
-        return [] if run is None else [event for event in run.unshown if run_key(event) == key]
+    def record(self, event: RunEvent) -> tuple[str, bytes]:
+        """Return the uid and the ledger's record of the event's ScheduleRun; empty = no such."""
+        run, _ = self._of_event(event)
+        return ("", b"") if run is None else (run.seen.uid, courses.pack(run.course))
 
     def schedule_changed(self, seen: Observed) -> None:
         """Reconcile the runs of a Schedule that was stored in the queue or removed from it."""
@@ -158,11 +155,9 @@ class ScheduleRuns:
         begun: dict[str, Orphaned] = {}
         for run in self._of_schedule(seen.namespace, seen.name):
             if run.schedule_uid == seen.uid:
-                run.orphan(self._term.clock.monotonic())
-                async with run.enqueuing:  # wait until no enqueue is in flight
-                    assert run.orphaned is not None  # noqa: S101
-                    begun[run.seen.uid] = run.orphaned
-        known = await self._definitions(seen.uid, seen.namespace) if begun else None
+                begun[run.seen.uid] = run.orphan(self._term.clock.monotonic())
+        async with self._outcomes.turn:  # wait until no enqueue is in flight
+            known = await self._definitions(seen.uid, seen.namespace) if begun else None
         if known is None:
             return
         for occurrence in await self._occurrences(known):
@@ -180,7 +175,7 @@ class ScheduleRuns:
 
     def keeps(self, namespace: str, job_name: str) -> bool:
         """Whether a finished Job must stay: no published status shows how its run ended."""
-        run, slot_us = self._of_key(f"{namespace}/{job_name}")
+        run, slot_us = self._of_job(namespace, job_name)
         return run is not None and not runstate.shows_end(run, slot_us)
 
     def request(self) -> None:
@@ -191,7 +186,6 @@ class ScheduleRuns:
 
     async def _list(self) -> None:
         self._requested.clear()
-        self._gone.clear()
         before, listed = set(self._runs), dict[str, schedules.ScheduleRun]()
         if not self.listed.is_set():  # find runs that were deleted while no leader was watching
             found = inventory.occurrences(self._term.queue, points.RUN_KINDS)
@@ -205,51 +199,29 @@ class ScheduleRuns:
         for uid in before - listed.keys():
             self._remove(uid)
         for uid, item in listed.items():
-            if uid not in self._gone:
-                self._deleted.pop(uid, None)
-                self._take(item)
-        for run in self._runs.values():
+            self._deleted.pop(uid, None)
+            self._add(item)
+        self._gone.clear()
+        for uid, run in self._runs.items():
             if run.ended_us is None and run.course.open:
-                run.doubts += 1
-                self._look_soon(run.seen.uid)
+                run.is_doubtful = True
+                self._look_soon(uid)
         for uid in self._deleted:
             self._look_soon(uid)
-        if not self.listed.is_set():
-            self.listed.set()
-            self._count_found()
+        self.listed.set()
+        for uid in list(self._records):  # of runs that are gone
+            del self._records[uid]
+            self._outcomes.shown_of_run(uid)
 
-    def _count_found(self) -> None:
-        """Count the outcomes in the ledger; release those that a status shows already."""
-        for event in self._found:
-            self.event(event, by_queue=True)
-        for key in {run_key(event) for event in self._found}:
-            if not self.unshown(key):
-                self._term.services.outcomes.shown_of_run(key)
-
-    async def _read(self, seen: Observed) -> None:
-        """Follow the object as it is now; raises ApiError."""
-        item = await schedules.read_run(
-            self._term.api, seen.namespace, seen.name, not_before=seen.version
-        )
-        if self._unread.get(seen.uid) is seen:  # else it was deleted, or will be read again
-            del self._unread[seen.uid]
-            if item is not None and item.metadata.uid == seen.uid:
-                self._take(item)
-
-    def _take(self, item: schedules.ScheduleRun) -> None:
-        """Follow this object; a run that is followed already changes only if it is outdated."""
+    def _add(self, item: schedules.ScheduleRun) -> None:
+        """Follow this object, unless it is followed already."""
         seen = observed.of_object(item)
-        run = self._runs.get(seen.uid)
-        if seen.deleted:
+        if seen.deleted or seen.uid in self._gone:
             self._remove(seen.uid)
-        elif run is None:
-            self._add(seen, item)
-        elif run.is_outdated:
-            runstate.adopt_published(run, seen)
-            self._look_soon(seen.uid)
-
-    def _add(self, seen: Observed, item: schedules.ScheduleRun) -> None:
-        run = self._runs[seen.uid] = runstate.run_of(seen)
+        if seen.deleted or seen.uid in self._gone or seen.uid in self._runs:
+            return
+        run = runstate.run_of(seen, self._records.pop(seen.uid, ()))
+        self._runs[seen.uid] = run
         self._by_schedule.setdefault(run.schedule_key, set()).add(seen.uid)
         self._by_digest[_digest(run)] = run
         has_ttl = run.wanted is not None and run.wanted.ttl_seconds is not None
@@ -260,7 +232,6 @@ class ScheduleRuns:
 
     def _remove(self, uid: str) -> None:
         self._gone.add(uid)
-        self._unread.pop(uid, None)
         self._writer.forget(uid)
         if (run := self._runs.pop(uid, None)) is None:
             return
@@ -269,25 +240,23 @@ class ScheduleRuns:
         if not named:
             del self._by_schedule[run.schedule_key]
         del self._by_digest[_digest(run)]
-        self._show(run, ())
+        self._outcomes.shown_of_run(uid)
         if run.ended_us is None and run.schedule_uid:
             self._deleted[uid] = run.schedule_uid, run.seen.namespace
             self._look_soon(uid)
 
-    def _is_news(self, uid: str) -> bool:
-        """Whether a ScheduleRun is new, or another writer has changed its status."""
-        run = self._runs.get(uid)
-        return run is None or run.is_outdated
-
     def _of_schedule(self, namespace: str, name: str) -> list[ScheduleRunState]:
         return [self._runs[uid] for uid in self._by_schedule.get((namespace, name), ())]
 
-    def _of_key(self, key: str) -> tuple[ScheduleRunState | None, int]:
-        """Return the ScheduleRun of a ``run_key``, and the slot if that key names a Job."""
-        namespace, _, job_name = key.rpartition("/")
-        if not namespace:
-            return self._runs.get(key), 0
-        if not is_job_of_a_run(job_name):
+    def _of_event(self, event: RunEvent) -> tuple[ScheduleRunState | None, int]:
+        """Return the ScheduleRun that requested an event's slot, and that slot."""
+        if event.run_uid:
+            return self._runs.get(event.run_uid), event.slot_us
+        return self._of_job(event.namespace, event.job_name)
+
+    def _of_job(self, namespace: str, job_name: str) -> tuple[ScheduleRunState | None, int]:
+        """Return the ScheduleRun whose Job can have this name, and its slot."""
+        if _JOB_OF_A_RUN.search(job_name) is None:
             return None, 0
         _, seconds, digest = job_name.rsplit("-", 2)
         run, slot_us = self._by_digest.get((namespace, digest)), int(seconds) * 1_000_000
@@ -299,43 +268,46 @@ class ScheduleRuns:
     def _look_soon(self, uid: str) -> None:
         self._tasks.put(uid, uid)
 
-    async def _handle(self, uid: str) -> float | None:
-        if (seen := self._unread.get(uid)) is not None:
-            await self._read(seen)
+    async def _handle(self, task: Observed | str) -> float | None:
+        uid = task.uid if isinstance(task, Observed) else task
+        if isinstance(task, Observed) and uid not in self._runs:
+            item = await schedules.read_run(
+                self._term.api, task.namespace, task.name, not_before=task.version
+            )
+            if item is not None and item.metadata.uid == uid:
+                self._add(item)
         if (deleted := self._deleted.get(uid)) is not None:
             await self._withdraw_run(uid, *deleted)
             self._deleted.pop(uid, None)
         run = self._runs.get(uid)
         if run is None or run.ended_us is not None:
             return None if run is None else await self._outlive(run)
-        verdict, again_after = await self.reconcile(run)
+        again_after = await self.reconcile(run)
         if self._runs.get(uid) is run:
-            self._publish(run, verdict)
+            self._publish(run)
         return again_after
 
-    async def reconcile(self, run: ScheduleRunState) -> tuple[runstatus.RunVerdict, float | None]:
-        """Take the next steps; return the verdict, and seconds until the next reconcile.
+    async def reconcile(self, run: ScheduleRunState) -> float | None:
+        """Take the next steps; return seconds until the next reconcile.
 
         None = not before the next event.
         """
         if run.wanted is None:
-            assert run.refusal is not None  # noqa: S101 - one of the two is always set
-            return run.refusal, None
+            return None
         missing = await self._find(run)
         if run.orphaned is not None:
             return await self._account(run, run.orphaned)
+        run.verdict = missing
         if missing is not None:
             is_absent = missing.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
-            return missing, _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
+            return _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
         if run.is_doubtful:
             await self._recover(run)
-        runstate.apply_early(run)
         run.planned = runstate.count(run)
-        if (refusal := runstate.too_many(run)) is not None:
-            return refusal, None
-        if run.has_begun:  # else the status write that records it triggers the next reconcile
+        run.verdict = runstate.too_many(run)
+        if run.verdict is None and run.has_begun:  # else the status write triggers a reconcile
             await self._enqueue(run)
-        return runstatus.standing(run.wanted, run.course, run.planned), None
+        return None
 
     async def _find(self, run: ScheduleRunState) -> runstatus.RunVerdict | None:
         """Read its Schedule's definition from the queue; without one, return a verdict saying why.
@@ -369,36 +341,39 @@ class ScheduleRuns:
         run.known, run.schedule_uid = known, known.uid
         return None
 
-    async def _account(
-        self, run: ScheduleRunState, state: Orphaned
-    ) -> tuple[runstatus.RunVerdict, float | None]:
+    async def _account(self, run: ScheduleRunState, state: Orphaned) -> float | None:
         """Settle the slots of a ScheduleRun whose Schedule was deleted; nothing more starts."""
-        await self._catch_up()  # count every outcome so far before any slot counts as lost
+        await self._outcomes.catch_up()  # count outcomes before any slot counts as lost
         owner = run.owner()
         labelled = await jobs.labelled(self._term.api, *run.schedule_key)
         # A Job that lost its owner with the Schedule is still a run of it.
         found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
         now = self._term.clock.monotonic()
-        verdict = runstate.account(run, found, now=now, now_us=self._term.clock.now_us())
+        run.verdict = runstate.account(run, found, now=now, now_us=self._term.clock.now_us())
         wait = _ORPHANED_SECONDS if now - state.since < 60 else _LATER_SECONDS
-        return verdict, None if verdict.has_ended else wait
+        return None if run.verdict.has_ended else wait
 
     async def _recover(self, run: ScheduleRunState) -> None:
-        """Find out where each slot is; the order of these steps matters."""
-        known, doubts = run.known, run.doubts
+        """Find out where each open slot is; the order of these steps matters."""
+        known = run.known
         assert known is not None  # noqa: S101 - found before
-        occurrences = await self._occurrences(known)
-        held = {one.slot_us for one in occurrences if one.record.run_uid == run.seen.uid}
-        await self._catch_up()
-        found: Collection[jobs.Job] = ()
-        if known.rule.whole_seconds:
-            found = await jobs.of_schedule(self._term.api, known.namespace, known.name, known.uid)
+        run.is_doubtful = False  # a new doubt may come meanwhile
+        try:
+            occurrences = await self._occurrences(known)
+            held = {one.slot_us for one in occurrences if one.record.run_uid == run.seen.uid}
+            await self._outcomes.catch_up()
+            found: Collection[jobs.Job] = ()
+            if known.rule.whole_seconds:
+                found = await jobs.of_schedule(
+                    self._term.api, known.namespace, known.name, known.uid
+                )
+        except BaseException:
+            run.is_doubtful = True
+            raise
         runstate.recover(run, held, {job.metadata.name: job for job in found})
-        run.cleared = doubts
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """Delete a ScheduleRun that has ended once its time to live is over."""
-        self._show(run, ())
         if run.wanted is None or run.wanted.ttl_seconds is None or run.ended_us is None:
             return None
         end_us = run.ended_us + run.wanted.ttl_seconds * 1_000_000
@@ -414,36 +389,33 @@ class ScheduleRuns:
         """Enqueue the next slots; raises TryLater or WorldChanged."""
         known, wanted, payload = run.known, run.wanted, b""
         assert known is not None and wanted is not None  # noqa: S101, PT018
-        async with run.enqueuing:
-            slots_us = runstate.open_next(run)
-            if slots_us and isinstance(wanted.slots, Trigger) and wanted.slots.is_payload_apart:
-                found = await _payload_of(self._term.api, run.seen)
-                if found is None:
-                    return  # the object was deleted; the watch will show that
-                payload = found
-            for first in range(0, len(slots_us), _TOGETHER):
-                if run.orphaned is not None:
-                    return
-                part = slots_us[first : first + _TOGETHER]
-                for slot_us in part:
-                    # Set before the answer arrives, because a worker may report the end sooner.
-                    run.course.open[slot_us].is_handed = True
-                wanted_points = [
-                    (
-                        points.manual(known.id, slot_us, run.seen.uid, wanted.kind),
-                        self._record(run, known, slot_us, payload),
-                    )
-                    for slot_us in part
-                ]
-                try:
-                    await faults.reach(FaultPoint.BEFORE_RUNS_ENQUEUED)
-                    await self._term.queue.occurrences.enqueue_many(
-                        known, wanted_points, self._term.epoch
-                    )
-                    await faults.reach(FaultPoint.AFTER_RUNS_ENQUEUED)
-                except (errors.TryLater, errors.WorldChanged):
-                    run.doubts += 1
-                    raise
+        if isinstance(wanted.slots, Trigger) and wanted.slots.is_payload_apart:
+            found = await _payload_of(self._term.api, run.seen)
+            if found is None:
+                return  # the object was deleted; the watch will show that
+            payload = found
+        async with self._outcomes.turn:  # or an older record may be stored after ours
+            if run.orphaned is not None or not (slots_us := runstate.open_next(run)):
+                return
+            run.changes += 1
+            wanted_points = [
+                (
+                    points.manual(known.id, slot_us, run.seen.uid, wanted.kind),
+                    self._record(run, known, slot_us, payload),
+                )
+                for slot_us in slots_us
+            ]
+            record = self._outcomes.placed(run.seen.uid, known), courses.pack(run.course)
+            try:
+                await faults.reach(FaultPoint.BEFORE_RUNS_ENQUEUED)
+                await self._term.queue.occurrences.enqueue_many(
+                    known, wanted_points, self._term.epoch, ledger=record
+                )
+                await faults.reach(FaultPoint.AFTER_RUNS_ENQUEUED)
+            except (errors.TryLater, errors.WorldChanged):
+                run.is_doubtful = True
+                raise
+            run.lost = []
 
     def _record(
         self, run: ScheduleRunState, known: Definition, slot_us: int, payload: bytes
@@ -483,7 +455,7 @@ class ScheduleRuns:
         for one in await self._occurrences(known):
             if one.record.run_uid != run_uid or not await self._withdraw(known, one):
                 continue
-            await self._catch_up()  # count earlier outcomes of the slot first
+            await self._outcomes.catch_up()  # count earlier outcomes of the slot first
             now_us = self._term.clock.now_us()
             ended = RunEvent(
                 uid=known.uid,
@@ -503,14 +475,25 @@ class ScheduleRuns:
 
     # -- the status ------------------------------------------------------------------------------
 
-    def _publish(self, run: ScheduleRunState, verdict: runstatus.RunVerdict) -> None:
-        """Render the status and queue it to be written.
+    def _publish(self, run: ScheduleRunState) -> None:
+        """Queue the status to be written.
 
         It is written at most once a second while runs progress, and at once after any other change.
         The first status skips the rate limit, because the first slot waits for it.
         """
-        run.desired = runstatus.rendered(
-            verdict,
+        wait, is_beginning = 0.0, bool(run.schedule_uid) and not run.has_begun
+        goes_on = run.standing().conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
+        if goes_on and run.published_at is not None:
+            wait = max(0.0, run.published_at + _INTERVAL_SECONDS - self._term.clock.monotonic())
+        self._writer.changed(run.seen.uid, wait, unlimited=is_beginning)
+
+    async def render(self, uid: str) -> Rendered | None:
+        run = self._runs.get(uid)
+        if run is None:
+            return None
+        run.published_at, run.rendered = self._term.clock.monotonic(), run.changes
+        fields = runstatus.rendered(
+            run.standing(),
             run.course,
             planned=run.planned,
             schedule_uid=run.schedule_uid,
@@ -518,25 +501,13 @@ class ScheduleRuns:
             now_us=self._term.clock.now_us(),
             previous=run.published,
         )
-        run.shows = 0 if run.early else len(run.unshown)
-        wait, is_beginning = 0.0, bool(run.schedule_uid) and not run.has_begun
-        goes_on = verdict.conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
-        if goes_on and run.published_at is not None:
-            wait = max(0.0, run.published_at + _INTERVAL_SECONDS - self._term.clock.monotonic())
-        self._writer.changed(run.seen.uid, wait, unlimited=is_beginning)
-
-    async def render(self, uid: str) -> Rendered | None:
-        run = self._runs.get(uid)
-        if run is None or run.desired is None:
-            return None
-        run.published_at, run.writes = self._term.clock.monotonic(), run.shows
-        if run.desired == run.published:
+        if fields == run.published:
             self._record_shown(run)
             return None
         named = schedules.StatusTarget(
             namespace=run.seen.namespace, name=run.seen.name, uid=uid, plural=schedules.RUN_PLURAL
         )
-        return named, run.desired
+        return named, fields
 
     def written(
         self,
@@ -546,32 +517,22 @@ class ScheduleRuns:
     ) -> None:
         if (run := self._runs.get(uid)) is not None:
             had_begun = run.has_begun
-            run.is_outdated = False
             run.published, run.shown = dict(fields), runstatus.read(fields)
             self._record_shown(run)
             if run.has_begun and not had_begun:
                 self._look_soon(uid)
 
     def _record_shown(self, run: ScheduleRunState) -> None:
+        """Release the ledger's record if the published status shows all of it."""
         # No status shows that a Job is being replaced.
-        shown, left = run.unshown[: run.writes], run.unshown[run.writes :]
-        announced = [one for one in shown if one.state is RunState.REPLACING]
-        kept = [one for one in announced if one.slot_us in run.course.open]
-        more = run.shows - run.writes
-        self._show(run, kept + left)
-        run.shows = len(kept) + more
+        is_replacing = any(slot.is_replaced for slot in run.course.open.values())
+        if run.rendered == run.changes and not is_replacing:
+            self._outcomes.shown_of_run(run.seen.uid)
         if run.schedule_uid:
             self._term.services.jobs.sync.look(run.schedule_uid)
         if run.shown.ended_us is not None:
             run.ended_us = run.shown.ended_us or self._term.clock.now_us()
             self._look_soon(run.seen.uid)
-
-    def _show(self, run: ScheduleRunState, left: Collection[RunEvent]) -> None:
-        """Keep only these outcomes as unpublished, and release the others from the ledger."""
-        gone = {run_key(event) for event in run.unshown} - {run_key(event) for event in left}
-        run.unshown, run.shows, run.writes = list(left), 0, 0
-        for key in gone:
-            self._term.services.outcomes.shown_of_run(key)
 
     async def _adopt_published(self, uid: str) -> None:
         run = self._runs.get(uid)
@@ -580,9 +541,10 @@ class ScheduleRuns:
         item = await schedules.read_run(self._term.api, run.seen.namespace, run.seen.name)
         if item is None or item.metadata.uid != uid or self._runs.get(uid) is not run:
             return
-        if runstate.decoded(bytes(item.status)) != run.published:
-            run.is_outdated = True
-            self._take(item)
+        status = runstate.decoded(bytes(item.status))
+        if status != run.published:
+            runstate.adopt(run, status, [courses.pack(run.course)])
+            self._look_soon(uid)
 
     def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only
         return None

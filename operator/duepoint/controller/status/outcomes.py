@@ -22,8 +22,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import itertools
-import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -32,11 +31,12 @@ from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import ledger as ledgers
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, sharding
 from duepoint.faults import FaultPoint
 from duepoint.runs import run as runs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent
+from duepoint.schedules.definition import Definition
 
 #: Entries of a shard that are counted together; each has up to some hundred events.
 _BATCH = 10
@@ -53,32 +53,16 @@ _RUNS = runs.ENDED | {runs.RunState.RUNNING, runs.RunState.REPLACING}
 _REMOVE_SECONDS = 1.0
 #: The prefix of a ScheduleRun's record name.
 _OF_RUN = "run "
-#: The end of the name of a ScheduleRun's Job: slot, and ten hexadecimal digits.
-_JOB_OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
 _Places = dict[str, set[messages.ShardId]]
 
 
-def is_job_of_a_run(job_name: str) -> bool:
-    """Whether this is the name of a ScheduleRun's Job."""
-    return _JOB_OF_A_RUN.search(job_name) is not None
-
-
-def run_key(event: RunEvent) -> str:
-    """Return the key of a ScheduleRun's outcomes in the ledger; empty = not of a ScheduleRun."""
-    if event.run_uid or not is_job_of_a_run(event.job_name):
-        return event.run_uid
-    return f"{event.namespace}/{event.job_name}"
-
-
-def of_runs(found: ledgers.Records) -> list[RunEvent]:
-    """Return the outcomes of ScheduleRuns in the ledger; statuses may already show some."""
-    return [
-        event
+def of_runs(found: ledgers.Records) -> dict[str, list[bytes]]:
+    """Return the records of ScheduleRuns in the ledger, by uid."""
+    return {
+        name.removeprefix(_OF_RUN): [record for _, record in listed]
         for name, listed in found.items()
         if name.startswith(_OF_RUN)
-        for _, text in listed
-        for event in runs.unpack(text)
-    ]
+    }
 
 
 class Outcomes:
@@ -86,6 +70,10 @@ class Outcomes:
 
     Args:
         found: the records in the ledger when the term began.
+
+    Attributes:
+        turn: the lock taken while records are changed and stored, so that no older record replaces
+            a newer one, and outcomes are counted one shard after the other.
     """
 
     def __init__(
@@ -115,11 +103,10 @@ class Outcomes:
         #: second rule a Schedule that always runs would keep its old records, and a shard that
         #: closes waits until its ledger is empty.
         self._unneeded: _Places = {}
-        #: The lock taken while outcomes are counted and stored: one shard after the other.
-        self._turn = asyncio.Lock()
-        #: Outcomes that are counted but not stored: their shard, their last entry, and the names
-        #: of the records that they have changed.
-        self._uncertain: tuple[messages.ShardId, str, set[str]] | None = None
+        self.turn = asyncio.Lock()
+        #: Outcomes that are counted but not stored: their shard and their last entry, with the
+        #: events that need a record stored.
+        self._uncertain: tuple[messages.ShardId, str, list[RunEvent]] | None = None
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -172,7 +159,7 @@ class Outcomes:
 
         One reader at a time, so that one that finds nothing new knows that all was counted.
         """
-        async with self._turn:
+        async with self.turn:
             await self._store_uncertain()
             entries = await self._ledger.read_outcomes(shards=shards, count=_BATCH)
             self._notice_upheaval()
@@ -248,22 +235,15 @@ class Outcomes:
         while True:
             await self._term.clock.sleep(_REMOVE_SECONDS)
             if self._unneeded:
-                async with self._turn:
+                async with self.turn:
                     try:
                         await self._remove()
                     except (errors.TryLater, queue_errors.LayoutChanged):
                         continue  # try again in the next round
 
-    async def _counted(
-        self, shard: messages.ShardId, through: str, events: Iterable[RunEvent]
-    ) -> None:
+    async def _counted(self, shard: messages.ShardId, through: str, events: list[RunEvent]) -> None:
         """Store that these outcomes are counted; needs the lock. Raises TryLater."""
-        names: set[str] = set()
-        for event in events:
-            names.add(event.uid)
-            if key := run_key(event):
-                names.add(_OF_RUN + key)
-        self._uncertain = shard, through, names
+        self._uncertain = shard, through, events
         await self._store_uncertain()
 
     async def _store_uncertain(self) -> None:
@@ -280,7 +260,7 @@ class Outcomes:
 
     def require(self, uid: str) -> None:
         """Raise TryLater if outcomes of the Schedule are counted but not stored."""
-        if self._uncertain is not None and uid in self._uncertain[2]:
+        if self._uncertain is not None and any(event.uid == uid for event in self._uncertain[2]):
             raise errors.QueueUnavailable("what runs have come to is not stored yet")
 
     def shown(self, uid: str) -> None:
@@ -288,9 +268,16 @@ class Outcomes:
         if uid in self._places:
             self._unneeded[uid] = set(self._places[uid])
 
-    def shown_of_run(self, key: str) -> None:
-        """Release the outcomes of a ScheduleRun: its status shows them, or it is gone."""
-        self.shown(_OF_RUN + key)
+    def shown_of_run(self, uid: str) -> None:
+        """Release the records of a ScheduleRun: its status shows the newest, or it is gone."""
+        self.shown(_OF_RUN + uid)
+
+    def placed(self, run_uid: str, known: Definition) -> str:
+        """Return the name of a record that is about to be stored with a Schedule's occurrences."""
+        name, homes = _OF_RUN + run_uid, sharding.homes(known.id, self._term.queue.layouts.known())
+        self._places.setdefault(name, set()).update(homes)
+        self._unneeded.pop(name, None)
+        return name
 
     def _lost(self) -> None:
         """Have unshown records stored again with the next outcome: a server may have lost them."""
@@ -299,19 +286,18 @@ class Outcomes:
             if state is not None and shards - self._unneeded.get(uid, set()):
                 state.recorded = None
 
-    async def _store(self, shard: messages.ShardId, through: str, names: Collection[str]) -> None:
+    async def _store(self, shard: messages.ShardId, through: str, events: list[RunEvent]) -> None:
         changed = [
             (state, summary)
-            for name in names
-            if (state := self._states.get(name)) is not None
+            for uid in {event.uid for event in events}
+            if (state := self._states.get(uid)) is not None
             and (summary := state.summary) is not None
             and summary is not state.recorded
         ]
         packed = {state.uid: summaries.pack(summary, state.settled()) for state, summary in changed}
-        for name in names:
-            key = name.removeprefix(_OF_RUN)
-            if key != name and (unshown := self._term.services.runs.unshown(key)):
-                packed[name] = runs.pack(unshown)
+        for run_uid, record in map(self._term.services.runs.record, events):
+            if run_uid:
+                packed[_OF_RUN + run_uid] = record
         for name in packed:
             self._places.setdefault(name, set()).add(shard)
             self._unneeded.pop(name, None)

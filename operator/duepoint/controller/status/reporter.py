@@ -153,7 +153,7 @@ class Reporter:
             is_lost: whether the worker had lost its claim: the run counts, but another worker will
                 end the slot.
         """
-        self._term.services.runs.event(event, by_queue=by_queue)
+        self._term.services.runs.event(event)
         self._term.on_run(event)
         schedule = self.states.get(event.uid)
         if schedule is None:

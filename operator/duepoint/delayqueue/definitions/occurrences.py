@@ -75,11 +75,13 @@ class Occurrences:
         epoch: messages.Epoch | None,
         *,
         most: tuple[int, int, int] | None = None,
+        ledger: tuple[str, bytes] | None = None,
     ) -> list[messages.Armed]:
         """Add all of these occurrences.
 
         Args:
             epoch: term of the leader that asks; None = a person asks.
+            ledger: a record of these slots, and its name, to store in the same step.
             most: for a member of a set: how many it may have, and in one shard the set and the
                 namespace. Raises TooManyWaiting beyond.
         """
@@ -87,7 +89,12 @@ class Occurrences:
         for first in range(0, len(wanted), _ENQUEUE_BATCH):
             part = wanted[first : first + _ENQUEUE_BATCH]
             enqueue = functools.partial(
-                self._enqueue, definition=definition, wanted=part, epoch=epoch, most=most
+                self._enqueue,
+                definition=definition,
+                wanted=part,
+                epoch=epoch,
+                most=most,
+                ledger=ledger or (),
             )
             reply = await self.layouts.where_it_is(definition.id, enqueue)
             if reply == b"GONE":
@@ -105,6 +112,7 @@ class Occurrences:
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch | None,
         most: tuple[int, int, int] | None,
+        ledger: tuple[str, bytes] | tuple[()],
     ) -> Any:  # noqa: ANN401 - what the script replies
         lane = lanes.of_schedule(definition.namespace, definition.owner)
         names = self.index.shard(shard)
@@ -125,6 +133,7 @@ class Occurrences:
         call.put(
             members=call.run(point.member for point, _ in wanted),
             records=call.run(records.pack(record) for _, record in wanted),
+            ledger=call.run(ledger),
         )
         reply = await putting.until_free(self.index, lambda: self.index.scripts.run(call))
         return None if reply == b"ABSENT" else reply

@@ -6,12 +6,13 @@
 
   ARGV  layout, epoch, lane, at (us: the time by the caller's clock), id, uid: positions in ARGV,
         members {from, to} in ARGV, records {from, to}: the record of each member; for a set's member
+        ledger {from, to}: perhaps the name and record of a ScheduleRun, whose slots these are,
         perhaps most {occurrences of the member, of the set, of the namespace in this shard}
   Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid) | FULL (one of `most`
         is reached) | BUSY (moving to another shard) | ABSENT (not in this draining shard: see the new one)
   Error OOM
 ]]
--- keys meta heads occ occrec wake leases lane bucket triggers
+-- keys meta heads occ occrec wake leases ledger lane bucket triggers
 -- include shard
 -- include fenced
 -- include time
@@ -55,6 +56,9 @@ for i = first, last do
     added[#added + 1], added[#added + 2] = 0, member
     records[#records + 1], records[#records + 2] = member, ARGV[args.records[1] + i - first]
   end
+end
+if args.ledger[1] <= args.ledger[2] then
+  redis.call('HSET', LEDGER, ARGV[args.ledger[1]], ARGV[args.ledger[2]])
 end
 if #added > 0 then
   redis.call('ZADD', OCC, unpack(added))
