@@ -189,7 +189,6 @@ async def firing() -> Chain:
     from duepoint import clock as clocks  # noqa: PLC0415
     from duepoint import services  # noqa: PLC0415 - the product is imported for this scene alone
     from duepoint.schedules import actions  # noqa: PLC0415
-    from duepoint.targets import target  # noqa: PLC0415
     from tests.support import receiver, webhooktargets, workplace  # noqa: PLC0415
     from tests.support.builders import a_definition  # noqa: PLC0415
 
@@ -197,7 +196,7 @@ async def firing() -> Chain:
     await place.queue.membership.open(1, workplace.EPOCH)
     async with receiver.listening() as hears, webhooktargets.a_target() as (webhook, _):
         url = f"http://127.0.0.1:{hears.port}/"
-        place.target = target.Targets(job=webhook, webhook=webhook, stream=webhook)
+        place.targets = {"webhook": webhook}
         now_us = place.clock.now_us()
         began_us = now_us - 900_000  # its first slot is due in a moment
         known = a_definition("@every 1s", created_us=began_us, not_before_us=began_us)

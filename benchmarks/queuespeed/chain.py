@@ -160,19 +160,19 @@ async def _fire_all(queue: delayqueue.DelayQueue, case: Firings) -> float:
 
 def a_worker(
     queue: delayqueue.DelayQueue,
-    one: target.WorkerTarget,
+    one: target.EntryTarget,
     clock: clocks.Clock | None = None,
     grace_seconds: float = 5.0,
 ) -> claimer.Claimer:
     """The product's worker around a target for everything."""
     clock = clock or clocks.SystemClock()
-    whole = target.Targets(job=one, webhook=one, stream=one)
     limits = claimer.Limits(
         batch=500, under_way=4 * _CONCURRENCY, lease_seconds=10.0, grace_seconds=grace_seconds
     )
     fires = firing.Firer(
         queue=queue,
-        target=whole,
+        targets=dict.fromkeys(("job", "webhook", "stream"), one),
+        streams=one,
         clock=clock,
         places=_CONCURRENCY,
         lease_seconds=10.0,

@@ -32,7 +32,7 @@ from duepoint.kube import credentials, leases
 from duepoint.kube import port as kube_port
 from duepoint.net import dialling, egressrules, ownservers
 from duepoint.runs import run
-from duepoint.targets import endpoints, jobtarget, target
+from duepoint.targets import endpoints, jobtarget
 from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import external
@@ -162,9 +162,8 @@ async def working(
             queue,
             firing.Firer(
                 queue=queue,
-                target=target.Targets(
-                    job=job, webhook=webhook, stream=stream, others={"kafka": kafka}
-                ),
+                targets={"job": job, "webhook": webhook, "stream": stream, "kafka": kafka},
+                streams=stream,
                 clock=clock,
                 places=chosen.concurrency,
                 lease_seconds=chosen.lease_seconds,

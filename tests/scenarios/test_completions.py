@@ -9,7 +9,7 @@ import pytest
 
 from duepoint import services
 from duepoint.kube import jobs
-from duepoint.targets import jobtarget, target
+from duepoint.targets import jobtarget
 from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Firer
@@ -30,12 +30,12 @@ async def workers(world: World, *names: str):
     """Run workers of this world, and kill them at the end."""
     jobs_ = JobTarget(world.api, world.clock)
     webhook = RecordingTarget(world.clock)
-    targets = target.Targets(job=jobs_, webhook=webhook, stream=webhook)
     async with contextlib.AsyncExitStack() as stack:
         for one in names:
             work = Firer(
-                queue=world.queue, target=targets, clock=world.clock, places=16, lease_seconds=10.0,
-                dice=lambda: 0.5, jobs=jobtarget.ActiveJobs(world.api),
+                queue=world.queue, targets={"job": jobs_, "webhook": webhook}, streams=webhook,
+                clock=world.clock, places=16, lease_seconds=10.0, dice=lambda: 0.5,
+                jobs=jobtarget.ActiveJobs(world.api),
             )  # fmt: skip
             claimer = Claimer(
                 world.queue, work, world.clock, services.Health(), worker=one,

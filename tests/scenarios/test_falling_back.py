@@ -10,7 +10,7 @@ import pytest
 
 from duepoint.kube import jobs, port
 from duepoint.runs import outcome as outcomes
-from duepoint.targets import jobtarget, target
+from duepoint.targets import jobtarget
 from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Firer
@@ -47,13 +47,13 @@ class Cluster:
 @contextlib.asynccontextmanager
 async def a_worker(world: World, webhooks: RecordingTarget | None = None, job_target=None):
     recording = webhooks or RecordingTarget(world.clock)
-    targets = target.Targets(
-        job=job_target or JobTarget(world.api, world.clock), webhook=recording, stream=recording
-    )
+    job = job_target or JobTarget(world.api, world.clock)
     claimer = Claimer(
         world.queue,
-        Firer(queue=world.queue, target=targets, clock=world.clock, places=16, lease_seconds=10.0,
-            dice=lambda: 0.5, jobs=jobtarget.ActiveJobs(world.api),
+        Firer(
+            queue=world.queue, targets={"job": job, "webhook": recording, "stream": recording},
+            streams=recording, clock=world.clock, places=16, lease_seconds=10.0, dice=lambda: 0.5,
+            jobs=jobtarget.ActiveJobs(world.api),
         ),
         world.clock,
         world.health,

@@ -37,7 +37,8 @@ async def working(world: World):
         world.queue,
         Firer(
             queue=world.queue,
-            target=_Jobs(world),
+            targets={"job": (jobs := _Jobs(world))},
+            streams=jobs,
             clock=world.clock,
             places=64,
             lease_seconds=10.0,

@@ -34,7 +34,8 @@ async def give_up(harness: queueing.Harness, namespace: str, uids: dict[str, str
     target.reply(*[REFUSED] * len(uids))
     worker = firing.Firer(
         queue=harness.queue,
-        target=target,
+        targets={"webhook": target, "job": target, "stream": target},
+        streams=target,
         clock=clock,
         places=8,
         lease_seconds=10.0,

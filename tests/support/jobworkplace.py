@@ -13,7 +13,7 @@ from duepoint.delayqueue import messages
 from duepoint.kube import errors
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, definition
-from duepoint.targets import jobtarget, target
+from duepoint.targets import jobtarget
 from duepoint.targets.jobtarget import JobTarget
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.fakes.recordingtarget import RecordingTarget
@@ -34,9 +34,7 @@ class JobWorkplace(Workplace):
         super().__init__()
         self.api = FakeKubernetes(now_us=self.clock.now_us)
         self.webhooks = RecordingTarget(self.clock)
-        self.target = target.Targets(
-            job=JobTarget(self.api, self.clock), webhook=self.webhooks, stream=self.webhooks
-        )
+        self.targets = {"job": JobTarget(self.api, self.clock), "webhook": self.webhooks}
         self.jobs = jobtarget.ActiveJobs(self.api)
 
     def jobs_there(self) -> list[str]:

@@ -12,6 +12,7 @@ from duepoint import services
 from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
+from duepoint.targets import target
 from duepoint.worker import results, room
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Firer
@@ -25,6 +26,7 @@ WEBHOOK = actions.Action(
 )
 EPOCH = messages.Epoch(1)
 LEASE_SECONDS = 10.0
+_KINDS = ("job", "webhook", "stream", "kafka")
 
 
 async def at_once() -> None:
@@ -38,6 +40,9 @@ class Workplace:
         self.clock = clock or FakeClock()
         self.queue = VirtualQueue(self.clock)
         self.target = RecordingTarget(self.clock)
+        #: In place of ``target``: one for each kind, and the one that composes entries.
+        self.targets: dict[str, target.Target] = {}
+        self.streams: target.EntryTarget | None = None
         self.jobs = no_jobs()
         self.health = services.Health()
         self.before_claims: Callable[[], Awaitable[None]] = at_once
@@ -68,7 +73,8 @@ class Workplace:
             self.queue,
             Firer(
                 queue=self.queue,
-                target=self.target,
+                targets=self.targets or dict.fromkeys(_KINDS, self.target),
+                streams=self.streams or self.target,
                 clock=self.clock,
                 places=concurrency,
                 lease_seconds=LEASE_SECONDS,

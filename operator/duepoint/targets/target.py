@@ -12,7 +12,7 @@ after its action's ``limit_seconds``, whichever is sooner. The worker decides wh
 retry; ``retry_limits`` gives it the target's limits.
 
 Entries for streams in the queue's own Redis are not fired. The target composes them
-(``WorkerTarget.entries``), and the queue appends them when it settles their points.
+(``EntryTarget.entries``), and the queue appends them when it settles their points.
 
 A ``Trouble`` says why nothing was delivered, before or instead of an answer. Text from a server is
 shown only through ``excerpt``: one bounded line, without any value that was read from a Secret.
@@ -28,8 +28,8 @@ import datetime as dt
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint import clock as clocks
@@ -173,7 +173,7 @@ class Target(Protocol):
         ...
 
 
-class WorkerTarget(Target, Protocol):
+class EntryTarget(Target, Protocol):
     """A target that leaves some of its deliveries to the queue, which appends them to a stream."""
 
     def appends(self, action: actions.Action) -> bool:
@@ -217,11 +217,7 @@ def retry_limits(firing: Firing, policy_deadline_us: int | None) -> outcome.Retr
 
 def seconds_left(firing: Firing, clock: clocks.Clock) -> float:
     """Return how long an attempt that starts now may take; 0.0 = it must not start."""
-    return seconds_left_at(firing, clock.monotonic())
-
-
-def seconds_left_at(firing: Firing, now: float) -> float:
-    """Return how long an attempt that starts at this monotonic instant may take."""
+    now = clock.monotonic()
     if now >= firing.not_after_monotonic:
         return 0.0
     ends_by = firing.ends_by_monotonic
@@ -269,51 +265,6 @@ def count_result(namespace: str, target: actions.Target, result: str, times: int
     """Count runs that ended with this result. The operator calls it for Jobs: it sees them end."""
     label = telemetry.namespaces.label(namespace)
     telemetry.run_results_of(label, target.kind, result).inc(times)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
-    """Routes each firing to the target of its kind and counts the outcomes.
-
-    Attributes:
-        others: targets of further kinds, by the ``kind`` of their actions.
-    """
-
-    job: Target
-    webhook: Target
-    stream: WorkerTarget
-    others: Mapping[str, Target] = field(default_factory=dict)
-
-    async def fire(self, firing: Firing) -> outcome.Outcome:
-        """Fire the target of the action's kind; a target gets actions of its own kind only."""
-        answer = await self._of_kind(firing).fire(firing)
-        count(firing.namespace, firing.action, answer)
-        return answer
-
-    async def check(self, firing: Firing) -> Trouble | None:
-        """Ask the target of this kind for missing Secrets, if the action needs any."""
-        if not firing.action.target.needs_secrets:
-            return None
-        return await self._of_kind(firing).check(firing)
-
-    def _of_kind(self, firing: Firing) -> Target:
-        kind = firing.action.target.kind
-        known: dict[str, Target] = {
-            "job": self.job, "webhook": self.webhook, "stream": self.stream
-        }  # fmt: skip
-        return known.get(kind) or self.others[kind]
-
-    def appends(self, action: actions.Action) -> bool:
-        """Whether the queue appends an entry for this action."""
-        return isinstance(action.target, actions.StreamAction) and self.stream.appends(action)
-
-    def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.StreamEntries:
-        """Return the entries to append for these queue members."""
-        return self.stream.entries(firings, members)
-
-    def message(self, action: actions.Action) -> str:
-        """Return the status message for an appended entry."""
-        return self.stream.message(action)
 
 
 def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] = ()) -> str:

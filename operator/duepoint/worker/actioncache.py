@@ -21,7 +21,7 @@ from duepoint.delayqueue.definitions import records, signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
-from duepoint.worker.plan import ActionUnreadable, Attempt, Outlines
+from duepoint.worker.plan import ActionUnreadable, Attempt, Outline, Outlines
 
 #: Computes the keyed hash of some bytes for a namespace: the queue's ``digest``.
 Digest = Callable[[str, bytes], str]
@@ -47,18 +47,19 @@ class ActionCache:
         """The bytes of memory that the entries take."""
         return self._entries.size
 
-    def at_hand(self, namespace: str, digest: str) -> actions.Action | None:
-        """Return the action if it is cached."""
-        return self._entries.get(namespace, digest)
-
     async def outlines(
         self, shard: messages.ShardId, wanted: Iterable[tuple[str, str]]
     ) -> Outlines:
         """Return the outlines of these actions; reads those that are not cached."""
-        found = {key: self.at_hand(*key) for key in wanted}
-        made: dict[tuple[str, str], actions.Action | ActionUnreadable]
-        made = {key: outline(kept) for key, kept in found.items() if kept is not None}
-        if unknown := [key for key in found if key not in made]:
+        made: dict[tuple[str, str], Outline] = {}
+        unknown: list[tuple[str, str]] = []
+        for key in wanted:
+            kept = self._entries.get(*key)
+            if kept is None:
+                unknown.append(key)
+            else:
+                made[key] = outline(kept)
+        if unknown:
             read = await asyncio.gather(*(self.get(shard, *key) for key in unknown))
             for key, one in zip(unknown, read, strict=True):
                 made[key] = one if isinstance(one, ActionUnreadable) else outline(one)
@@ -108,6 +109,8 @@ def outline(action: actions.Action) -> actions.Action:
             return actions.Action(
                 target=actions.WebhookAction(timeout_seconds=seconds, retry=retry)
             )
+        case actions.StreamAction(connection=None):  # its entry is composed with the plan
+            return action
         case _:
             return actions.Action(target=action.target)
 

@@ -202,9 +202,6 @@ class Claimer:
             if self._draining.is_set():
                 return []
             answers = await self._answers(shards, batch, of_suspects=of_suspects)
-            for answer in answers:
-                self._wakeups.note(answer)
-                self._room.more[answer.shard] = answer.more
             claims = [answer.claim for answer in answers if answer.claim is not None]
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
@@ -248,16 +245,19 @@ class Claimer:
                 )
                 for shard in shards
             ]
-            if self._keepalive.outages.has(shards):
-                return answers
-            # One shard may be gone alone; a server that does not answer takes all its shards along.
-            is_gone = isinstance(trouble, queue_errors.Uninitialised)
-            here = self._shards.difference(shards)
-            others = tuple(here) if is_gone else self._queue.claims.elsewhere(shards)
-            if not others:
-                raise
-            answers += await claim(others, batch=1)
+            if not self._keepalive.outages.has(shards):
+                # One shard may be gone alone; a server that does not answer takes all its shards
+                # along.
+                is_gone = isinstance(trouble, queue_errors.Uninitialised)
+                here = self._shards.difference(shards)
+                others = tuple(here) if is_gone else self._queue.claims.elsewhere(shards)
+                if not others:
+                    raise
+                answers += await claim(others, batch=1)
         await faults.reach(FaultPoint.AFTER_CLAIM)
+        for answer in answers:
+            self._wakeups.note(answer)
+            self._room.more[answer.shard] = answer.more
         return answers
 
     async def _claim_suspects(self, shard: messages.ShardId) -> None:

@@ -90,8 +90,7 @@ def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Settlemen
     """Return the settlement of a slot that does not start."""
     if isinstance(verdict, Waits):
         reason, made = Reason.CONCURRENCY_LIMIT, attempt.number - 1
-        waits = endings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
-        return waits or Settlement()
+        return endings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
     is_run = verdict.state in ENDED
     event = endings.attempt_event(
         attempt,
@@ -116,7 +115,12 @@ def made_before(firing: target.Firing, now_us: int) -> outcomes.Delivered:
     )
 
 
-def leave(settlement: Settlement, attempt: Attempt, firing: target.Firing, verdict: Answer) -> None:
+def leave(
+    settlement: Settlement,
+    attempt: Attempt,
+    firing: target.Firing,
+    verdict: Answer | outcomes.Rejected,
+) -> None:
     """Add the end of the run, unless it goes on as a Job or a retry, or waits."""
     has_ended = any(
         isinstance(event, RunEvent) and event.state is not RunState.RUNNING

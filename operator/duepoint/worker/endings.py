@@ -211,10 +211,10 @@ def running(attempt: Attempt, started_us: int, now_us: int) -> Settlement:
 
 def still_open(
     attempt: Attempt, reason: Reason, message: str, *, attempts: int, now_us: int
-) -> Settlement | None:
-    """Return the event of a slot that has not ended; None if no ScheduleRun reports it."""
+) -> Settlement:
+    """Return the event of a slot that has not ended; empty if no ScheduleRun awaits it."""
     if not attempt.run_uid:
-        return None
+        return Settlement()
     event = attempt_event(attempt, RunState.PENDING, reason, message, now_us, attempts=attempts)
     return Settlement(events=[event])
 

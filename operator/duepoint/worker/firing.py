@@ -2,7 +2,7 @@
 
 ``claimer`` hands over a claim, ``planner`` decides what to do with its points, and ``settler``
 writes the outcomes. Ordinary points whose entries go into our own Redis are appended together
-(``handover``); every other point is a request of its own, made once its namespace has a place for
+(``handover``); every other point is an attempt of its own, made once its namespace has a place for
 it (``room``). Chains that must not wait for their attempts move on first (``split``). A failure of
 one point, even by a bug of ours, is an outcome of that point; its neighbours go on.
 
@@ -19,7 +19,7 @@ import collections
 import dataclasses
 import functools
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from duepoint import errors, faults, telemetry
@@ -29,8 +29,10 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.messages import Settlement
 from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
+from duepoint.runs import run
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.points import PointKind
 from duepoint.targets import jobtarget
 from duepoint.targets import target as targets
 from duepoint.worker import (
@@ -43,7 +45,7 @@ from duepoint.worker import (
     room,
 )
 from duepoint.worker.actioncache import ActionCache
-from duepoint.worker.plan import ActionUnreadable, Attempt, Batch, Plan
+from duepoint.worker.plan import ActionUnreadable, Attempt, Outline, Plan
 from duepoint.worker.settler import Leases, Settler
 
 #: Bounds of the wait before an unreadable action is read again; between them, half the slot's age.
@@ -86,6 +88,8 @@ class Firer:
     """Carries out claims, side by side.
 
     Args:
+        targets: the target of each kind of action.
+        streams: composes the entries of streams in the queue's own Redis.
         places: most attempts at receivers at a time.
         lease_seconds: length of a lease, also when it is extended.
         traces: None if traces are off.
@@ -95,7 +99,8 @@ class Firer:
         self,
         *,
         queue: DelayQueue,
-        target: targets.WorkerTarget,
+        targets: Mapping[str, targets.Target],
+        streams: targets.EntryTarget,
         clock: Clock,
         places: int,
         lease_seconds: float,
@@ -104,18 +109,19 @@ class Firer:
         traces: results.AttemptTraces | None = None,
     ) -> None:
         self._queue = queue
-        self._target = target
+        self._targets = targets
+        self._streams = streams
         self._clock = clock
         self._traces = traces
         self.jobs = room.JobPlaces(clock)
         self.leases = Leases(queue, clock, lease_seconds=lease_seconds)
         self._actions = ActionCache(queue)
-        self._planner = planner.Planner(queue=queue, target=target, actions=self._actions)
+        self._planner = planner.Planner(queue=queue, streams=streams, actions=self._actions)
         self._places = room.AttemptPlaces(clock, places, self.jobs)
         self._active_jobs = jobs
         self._results = results.Results(clock=clock, dice=dice, traces=traces)
         self._handover = handover.Handover(
-            queue=queue, target=target, clock=clock, results=self._results
+            queue=queue, streams=streams, clock=clock, results=self._results
         )
         self._is_draining = False
         self._works: set[_Work] = set()
@@ -152,7 +158,6 @@ class Firer:
                 now_us = settler.now_us()
                 claim = dataclasses.replace(settler.claim, stored={}, now_us=now_us)
             plan = await self._planner.plan(settler, claim)
-            await faults.reach(FaultPoint.AFTER_PLAN)
             if plan is None:
                 settler.lost = True
             else:
@@ -174,12 +179,12 @@ class Firer:
             self._end(work)
         try:
             async with asyncio.TaskGroup() as group:
-                if plan.batches:
-                    await self._append_batches(work)
-                tries: list[asyncio.Task[None]] = []
+                attempts, tries = plan.attempts, []
                 lost: set[bytes] = set()
+                if plan.batches:
+                    attempts = attempts + await self._append_batches(work)
                 if plan.splits:
-                    first = [one for one in plan.attempts if one[0].begins_first]
+                    first = [one for one in attempts if one[0].begins_first]
                     tries = await self._begin(group, work, first)
                     # The attempts go first, because they are due and the split is not. In one turn
                     # of the loop each attempt makes one step.
@@ -189,26 +194,19 @@ class Firer:
                 work.split.set()
                 others = [
                     one
-                    for one in plan.attempts
+                    for one in attempts
                     if not (plan.splits and one[0].begins_first)
                     and not (lost and one[0].point.member in lost)
                 ]
-                count = len(others) + len(plan.checks)
-                if (settled := holding.left - len(tries) - count) > 0:
+                if (settled := holding.left - len(tries) - len(others)) > 0:
                     holding.ended(settled)
-                if not plan.settlement.is_empty:
-                    settler.add(plan.settlement)
+                settler.add(plan.settlement)
                 loop = asyncio.get_running_loop()
-                if count == 1 and not plan.entries:  # a lone point needs no task of its own
+                if len(others) == 1:  # a lone point needs no task of its own
                     loop.call_soon(holding.kinds_known)
-                    for one in others:
-                        await self._fire_in_turn(work, one)
-                    for check in plan.checks:
-                        await self._check(work, check)
+                    await self._fire_in_turn(work, others[0])
                 else:
-                    if plan.entries:
-                        group.create_task(self._append_entries(work, lost))
-                    await self._begin(group, work, others, plan.checks)
+                    await self._begin(group, work, others)
                     loop.call_soon(holding.kinds_known)  # each has begun by then
         finally:
             self._works.discard(work)
@@ -216,24 +214,18 @@ class Firer:
             await asyncio.gather(*work.giving_back)
 
     async def _begin(
-        self,
-        group: asyncio.TaskGroup,
-        work: _Work,
-        sequences: list[tuple[Attempt, ...]],
-        checks: Sequence[Attempt] = (),
+        self, group: asyncio.TaskGroup, work: _Work, sequences: list[tuple[Attempt, ...]]
     ) -> list[asyncio.Task[None]]:
-        """Begin these attempts and checks, one in each turn of the event loop.
+        """Begin these attempts, one in each turn of the event loop.
 
         Between two turns the loop reads answers and claims due points, so that other claims need
         not wait until a large one has begun. Namespaces with few attempts go first.
         """
         count = collections.Counter(one[0].definition.namespace for one in sequences)
         sequences = sorted(sequences, key=lambda one: count[one[0].definition.namespace])
-        turns = [functools.partial(self._fire_in_turn, work, one) for one in sequences]
-        turns += [functools.partial(self._check, work, one) for one in checks]
         tries: list[asyncio.Task[None]] = []
-        for begin in turns:
-            tries.append(group.create_task(begin()))
+        for one in sequences:
+            tries.append(group.create_task(self._fire_in_turn(work, one)))
             work.holding.begun(1)
             await asyncio.sleep(0)
         return tries
@@ -266,45 +258,41 @@ class Firer:
 
     # -- entries of streams ----------------------------------------------------------------------
 
-    async def _append_batches(self, work: _Work) -> None:
-        """Append the entries of ordinary points; these points have ended afterwards."""
-        batches = [] if work.is_over else work.plan.batches
-        for batch in batches:
-            work.begun.update(batch.members)
-        await self._handover.append(work.settler, batches)
-        work.holding.ended(sum(len(batch.members) for batch in work.plan.batches))
-
-    async def _append_entries(self, work: _Work, lost: set[bytes]) -> None:
-        """Append the entries of single attempts, in their order."""
-        batches: list[Batch] = []
-        for attempt in work.plan.entries:
-            if attempt.point.member not in lost and work.begins([attempt]):
-                prepared = await self._prepared(work.settler, attempt)
-                if isinstance(prepared, Settlement):
-                    work.settler.add(prepared)
-                else:
-                    batches.append(Batch.alone(attempt, prepared.action))
-        await self._handover.append(work.settler, batches)
+    async def _append_batches(self, work: _Work) -> list[tuple[Attempt, ...]]:
+        """Append the entries of ordinary points; return those that a stream refused."""
+        if work.is_over:
+            return []
+        members = [member for batch in work.plan.batches for member in batch.members]
+        work.begun.update(members)
+        refused = await self._handover.append_all(work.settler, work.plan.batches)
+        for batch in refused:
+            work.begun.difference_update(batch.members)
+        return [one for batch in refused for one in batch.attempts()]
 
     # -- chains that move on first ---------------------------------------------------------------
 
     async def _split(self, work: _Work) -> set[bytes]:
-        """Move the split chains on; return the points that this claim no longer holds."""
-        lost: set[bytes] = set()
-        settler = work.settler
-        for splits in work.plan.split_parts():
-            # Repeating the call is safe: the answer is the same. Without an answer the claim is
-            # lost. A chain may have moved on: firing its slots here could double the next owner's.
-            await faults.reach(FaultPoint.BEFORE_SPLIT)
-            held = await settler.while_held(
-                functools.partial(self._queue.settlements.split, settler.claim, splits),
-                "chains not split yet",
-            )
-            await faults.reach(FaultPoint.AFTER_SPLIT)
-            for planning, is_held in zip(splits, held or [False] * len(splits), strict=True):
-                if not is_held:
-                    lost.update(slot.point.member for slot in planning.slots)
-        return lost
+        """Move the split chains on; return the points that this claim no longer holds.
+
+        The events of their slots go in the same script, because later events of the slots must be
+        read after them.
+        """
+        settler, first, *others = work.settler, *work.plan.splits
+        splits = [dataclasses.replace(first, outcomes=run.pack(work.plan.opened)), *others]
+        # Repeating the call is safe: the answer is the same. Without an answer the claim is lost. A
+        # chain may have moved on: firing its slots here could double the next owner's.
+        await faults.reach(FaultPoint.BEFORE_SPLIT)
+        held = await settler.while_held(
+            functools.partial(self._queue.settlements.split, settler.claim, splits),
+            "chains not split yet",
+        )
+        await faults.reach(FaultPoint.AFTER_SPLIT)
+        return {
+            slot.point.member
+            for planning, is_held in zip(splits, held or [False] * len(splits), strict=True)
+            if not is_held
+            for slot in planning.slots
+        }
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -313,88 +301,94 @@ class Firer:
 
         Until the chain has moved on, the claim holds the chain and not yet its planned slot.
         """
-        settler = work.settler
         known = attempts[0].definition
         outline = work.plan.outlines[known.namespace, known.target]
         for number, attempt in enumerate(attempts):
-            async with self._places.of(known.namespace, outline) as wait_seconds:
+            async with self._places.of(attempt, outline) as wait_seconds:
                 if not work.begins(attempts[number:]):
                     break
-                if wait_seconds and not isinstance(outline, ActionUnreadable):
-                    ending = self._put_off(settler, attempt, outline, wait_seconds)
-                else:
-                    ending = await self._fire_one(settler, attempt)
+                ending = await self._fire_one(work.settler, attempt, outline, wait_seconds)
             await work.split.wait()
-            settler.add(ending)
+            work.settler.add(ending)
             if later := attempts[number + 1 :]:  # each now waits for a place of its own
                 work.begun.difference_update([one.point.member for one in later])
                 if work.is_over:
                     self._end(work)
         work.holding.ended(1)
 
-    async def _fire_one(self, settler: Settler, attempt: Attempt) -> Settlement:
-        """Make an attempt and return how it ends; a slow delivery is reported meanwhile."""
-        firing = await self._prepared(settler, attempt)
-        if isinstance(firing, Settlement):
-            return firing
-        is_stream = isinstance(firing.action.target, actions.StreamAction)
-        if is_stream and self._target.appends(firing.action):  # unreadable when planned
-            trouble, now_us = ActionUnreadable("the target was read too late"), settler.now_us()
-            late = _unreadable(trouble, attempt, now_us)
-            return self._results.record(settler, attempt, firing, late, now_us)
-        question = verdict = None
+    async def _fire_one(
+        self, settler: Settler, attempt: Attempt, outline: Outline, wait_seconds: float
+    ) -> Settlement:
+        """Make an attempt and return how it ends; a slow delivery is reported meanwhile.
+
+        Args:
+            wait_seconds: to put it off by, as its namespace has as many in flight as it may.
+        """
+        if attempt.point.kind is PointKind.CHECK:
+            return await self._check(settler, attempt)
+        firing, refusal = await self._prepared(settler, attempt, outline, wait_seconds)
+        answer: outcomes.Outcome | None = refusal
+        verdict: concurrency.Answer | outcomes.Rejected | None = refusal
+        question, started_us = None, settler.now_us()
         if attempt.is_judged and isinstance(firing.action.target, concurrency.LASTING):
             question = concurrency.Question(
                 self._queue, self._active_jobs, settler, attempt, firing
             )
-            verdict = await question.ask()
-        answer: outcomes.Outcome
-        match verdict:
-            case outcomes.Retry():
-                answer, started_us = verdict, settler.now_us()
-            case concurrency.End() | concurrency.Waits():
+            verdict = refusal or await question.ask()
+            if isinstance(verdict, concurrency.End | concurrency.Waits):
                 ending = concurrency.closing(attempt, verdict, now_us=settler.now_us())
                 results.count_ended(ending.events)
                 concurrency.leave(ending, attempt, firing, verdict)
                 return ending
-            case concurrency.Start(exists=True):
-                started_us = settler.now_us()
+            if not isinstance(verdict, concurrency.Start):
+                answer = verdict
+            elif verdict.exists:
                 answer = concurrency.made_before(firing, started_us)
-            case _:
-                started_us = settler.begin(attempt, firing.action)
-                if self._traces is not None:
-                    firing = self._traces.begin(firing)
-                try:
-                    await faults.reach(FaultPoint.BEFORE_ATTEMPT)
-                    answer = await self._target.fire(firing)
-                    await faults.reach(FaultPoint.AFTER_ATTEMPT)
-                except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
-                    self._results.report_bug(firing, bug)
-                    answer = outcomes.Retry(
-                        reason=Reason.INTERNAL_ERROR, message=f"{type(bug).__name__} in the worker"
-                    )
-                finally:
-                    settler.end(attempt)
+        elif answer is None and self._streams.appends(firing.action):
+            return await self._handover.append_one(settler, attempt, firing)
+        if answer is None:
+            started_us = settler.begin(attempt, firing.action)
+            if self._traces is not None:
+                firing = self._traces.begin(firing)
+            try:
+                answer = await self._targets[firing.action.target.kind].fire(firing)
+                await faults.reach(FaultPoint.AFTER_ATTEMPT)
+                targets.count(firing.namespace, firing.action, answer)
+            except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
+                self._results.report_bug(firing, bug)
+                answer = outcomes.Retry(
+                    reason=Reason.INTERNAL_ERROR, message=f"{type(bug).__name__} in the worker"
+                )
+            finally:
+                settler.end(attempt)
         if question is not None and isinstance(verdict, concurrency.Start):
             await question.report_start(verdict, answer)
         ending = self._results.record(settler, attempt, firing, answer, started_us)
-        if verdict is not None:
+        if question is not None and verdict is not None:
             concurrency.leave(ending, attempt, firing, verdict)
         return ending
 
-    async def _prepared(self, settler: Settler, attempt: Attempt) -> targets.Firing | Settlement:
-        """Return what to fire, or how the attempt ends without a request."""
-        action = await self._action(settler.claim.shard, attempt)
+    async def _prepared(
+        self, settler: Settler, attempt: Attempt, outline: Outline, wait_seconds: float
+    ) -> tuple[targets.Firing, outcomes.Retry | outcomes.Rejected | None]:
+        """Return what to fire, and the outcome if there is nothing to try now."""
+        shard, now_us = settler.claim.shard, settler.now_us()
+        action = outline if wait_seconds else await self._action(shard, attempt)
         if isinstance(action, ActionUnreadable):
-            firing, now_us = self._firing(settler, attempt, _STAND_IN), settler.now_us()
-            answer = _unreadable(action, attempt, now_us)
-            return self._results.record(settler, attempt, firing, answer, now_us)
+            firing = self._firing(settler, attempt, _STAND_IN)
+            return firing, _unreadable(action, attempt, now_us)
         firing = self._firing(settler, attempt, action)
-        if attempt.is_retry:
-            now_us = settler.now_us()
-            if (late := _too_late(attempt, firing, now_us)) is not None:
-                return self._results.record(settler, attempt, firing, late, now_us)
-        return firing
+        give_up_us = targets.retry_limits(firing, results.deadline_us(attempt)).give_up_us
+        if attempt.is_retry and now_us >= give_up_us:
+            return firing, _too_late(attempt)
+        if wait_seconds:
+            is_job = isinstance(action.target, actions.JobAction)
+            left_us = give_up_us - now_us
+            return firing, room.put_off(
+                wait_seconds, firing.namespace, is_job=is_job, left_us=left_us
+            )
+        await faults.reach(FaultPoint.BEFORE_ATTEMPT)
+        return firing, None
 
     async def _action(
         self, shard: messages.ShardId, attempt: Attempt
@@ -415,46 +409,24 @@ class Firer:
         not_after = now if settler.lost else settler.claim.held_until
         return attempt.firing(action, now=now, not_after=not_after)
 
-    def _put_off(
-        self, settler: Settler, attempt: Attempt, outline: actions.Action, seconds: float
-    ) -> Settlement:
-        """Return how an attempt is put off whose namespace has as many in flight as it may."""
-        now_us = settler.now_us()
-        firing = self._firing(settler, attempt, outline)
-        answer: outcomes.Outcome | None = None
-        if attempt.is_retry:
-            answer = _too_late(attempt, firing, now_us)
-        give_up_us = targets.retry_limits(firing, results.deadline_us(attempt)).give_up_us
-        waits = room.put_off(
-            seconds,
-            firing.namespace,
-            is_job=isinstance(outline.target, actions.JobAction),
-            left_us=give_up_us - now_us,
-        )
-        ending = self._results.record(settler, attempt, firing, answer or waits, now_us)
-        if attempt.is_judged and isinstance(outline.target, concurrency.LASTING):
-            concurrency.leave(ending, attempt, firing, waits)
-        return ending
-
     # -- checks ----------------------------------------------------------------------------------
 
-    async def _check(self, work: _Work, attempt: Attempt) -> None:
+    async def _check(self, settler: Settler, attempt: Attempt) -> Settlement:
         """Check the objects that the definition refers to, and report; fire nothing."""
-        settler = work.settler
-        async with self._places.of_check(attempt.definition.namespace):
-            action = await self._action(settler.claim.shard, attempt)
-            found = (
-                _unchecked(action.message)
-                if isinstance(action, ActionUnreadable)
-                else await self._checked(self._firing(settler, attempt, action))
-            )
-        settler.add(endings.checked(attempt, found, settler.now_us()))
-        work.holding.ended(1)
+        action = await self._action(settler.claim.shard, attempt)
+        found = (
+            _unchecked(action.message)
+            if isinstance(action, ActionUnreadable)
+            else await self._checked(self._firing(settler, attempt, action))
+        )
+        return endings.checked(attempt, found, settler.now_us())
 
     async def _checked(self, firing: targets.Firing) -> targets.Trouble | None:
+        if not firing.action.target.needs_secrets:
+            return None
         try:
             async with asyncio.timeout(_CHECK_SECONDS):
-                return await self._target.check(firing)
+                return await self._targets[firing.action.target.kind].check(firing)
         except TimeoutError:
             return _unchecked(f"not read within {_CHECK_SECONDS:g} s")
         except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
@@ -481,14 +453,11 @@ def _unreadable(trouble: ActionUnreadable, attempt: Attempt, now_us: int) -> out
     )
 
 
-def _too_late(attempt: Attempt, firing: targets.Firing, now_us: int) -> outcomes.Rejected | None:
-    """Reject a retry that no worker claimed before its time was over; None = it is in time.
+def _too_late(attempt: Attempt) -> outcomes.Rejected:
+    """Reject a retry that no worker claimed before its time was over.
 
     First tries are judged once, when their chain is claimed.
     """
-    limits = targets.retry_limits(firing, results.deadline_us(attempt))
-    if now_us < limits.give_up_us:
-        return None
     message = "no worker could try again before the time for it was over"
     if cause := attempt.record.last_cause or attempt.record.last_error:
         message += f"; the last try: {cause}"

@@ -3,8 +3,8 @@
 If one server holds queue and streams, one script writes the entry, the end of its point and its
 event, or none of them: neither a lost reply nor a worker that dies in between makes two entries of
 one slot. On a cluster the entry goes first and the settlement follows: at least once. Batches of
-one claim share scripts, which stay short; a lone attempt is a batch of one row. If a stream refuses
-an entry, each attempt gets that as its answer, as with any other target.
+one claim share scripts, which stay short. If a stream refuses one of them, each row is tried alone,
+and gets the refusal as its answer, as with any other target.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
 from duepoint.worker import endings, results
-from duepoint.worker.plan import Batch
+from duepoint.worker.plan import Attempt, Batch
 from duepoint.worker.settler import Settler
 
 #: Limits of one script that appends and settles: 2 to 3.5 ms of the server's time, 5.5 with 500.
@@ -44,164 +44,192 @@ class Handover:
         self,
         *,
         queue: DelayQueue,
-        target: targets.WorkerTarget,
+        streams: targets.EntryTarget,
         clock: Clock,
         results: results.Results,
     ) -> None:
         self._queue = queue
-        self._target = target
+        self._streams = streams
         self._clock = clock
         self._results = results
 
-    async def append(self, settler: Settler, batches: Iterable[Batch]) -> None:
-        """Append these; afterwards their points are settled, or the settler has their endings."""
+    async def append_all(self, settler: Settler, batches: Iterable[Batch]) -> list[Batch]:
+        """Append these and settle their points; return those that a stream refused."""
+        refused: list[Batch] = []
         for script in _scripts(batches):
             if settler.lost:
-                return  # this worker no longer holds its points
+                break  # this worker no longer holds its points
             await faults.reach(FaultPoint.BEFORE_ENTRIES)
             if self._queue.settlements.settles_entries:
-                await self._deliver(settler, script)
+                refused += await self._deliver(settler, script)
             else:
                 for batch in script:
-                    await self._append_first(settler, batch)
+                    refused += await self._append_first(settler, batch)
             await faults.reach(FaultPoint.AFTER_ENTRIES)
+        return refused
+
+    async def append_one(
+        self, settler: Settler, attempt: Attempt, firing: targets.Firing
+    ) -> Settlement:
+        """Append the entry of one attempt; return its settlement, empty if that is written."""
+        row, now_us = targets.Firings.of(firing), settler.now_us()
+        entries = self._streams.entries(row, [attempt.point.member])
+        answer: outcomes.Outcome
+        await faults.reach(FaultPoint.BEFORE_ENTRIES)
+        if not self._queue.settlements.settles_entries:
+            ids = await self._ids(settler, entries)
+            if settler.lost:
+                return Settlement()
+            answer = (
+                outcomes.Delivered(accepted_us=settler.now_us(), message=f"entry {ids[0]}")
+                if isinstance(ids, list)
+                else ids
+            )
+        else:
+            answer = outcomes.Delivered(
+                accepted_us=now_us, message=self._streams.message(firing.action)
+            )
+            ending = self._results.settlement(settler, attempt, firing, answer, now_us)
+            handed = await settler.hand_over(*_with_events([(entries, ending)]))
+            if handed is None or isinstance(handed, messages.DeliveryResult):
+                return self._handed(settler, attempt, firing, answer, handed)
+            answer = _answer_of(handed)
+        await faults.reach(FaultPoint.AFTER_ENTRIES)
+        targets.count(firing.namespace, firing.action, answer)
+        return self._results.record(settler, attempt, firing, answer, now_us)
+
+    def _handed(
+        self,
+        settler: Settler,
+        attempt: Attempt,
+        firing: targets.Firing,
+        answer: outcomes.Delivered,
+        handed: messages.DeliveryResult | None,
+    ) -> Settlement:
+        """Count an entry that was appended; return what is left to settle."""
+        if handed is None or handed.lost:
+            settler.lost = True
+        elif handed.done:
+            targets.count(firing.namespace, firing.action, answer)
+            targets.count_result(firing.namespace, firing.action.target, run.RunState.SUCCEEDED)
+            self._results.observe(attempt, answer)
+        else:
+            text, now_us = "taken out of the queue before it ran", settler.now_us()
+            made = attempt.number
+            return endings.still_open(attempt, Reason.DELETED, text, attempts=made, now_us=now_us)
+        return Settlement()
 
     # -- one server: with the settlement ---------------------------------------------------------
 
-    async def _deliver(self, settler: Settler, batches: Sequence[Batch]) -> None:
+    async def _deliver(self, settler: Settler, batches: Sequence[Batch]) -> Sequence[Batch]:
         while batches:
             handed = await settler.hand_over(
-                *zip(*(self._hoped(settler, batch) for batch in batches), strict=True)
+                *_with_events([self._hoped(settler, batch) for batch in batches])
             )
-            if handed is None:
-                return
             if isinstance(handed, queue_errors.WriteRefused | queue_errors.WrongType):
-                if len(batches) == 1:
-                    self._answer(settler, batches[0], _answer_of(handed))
-                    return
-                for batch in batches:  # one by one: each stream says why it refuses
-                    await self._deliver(settler, [batch])
-                return
+                return batches
+            if handed is None or handed.lost:
+                settler.lost = True
+                break
             if handed.done:
                 now_us = settler.now_us()
                 for batch in batches:
-                    self._count(batch, now_us)
-                return
-            if handed.lost:
-                settler.lost = True
-                return
-            batches = self._still_held(settler, batches, handed)
+                    _count(batch, now_us)
+                break
+            batches = _still_held(batches, handed)
+        return ()
 
     def _hoped(self, settler: Settler, batch: Batch) -> tuple[messages.StreamEntries, Settlement]:
-        """Return the entries, which carry the events, and the settlement if all are appended."""
-        text = self._target.message(batch.action)
-        ending = self._ending(settler, batch, [text] * len(batch.members), settler.now_us())
-        entries = dataclasses.replace(
-            self._target.entries(batch, batch.members), outcomes=run.pack(ending.events)
-        )
-        ending.events.clear()
-        return entries, ending
-
-    def _still_held(
-        self, settler: Settler, batches: Sequence[Batch], handed: messages.DeliveryResult
-    ) -> list[Batch]:
-        """Return the batches without the points that were removed from the queue meanwhile."""
-        held, left = iter(handed.held), []
-        for batch in batches:
-            flags = [next(held) for _ in batch.members]
-            rows = [row for row, is_held in enumerate(flags) if is_held]
-            if len(rows) == len(flags):
-                left.append(batch)
-            elif rows:
-                left.append(batch.pick(rows))
-            elif batch.single is not None:
-                withdrawn = endings.still_open(
-                    batch.single,
-                    Reason.DELETED,
-                    "taken out of the queue before it ran",
-                    attempts=batch.single.number,
-                    now_us=settler.now_us(),
-                )
-                if withdrawn is not None:
-                    settler.add(withdrawn)
-        return left
+        """Return the entries, and the settlement if all are appended."""
+        texts = [self._streams.message(batch.action)]
+        ending = _ending(batch, texts, settler.now_us())
+        return self._streams.entries(batch, batch.members), ending
 
     # -- a cluster: before the settlement --------------------------------------------------------
 
-    async def _append_first(self, settler: Settler, batch: Batch) -> None:
+    async def _append_first(self, settler: Settler, batch: Batch) -> Sequence[Batch]:
+        ids = await self._ids(settler, self._streams.entries(batch, batch.members))
+        if isinstance(ids, list):
+            now_us = settler.now_us()
+            settler.add(_ending(batch, [f"entry {id_}" for id_ in ids], now_us))
+            _count(batch, now_us)
+            return ()
+        return () if settler.lost else [batch]
+
+    async def _ids(
+        self, settler: Settler, entries: messages.StreamEntries
+    ) -> list[str] | outcomes.Retry | outcomes.Rejected:
+        """Append entries and return their ids, or why there are none."""
         held_for = settler.claim.held_until - self._clock.monotonic()
         left = min(held_for, actions.StreamAction.limit_seconds)
         if left <= 0 or settler.lost:
             settler.lost = True
-            return
+            return targets.not_started()
         try:
             async with asyncio.timeout(left):
-                ids = await self._queue.streams.append(self._target.entries(batch, batch.members))
+                return await self._queue.streams.append(entries)
         except (queue_errors.WrongType, errors.QueueUnavailable) as error:
-            self._answer(settler, batch, _answer_of(error))
+            return _answer_of(error)
         except TimeoutError:
             message = f"no answer from Redis in {left:g} s"
-            self._answer(
-                settler, batch, outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message)
-            )
-        else:
-            now_us = settler.now_us()
-            settler.add(self._ending(settler, batch, [f"entry {id_}" for id_ in ids], now_us))
-            self._count(batch, now_us)
+            return outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message)
 
-    # -- what the points end with ----------------------------------------------------------------
 
-    def _ending(
-        self, settler: Settler, batch: Batch, texts: Sequence[str], accepted_us: int
-    ) -> Settlement:
-        """Return the settlement of a batch whose entries were appended, with a message for each."""
-        if (single := batch.single) is not None:
-            delivered = outcomes.Delivered(accepted_us=accepted_us, message=texts[0])
-            firing = single.firing(batch.action, now=0.0, not_after=0.0)
-            return self._results.settlement(settler, single, firing, delivered, accepted_us)
-        news = run.Together(
-            namespace=batch.namespace,
-            trigger=batch.trigger,
-            at_us=accepted_us,
-            started_us=accepted_us,
-            accepted_us=accepted_us,
-            uids=batch.uids,
-            names=batch.names,
-            generations=run.column(batch.generations),
-            slots_us=run.column(batch.slots_us),
-            messages=run.column(texts),
-            owner=batch.owner,
-        )
-        ending = Settlement(events=[news])
-        following = list(zip(batch.members, batch.following, strict=True))
-        ending.chains = [(member, due_us) for member, due_us in following if due_us is not None]
-        if len(ending.chains) < len(following):
-            over = [member for member, due_us in following if due_us is None]
-            ending.finished += over
-            ending.ended += over
-            for member in over:
-                ending.leave(points.ScheduleId(member[:_ID_LENGTH]), messages.Leaving.ENDED)
-        return ending
+def _with_events(
+    hoped: Sequence[tuple[messages.StreamEntries, Settlement]],
+) -> tuple[list[messages.StreamEntries], list[Settlement]]:
+    """Return the entries with the events of their settlements, and the settlements without."""
+    entries: list[messages.StreamEntries] = []
+    for one, ending in hoped:
+        entries.append(dataclasses.replace(one, outcomes=run.pack(ending.events)))
+        ending.events.clear()
+    return entries, [ending for _, ending in hoped]
 
-    def _count(self, batch: Batch, accepted_us: int) -> None:
-        delivered = outcomes.Delivered(accepted_us=accepted_us)
-        count = len(batch.members)
-        targets.count(batch.namespace, batch.action, delivered, count)
-        if batch.single is not None:
-            self._results.observe(batch.single, delivered)
-        else:
-            results.observe_batch(batch.namespace, accepted_us, batch.slots_us)
-        targets.count_result(batch.namespace, batch.action.target, run.RunState.SUCCEEDED, count)
 
-    def _answer(
-        self, settler: Settler, batch: Batch, refusal: outcomes.Retry | outcomes.Rejected
-    ) -> None:
-        """Settle each attempt of a batch with the refusal: none of its entries was appended."""
-        now_us = settler.now_us()
-        targets.count(batch.namespace, batch.action, refusal, len(batch.members))
-        for attempt in batch.attempts():
-            firing = attempt.firing(batch.action, now=0.0, not_after=0.0)
-            settler.add(self._results.record(settler, attempt, firing, refusal, now_us))
+def _still_held(batches: Sequence[Batch], handed: messages.DeliveryResult) -> list[Batch]:
+    """Return the batches without the points that were removed from the queue meanwhile."""
+    held, left = iter(handed.held), []
+    for batch in batches:
+        rows = [
+            row for row, is_held in zip(range(len(batch.members)), held, strict=False) if is_held
+        ]
+        if rows:
+            left.append(batch.pick(rows))
+    return left
+
+
+def _ending(batch: Batch, texts: Sequence[str], accepted_us: int) -> Settlement:
+    """Return the settlement of a batch whose entries were appended, with one or all messages."""
+    news = run.Together(
+        namespace=batch.namespace,
+        trigger=batch.trigger,
+        at_us=accepted_us,
+        started_us=accepted_us,
+        accepted_us=accepted_us,
+        uids=batch.uids,
+        names=batch.names,
+        generations=run.column(batch.generations),
+        slots_us=run.column(batch.slots_us),
+        messages=texts,
+        owner=batch.owner,
+    )
+    ending = Settlement(events=[news])
+    following = list(zip(batch.members, batch.following, strict=True))
+    ending.chains = [(member, due_us) for member, due_us in following if due_us is not None]
+    if len(ending.chains) < len(following):
+        over = [member for member, due_us in following if due_us is None]
+        ending.finished += over
+        ending.ended += over
+        for member in over:
+            ending.leave(points.ScheduleId(member[:_ID_LENGTH]), messages.Leaving.ENDED)
+    return ending
+
+
+def _count(batch: Batch, accepted_us: int) -> None:
+    count = len(batch.members)
+    targets.count(batch.namespace, batch.action, outcomes.Delivered(accepted_us=accepted_us), count)
+    results.observe_batch(batch.namespace, accepted_us, batch.slots_us)
+    targets.count_result(batch.namespace, batch.action.target, run.RunState.SUCCEEDED, count)
 
 
 def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejected:

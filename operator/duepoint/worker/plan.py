@@ -1,19 +1,18 @@
 """The values between planning and firing: attempts, batches, plans. Pure.
 
-Every point of a claim is in exactly one place of its plan: a batch, an attempt, a check, a split
-(an attempt whose chain moves on first), or the settlement of points that end without an attempt.
+Every point of a claim is in exactly one place of its plan: a batch, an attempt, a split (an attempt
+whose chain moves on first), or the settlement of points that end without an attempt.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import messages
-from duepoint.runs import run
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, points, slots
 from duepoint.schedules import definition as definitions
@@ -33,15 +32,15 @@ class ActionUnreadable:
     message: str
 
 
-#: What waiting attempts need of their actions (``actioncache.outline``), by namespace and target.
-Outlines = Mapping[tuple[str, str], actions.Action | ActionUnreadable]
+#: What a waiting attempt needs of its action (``actioncache.outline``).
+Outline = actions.Action | ActionUnreadable
+#: Outlines by namespace and target.
+Outlines = Mapping[tuple[str, str], Outline]
 
 NO_RECORD = messages.OccurrenceRecord()
 _ID_LENGTH = 8
 
 _ValueT = TypeVar("_ValueT")
-#: Most planned slots in one script; a chain with more has a script of its own.
-_MOST_PLANNED = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +119,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch(targets.Firings):
-    """Slots of one namespace, target and trigger whose entries the queue appends, by column.
+    """First attempts at slots of one namespace, target and trigger, by column.
 
     A row is a chain with its oldest slot that is due.
 
@@ -128,8 +127,6 @@ class Batch(targets.Firings):
         target: digest of the action.
         members: the members of the claimed points.
         macs: the signatures of the ``payloads``.
-        single: the attempt, if the batch is one slot that is not ordinary (a retry, the slot of a
-            ScheduleRun ...); such a batch has no further columns.
         indexes: rows of the claim.
         following: due of each chain's next slot; None for a member that fires once.
         previous_us: the slot before, if there is one.
@@ -137,39 +134,15 @@ class Batch(targets.Firings):
 
     target: str
     members: Sequence[bytes]
-    macs: Sequence[bytes] = ()
-    single: Attempt | None = None
-    indexes: Sequence[int] = ()
-    created_us: Sequence[int] = ()
-    following: Sequence[int | None] = ()
-    previous_us: Sequence[int | None] = ()
-    rules: Sequence[rules.Rule] = ()
+    macs: Sequence[bytes]
+    indexes: Sequence[int]
+    following: Sequence[int | None]
+    previous_us: Sequence[int | None]
+    rules: Sequence[rules.Rule]
 
-    @classmethod
-    def alone(cls, attempt: Attempt, action: actions.Action) -> Batch:
-        """Return a batch of one attempt, as one row."""
-        known = attempt.definition
-        return cls(
-            action=action,
-            namespace=known.namespace,
-            target=known.target,
-            owner=known.owner,
-            trigger=attempt.trigger,
-            members=(attempt.point.member,),
-            names=(known.name,),
-            uids=(known.uid,),
-            generations=(known.generation,),
-            slots_us=(attempt.slot_us,),
-            attempt=attempt.number,
-            run_uid=attempt.run_uid,
-            single=attempt,
-        )
-
-    def attempts(self) -> Iterator[Attempt]:
-        """Return the rows as single attempts."""
-        if self.single is not None:
-            return iter((self.single,))
-        return map(self._attempt, range(len(self.members)))
+    def attempts(self) -> list[tuple[Attempt, ...]]:
+        """Return the rows as attempts that do not wait for one another."""
+        return [(self._attempt(row),) for row in range(len(self.members))]
 
     def pick(self, rows: Sequence[int]) -> Batch:
         """Return some rows as a batch of their own."""
@@ -187,8 +160,9 @@ class Batch(targets.Firings):
             name=self.names[row],
             uid=self.uids[row],
             generation=generation,
-            timing_generation=generation,  # not read: an ordinary point does not need it
-            created_us=self.created_us[row],
+            # An ordinary point needs none of these three, so they were not read.
+            timing_generation=generation,
+            created_us=0,
             not_before_us=0,
             state=definitions.State.ARMED,
             rule=rules.at_instant(rule, slot_us) if is_once else rule,
@@ -225,7 +199,7 @@ def picked(column: Sequence[_ValueT], rows: Sequence[int]) -> Sequence[_ValueT]:
 
 _COLUMNS = (
     *("uids", "generations", "slots_us", "names", "payloads"),
-    *("members", "macs", "indexes", "created_us", "following", "previous_us", "rules"),
+    *("members", "macs", "indexes", "following", "previous_us", "rules"),
 )
 
 
@@ -238,9 +212,8 @@ class Plan:
         batches: ordinary points whose entries the queue appends together.
         attempts: sequences of attempts; a sequence is made in its order, oldest slot first, and
             sequences do not wait for one another (a retry that hangs must not hold up the next
-            slot).
-        entries: attempts whose entries the queue appends, sequence by sequence.
-        checks: points that fire nothing, but check the objects that the definition refers to.
+            slot). A check is one as well: it fires nothing, and checks the objects that the
+            definition refers to.
         splits: chain points that move on before their slots are tried.
         opened: for each split, the event of its slots, which are open from then on.
         settlement: that of points which end without an attempt.
@@ -251,40 +224,21 @@ class Plan:
     outlines: Outlines = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
-    entries: list[Attempt] = field(default_factory=list)
-    checks: list[Attempt] = field(default_factory=list)
     splits: list[messages.Planning] = field(default_factory=list)
     opened: list[RunEvent] = field(default_factory=list)
     settlement: messages.Settlement = field(default_factory=messages.Settlement)
     unplanned: list[tuple[DuePoint, Exception]] = field(default_factory=list)
 
     def add(self, other: Plan) -> None:
-        """Add the plan of one more point."""
+        """Add the plan of further points."""
+        self.outlines = {**self.outlines, **other.outlines}
+        self.batches += other.batches
         self.attempts += other.attempts
-        self.checks += other.checks
         self.splits += other.splits
         self.opened += other.opened
         self.settlement.add(other.settlement)
 
     def members(self) -> set[bytes]:
         """Return the points of all attempts."""
-        tried = itertools.chain(self.entries, *self.attempts)
-        of_batches = itertools.chain.from_iterable(batch.members for batch in self.batches)
-        return {attempt.point.member for attempt in tried}.union(of_batches)
-
-    def split_parts(self) -> Iterator[list[messages.Planning]]:
-        """Yield the splits in parts of one script each, with the events of their slots.
-
-        These go in the same script, because later events of the slots must be read after them.
-        """
-        part: list[messages.Planning] = []
-        news: list[RunEvent] = []
-        planned = 0
-        for number, (planning, opened) in enumerate(zip(self.splits, self.opened, strict=True), 1):
-            part.append(planning)
-            news.append(opened)
-            planned += len(planning.slots)
-            following = self.splits[number].slots if number < len(self.splits) else None
-            if following is None or planned + len(following) > _MOST_PLANNED:
-                yield [dataclasses.replace(part[0], outcomes=run.pack(news)), *part[1:]]
-                part, news, planned = [], [], 0
+        tried = {attempt.point.member for attempt in itertools.chain(*self.attempts)}
+        return tried.union(*(batch.members for batch in self.batches))

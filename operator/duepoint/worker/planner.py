@@ -23,11 +23,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from duepoint import errors, telemetry
+from duepoint import errors, faults, telemetry
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import columns, kinds
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.schedules import actions, points, policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.targets import target as targets
@@ -37,7 +38,7 @@ from duepoint.worker.actioncache import ActionCache
 from duepoint.worker.plan import Batch, Plan, picked
 from duepoint.worker.settler import Settler
 
-#: Most entries in each cache of decisions by kind and due; the same ones return with each claim.
+#: Most slots that are kept by kind and due; the same ones return with each claim.
 _MOST_KEPT = 16_384
 
 
@@ -45,58 +46,42 @@ class Planner:
     """Plans the claims of one worker."""
 
     def __init__(
-        self, *, queue: DelayQueue, target: targets.WorkerTarget, actions: ActionCache
+        self, *, queue: DelayQueue, streams: targets.EntryTarget, actions: ActionCache
     ) -> None:
         self._queue = queue
-        self._target = target
+        self._streams = streams
         self._actions = actions
 
     async def plan(self, settler: Settler, claim: messages.Claim) -> Plan | None:
         """Return what to do with each point; None if the lease ended before the queue answered."""
-        together = await self._batches(settler, claim)
-        if together is None:
-            return None
-        batches, outlines = together
-        rows = left(len(claim.points), batches)
-        made = Plan(outlines=outlines)
-        if rows or claim.unknown_members:
-            alone = claim
-            if batches:
-                alone = dataclasses.replace(claim, points=[claim.points[row] for row in rows])
-            planned = await self._planned(settler, alone)
+        made, rest = Plan(), claim
+        if (chains := _fresh_chains(claim)) is not None:
+            found = await settler.while_held(
+                functools.partial(self._queue.columns.of_claim, claim, chains.members),
+                "definitions not read",
+            )
+            if found is None:
+                return None
+            made.outlines = await self._actions.outlines(
+                claim.shard, {(kind.namespace, kind.target) for kind in found.kind_of.values()}
+            )
+            found = self._with_proven_payloads(found, made.outlines)
+            together = batches(found, chains, made.outlines, self._appends, claim.now_us)
+            for batch in together:
+                if self._appends(batch.action):
+                    made.batches.append(batch)
+                else:
+                    made.attempts += batch.attempts()
+            if together:
+                rows = left(len(chains), together)
+                rest = dataclasses.replace(claim, points=[claim.points[row] for row in rows])
+        if rest.points or rest.unknown_members:
+            planned = await self._planned(settler, rest)
             if planned is None:
                 return None
-            made = planned
-            made.outlines = {**outlines, **made.outlines}
-        for batch in batches:
-            if not self._target.appends(batch.action):
-                made.attempts += [(attempt,) for attempt in batch.attempts()]
-            elif (action := self._actions.at_hand(batch.namespace, batch.target)) is None:
-                made.entries += batch.attempts()
-            else:
-                made.batches.append(dataclasses.replace(batch, action=action))
+            made.add(planned)
+        await faults.reach(FaultPoint.AFTER_PLAN)
         return made
-
-    # -- ordinary points -------------------------------------------------------------------------
-
-    async def _batches(
-        self, settler: Settler, claim: messages.Claim
-    ) -> tuple[list[Batch], plans.Outlines] | None:
-        chains = _fresh_chains(claim)
-        if chains is None:
-            return [], {}
-        found = await settler.while_held(
-            functools.partial(self._queue.columns.of_claim, claim, chains.members),
-            "definitions not read",
-        )
-        if found is None:
-            return None
-        outlines = await self._actions.outlines(
-            claim.shard, {(kind.namespace, kind.target) for kind in found.kind_of.values()}
-        )
-        found = self._with_proven_payloads(found, outlines)
-        kinds = kind_rules(found.kind_of, outlines, self._target.appends)
-        return batches(found, chains.members, chains.dues, kinds, claim.now_us), outlines
 
     def _with_proven_payloads(
         self, found: columns.Columns, outlines: plans.Outlines
@@ -124,9 +109,8 @@ class Planner:
         ]
         return found if all(is_proven) else columns.picked(found, is_proven)
 
-    # -- all others ------------------------------------------------------------------------------
-
     async def _planned(self, settler: Settler, rest: messages.Claim) -> Plan | None:
+        """Return the plan of points that are planned one by one; None as for ``plan``."""
         found = await settler.while_held(
             functools.partial(self._queue.definitions.of_claim, rest), "definitions not read"
         )
@@ -143,38 +127,30 @@ class Planner:
         made = planning.plan(
             rest,
             found,
-            attempt_limit_us=lambda known: self._limit_us(outlines[known.namespace, known.target]),
+            attempt_limit_us=lambda known: limit_us(
+                outlines[known.namespace, known.target], self._appends
+            ),
             unreadable=found.unreadable,
             runs_left=runs_left,
         )
+        made.outlines = outlines
         results.count_ended(made.settlement.events)
         for point, trouble in made.unplanned:
             telemetry.logger.error(
                 "point not planned", point=point.member.hex(), error=repr(trouble)
             )
-        made.outlines = outlines
-        sequences, made.attempts = made.attempts, []
-        for sequence in sequences:
-            known = sequence[0].definition
-            if self._appends(outlines[known.namespace, known.target]):
-                made.entries += sequence
-            else:
-                made.attempts.append(sequence)
         return made
 
-    def _appends(self, outline: actions.Action | plans.ActionUnreadable) -> bool:
+    def _appends(self, outline: plans.Outline) -> bool:
         """Whether the queue appends an entry for an attempt at this action."""
-        return isinstance(outline, actions.Action) and self._target.appends(outline)
-
-    def _limit_us(self, outline: actions.Action | plans.ActionUnreadable) -> int:
-        if isinstance(outline, plans.ActionUnreadable):
-            return 0
-        return limit_us(outline, self._target.appends)
+        return isinstance(outline, actions.Action) and self._streams.appends(outline)
 
 
-def limit_us(outline: actions.Action, appends: Callable[[actions.Action], bool]) -> int:
+def limit_us(outline: plans.Outline, appends: Callable[[plans.Outline], bool]) -> int:
     """Return how long an attempt may take; 0 if the chain moves on together with its entry."""
-    return 0 if appends(outline) else int(outline.target.limit_seconds * 1_000_000)
+    if isinstance(outline, plans.ActionUnreadable) or appends(outline):
+        return 0
+    return int(outline.target.limit_seconds * 1_000_000)
 
 
 def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
@@ -188,23 +164,6 @@ def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
 
 
 # -- ordinary points -----------------------------------------------------------------------------
-
-
-class KindRule(NamedTuple):
-    """What the decision about points of one kind depends on.
-
-    Attributes:
-        action: its outline, or the whole action if that is cached.
-        limit_us: how long an attempt may take; 0 for an entry that the queue appends.
-        is_anchored: its slots depend on when a schedule was created.
-        is_once: it has no slots of its own: each member has one instant.
-    """
-
-    kind: kinds.Kind
-    action: actions.Action
-    limit_us: int
-    is_anchored: bool
-    is_once: bool
 
 
 class _Row(NamedTuple):
@@ -223,6 +182,7 @@ class _Step(NamedTuple):
 
     slot: _Row
     rule: rules.Rule
+    action: actions.Action
     rows: list[int]
 
 
@@ -235,34 +195,48 @@ _BatchKey = tuple[str, str, "points.SetIdentity | None", str]
 class _Steps(dict[_StepKey, "_Step | None"]):
     """The steps at one instant, each decided on first access."""
 
-    def __init__(self, kinds: Mapping[Hashable, KindRule], now_us: int) -> None:
+    def __init__(
+        self,
+        kind_of: Mapping[Hashable, kinds.Kind],
+        outlines: plans.Outlines,
+        appends: Callable[[plans.Outline], bool],
+        now_us: int,
+    ) -> None:
         super().__init__()
-        self._kinds = kinds
+        self._kind_of = kind_of
+        self._outlines = outlines
+        self._appends = appends
         self._now_us = now_us
         #: The rows of the claim in each batch.
         self.batches: defaultdict[_BatchKey, list[int]] = defaultdict(list)
 
     def __missing__(self, key: _StepKey) -> _Step | None:
-        kind, due_us, created_us, once_us = key
-        known = self._kinds.get(kind)
-        found = None
-        if known is not None and known.is_once:
-            found = self._decide_once(known, due_us, once_us)
-        elif known is not None and once_us is None:
-            found = self._decide(known, due_us, created_us)
+        digest, due_us, created_us, once_us = key
+        kind = self._kind_of.get(digest)
+        found = None if kind is None else self._decide(kind, due_us, created_us, once_us)
         self[key] = found
         return found
 
-    def _decide(self, known: KindRule, due_us: int, created_us: int) -> _Step | None:
+    def _decide(
+        self, kind: kinds.Kind, due_us: int, created_us: int, once_us: int | None
+    ) -> _Step | None:
         """Return the step of a chain with this due; None if the chain is not ordinary."""
-        kind, now_us = known.kind, self._now_us
-        around = (_row if kind.is_large else _kept_row)(kind, due_us, created_us)
-        if around is None or around.following_us is None:
+        outline, now_us = self._outlines[kind.namespace, kind.target], self._now_us
+        if isinstance(outline, plans.ActionUnreadable) or not is_ordinary(kind.rule):
             return None
-        if known.limit_us and around.following_us < now_us + known.limit_us:
+        if kind.rule.timing.schedules == rules.ONCE:
+            slot = _Row(due_us, None, None) if due_us == once_us else None
+        elif once_us is not None:
+            slot = None
+        else:
+            slot = (_row if kind.is_large else _kept_row)(kind, due_us, created_us)
+        if slot is None:
+            return None
+        following_us, limit = slot.following_us, limit_us(outline, self._appends)
+        if following_us is not None and limit and following_us < now_us + limit:
             return None  # it will be overdue before an attempt ends
-        if around.following_us > now_us:
-            due = slots.DueSlot(around.slot_us, around.slot_us)
+        if following_us is None or following_us > now_us:
+            due = slots.DueSlot(slot.slot_us, slot.slot_us)
             chosen = policies.lone(kind.rule.policy, due, now_us)
         else:
             timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
@@ -270,21 +244,11 @@ class _Steps(dict[_StepKey, "_Step | None"]):
                 timeline, kind.rule.policy, chain_due_us=due_us, now_us=now_us, most=1
             )
             chosen = None if decision.missed else decision.run[0]
-        return None if chosen is None else self._step(kind, around, chosen)
-
-    def _decide_once(self, known: KindRule, due_us: int, once_us: int | None) -> _Step | None:
-        """Return the step of a member that fires once, at this instant; None if not ordinary."""
-        if due_us != once_us:
-            return None
-        chosen = policies.lone(known.kind.rule.policy, slots.DueSlot(due_us, due_us), self._now_us)
         if chosen is None:
             return None
-        return self._step(known.kind, _Row(due_us, None, None), chosen)
-
-    def _step(self, kind: kinds.Kind, slot: _Row, chosen: policies.Chosen) -> _Step:
         trigger = plans.TRIGGER_CATCH_UP if chosen.catch_up else plans.TRIGGER_SCHEDULE
         key = kind.namespace, kind.target, kind.owner, trigger
-        return _Step(slot, kind.rule, self.batches[key])
+        return _Step(slot, kind.rule, outline, self.batches[key])
 
 
 def _row(kind: kinds.Kind, due_us: int, created_us: int) -> _Row | None:
@@ -307,33 +271,31 @@ _kept_row = functools.lru_cache(maxsize=_MOST_KEPT)(_row)
 
 def batches(
     found: columns.Columns,
-    members: Sequence[bytes],
-    dues: Sequence[int],
-    kinds: Mapping[Hashable, KindRule],
+    chains: chaincolumns.ClaimedChains,
+    outlines: plans.Outlines,
+    appends: Callable[[plans.Outline], bool],
     now_us: int,
 ) -> list[Batch]:
     """Return the ordinary points among the chains of a fresh claim.
 
     Args:
-        members, dues: of all chains of the claim, including those without a row.
-        kinds: the kinds whose points may be ordinary.
+        chains: of the whole claim, including those without a row.
     """
-    known = _Steps(kinds, now_us)
+    known = _Steps(found.kind_of, outlines, appends, now_us)
     created_us: Iterable[int] = itertools.repeat(0)
-    if anchored := {key for key, kind in kinds.items() if kind.is_anchored}:
+    if anchored := {
+        key for key, kind in found.kind_of.items() if slots.is_anchored(kind.rule.timing)
+    }:
         rows = zip(found.kinds, found.created_us, strict=True)
         created_us = [instant if kind in anchored else 0 for kind, instant in rows]
+    dues = chains.dues
     own = [dues[index] for index in found.indexes]
     once_us: Iterable[int | None] = found.once_us or itertools.repeat(None)
     steps = [known[key] for key in zip(found.kinds, own, created_us, once_us, strict=False)]
     for row, step in enumerate(steps):
         if step is not None:
             step.rows.append(row)
-    action_of = {(one.kind.namespace, one.kind.target): one.action for one in kinds.values()}
-    return [
-        _batch(key, rows, found, members, steps, action=action_of[key[:2]])
-        for key, rows in known.batches.items()
-    ]
+    return [_batch(key, rows, found, chains.members, steps) for key, rows in known.batches.items()]
 
 
 def _batch(
@@ -342,8 +304,6 @@ def _batch(
     found: columns.Columns,
     members: Sequence[bytes],
     steps: Sequence[_Step | None],
-    *,
-    action: actions.Action,
 ) -> Batch:
     namespace, target, owner, trigger = key
     if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
@@ -353,7 +313,7 @@ def _batch(
     indexes = picked(found.indexes, rows)
     payloads = picked(found.payloads, rows) if found.payloads else ()
     return Batch(
-        action=action,
+        action=own[0].action,
         namespace=namespace,
         target=target,
         owner=owner,
@@ -366,7 +326,6 @@ def _batch(
         payloads=[payload.text for payload in payloads],
         macs=[payload.mac for payload in payloads],
         indexes=indexes,
-        created_us=picked(found.created_us, rows),
         following=[one.following_us for one in chosen],
         previous_us=[one.previous_us for one in chosen],
         rules=[step.rule for step in own],
@@ -374,39 +333,13 @@ def _batch(
 
 
 def is_ordinary(rule: rules.Rule) -> bool:
-    """Whether the rule's slots depend neither on a schedule's own name nor on its count of runs."""
+    """Whether its slots depend neither on a schedule's own name nor on its count of runs."""
     timing = rule.timing
     is_counted = timing.max_runs is not None or rule.policy.concurrency != "Allow"
-    return slots.is_alike(timing) and not is_counted
-
-
-def kind_rules(
-    found: Mapping[Hashable, kinds.Kind],
-    outlines: plans.Outlines,
-    appends: Callable[[actions.Action], bool],
-) -> dict[Hashable, KindRule]:
-    """Return the kinds whose points may be ordinary."""
-    chosen: dict[Hashable, KindRule] = {}
-    for key, kind in found.items():
-        nature = (_nature if kind.is_large else _kept_nature)(kind)
-        outline = outlines[kind.namespace, kind.target]
-        if nature is not None and isinstance(outline, actions.Action):
-            chosen[key] = KindRule(kind, outline, limit_us(outline, appends), *nature)
-    return chosen
-
-
-def _nature(kind: kinds.Kind) -> tuple[bool, bool] | None:
-    """Return whether the kind is anchored, and whether it fires once; None = not ordinary."""
-    timing = kind.rule.timing
-    if not is_ordinary(kind.rule):
-        return None
-    is_once = timing.schedules == rules.ONCE
-    if is_once and (timing.start_us, timing.end_us) != (None, None):
-        return None
-    return slots.is_anchored(timing), is_once
-
-
-_kept_nature = functools.lru_cache(maxsize=_MOST_KEPT)(_nature)
+    is_bounded = (timing.start_us, timing.end_us) != (None, None)
+    if is_counted or (is_bounded and timing.schedules == rules.ONCE):
+        return False
+    return slots.is_alike(timing)
 
 
 def left(count: int, found: Iterable[Batch]) -> list[int]:

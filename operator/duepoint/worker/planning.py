@@ -406,17 +406,16 @@ class _PointPlan:
         if point.slot_us < self._known.generation:
             self._settlement.finish(point.member)
             return
-        self.made.checks.append(
-            plans.Attempt(
-                point=point,
-                definition=self._known,
-                slot_us=now_us,
-                due_us=now_us,
-                previous_us=None,
-                trigger=plans.TRIGGER_CHECK,
-                number=self._record.attempt + 1,
-            )
+        check = plans.Attempt(
+            point=point,
+            definition=self._known,
+            slot_us=now_us,
+            due_us=now_us,
+            previous_us=None,
+            trigger=plans.TRIGGER_CHECK,
+            number=self._record.attempt + 1,
         )
+        self.made.attempts.append((check,))
 
 
 def _has_slot(timeline: slots.Slots, due_us: int) -> bool:

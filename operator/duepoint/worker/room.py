@@ -27,10 +27,10 @@ from duepoint import shares
 from duepoint.delayqueue import messages, sharding
 from duepoint.kube import transport
 from duepoint.runs import outcome
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import places as receiverplaces
-from duepoint.worker.plan import ActionUnreadable
+from duepoint.worker.plan import ActionUnreadable, Attempt, Outline
 
 #: Most points in a claim from a shard that is not known to have more due.
 PART = 16
@@ -161,9 +161,6 @@ _CHECKS = 32
 _SECOND_US = 1_000_000
 _LEAST_US = _SECOND_US // 10
 
-#: The place of an attempt that is not made.
-_NOWHERE = contextlib.nullcontext(0.0)
-
 #: Jobs in hand for each connection: the one in flight and three that follow at once.
 _IN_HAND = 4
 #: The worker waits for room that frees up within this, because claiming a few points costs as much
@@ -186,24 +183,24 @@ class AttemptPlaces:
         self._checks: shares.FairPlaces[str] = shares.FairPlaces(_CHECKS, greed=None)
         self._receivers = receiverplaces.ReceiverPlaces(clock, most)
 
-    def of(
-        self, namespace: str, outline: actions.Action | ActionUnreadable
-    ) -> contextlib.AbstractAsyncContextManager[float]:
-        """Return the place in which an attempt at this action waits before its time begins."""
-        if isinstance(outline, ActionUnreadable):
-            return _NOWHERE  # no attempt will be made
-        if not isinstance(outline.target, actions.JobAction):
-            return self._receivers.turn(namespace)
-        return self.jobs.turn(namespace, is_large=outline.target.is_large)
-
     @contextlib.asynccontextmanager
-    async def of_check(self, namespace: str) -> AsyncIterator[float]:
-        """Wait for a place to check the objects that a definition refers to."""
-        await self._checks.wait(namespace)
-        try:
-            yield 0.0
-        finally:
-            self._checks.leave(namespace)
+    async def of(self, attempt: Attempt, outline: Outline) -> AsyncIterator[float]:
+        """Hold the place in which an attempt at this action waits before its time begins."""
+        namespace = attempt.definition.namespace
+        if attempt.point.kind is points.PointKind.CHECK:
+            await self._checks.wait(namespace)
+            try:
+                yield 0.0
+            finally:
+                self._checks.leave(namespace)
+        elif isinstance(outline, ActionUnreadable) or actions.own_stream(outline.target):
+            yield 0.0  # no request will be made
+        elif isinstance(outline.target, actions.JobAction):
+            async with self.jobs.turn(namespace, is_large=outline.target.is_large) as seconds:
+                yield seconds
+        else:
+            async with self._receivers.turn(namespace) as seconds:
+                yield seconds
 
 
 def put_off(seconds: float, namespace: str, *, is_job: bool, left_us: int) -> outcome.Retry:

@@ -86,6 +86,8 @@ class Settler:
 
     def add(self, ending: Settlement) -> None:
         """Settle this ending soon, together with others."""
+        if ending.is_empty:
+            return
         self._gathered.append(ending)
         self._left += ending.left
         if self._gathering is None:

@@ -55,7 +55,8 @@ class Scene:
         """Try everything that is due now, once."""
         worker = firing.Firer(
             queue=self.queue,
-            target=self.target,
+            targets={"webhook": self.target, "job": self.target},
+            streams=self.target,
             clock=self.clock,
             places=8,
             lease_seconds=10.0,

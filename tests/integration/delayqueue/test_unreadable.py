@@ -88,7 +88,8 @@ def _place(harness):
 def _worker(harness, target):
     return firing.Firer(
         queue=harness.queue,
-        target=target,
+        targets={"webhook": target, "job": target},
+        streams=target,
         clock=SystemClock(),
         places=10,
         lease_seconds=10,

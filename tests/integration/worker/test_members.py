@@ -16,7 +16,6 @@ from duepoint.schedules import actions, definition, points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import setrecord, setspec
-from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claimer, firing
 from tests.fakes.nojobs import no_jobs
@@ -80,10 +79,10 @@ class Shop:
     @contextlib.asynccontextmanager
     async def working(self):
         own = streamtarget.StreamTarget(self.harness.clock)
-        targets = target.Targets(job=self.target, webhook=self.target, stream=own)
         work = firing.Firer(
             queue=self.queue,
-            target=targets,
+            targets={"webhook": self.target, "stream": own},
+            streams=own,
             clock=self.harness.clock,
             places=16,
             lease_seconds=10,

@@ -11,7 +11,7 @@ from duepoint import services
 from duepoint.kube import jobs, schedules
 from duepoint.targets import jobtarget
 from duepoint.targets.jobtarget import JobTarget
-from duepoint.targets.target import Targets, WorkerTarget
+from duepoint.targets.target import EntryTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.firing import Firer
 from tests.fakes.recordingtarget import RecordingTarget
@@ -31,19 +31,18 @@ class RunWorld(World):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.target = RecordingTarget(self.clock)
-        self.streams: WorkerTarget = self.target
+        self.streams: EntryTarget = self.target
 
     @contextlib.asynccontextmanager
     async def working(self, name: str = "worker-a") -> AsyncIterator[asyncio.Task[None]]:
         """A worker at work; killed without a word at the end."""
-        targets = Targets(
-            job=JobTarget(self.api, self.clock), webhook=self.target, stream=self.streams
-        )
+        job = JobTarget(self.api, self.clock)
         worker = Claimer(
             self.queue,
             Firer(
                 queue=self.queue,
-                target=targets,
+                targets={"job": job, "webhook": self.target, "stream": self.streams},
+                streams=self.streams,
                 clock=self.clock,
                 places=64,
                 lease_seconds=10.0,

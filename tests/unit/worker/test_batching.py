@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import codec, columns, kinds, lanes
 from duepoint.schedules import actions, points, slots
 from duepoint.schedules import rule as rules
@@ -92,13 +93,12 @@ def _batches(known, chains, now_us, limit_us=LIMIT_US):
         if any(one.payload for one in known)
         else (),
     )
-    members, dues = [one.member for one in chains], [one.due_us for one in chains]
     action = ACTION if not limit_us else actions.Action(
         target=actions.WebhookAction(url="http://x", timeout_seconds=limit_us / SECOND)
     )  # fmt: skip
     outlines = {(one.namespace, one.target): action for one in listed}
-    decided = planner.kind_rules(found.kind_of, outlines, lambda one: one is ACTION)
-    return planner.batches(found, members, dues, decided, now_us)
+    claimed = chaincolumns.of(chains)
+    return planner.batches(found, claimed, outlines, lambda one: one is ACTION, now_us)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -119,7 +119,7 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
         )  # fmt: skip
         assert attempt.due_us == attempt.slot_us
         assert not attempt.completes
-        (same,) = batch.attempts()
+        ((same,),) = batch.attempts()
         for name in ("slot_us", "due_us", "previous_us", "trigger", "following", "number"):
             assert getattr(same, name) == getattr(attempt, name)
         assert same.point.member == chain.member
@@ -194,7 +194,7 @@ def test_a_one_off_is_fired_together_exactly_where_it_would_be_fired_alone(polic
         return
     ((attempt,),), (batch,) = alone, batches
     assert (batch.following, list(batch.payloads)) == ([None], [b'{"n":1}'])
-    (same,) = batch.attempts()
+    ((same,),) = batch.attempts()
     for name in ("slot_us", "due_us", "previous_us", "trigger", "following", "completes"):
         assert getattr(same, name) == getattr(attempt, name)
     assert same.point == attempt.point

@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.delayqueue import layouts
 from duepoint.kube import errors
-from duepoint.targets import jobtarget, target
+from duepoint.targets import jobtarget
 from duepoint.targets.jobtarget import JobTarget
 from duepoint.worker.keepalive import PART
 from duepoint.worker.ownership import Ownership, OwnJobs
@@ -26,9 +26,7 @@ class Place(JobWorkplace):
         self.ours = layouts.Owner(cluster=kube_system["metadata"]["uid"])
         self.owned = Ownership(self.api, self.queue, self.clock, namespace="duepoint-system")
         own_jobs = OwnJobs(self.api, self.owned)
-        self.target = target.Targets(
-            job=JobTarget(own_jobs, self.clock), webhook=self.webhooks, stream=self.webhooks
-        )
+        self.targets = {"job": JobTarget(own_jobs, self.clock), "webhook": self.webhooks}
         self.jobs = jobtarget.ActiveJobs(own_jobs)
         self.before_claims = self.owned.before_claims
 

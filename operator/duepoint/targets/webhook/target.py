@@ -109,14 +109,10 @@ class WebhookTarget:
         admitted = await self._admitted(firing)
         if not isinstance(admitted, tuple):
             return admitted
-        ready, entry = admitted
+        ready, entry, seconds, begun = admitted
         answer: httpclient.Response | target.Trouble | None = None
         given: outcome.Outcome | None = None
         try:
-            begun = self._clock.monotonic()
-            seconds = target.seconds_left(firing, self._clock)
-            if seconds <= 0:  # it got its place too late
-                return target.not_started()
             answer = await self._send(firing, ready, seconds)
             given = self._judged(answer, firing, begun)
         finally:
@@ -139,8 +135,11 @@ class WebhookTarget:
 
     async def _admitted(
         self, firing: target.Firing
-    ) -> tuple[Prepared, admissions.Admitted] | outcome.Outcome:
-        """Prepare a delivery and give it a place, or return why it is not sent."""
+    ) -> tuple[Prepared, admissions.Admitted, float, float] | outcome.Outcome:
+        """Prepare a delivery and give it a place, or return why it is not sent.
+
+        Returns its seconds and the monotonic instant with them.
+        """
         begun = self._clock.monotonic()
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
@@ -155,7 +154,13 @@ class WebhookTarget:
                 return self._judged(made, firing, begun)
             ready = made
         entry = await self._admission.enter(firing, ready.webhook)
-        return (ready, entry) if isinstance(entry, admissions.Admitted) else entry
+        if not isinstance(entry, admissions.Admitted):
+            return entry
+        seconds = target.seconds_left(firing, self._clock)
+        if seconds <= 0:  # it got its place too late
+            self._admission.leave(entry, firing, None, None)
+            return target.not_started()
+        return ready, entry, seconds, self._clock.monotonic()
 
     # -- the request -------------------------------------------------------------------------------
 
@@ -191,9 +196,12 @@ class WebhookTarget:
             deadline=now + seconds,
             connect_by=now + min(seconds, left),
             rule=BODY_RULE,
-            # Timers of the loop do not run while the machine is suspended; this clock does.
-            may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,
+            may_send=functools.partial(self._is_held, firing),
         )
+
+    def _is_held(self, firing: target.Firing) -> bool:
+        """Whether the lease lasts. Timers of the loop stop while the machine is suspended."""
+        return self._clock.monotonic() < firing.not_after_monotonic
 
     def _judged(
         self, answer: httpclient.Response | target.Trouble, firing: target.Firing, begun: float

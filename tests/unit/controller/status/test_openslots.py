@@ -39,7 +39,8 @@ async def a_worker(world: World, target: RecordingTarget):
         world.queue,
         Firer(
             queue=world.queue,
-            target=target,
+            targets={"webhook": target, "job": target},
+            streams=target,
             clock=world.clock,
             places=16,
             lease_seconds=10.0,
