@@ -148,7 +148,7 @@ def _chosen(files: tuple[str, ...], name: str | None, namespace: str) -> Schedul
     "secrets",
     metavar="SECRET",
     multiple=True,
-    help="whsec_...; may be repeated.",
+    help="whsec_..., or the public key whpk_...; may be repeated.",
 )
 @click.option(
     "--secret-file", "secret_files", metavar="FILE", multiple=True, help="The same, from a file."
@@ -186,7 +186,7 @@ def verify(
     """
     row = judge(
         captured(options.content("--request", request)),
-        signing_keys(secrets, secret_files),
+        verifiers(secrets, secret_files),
         tolerance_us=tolerance_us,
         at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
     )
@@ -212,8 +212,10 @@ class Captured(NamedTuple):
     body: bytes
 
 
-def signing_keys(literal: tuple[str, ...], files: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Return the keys in the given secrets; raises errors.InvalidSetting."""
+def verifiers(
+    literal: tuple[str, ...], files: tuple[str, ...]
+) -> tuple[signing.Hmac | signing.Ed25519, ...]:
+    """Return the verifiers for the given secrets; raises errors.InvalidSetting."""
     given = [("--secret", text) for text in literal]
     given += [("--secret-file", options.text("--secret-file", file)) for file in files]
     if not given:
@@ -221,7 +223,7 @@ def signing_keys(literal: tuple[str, ...], files: tuple[str, ...]) -> tuple[byte
     made = []
     for option, secret in given:
         try:
-            made.append(signing.key_of(secret))
+            made.append(signing.verifier(secret))
         except ValueError as error:
             raise errors.InvalidSetting(option, f"the secret {error}") from None
     return tuple(made)
@@ -255,7 +257,7 @@ _MOST_DIGITS = 12
 
 def judge(
     request: Captured,
-    keys: Sequence[bytes],
+    verifiers: Sequence[signing.Signer],
     *,
     tolerance_us: int,
     at_us: int,
@@ -276,10 +278,10 @@ def judge(
         return row | {"reason": reason}
     sent_us = int(timestamp) * 1_000_000
     row["sentAt"] = output.time(sent_us) or ""
-    signed = row["webhookId"], timestamp, signature
-    row["secret"] = _signed_by(keys, request.body, *signed) or None
+    content = signing.signed_content(row["webhookId"], timestamp, request.body)
+    row["secret"] = _signed_by(verifiers, content, signature) or None
     if row["secret"] is None:
-        reason = _why_not(keys, request.body, *signed)
+        reason = _why_not(request.body, verifiers, row["webhookId"], timestamp, signature)
         return row | {"reason": reason}
     late_us = at_us - sent_us
     if tolerance_us and abs(late_us) > tolerance_us:
@@ -292,18 +294,20 @@ def judge(
     return row | {"valid": True, "reason": ""}
 
 
-def _signed_by(
-    keys: Sequence[bytes], body: bytes, webhook_id: str, timestamp: str, signature: str
-) -> int:
-    """Return the number of the key, from 1, that made a signature of this body; 0 = none did."""
-    for number, key in enumerate(keys, start=1):
-        if signing.accepts(key, webhook_id, timestamp, body, signature):
+def _signed_by(verifiers: Sequence[signing.Signer], content: bytes, signature: str) -> int:
+    entries = signature.split()
+    for number, verifier in enumerate(verifiers, start=1):
+        if any(verifier.accepts(content, entry) for entry in entries):
             return number
     return 0
 
 
 def _why_not(
-    keys: Sequence[bytes], body: bytes, webhook_id: str, timestamp: str, signature: str
+    body: bytes,
+    verifiers: Sequence[signing.Signer],
+    webhook_id: str,
+    timestamp: str,
+    signature: str,
 ) -> str:
     """Try the usual causes and return the one that fits; else another secret, or a changed body."""
     others = [
@@ -318,7 +322,8 @@ def _why_not(
         why = "it was parsed and printed anew; sign and verify the bytes as they came"
         others.append((compact, why))
     for tried, why in others:
-        if _signed_by(keys, tried, webhook_id, timestamp, signature):
+        content = signing.signed_content(webhook_id, timestamp, tried)
+        if _signed_by(verifiers, content, signature):
             return f"the signature does not match this body: {why}"
     versions = {entry.partition(",")[0] for entry in signature.split()}
     listed = ", ".join(sorted(version for version in versions if version.isalnum())[:4])

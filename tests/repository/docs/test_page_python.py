@@ -5,13 +5,35 @@ Those of the HTTP API's client are in tests/e2e, and that of a receiver in tests
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from duepoint.targets.webhook import signing
 from tests.support import pagecommands
 
 HOWTO = pagecommands.ROOT / "docs" / "howto"
+
+
+def test_keys_of_the_page_sign_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
+    _, block = pagecommands.python_of(HOWTO / "sign-and-verify-a-webhook.md")
+
+    exec(block, {})
+    private, public = capsys.readouterr().out.split()
+
+    version, _, signature = signing.signer(private).sign(b"text").partition(",")
+    key = ed25519.Ed25519PublicKey.from_public_bytes(_decoded(public.removeprefix("whpk_")))
+    assert version == "v1a"
+    key.verify(_decoded(signature), b"text")
+    with pytest.raises(InvalidSignature):
+        key.verify(_decoded(signature), b"another")
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4))
 
 
 def test_a_program_of_the_page_continues_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def raw(body=BODY, sent=BODY, secret=SECRET, ending="\r\n", **changes) -> bytes:
     headers = {
         "Webhook-Id": "msg_1",
         "Webhook-Timestamp": STAMP,
-        "Webhook-Signature": signing.header([signing.key_of(secret)], "msg_1", STAMP, sent),
+        "Webhook-Signature": signing.header([signing.signer(secret)], "msg_1", STAMP, sent),
     } | changes
     lines = ["POST /hook HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items() if v), "", ""]
     return ending.join(lines).encode() + body
@@ -173,6 +173,15 @@ def test_a_captured_request_is_valid(duepoint, ending):
     answer = verify(duepoint, raw(ending=ending))
     assert (answer.code, answer.err) == (0, "")
     assert answer.out == f"valid: msg_1, sent {AT}, signed with secret 1\n"
+
+
+def test_a_public_key_verifies(duepoint, tmp_path):
+    whsk = "whsk_" + base64.b64encode(bytes(range(32))).decode()
+    public = signing.signer(whsk).public.public_bytes_raw()
+    (tmp_path / "key").write_text("whpk_" + base64.b64encode(public).decode() + "\n")
+    arguments = ("webhook", "verify", "--secret-file", str(tmp_path / "key"), "--at", AT)
+    assert duepoint(*arguments, given=raw(secret=whsk)).code == 0
+    assert duepoint(*arguments, given=raw()).code == 1
 
 
 @pytest.mark.parametrize(

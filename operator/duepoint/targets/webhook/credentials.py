@@ -1,10 +1,10 @@
 """Resolves the secrets, tokens and certificates of a webhook at delivery time.
 
-``Vault.of`` turns the references of a webhook into ``WebhookCredentials``: headers, signing keys,
-a TLS context, and the texts that no message may repeat. Or it returns a ``Trouble``. Anything
-missing, forbidden or unusable may be corrected at any time, so the worker retries. Two troubles are
-final, because only an edit or the operator's settings correct them: TLS without verification, and a
-token that the API server itself would accept.
+``Vault.of`` turns the references of a webhook into ``WebhookCredentials``: headers, signers, a TLS
+context, and the texts that no message may repeat. Or it returns a ``Trouble``. Anything missing,
+forbidden or unusable may be corrected at any time, so the worker retries. Two troubles are final,
+because only an edit or the operator's settings correct them: TLS without verification, and a token
+that the API server itself would accept.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class WebhookCredentials:
 
     Attributes:
         headers: the user's headers with their values, and the header of ``auth``.
-        signing_keys: those that sign the request; empty = unsigned.
+        signers: those that sign the request; empty = unsigned.
         tls: None = the default context.
         url: the receiver's URL, if it comes from a Secret.
         unspeakable: texts that no message may repeat.
     """
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    signing_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    signers: tuple[signing.Signer, ...] = ()
     tls: ssl.SSLContext | None = None
     url: str | None = field(default=None, repr=False)
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
@@ -133,8 +133,8 @@ class Vault:
                 headers.append(("authorization", f"Bearer {token}"))
         return WebhookCredentials(
             headers=tuple(headers),
-            signing_keys=tuple(
-                [await at.signing_key(index, key) for index, key in enumerate(webhook.signing)]
+            signers=tuple(
+                [await at.signer(index, key) for index, key in enumerate(webhook.signing)]
             ),
             tls=None if webhook.tls is None else await self._tls(at, webhook.tls),
             url=url,
@@ -236,12 +236,12 @@ class _Receiving:
         self.unspeakable += _spellings(text)
         return text
 
-    async def signing_key(self, index: int, secret: actions.SecretKey) -> bytes:
+    async def signer(self, index: int, secret: actions.SecretKey) -> signing.Signer:
         to = self.secret(f"spec.webhook.signing.secretKeyRefs[{index}]", secret.name)
         text = (await self._keys.text(to, secret.key)).strip()
         self.unspeakable += (text, text.partition("_")[2])
         try:
-            return signing.key_of(text)
+            return signing.signer(text)
         except ValueError as error:
             raise to.unusable(secret.key, str(error)) from None
 

@@ -72,14 +72,14 @@ class Composer:
         common: headers that all these requests have.
     """
 
-    __slots__ = ("_format", "_has_body", "_replaced", "_signing_keys", "common")
+    __slots__ = ("_format", "_has_body", "_replaced", "_signers", "common")
 
     def __init__(
         self, webhook: actions.WebhookAction, kept: credentials.WebhookCredentials | None
     ) -> None:
         self._format = webhook.format
         self._has_body = webhook.method != "GET"
-        self._signing_keys = () if kept is None else kept.signing_keys
+        self._signers = () if kept is None else kept.signers
         usual = [*_USUAL]
         if webhook.format == "CloudEventsStructured":
             usual.append(("content-type", STRUCTURED_CONTENT_TYPE))
@@ -126,9 +126,9 @@ class Composer:
         webhook_id = target.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
         sent_at = str(now_us // 1_000_000)
         own += (("webhook-id", webhook_id), ("webhook-timestamp", sent_at))
-        if self._signing_keys:
+        if self._signers:
             signed = body if self._has_body else b""
-            value = signing.header(self._signing_keys, webhook_id, sent_at, signed)
+            value = signing.header(self._signers, webhook_id, sent_at, signed)
             own.append(("webhook-signature", value))
         return own, body if self._has_body else None
 

@@ -9,6 +9,7 @@ import json
 import pytest
 import standardwebhooks
 from cloudevents.core.bindings import http
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from duepoint.runs import outcome
 from duepoint.schedules import actions
@@ -66,6 +67,22 @@ async def test_standardwebhooks_refuses_what_was_changed_on_the_way(hears, part)
         headers[part] = "msg_0" if part == "webhook-id" else str(int(headers[part]) - 1)
     with pytest.raises(standardwebhooks.WebhookVerificationError):
         standardwebhooks.Webhook(NEW).verify(body, headers)
+
+
+@pytest.mark.parametrize("libsodium", [False, True], ids=["seed", "seed and public key"])
+async def test_the_library_for_ed25519_verifies_asymmetric_signatures(hears, libsodium):
+    private = ed25519.Ed25519PrivateKey.generate()
+    raw = private.private_bytes_raw() + private.public_key().public_bytes_raw() * libsodium
+    whsk = "whsk_" + base64.b64encode(raw).decode()
+    request = await sent(hears, values={"a": whsk, "b": NEW}, signing=keys("a", "b"))
+
+    entries = (request.header("webhook-signature") or "").split(" ")
+    version, _, signature = entries[0].partition(",")
+    assert version == "v1a"
+    start = f"{request.header('webhook-id')}.{request.header('webhook-timestamp')}."
+    private.public_key().verify(base64.b64decode(signature), start.encode() + request.body)
+    # Whoever knows only the shared secret is content as well.
+    standardwebhooks.Webhook(NEW).verify(request.body, dict(request.headers))
 
 
 @pytest.mark.parametrize("form", ["CloudEventsBinary", "CloudEventsStructured"])
