@@ -110,7 +110,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         receiver: the problems of a webhook's receiver.
         replacing: the Jobs that Duepoint deletes in favour of a newer slot, with the message about
             that, until their runs have ended.
-        check: the newest check of a worker.
         edited, resumed: the newest generation whose edit, and the newest timing whose end of a
             suspension, has counted the slots that it ended.
         started_us, waiting_us: in a record, the open slots as in a ``Watermark``.
@@ -132,7 +131,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     retried: FailingRun | None = None
     receiver: receivers.ReceiverState = receivers.WELL
     replacing: Mapping[str, str] = msgspec.field(default_factory=dict)
-    check: RunEvent | None = None
     started_us: tuple[int, ...] = ()
     waiting_us: tuple[int, ...] = ()
     edited: int = 0

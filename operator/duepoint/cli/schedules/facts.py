@@ -18,7 +18,7 @@ import msgspec
 from duepoint import errors
 from duepoint.cli import cluster as clusters
 from duepoint.cli import options
-from duepoint.controller.status import texts
+from duepoint.controller.status import published, texts
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 from duepoint.runs.history import PastSlot
@@ -158,6 +158,7 @@ class ScheduleFacts:
 def of_object(found: Object) -> ScheduleFacts:
     """Return the facts in a Schedule object from the API server."""
     metadata, status = found["metadata"], found.get("status") or {}
+    shown = published.read(msgspec.json.encode(status))
     spec, invalid = None, ""
     try:
         spec = schedules.spec_of(schedules.item_of(found))
@@ -169,7 +170,7 @@ def of_object(found: Object) -> ScheduleFacts:
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata["generation"],
-        observed=status.get("observedGeneration", -1),
+        observed=shown.observed_generation,
         created_us=texts.instant_us(metadata.get("creationTimestamp")),
         spec=spec,
         invalid=invalid,
@@ -178,12 +179,12 @@ def of_object(found: Object) -> ScheduleFacts:
             for one in conditions
             if one.status == "True" or one.type == ConditionType.READY
         },
-        recent=tuple(texts.shown(status)),
-        settled=texts.watermark(status),
-        last_us=texts.instant_us(status.get("lastScheduleTime")),
-        next_us=texts.instant_us(status.get("nextScheduleTime")),
-        target=status.get("target", ""),
-        managed_by=status.get("managedBy", ""),
+        recent=tuple(row.slot for row in shown.recent_runs),
+        settled=shown.watermark,
+        last_us=texts.instant_us(shown.last_schedule_time),
+        next_us=texts.instant_us(shown.next_schedule_time),
+        target=shown.target,
+        managed_by=shown.managed_by,
         written={
             field.removeprefix("f:"): (one.get("manager", ""), texts.instant_us(one.get("time")))
             for one in sorted(

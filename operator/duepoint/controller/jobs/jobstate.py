@@ -7,10 +7,8 @@ slot. No I/O.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -227,20 +225,6 @@ class JobCache:
     def is_active(self, owner: JobOwner, job_name: str) -> bool:
         """Whether a Job of that name is active."""
         return any(job.name == job_name and job.succeeded is None for job in self.of(owner))
-
-    def active(self, owner: JobOwner, most: int) -> tuple[dict[str, Any], ...]:
-        """Return references to the active Jobs, the first ``most`` by name."""
-        active = [(job.name, job.uid) for job in self.of(owner) if job.succeeded is None]
-        return tuple(
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "namespace": owner.namespace,
-                "name": name,
-                "uid": uid,
-            }
-            for name, uid in heapq.nsmallest(most, active)
-        )
 
     def without_pods(self, owner: JobOwner) -> OwnedJob | None:
         """Return the Job that has lacked Pods for longest, if any."""

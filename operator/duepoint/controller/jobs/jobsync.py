@@ -104,8 +104,6 @@ class JobSync:
         self._states = term.services.states
         self._reporter = term.services.reporter
         self.late = history.LateRequests()
-        #: Uids of Schedules with a reported Job without Pods.
-        self._reported: set[str] = set()
         #: When the newest completed reading of outcomes began, monotonic.
         self._caught_up_at = -math.inf
         self._todo: dict[str, _Todo] = {}
@@ -155,7 +153,7 @@ class JobSync:
 
     def look_at_pods(self, schedule_uid: str) -> None:
         """Request a check for missing Pods, because a Job of this Schedule has changed."""
-        if schedule_uid in self._reported or self._without_pods(schedule_uid) is not None:
+        if self._states.lacks_pods(schedule_uid) or self._without_pods(schedule_uid) is not None:
             self._work.put(schedule_uid, schedule_uid)
 
     # -- one Schedule ------------------------------------------------------------------------------
@@ -287,8 +285,7 @@ class JobSync:
     async def _ask_about_pods(self, schedule_uid: str) -> float | None:
         job = self._without_pods(schedule_uid)
         if job is None:
-            if schedule_uid in self._reported:
-                self._reported.discard(schedule_uid)
+            if self._states.lacks_pods(schedule_uid):
                 self._reporter.pods_refused(schedule_uid, None, "")
             return None
         age = (self._term.clock.now_us() - (job.without_pods_us or 0)) / 1e6
@@ -296,7 +293,6 @@ class JobSync:
             return min(PATIENCE_SECONDS, PATIENCE_SECONDS - age)
         refusal = await self._refusal(job)
         if refusal is not None and self._without_pods(schedule_uid) is job:
-            self._reported.add(schedule_uid)
             about = changes.job(job.namespace, job.name, job.uid)
             self._reporter.pods_refused(schedule_uid, about, _message(job, refusal))
         return min(max(age, _LEAST_REFUSED_SECONDS), _MOST_REFUSED_SECONDS)

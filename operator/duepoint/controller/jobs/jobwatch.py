@@ -16,7 +16,6 @@ from duepoint import services, telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
 from duepoint.controller.jobs.jobsync import PATIENCE_SECONDS, JobSync
-from duepoint.controller.status import texts
 from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, pods, port
@@ -124,11 +123,10 @@ class JobWatch:
                     self._observe(job, pod_end=await self._pod_end(job))
         for owner in self._cache.retain(namespace, uids):
             if self._is_its_own(owner):
-                self._report_active(owner)
+                self.sync.look_at_pods(owner.uid)
                 self.sync.job_ended(owner.uid, "")
         for schedule_uid, runs in self._reporter.states.running_jobs(namespace):
-            if (known := self._reporter.states.owner(schedule_uid)) is not None:
-                self._report_active(known)
+            self.sync.look_at_pods(schedule_uid)
             self.sync.look_for(runs, patience_seconds=0)
         return version
 
@@ -199,7 +197,7 @@ class JobWatch:
         ended = jobstate.end_of(job, owner, slot_us, self._term.clock.now_us(), pod_end)
         if ended is not None and was_active:
             known.succeeded = ended.state is RunState.SUCCEEDED
-        self._report_active(owner)
+        self.sync.look_at_pods(owner.uid)
         if known.succeeded is None:
             self._reporter.job_runs(jobstate.start_of(job, owner, slot_us, pod_end))
         elif was_active and ended is not None:
@@ -228,7 +226,7 @@ class JobWatch:
         deleted at once has none.
         """
         self._cache.drop(known.uid)
-        self._report_active(known.owner)
+        self.sync.look_at_pods(known.owner.uid)
         if known.succeeded is None:
             now_us = self._term.clock.now_us()
             self.sync.record_gone(jobstate.end_of_gone(job, known.run, why, now_us))
@@ -242,11 +240,6 @@ class JobWatch:
             return
         if (ended := jobstate.end_of(job, owner, slot_us, self._term.clock.now_us())) is not None:
             self._reporter.event(ended)
-
-    def _report_active(self, owner: jobs.JobOwner) -> None:
-        active = self._cache.active(owner, texts.MOST_LISTED)
-        self._reporter.active_jobs(owner.uid, active)
-        self.sync.look_at_pods(owner.uid)
 
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; True if the Schedule is unknown or gone."""

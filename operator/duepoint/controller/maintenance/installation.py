@@ -151,7 +151,7 @@ class OtherInstalls:
 
     def found(self, seen: Observed, record: Callable[[events.Event], None]) -> None:
         """Report a Schedule whose status another installation has overwritten."""
-        other = published.managed_by(seen.status)
+        other = published.read(seen.status).managed_by
         if not other or other == self.own:
             return
         self.refused()

@@ -341,7 +341,7 @@ class Reconciler:
 
     def _status(self, seen: Observed) -> plan.PublishedStatus:
         """Return the published status, with the slots that this process has seen end since."""
-        written = published.of(seen.status)
+        written = published.read(seen.status).plan_view()
         known = self._term.services.states.get(seen.uid)
         if known is not None and known.waiting_timing and written.observed_generation < 0:
             # We have observed this generation, but read the object before our status write.

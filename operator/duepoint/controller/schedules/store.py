@@ -149,7 +149,7 @@ class Store:
         if known.fingerprint != self._fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
-        elif published.has_accepted(seen.status, seen.generation):
+        elif published.read(seen.status).has_accepted(seen.generation):
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
 
     def look_again(self, namespace: str, name: str, uid: str, generation: int) -> None:

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.status import published, texts
+from duepoint.controller.status import texts
+from duepoint.controller.status.published import Counts, OpenSlots, ShownCondition, Status
 from duepoint.controller.status.state import ScheduleState
-from duepoint.controller.status.texts import instant
+from duepoint.controller.status.texts import instant, instant_or_empty
 from duepoint.controller.statusconditions import known_reason
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.history import PastSlot
 from duepoint.runs.receiver import ReceiverState
-from duepoint.runs.watermark import OpenSlots
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules import conditions, diagnosis
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
@@ -30,118 +33,104 @@ from duepoint.schedules.definition import State
 
 #: How many upcoming slots a status lists.
 UPCOMING = 5
-_NEXT = ("nextScheduleTime", "upcomingTimes")
 
 
-def status_at(state: ScheduleState, now_us: int) -> dict[str, Any]:
+def status_at(state: ScheduleState, now_us: int) -> Status:
     """Return the whole status as it should be at an instant."""
-    last = state.last()
-    runs = state.runs()
-    status: dict[str, Any] = {
-        "observedGeneration": state.observed,
-        "conditions": _conditions(state, runs, last, now_us),
-        **_runs(runs, state.open),
-        **texts.recent_runs(runs.history, state.open),
-        **_upcoming(state, runs, last, now_us),
-        **_active(state, runs, last),
-    }
-    target = state.target if state.target is not None else last.get("target")
-    if target:
-        status["target"] = target
-    if timing_hash := _timing_hash(state, last):
-        status["timingHash"] = timing_hash
-    if state.managed_by:
-        status["managedBy"] = state.managed_by
-    return status
+    last, runs, counts = state.last(), state.runs(), state.runs().counts
+    settled = watermark.settled(state.open, runs.settled_us)
+    owner = jobs.JobOwner(state.namespace, state.name, state.uid)
+    active, active_slots = texts.active(runs.running, owner)
+    upcoming = _upcoming(state, runs, last, now_us)
+    return Status(
+        observed_generation=state.observed,
+        conditions=_conditions(state, runs, last, now_us),
+        settled_through=instant_or_empty(runs.settled_us),
+        last_schedule_time=instant_or_empty(runs.last_slot_us),
+        last_successful_time=instant_or_empty(runs.last_success_us),
+        last_failure_time=instant_or_empty(runs.last_failure_us),
+        open_slots=_open_slots(settled),
+        last_run=None if runs.last_run is None else texts.last_run(runs.last_run),
+        runs=Counts(
+            started=counts.started,
+            succeeded=counts.succeeded,
+            failed=counts.failed,
+            missed=counts.missed,
+            skipped=counts.skipped,
+            replaced=counts.replaced or UNSET,
+            manual=counts.manual or UNSET,
+        ),
+        recent_runs=texts.recent_runs(runs.history, state.open),
+        next_schedule_time=upcoming[0] if upcoming else "",
+        upcoming_times=upcoming,
+        active=active,
+        active_count=len(runs.running),
+        active_slots=active_slots,
+        target=last.target if state.target is None else state.target,
+        timing_hash=_timing_hash(state, last),
+        managed_by=state.managed_by,
+    )
 
 
-# -- runs and slots ----------------------------------------------------------------------------
+# -- slots -------------------------------------------------------------------------------------
 
 
-def _runs(runs: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
-    moments = {
-        "settledThrough": runs.settled_us,
-        "lastScheduleTime": runs.last_slot_us,
-        "lastSuccessfulTime": runs.last_success_us,
-        "lastFailureTime": runs.last_failure_us,
-    }
-    fields: dict[str, Any] = {name: instant(at_us) for name, at_us in moments.items() if at_us}
-    if (listed := texts.open_slots(watermark.settled(open_slots, runs.settled_us))) is not None:
-        fields["openSlots"] = listed
-    if runs.last_run is not None:
-        fields["lastRun"] = texts.last_run(runs.last_run)
-    counts = runs.counts
-    fields["runs"] = {
-        "started": counts.started,
-        "succeeded": counts.succeeded,
-        "failed": counts.failed,
-        "missed": counts.missed,
-        "skipped": counts.skipped,
-    }
-    if counts.replaced:
-        fields["runs"]["replaced"] = counts.replaced
-    if counts.manual:
-        fields["runs"]["manual"] = counts.manual
-    return fields
+def _open_slots(settled: Watermark) -> OpenSlots | None:
+    if not (slots_us := settled.open_us):
+        return None
+    return OpenSlots(
+        count=len(slots_us),
+        oldest=instant(slots_us[0]),
+        started=texts.slots_text(settled.started_us),
+        waiting=texts.slots_text(settled.waiting_us),
+    )
 
 
 def _upcoming(
-    state: ScheduleState, runs: summaries.Summary, last: dict[str, Any], now_us: int
-) -> dict[str, Any]:
+    state: ScheduleState, runs: summaries.Summary, last: Status, now_us: int
+) -> list[str]:
     known = state.definition
     if state.holds_nothing or runs.completed:
-        return {}
+        return []
     if known is None:
-        return {name: last[name] for name in _NEXT if name in last}
+        return last.upcoming_times
     if known.state is not State.ARMED:
-        return {}
+        return []
     most = known.rule.timing.max_runs
     count = UPCOMING if most is None else max(0, min(UPCOMING, most - runs.counts.regular))
     slots_us = plan.slots_of(known).upcoming(max(now_us, known.not_before_us), count)
-    upcoming = [instant(slot_us) for slot_us in slots_us]
-    return {"nextScheduleTime": upcoming[0], "upcomingTimes": upcoming} if upcoming else {}
+    return [instant(slot_us) for slot_us in slots_us]
 
 
-def _active(state: ScheduleState, runs: summaries.Summary, last: dict[str, Any]) -> dict[str, Any]:
-    references = state.active
-    if references is None:
-        listed = last.get("active")
-        references = tuple(listed) if isinstance(listed, list) else ()
-    owner = jobs.JobOwner(state.namespace, state.name, state.uid)
-    return texts.active(runs.running, owner, references)
-
-
-def _timing_hash(state: ScheduleState, last: dict[str, Any]) -> str:
+def _timing_hash(state: ScheduleState, last: Status) -> str:
     """Return the hash of the watermark's timing, or of one waiting to be armed; "" if refused."""
     if state.definition is not None:
         return rules.timing_hash(state.definition.rule)
     if state.waiting_timing:
         return state.waiting_timing
-    return "" if state.holds_nothing else str(last.get("timingHash") or "")
+    return "" if state.holds_nothing else last.timing_hash
 
 
 # -- conditions --------------------------------------------------------------------------------
 
 
 def _conditions(
-    state: ScheduleState, runs: summaries.Summary, last: dict[str, Any], now_us: int
-) -> list[dict[str, Any]]:
-    previous = published.conditions_of(last)
-    derived = list(_derived(state, runs, previous, now_us))
+    state: ScheduleState, runs: summaries.Summary, last: Status, now_us: int
+) -> list[ShownCondition]:
+    derived = list(_derived(state, runs, now_us))
     if (failing := _failing(derived, runs)) is not None and not _rests(state, now_us):
         derived.append(failing)
     reported = [_ready(one, state, runs, derived, now_us) for one in state.reported_conditions()]
-    return conditions.rendered(
+    listed = conditions.rendered(
         (*reported, *derived),
         generation=state.generation,
         now=instant(now_us - now_us % 1_000_000),
-        previous=previous,
+        previous=msgspec.to_builtins(last.conditions),
     )
+    return msgspec.convert(listed, list[ShownCondition])
 
 
-def _derived(
-    state: ScheduleState, runs: summaries.Summary, previous: list[dict[str, Any]], now_us: int
-) -> Iterable[Condition]:
+def _derived(state: ScheduleState, runs: summaries.Summary, now_us: int) -> Iterable[Condition]:
     """Yield the conditions that follow from runs, slots and Jobs."""
     if (result := runs.last_result) is not None:
         yield conditions.last_run(
@@ -159,19 +148,9 @@ def _derived(
     elif runs.missed is not None:
         reason = known_reason(runs.missed.reason, Reason.REJECTED)
         yield _true(ConditionType.MISSED, reason, texts.missed(runs.missed))
-    if message := _refused_pods(state, previous):
-        yield _true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, message)
+    if state.refused_pods:
+        yield _true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, state.refused_pods)
     yield from _of_receiver(runs.receiver, state.generation)
-
-
-def _refused_pods(state: ScheduleState, previous: list[dict[str, Any]]) -> str:
-    """Return why a Job has no Pods; until Jobs are observed, this is the published message."""
-    if state.active is not None or state.refused_pods:
-        return state.refused_pods
-    for condition in previous:
-        if condition.get("type") == ConditionType.PODS_REFUSED:
-            return str(condition.get("message") or "")
-    return ""
 
 
 def _of_receiver(receiver: ReceiverState, generation: int) -> Iterable[Condition]:

@@ -88,7 +88,6 @@ class Reporter:
         schedule, now_us = self.states.get(seen.uid), self._term.clock.now_us()
         if schedule is None:
             schedule = state.state_of(seen, self._term.installation)
-            schedule.version = seen.version
             if self.states.add(schedule):
                 self._changed_soon(seen.uid)
             due_us = state.first_look_us(schedule, now_us, may_resume=seen.may_resume)
@@ -98,7 +97,7 @@ class Reporter:
         if seen.version <= schedule.version or seen.status == UNKNOWN:
             return
         schedule.version = seen.version
-        if self._mark in seen.status or not published.managed_by(seen.status):
+        if self._mark in seen.status or not published.read(seen.status).managed_by:
             schedule.is_overwritten = not schedule.is_published(seen.status)
             if schedule.is_overwritten:
                 self._writer.look(seen.uid, self._writer.rest(seen.uid))
@@ -255,16 +254,6 @@ class Reporter:
         if folding.is_running(schedule, event):
             self._fold(schedule, event, by_queue=False)
 
-    def active_jobs(self, uid: str, references: tuple[dict[str, Any], ...]) -> None:
-        """Take over the references to a Schedule's active Jobs; if there are many, the first."""
-        schedule = self.states.get(uid)
-        if schedule is None or schedule.active == references:
-            return
-        is_shown = schedule.shows_active()
-        schedule.active = references
-        if is_shown:
-            self._changed_soon(uid)
-
     def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
         """Report a Job that claims this Schedule as its controller but names no slot."""
         if (schedule := self.states.get(uid)) is not None:
@@ -298,7 +287,7 @@ class Reporter:
         if stored is None or known is None or stored.timing_generation != known.timing_generation:
             return  # an edit is about to be reported, or the queue was emptied
         shown = await openslots.read(queue, stored, now_us)
-        runs, published_as = schedule.runs(), schedule.settled_published
+        runs, published_as = schedule.runs(), schedule.last().watermark
         if any(
             published_as.has_ended(slot.slot_us) and slot.slot_us not in shown.replayed_us
             for slot in shown.open
@@ -349,7 +338,7 @@ class Reporter:
             self._show(uid)
             return None
         named = schedules.StatusTarget(namespace=schedule.namespace, name=schedule.name, uid=uid)
-        return named, fields
+        return named, msgspec.to_builtins(fields)
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
         if (schedule := self.states.get(uid)) is not None:

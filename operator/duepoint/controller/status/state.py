@@ -9,17 +9,18 @@ status, lazily, because a takeover creates one state for every object. No I/O, n
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.observed import UNKNOWN, Observed
+from duepoint.controller.observed import Observed
 from duepoint.controller.status import published, texts
+from duepoint.controller.status.published import ShownCondition, Status
 from duepoint.controller.statusconditions import Report
 from duepoint.kube import events
 from duepoint.runs import history as histories
@@ -71,14 +72,12 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         unchecked: the newest report, if it awaits a worker's check.
         check: the newest check of a worker.
         refusals: how many slots in a row the API server has refused for their Job template.
-        active: references to active Jobs, as the API spells them; None = Jobs are not known yet.
         managed_by: our installation, as the status names it.
         is_overwritten: whether another client has written another status.
         shows_failing: whether the published status has a Failing condition.
         may_show_running: whether the published status may list an active run.
-        next_us: the next slot in the published status; 0 = none.
         version: the newest resourceVersion that we have read or written; 0 = unknown.
-        refused_pods: why one of its Jobs has no Pods; "" = all have some, or Jobs are unknown.
+        refused_pods: why one of its Jobs has no Pods; "" = all have some.
     """
 
     namespace: str
@@ -100,17 +99,12 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     unchecked: Report | None = None
     check: RunEvent | None = None
     refusals: int = 0
-    active: tuple[dict[str, Any], ...] | None = None
     refused_pods: str = ""
     managed_by: str = ""
     is_overwritten: bool = False
     shows_failing: bool = False
     may_show_running: bool = False
-    next_us: int = 0
     version: int = 0
-    #: Reports applied before the runs were needed: a takeover applies one to every object.
-    unread: tuple[Report, ...] = ()
-    _settled_published: Watermark | None = None
     _compressed: bytes = zlib.compress(b"{}")
 
     @property
@@ -127,40 +121,26 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     @published.setter
     def published(self, status: bytes) -> None:
         self._compressed = zlib.compress(status, 1)
-        self._settled_published = None
         self.shows_failing = _FAILING_TEXT in status
         self.may_show_running = published.may_show_running(status)
-        self.next_us = published.next_us(status)
 
-    def last(self) -> dict[str, Any]:
+    def last(self) -> Status:
         """Return the published status, read-only."""
-        return published.read(self._compressed)
+        return published.decompressed(self._compressed)
 
     def is_published(self, status: bytes) -> bool:
         """Whether a status equals the published one, although the API server reorders fields."""
-        if status == self.published:
-            return True
-        try:
-            return bool(msgspec.json.decode(status) == self.last())
-        except msgspec.DecodeError:
-            return False
-
-    @property
-    def settled_published(self) -> Watermark:
-        """The slots that have ended by the published status; the history limits use only these."""
-        if self._settled_published is None:
-            self._settled_published = texts.watermark(self.last())
-        return self._settled_published
+        return published.read(status) == self.last()
 
     def reported_conditions(self) -> tuple[Condition, ...]:
         """Return the conditions of the newest report, else of the published status."""
         if self.conditions is not None:
             return self.conditions
-        return tuple(_reported(published.conditions_of(self.last())))
+        return tuple(_reported(self.last().conditions))
 
     def is_edit(self, timing_hash: str) -> bool:
         """Whether this timing differs from the one that waits or is published."""
-        former = self.waiting_timing or published.of(self.published).timing_hash
+        former = self.waiting_timing or self.last().timing_hash
         return not timing_hash or timing_hash != former
 
     # -- runs ------------------------------------------------------------------------------------
@@ -195,18 +175,9 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def runs(self) -> summaries.Summary:
         """Return the fold of its runs; the first call reads it from the published status."""
         if self.summary is None:
-            summary = self.recorded = published.summary(self.last(), self.name)
-            self.began = watermark.settled(self.open, summary.settled_us)
-            for report in self.unread:
-                summary = _after_report(summary, report)
-            self.unread = ()
-            self.summary = summary
+            self.summary = self.recorded = self.last().summary(self.name)
+            self.began = watermark.settled(self.open, self.summary.settled_us)
         return self.summary
-
-    def shows_active(self) -> bool:
-        """Whether active Jobs are known, or the published status counts some."""
-        is_published = self.may_show_running and bool(self.last().get("activeCount"))
-        return bool(self.active) or is_published
 
 
 # -- a published status ------------------------------------------------------------------------
@@ -214,20 +185,20 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
 def state_of(seen: Observed, managed_by: str = "") -> ScheduleState:
     """Return the state of a newly observed object."""
-    is_known = seen.status != UNKNOWN
-    observed = published.observed_generation(seen.status) if is_known else -1
+    status = published.read(seen.status)
     state = ScheduleState(
         namespace=seen.namespace,
         name=seen.name,
         uid=seen.uid,
+        version=seen.version,
         managed_by=managed_by,
-        generation=observed,
-        observed=observed,
-        answered=published.answered_generation(seen.status) if is_known else -1,
+        generation=status.observed_generation,
+        observed=status.observed_generation,
+        answered=status.answered_generation,
+        open=watermark.open_slots(status.watermark),
+        refused_pods=status.condition(ConditionType.PODS_REFUSED).message,
     )
-    if is_known:
-        state.published = seen.status
-        _load_open(state)
+    state.published = seen.status
     return state
 
 
@@ -240,22 +211,15 @@ def adopt_records(state: ScheduleState, texts: Iterable[bytes]) -> None:
             state.summary = state.recorded = record
             state.open = watermark.open_slots(settled)
     if state.summary is not written:
-        state.check = state.runs().check
         state.began = state.settled()
-
-
-def _load_open(state: ScheduleState) -> None:
-    """Load the open slots from the published status."""
-    if texts.MARK in state.published:
-        state.open = watermark.open_slots(state.settled_published)
 
 
 def restore(state: ScheduleState, status: bytes) -> None:
     """Handle a restore of the object with this status; the runs since then still count."""
-    state.summary = replace(state.runs(), edited=0, resumed=0, check=None)
+    state.summary = replace(state.runs(), edited=0, resumed=0)
     state.published = status
-    state.generation = state.observed = published.observed_generation(status)
-    state.answered = published.answered_generation(status)
+    state.generation = state.observed = state.last().observed_generation
+    state.answered = state.last().answered_generation
     state.conditions = state.target = state.unchecked = state.check = None
     state.refusals = 0
 
@@ -278,8 +242,6 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
     if report.generation > state.generation:
         state.refusals = 0
     state.unchecked = report if report.awaits_check else None
-    if report.awaits_check and state.check is None:
-        state.check = _published_check(state, report.generation)
     report = statusconditions.as_checked(report, state.check)
     state.generation = report.generation
     state.conditions = report.conditions
@@ -298,19 +260,12 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
             state.open = ()
     if report.definition is not None or report.is_settled:
         state.definition = report.definition
-    count(state, report)
+    state.summary = _after_report(state.runs(), report)
     return True
 
 
-def count(state: ScheduleState, report: Report) -> None:
-    """Count the slots that the edit itself ended."""
-    if state.summary is None:
-        state.unread += (report,)
-    else:
-        state.summary = _after_report(state.summary, report)
-
-
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
+    """Count the slots that the edit itself ended."""
     # A former leader may have recorded the slots that the edit ended without publishing them.
     is_new = report.generation > runs.edited and bool(report.missed or report.skipped)
     if is_new:
@@ -343,20 +298,15 @@ def _suspended(
     return replace(runs, history=histories.added(runs.history, skipped))
 
 
-def _reported(listed: Iterable[dict[str, Any]]) -> Iterator[Condition]:
+def _reported(listed: Iterable[ShownCondition]) -> Iterator[Condition]:
     """Yield the published conditions that come from reports."""
-    for fields in listed:
-        try:
-            condition = Condition(
-                type=ConditionType(fields["type"]),
-                status=fields["status"],
-                reason=Reason(fields.get("reason", "")),
-                message=fields.get("message", ""),
-            )
-        except (KeyError, ValueError):
-            continue  # written by another version; the next report restores it if still true
-        if condition.type not in _DERIVED:
-            yield condition
+    for shown in listed:
+        with contextlib.suppress(ValueError):  # another version wrote it; the next report mends it
+            type_, reason = ConditionType(shown.type), Reason(shown.reason)
+            if type_ not in _DERIVED:
+                yield Condition(
+                    type=type_, status=shown.status, reason=reason, message=shown.message
+                )
 
 
 def awaits_dry_run(state: ScheduleState, generation: int) -> bool:
@@ -369,29 +319,6 @@ def awaits_dry_run(state: ScheduleState, generation: int) -> bool:
 # -- checks ------------------------------------------------------------------------------------
 
 
-def _published_check(state: ScheduleState, generation: int) -> RunEvent | None:
-    """Return the former leader's published check of this generation; valid until the next one."""
-    for fields in published.conditions_of(state.last()):
-        is_of_check = (
-            fields.get("observedGeneration") == generation
-            and fields.get("type") == ConditionType.RECONCILING
-        )
-        if is_of_check and fields.get("reason") != Reason.QUEUE_UNAVAILABLE:
-            return RunEvent(
-                uid=state.uid,
-                namespace=state.namespace,
-                name=state.name,
-                generation=generation,
-                slot_us=0,
-                trigger="Check",
-                state=RunState.CHECKED,
-                reason=str(fields.get("reason") or Reason.PENDING),
-                message=str(fields.get("message") or ""),
-                at_us=0,
-            )
-    return None
-
-
 def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
     """Apply a worker's check; return the report updated by it, or None if nothing changes."""
     if check.generation < state.generation or (
@@ -399,7 +326,6 @@ def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
     ):
         return None
     state.check = check
-    state.summary = replace(state.runs(), check=check)
     unchecked = state.unchecked
     if unchecked is None:
         return None
@@ -431,7 +357,7 @@ def resume(state: ScheduleState, now_us: int) -> None:
     if runs.resumed == definition.timing_generation:
         return
     runs = replace(runs, resumed=definition.timing_generation)
-    if published.of(state.published).suspended:
+    if state.last().condition(ConditionType.READY).reason == Reason.SUSPENDED:
         count = plan.skipped_by_suspension(definition, now_us)
         last_us = (definition.rule.timing.suspend_until_us or 0) - 1
         runs = replace(runs, counts=replace(runs.counts, skipped=runs.counts.skipped + count))
@@ -452,16 +378,17 @@ def next_change_us(state: ScheduleState, now_us: int) -> int | None:
         changes.append(now_us + _OPEN_US)
     if state.definition is not None:
         changes.append(state.definition.rule.timing.suspend_until_us or 0)
-    if state.next_us:
-        due_us = state.next_us
+    if next_us := texts.instant_us(state.last().next_schedule_time):
+        due_us = next_us
         if state.definition is not None:  # a slot is the next one until it is due
-            due_us = plan.slots_of(state.definition).due_slot(state.next_us).due_us
+            due_us = plan.slots_of(state.definition).due_slot(next_us).due_us
         changes.append(due_us + _NEXT_GRACE_US)
     return min((at_us for at_us in changes if at_us > now_us), default=None)
 
 
 def first_look_us(state: ScheduleState, now_us: int, *, may_resume: bool) -> int | None:
     """Return the same for a Schedule whose published status another leader may have written."""
-    if may_resume or state.open or 0 < state.next_us < now_us:
+    next_us = texts.instant_us(state.last().next_schedule_time)
+    if may_resume or state.open or 0 < next_us < now_us:
         return now_us
     return next_change_us(state, now_us)

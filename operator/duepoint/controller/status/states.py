@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from duepoint.controller.status import texts
 from duepoint.controller.status.state import ScheduleState, adopt_records
+from duepoint.controller.status.texts import ActiveSlots
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
@@ -103,9 +104,14 @@ class ScheduleStates:
         state = self._states.get(uid)
         if state is None:
             return False
-        return state.settled_published.has_ended(slot_us) and not state.is_open(slot_us)
+        return state.last().watermark.has_ended(slot_us) and not state.is_open(slot_us)
 
     # -- runs ------------------------------------------------------------------------------------
+
+    def lacks_pods(self, uid: str) -> bool:
+        """Whether a Job without Pods was reported for a Schedule."""
+        state = self._states.get(uid)
+        return state is not None and bool(state.refused_pods)
 
     def running_jobs(self, namespace: str | None) -> Iterator[tuple[str, tuple[RunningJob, ...]]]:
         """Yield the uids of Schedules with active runs, and their Jobs; None = all namespaces."""
@@ -137,12 +143,12 @@ class ScheduleStates:
         state = self._states.get(uid)
         if state is None or not state.may_show_running:
             return frozenset()
-        status = state.last()
-        names = set(texts.running(status, state.name).values())
-        names.update(str(reference.get("name") or "") for reference in status.get("active") or ())
-        last_run = status.get("lastRun")
-        if isinstance(last_run, dict) and last_run.get("outcome") == RunState.RUNNING:
-            names.add(str(last_run.get("jobName") or ""))
+        status, last_run = state.last(), state.last().last_run
+        others = status.active_slots or ActiveSlots()
+        names = set(texts.running(status.active, others, state.name).values())
+        names.update(reference.name for reference in status.active)
+        if last_run is not None and last_run.outcome == RunState.RUNNING:
+            names.add(last_run.job_name)
         return frozenset(names)
 
     def replacement(self, uid: str, job_name: str) -> str | None:

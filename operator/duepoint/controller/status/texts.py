@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+import msgspec
 from msgspec.structs import replace
 
 from duepoint.kube import jobbuilder, schedules, times
@@ -35,40 +35,13 @@ from duepoint.runs import history as histories
 from duepoint.runs.history import History, PastSlot
 from duepoint.runs.run import STARTED, RunState, cut, is_retry
 from duepoint.runs.summary import Key, MissedSlot, Running, key_of
-from duepoint.runs.watermark import NOTHING, OpenSlot, OpenSlots, Watermark
+from duepoint.runs.watermark import OpenSlots
 from duepoint.schedules.conditions import MESSAGE_LIMIT, Reason
 
 #: A text with more slots than this was not written by Duepoint.
 _MOST_READ = 10_000
 _SECOND_US = 1_000_000
 _DISTANCE = re.compile(r"\+([0-9]{1,12})(?:\.([0-9]{1,6}))?(?:\*([0-9]{1,6}))?")
-#: Occurs in the JSON text of every status with open slots.
-MARK = b'"openSlots"'
-
-
-def open_slots(settled: Watermark) -> dict[str, Any] | None:
-    """Return the status field; None if no slot is open."""
-    slots_us = settled.open_us
-    if not slots_us:
-        return None
-    fields: dict[str, Any] = {"count": len(slots_us), "oldest": instant(slots_us[0])}
-    if settled.started_us:
-        fields["started"] = slots_text(settled.started_us)
-    if settled.waiting_us:
-        fields["waiting"] = slots_text(settled.waiting_us)
-    return fields
-
-
-def watermark(status: Mapping[str, Any]) -> Watermark:
-    """Return the slots that have ended according to a status."""
-    listed = status.get("openSlots")
-    listed = listed if isinstance(listed, Mapping) else {}
-    settled = Watermark(
-        through_us=instant_us(status.get("settledThrough")),
-        started_us=parse_slots(listed.get("started")),
-        waiting_us=parse_slots(listed.get("waiting")),
-    )
-    return settled if settled.through_us else NOTHING
 
 
 def slots_text(slots_us: Iterable[int]) -> str:
@@ -124,6 +97,11 @@ def instant(at_us: int) -> str:
     return times.micro_time_text(at_us) if at_us % _SECOND_US else times.time_text(at_us)
 
 
+def instant_or_empty(at_us: int) -> str:
+    """Return the text of an instant; empty for 0."""
+    return instant(at_us) if at_us else ""
+
+
 def instant_us(text: object) -> int:
     """Return the instant of such a text; 0 for anything else."""
     try:
@@ -152,78 +130,75 @@ _SLOT = re.compile(r"-([0-9]+)(-[0-9a-f]{10})?")
 _SLOT_PATH = re.compile(r"slots\[(.+)\]")
 
 
-def active(
-    runs: Running, owner: JobOwner, references: Collection[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return the status fields about active runs; none if no run is active.
+class Reference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An ObjectReference to an active run."""
 
-    Args:
-        runs: the active runs.
-        owner: the Schedule of these runs.
-        references: observed Jobs as ObjectReferences; any other Job gets a reference without its
-            uid.
-    """
-    if not runs:
-        return {}
-    observed = {str(reference.get("name")): dict(reference) for reference in references}
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    field_path: str = ""
+
+
+class ActiveSlots(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The slots of active runs that are not listed, as texts."""
+
+    jobs: str = ""
+    deliveries: str = ""
+
+
+def active(runs: Running, owner: JobOwner) -> tuple[list[Reference], ActiveSlots | None]:
+    """Return references to the active runs of a Schedule, and the slots of those not listed."""
     by_hand = sorted(key for key in runs if key[1])[:_MOST_BY_HAND]
     regular = sorted((not job, key) for key, job in runs.items() if not key[1])
     room = max(0, MOST_LISTED - len(by_hand))
     listed = [
-        (observed.get(runs[key]) or _job(owner, runs[key])) if runs[key] else _delivery(owner, key)
-        for key in (*by_hand, *(key for _, key in regular[:room]))
+        _reference(owner, key, runs[key]) for key in (*by_hand, *(key for _, key in regular[:room]))
     ]
-    fields = {"active": listed, "activeCount": len(runs)}
     others = [(runs[key], key[0]) for _, key in regular[room:]]
-    more = {
-        "jobs": slots_text([slot_us for job, slot_us in others if job][:_MOST_SLOTS]),
-        "deliveries": slots_text([slot_us for job, slot_us in others if not job][:_MOST_SLOTS]),
-    }
-    if any(more.values()):
-        fields["activeSlots"] = {name: text for name, text in more.items() if text}
-    return fields
+    if not others:
+        return listed, None
+    return listed, ActiveSlots(
+        jobs=slots_text([slot_us for job, slot_us in others if job][:_MOST_SLOTS]),
+        deliveries=slots_text([slot_us for job, slot_us in others if not job][:_MOST_SLOTS]),
+    )
 
 
-def _job(owner: JobOwner, name: str) -> dict[str, Any]:
-    return {"apiVersion": "batch/v1", "kind": "Job", "namespace": owner.namespace, "name": name}
-
-
-def _delivery(owner: JobOwner, key: Key) -> dict[str, Any]:
+def _reference(owner: JobOwner, key: Key, job: str) -> Reference:
     slot_us, wanted_by = key
-    reference = {"apiVersion": schedules.API_VERSION, "namespace": owner.namespace}
-    if wanted_by:
-        reference |= {"kind": schedules.RUN_KIND, "uid": wanted_by.removeprefix("run ")}
-    else:
-        reference |= {"kind": schedules.KIND, "name": owner.name, "uid": owner.uid}
-    return {**reference, "fieldPath": f"slots[{instant(slot_us)}]"}
+    if job:
+        return Reference(api_version="batch/v1", kind="Job", namespace=owner.namespace, name=job)
+    return Reference(
+        api_version=schedules.API_VERSION,
+        kind=schedules.RUN_KIND if wanted_by else schedules.KIND,
+        namespace=owner.namespace,
+        name="" if wanted_by else owner.name,
+        uid=wanted_by.removeprefix("run ") or owner.uid,
+        field_path=f"slots[{instant(slot_us)}]",
+    )
 
 
-def running(status: Mapping[str, Any], schedule_name: str) -> Running:
-    """Return the active runs that a status shows, for a Schedule of that name."""
-    listed, more = status.get("active"), status.get("activeSlots")
-    references = listed if isinstance(listed, list) else ()
-    named = [_run_of(one, schedule_name) for one in references if isinstance(one, Mapping)]
-    runs = dict(run for run in named if run is not None)
-    if isinstance(more, Mapping):
-        for slot_us in parse_slots(more.get("jobs")):
-            runs[slot_us, ""] = jobbuilder.name_of(schedule_name, slot_us)
-        for slot_us in parse_slots(more.get("deliveries")):
-            runs[slot_us, ""] = ""
+def running(listed: Iterable[Reference], others: ActiveSlots, schedule_name: str) -> Running:
+    """Return the active runs of a Schedule of that name, as ``active`` showed them."""
+    runs = dict(filter(None, (_run_of(one, schedule_name) for one in listed)))
+    for slot_us in parse_slots(others.jobs):
+        runs[slot_us, ""] = jobbuilder.name_of(schedule_name, slot_us)
+    for slot_us in parse_slots(others.deliveries):
+        runs[slot_us, ""] = ""
     return runs
 
 
-def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str] | None:
-    name, kind = str(reference.get("name") or ""), reference.get("kind")
+def _run_of(reference: Reference, schedule_name: str) -> tuple[Key, str] | None:
+    name, kind = reference.name, reference.kind
     if kind not in (schedules.KIND, schedules.RUN_KIND):
         key = _job_key(schedule_name, name)
         return None if key is None else (key, name)
-    path = _SLOT_PATH.fullmatch(str(reference.get("fieldPath") or ""))
+    path = _SLOT_PATH.fullmatch(reference.field_path)
     slot_us = 0 if path is None else instant_us(path[1])
     if not slot_us:
         return None
-    is_regular = kind == schedules.KIND
-    wanted_by = str(reference.get("uid") or "")
-    return key_of(slot_us, is_regular=is_regular, wanted_by=wanted_by), ""
+    return key_of(slot_us, is_regular=kind == schedules.KIND, wanted_by=reference.uid), ""
 
 
 def _job_key(schedule_name: str, name: str) -> Key | None:
@@ -245,65 +220,95 @@ WAITING = "Waiting"
 #: The most waiting slots among the recent runs.
 _MOST_WAITING = 3
 
-_RECENT = "recentRuns"
 _USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.RUNNING.value})
 
 
-def recent_runs(history: History, open_slots: OpenSlots) -> dict[str, Any]:
-    """Return the status field; empty if no slot is known."""
+class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A slot, or several that ended alike, in a status."""
+
+    scheduled_time: str = ""
+    since: str = ""
+    count: int = 1
+    trigger: str = ""
+    start_time: str = ""
+    finish_time: str = ""
+    outcome: str = ""
+    reason: str = ""
+    message: str = ""
+    job_name: str = ""
+    http_status: int | None = None
+    attempts: int = 0
+
+    @property
+    def slot(self) -> PastSlot:
+        """The slot, with its published outcome."""
+        return PastSlot(
+            slot_us=instant_us(self.scheduled_time),
+            outcome=self.outcome,
+            reason=self.reason,
+            message=self.message,
+            trigger=self.trigger or "Schedule",
+            started_us=instant_us(self.start_time),
+            finished_us=instant_us(self.finish_time),
+            attempts=self.attempts or int(bool(self.start_time)),
+            job_name=self.job_name,
+            http_status=self.http_status,
+            since_us=instant_us(self.since),
+            count=self.count,
+        )
+
+
+def last_run(run: PastSlot) -> Row:
+    """Return ``status.lastRun``: an entry that also has the usual values."""
+    return Row(
+        scheduled_time=instant(run.slot_us),
+        since=instant_or_empty(run.since_us),
+        count=run.count,
+        trigger=run.trigger,
+        start_time=instant_or_empty(run.started_us),
+        finish_time=instant_or_empty(run.finished_us),
+        outcome=RETRYING if is_retrying(run) else str(run.outcome),
+        reason=run.reason,
+        message=run.message[:MESSAGE_LIMIT],
+        job_name=run.job_name,
+        http_status=run.http_status,
+        attempts=run.attempts,
+    )
+
+
+def last_run_of(row: Row | None) -> PastSlot | None:
+    """Return the newest started run of a status."""
+    run = None if row is None else _past(row)
+    if row is None or run is None or run.outcome not in STARTED:
+        return None
+    return replace(run, attempts=row.attempts)
+
+
+def recent_runs(history: History, open_slots: OpenSlots) -> list[Row]:
+    """Return the last slots, newest first, among them those that wait."""
     begun = {entry.slot_us for entry in history if entry.is_regular}
     waiting = [slot for slot in open_slots if slot.may_be_late and not slot.superseded]
     rows = [
-        (slot.slot_us, _waiting(slot))
+        (
+            slot.slot_us,
+            Row(
+                scheduled_time=instant(slot.slot_us),
+                outcome=WAITING,
+                reason=slot.reason,
+                message=cut(slot.message, histories.MESSAGE_LIMIT),
+            ),
+        )
         for slot in waiting[-_MOST_WAITING:]
         if slot.slot_us not in begun
     ]
     rows += [(max(entry.order), _entry(entry)) for entry in history]
     rows.sort(key=lambda row: row[0], reverse=True)
-    return {_RECENT: [row for _, row in rows[: histories.MOST]]} if rows else {}
+    return [row for _, row in rows[: histories.MOST]]
 
 
-def history(status: Mapping[str, Any]) -> History:
+def history(rows: Iterable[Row]) -> History:
     """Return the history that a status shows; entries that are not ours are left out."""
-    entries = tuple(filter(None, map(_past, shown(status))))
-    return entries[: histories.MOST]
-
-
-def shown(status: Mapping[str, Any]) -> Iterator[PastSlot]:
-    """Yield the slots that a status shows, with their published outcomes."""
-    for row in _listed(status):
-        if slot_us := instant_us(row.get("scheduledTime")):
-            yield _shown(row, slot_us)
-
-
-def last_run(run: PastSlot) -> dict[str, Any]:
-    """Return ``status.lastRun``: an entry that also has the usual values."""
-    values: dict[str, Any] = {
-        "scheduledTime": instant(run.slot_us),
-        "since": instant(run.since_us) if run.since_us else None,
-        "count": run.count if run.count > 1 else None,
-        "trigger": run.trigger,
-        "startTime": instant(run.started_us) if run.started_us else None,
-        "finishTime": instant(run.finished_us) if run.finished_us else None,
-        "outcome": RETRYING if is_retrying(run) else str(run.outcome),
-        "reason": run.reason or None,
-        "message": run.message[:MESSAGE_LIMIT] or None,
-        "jobName": run.job_name or None,
-        "httpStatus": run.http_status,
-        "attempts": run.attempts or None,
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def last_run_of(status: Mapping[str, Any]) -> PastSlot | None:
-    """Return the newest started run of a status."""
-    row = status.get("lastRun")
-    if not isinstance(row, Mapping):
-        return None
-    run = _past(_shown(row, instant_us(row.get("scheduledTime"))))
-    if run is None or run.outcome not in STARTED:
-        return None
-    return replace(run, attempts=_number(row.get("attempts"), 0))
+    return tuple(filter(None, map(_past, rows)))[: histories.MOST]
 
 
 def is_retrying(run: PastSlot) -> bool:
@@ -311,55 +316,23 @@ def is_retrying(run: PastSlot) -> bool:
     return run.outcome == RunState.RUNNING and is_retry(run.reason, has_job=bool(run.job_name))
 
 
-def _entry(entry: PastSlot) -> dict[str, Any]:
-    row = last_run(replace(entry, message=cut(entry.message, histories.MESSAGE_LIMIT)))
+def _entry(entry: PastSlot) -> Row:
+    """Return an entry without the usual values."""
     is_well = entry.outcome == RunState.SUCCEEDED
-    usual = {
-        "trigger": entry.trigger == "Schedule",
-        "reason": entry.reason in _USUAL_REASONS,
-        "message": is_well,
-        "httpStatus": is_well,
-        "attempts": entry.attempts == 1,
-    }
-    return {name: value for name, value in row.items() if not usual.get(name)}
-
-
-def _waiting(slot: OpenSlot) -> dict[str, Any]:
-    row = {"scheduledTime": instant(slot.slot_us), "outcome": WAITING, "reason": slot.reason}
-    if slot.message:
-        row["message"] = cut(slot.message, histories.MESSAGE_LIMIT)
-    return row
-
-
-def _listed(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    listed = status.get(_RECENT)
-    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-
-
-def _past(slot: PastSlot) -> PastSlot | None:
-    """Return a slot that began or ended; None if it waits or its outcome is unknown to us."""
-    outcome = RunState.RUNNING.value if slot.outcome == RETRYING else slot.outcome
-    if outcome not in set(RunState) or outcome == RunState.PENDING:
-        return None
-    return replace(slot, outcome=RunState(outcome))
-
-
-def _shown(row: Mapping[str, Any], slot_us: int) -> PastSlot:
-    return PastSlot(
-        slot_us=slot_us,
-        outcome=str(row.get("outcome") or ""),
-        reason=str(row.get("reason") or ""),
-        message=str(row.get("message") or ""),
-        trigger=str(row.get("trigger") or "Schedule"),
-        started_us=instant_us(row.get("startTime")),
-        finished_us=instant_us(row.get("finishTime")),
-        attempts=_number(row.get("attempts"), 1 if row.get("startTime") else 0),
-        job_name=str(row.get("jobName") or ""),
-        http_status=row.get("httpStatus"),
-        since_us=instant_us(row.get("since")),
-        count=_number(row.get("count"), 1),
+    return replace(
+        last_run(entry),
+        trigger="" if entry.trigger == "Schedule" else entry.trigger,
+        reason="" if entry.reason in _USUAL_REASONS else entry.reason,
+        message="" if is_well else cut(entry.message, histories.MESSAGE_LIMIT),
+        http_status=None if is_well else entry.http_status,
+        attempts=0 if entry.attempts == 1 else entry.attempts,
     )
 
 
-def _number(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) and value > 0 else otherwise
+def _past(row: Row) -> PastSlot | None:
+    """Return a slot that began or ended; None if it waits or its outcome is unknown to us."""
+    outcome = RunState.RUNNING.value if row.outcome == RETRYING else row.outcome
+    is_ours = outcome in set(RunState) and outcome != RunState.PENDING
+    if not is_ours or not instant_us(row.scheduled_time):
+        return None
+    return replace(row.slot, outcome=RunState(outcome))

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint.controller.status import texts
-from duepoint.runs.watermark import Watermark
 
 S = 1_000_000
 SLOTS = st.lists(st.integers(1, 4_102_444_800 * S), unique=True, max_size=300).map(sorted)
@@ -20,13 +19,3 @@ def test_slots_are_read_back_as_they_were(slots_us):
 @given(st.text() | st.none() | st.integers())
 def test_a_text_that_is_not_ours_holds_no_slots(text):
     assert isinstance(texts.parse_slots(text), tuple)
-
-
-@given(st.integers(1, 4_102_444_800 * S), SLOTS, SLOTS)
-def test_a_status_says_what_it_was_given(through_us, started_us, waiting_us):
-    settled = Watermark(through_us, tuple(started_us), tuple(waiting_us))
-    status = {"settledThrough": texts.instant(through_us)}
-    if (listed := texts.open_slots(settled)) is not None:
-        status["openSlots"] = listed
-        assert listed["count"] == len(started_us) + len(waiting_us)
-    assert texts.watermark(status) == settled

@@ -98,6 +98,3 @@ async def test_a_secret_that_cannot_be_read_is_an_event_once(world):
         await found(world, schedule, "SecretUnavailable", "its annotation does not name the host")
         _, told = news_of(world, "SecretUnavailable")
         assert "annotation" in told.note
-    async with world.leader(epoch=2):
-        await found(world, schedule, "SecretUnavailable", "its annotation does not name the host")
-        assert len(news_of(world, "SecretUnavailable")) == 2
