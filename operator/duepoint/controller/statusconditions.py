@@ -1,7 +1,7 @@
 """The reports of the reconciler about one generation of a Schedule, with their conditions.
 
 A ``Report`` is complete: it has the conditions, the definition in the queue, and the new watermark;
-the reporter turns it into a status. Most functions make a Report of a plan, a refusal or an error.
+the reporter turns it into a status.
 Texts do not contain the current time, so that the status of an unchanged object is not written
 again. Pure.
 """
@@ -18,7 +18,6 @@ from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, conditions
 from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.definition import Definition, State
-from duepoint.schedules.rule import Policy
 from duepoint.schedules.spec import ScheduleSpec
 
 
@@ -28,29 +27,31 @@ class Report:
 
     Attributes:
         generation: its metadata.generation.
-        is_settled: whether the generation is accepted (Ready) or refused (Stalled). It counts as
-            observed either way.
-        definition: the definition in the queue; None = the queue has none of this generation.
+        made: what the queue holds; None = the queue has no definition of this generation.
         target: the target in one line; None leaves the published line.
         settled_us: no slot up to here belongs to this generation; 0 = unchanged.
         timing_hash: the hash of the timing if the spec is not in the queue; "" = unchanged.
-        missed, skipped: how many slots ended without a run because of this change.
-        keeps: the history limits of a refused spec, if it has any.
         awaits_check: whether the conditions hold only once a worker has found the Secrets of the
             spec; until then, the conditions of its check hold instead.
     """
 
     generation: int
     conditions: tuple[Condition, ...]
-    is_settled: bool
-    definition: Definition | None = None
+    made: plan.ArmingPlan | None = None
     target: str | None = None
     settled_us: int = 0
     timing_hash: str = ""
-    missed: int = 0
-    skipped: int = 0
     awaits_check: bool = False
-    keeps: Policy | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the generation is accepted (Ready) or refused (Stalled)."""
+        return self.conditions[0].status != "Unknown"
+
+    @property
+    def definition(self) -> Definition | None:
+        """The definition in the queue."""
+        return None if self.made is None else self.made.definition
 
 
 _ARMED = (Reason.ARMED, "the next slot is in the queue")
@@ -61,11 +62,27 @@ REFUSALS = 3
 REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried before an edit: "
 
 
-def ready(spec: ScheduleSpec, made: plan.ArmingPlan, *, awaits_check: bool = False) -> Report:
-    """Return the report of a stored generation; ``awaits_check``: a worker checks it first."""
-    reason, message = _standing(made.definition, spec.suspend_reason)
-    report = _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
-    return dataclasses.replace(report, awaits_check=True) if awaits_check else report
+def stored(
+    spec: ScheduleSpec, made: plan.ArmingPlan, *, awaits_check: bool = False, pending: str = ""
+) -> Report:
+    """Return the report of a stored generation.
+
+    Args:
+        awaits_check: whether a worker checks it first.
+        pending: why its Jobs have no dry-run verdict yet; "" = they have one, or need none.
+    """
+    listed = conditions.ready(*_standing(made.definition, spec.suspend_reason))
+    if pending:
+        message = f"the API server gave no verdict on spec.jobTemplate: {pending}"
+        listed = conditions.reconciling(Reason.FORBIDDEN, message)
+    return Report(
+        generation=spec.generation,
+        conditions=listed,
+        made=made,
+        target=spec.action.target.text,
+        settled_us=made.definition.not_before_us,
+        awaits_check=awaits_check and not pending,
+    )
 
 
 def as_checked(report: Report, check: RunEvent | None) -> Report:
@@ -73,20 +90,15 @@ def as_checked(report: Report, check: RunEvent | None) -> Report:
     if not report.awaits_check:
         return report
     if check is None or check.generation < report.generation:
-        listed = conditions.reconciling(
-            Reason.PENDING, "no worker has read the Secrets that the spec refers to yet"
+        unread = "no worker has read the Secrets that the spec refers to yet"
+        return dataclasses.replace(
+            report, conditions=conditions.reconciling(Reason.PENDING, unread)
         )
-        return dataclasses.replace(report, conditions=listed, is_settled=False)
     if not check.reason:
         return report
     # Even if only an edit can mend it: it becomes Stalled once it has left the queue.
-    listed = conditions.reconciling(known_reason(check.reason, Reason.PENDING), check.message)
-    return dataclasses.replace(report, conditions=listed, is_settled=False)
-
-
-def is_final(check: RunEvent) -> bool:
-    """Whether only an edit can mend what a worker found."""
-    return check.reason == Reason.INVALID_SPEC
+    reason = known_reason(check.reason, Reason.PENDING)
+    return dataclasses.replace(report, conditions=conditions.reconciling(reason, check.message))
 
 
 def known_reason(text: str, otherwise: Reason) -> Reason:
@@ -102,29 +114,6 @@ def armed() -> tuple[Condition, ...]:
     return conditions.ready(*_ARMED)
 
 
-def dry_run_pending(spec: ScheduleSpec, made: plan.ArmingPlan, message: str) -> Report:
-    """Return the report of a stored generation whose Jobs have no dry-run verdict yet."""
-    listed = conditions.reconciling(
-        Reason.FORBIDDEN, f"the API server gave no verdict on spec.jobTemplate: {message}"
-    )
-    return _of_plan(spec, made, listed, is_settled=False)
-
-
-def _of_plan(
-    spec: ScheduleSpec, made: plan.ArmingPlan, listed: tuple[Condition, ...], *, is_settled: bool
-) -> Report:
-    return Report(
-        generation=spec.generation,
-        conditions=listed,
-        is_settled=is_settled,
-        definition=made.definition,
-        target=spec.action.target.text,
-        settled_us=made.definition.not_before_us,
-        missed=made.missed,
-        skipped=made.skipped,
-    )
-
-
 def invalid(generation: int, error: errors.InvalidSpec) -> Report:
     """Return the report of an invalid spec, which has left the queue until an edit mends it."""
     reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SPEC
@@ -136,11 +125,6 @@ NO_OWN_STREAMS = errors.FieldError(
 )
 
 
-def too_many_streams(generation: int, namespace: str) -> Report:
-    """Return the report when the namespace has reached its limit of streams."""
-    return stalled(generation, Reason.TARGET_UNAVAILABLE, no_room_for_stream(namespace))
-
-
 def no_room_for_stream(namespace: str) -> str:
     """Return why a namespace gets no further stream, and what to do."""
     return (
@@ -150,40 +134,9 @@ def no_room_for_stream(namespace: str) -> str:
     )
 
 
-def refused_again_and_again(generation: int, message: str) -> Report:
-    """Return the report when the API server passed the dry run but keeps refusing the Jobs."""
-    text = message if message.startswith(REFUSED) else REFUSED + message
-    return stalled(generation, Reason.INVALID_JOB_TEMPLATE, text)
-
-
 def stalled(generation: int, reason: Reason, message: str) -> Report:
     """Return the report of a generation that is refused until an edit."""
-    return Report(
-        generation=generation, conditions=conditions.stalled(reason, message), is_settled=True
-    )
-
-
-def waiting(
-    generation: int,
-    reason: Reason,
-    message: str,
-    *,
-    settled_us: int = 0,
-    timing_hash: str = "",
-) -> Report:
-    """Return the report of a generation that is not in the queue yet, for a temporary reason.
-
-    Args:
-        settled_us: when it was first seen, if an earlier timing was seen but never armed; else 0.
-        timing_hash: the hash of its timing, if the object was never armed; "" = unchanged.
-    """
-    return Report(
-        generation=generation,
-        conditions=conditions.reconciling(reason, message),
-        is_settled=False,
-        settled_us=settled_us,
-        timing_hash=timing_hash,
-    )
+    return Report(generation=generation, conditions=conditions.stalled(reason, message))
 
 
 def standing(reason: Reason, known: Definition | None, started: int) -> str:

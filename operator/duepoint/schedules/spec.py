@@ -53,31 +53,9 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class _History(msgspec.Struct, rename="camel"):
-    """The limits for finished Jobs, read from a spec that may otherwise be wrong."""
-
-    successful_jobs_history_limit: int | None = None
-    failed_jobs_history_limit: int | None = None
-
-
 _decoder = msgspec.json.Decoder(ScheduleFields)
-_history_decoder = msgspec.json.Decoder(_History)
 #: Longer texts are not cached, so that the cache takes a few megabytes at most.
 _SHAPE_LIMIT = 4_096
-
-
-def history_limits(text: bytes) -> rules.Policy | None:
-    """Return how many finished Jobs a refused spec keeps, from its JSON text; None if not JSON."""
-    try:
-        read = _history_decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    defaults = rules.Policy()
-    succeeded, failed = read.successful_jobs_history_limit, read.failed_jobs_history_limit
-    return rules.Policy(
-        successful_limit=defaults.successful_limit if succeeded is None else max(succeeded, 0),
-        failed_limit=defaults.failed_limit if failed is None else max(failed, 0),
-    )
 
 
 def parse(

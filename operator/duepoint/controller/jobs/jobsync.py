@@ -54,8 +54,6 @@ _WORKERS = 4
 GRACE_SECONDS = 1.0
 #: Within this time a working watch shows a new Job, and a working Job controller creates its Pods.
 PATIENCE_SECONDS = 30.0
-#: Within this time all slots end that workers had claimed when their Schedule was refused.
-_IN_FLIGHT_US = 600_000_000
 #: The wait between two readings of why a Job has no Pods; it grows with the Job's age.
 _LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 60.0, 600.0
 #: Characters of the Job controller's message.
@@ -241,19 +239,14 @@ class JobSync:
         """Delete Jobs beyond the history limits; return seconds until the next check."""
         finished, now_us = self._finished(schedule_uid), self._term.clock.now_us()
         known = await self._states.definition(schedule_uid) if finished else None
-        keeps = self._states.refused_keeps(schedule_uid) if known is None else known.rule.policy
-        if keeps is None or not history.too_many(finished, keeps):
+        if known is None or not history.too_many(finished, known.rule.policy):
             return None
-        held_us: frozenset[int] = frozenset()
-        if known is not None:
-            held_us = await inventory.held_slots(self._term.queue, known)
+        held_us = await inventory.held_slots(self._term.queue, known)
         shown = self._states.published_jobs(schedule_uid)
 
         def is_over(job: OwnedJob) -> bool:
             if self._states.has_ended(schedule_uid, job.slot_us):
                 return job.slot_us not in held_us
-            if known is None:  # not in the queue, but a worker may still retry an earlier claim
-                return job.slot_us <= now_us - _IN_FLIGHT_US
             return job.is_wanted and job.slot_us not in held_us
 
         def is_shown(job: OwnedJob) -> bool:
@@ -262,7 +255,7 @@ class JobSync:
 
         deleted, again_after = history.sync(
             finished,
-            keeps,
+            known.rule.policy,
             is_over=is_over,
             is_shown=is_shown,
             stays_until_us=self.late.stays_until_us,

@@ -16,9 +16,11 @@ from duepoint import services, telemetry
 from duepoint.controller.jobs import jobstate
 from duepoint.controller.jobs.jobstate import JobCache, OwnedJob
 from duepoint.controller.jobs.jobsync import PATIENCE_SECONDS, JobSync
+from duepoint.controller.status import events as changes
 from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, pods, port
+from duepoint.kube.events import ObjectReference
 from duepoint.runs.run import RunState
 
 #: A list and watch that lasted this long resets the backoff.
@@ -176,14 +178,14 @@ class JobWatch:
             self._leave(job, known, jobstate.RELEASED)
         elif owner is not None and slot_us is not None and self._is_its_own(owner):
             if self.sync.late.is_back(owner.uid, name, uid):
-                self._reporter.job_made_again(owner.uid, name, uid)
+                self._term.record(changes.of_job_made_again(_about(owner), name, uid))
             if known is None:
                 known = OwnedJob(owner=owner, name=name, uid=uid, slot_us=slot_us)
                 self._cache.put(known)
             self._update(job, known, slot_us, pod_end)
         if owner is not None and slot_us is None and self._is_its_own(owner):
             if uid not in self._without_slot:
-                self._reporter.job_without_slot(owner.uid, name, uid)
+                self._term.record(changes.of_job_without_slot(_about(owner), name, uid))
             self._without_slot.add(uid)
 
     def _update(self, job: jobs.Job, known: OwnedJob, slot_us: int, pod_end: str) -> None:
@@ -244,6 +246,10 @@ class JobWatch:
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; True if the Schedule is unknown or gone."""
         return self._reporter.states.owner(owner.uid) in (None, owner)
+
+
+def _about(owner: jobs.JobOwner) -> ObjectReference:
+    return ObjectReference(namespace=owner.namespace, name=owner.name, uid=owner.uid)
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, schedules
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import newest
-from duepoint.schedules import actions, points, slots, spec
+from duepoint.schedules import actions, conditions, points, slots, spec
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
@@ -173,7 +173,11 @@ class Reconciler:
         # Do not check an accepted generation again: a rebuild must not wait for answers.
         is_accepted = status.has_accepted(wanted.generation)
         if not await self._take_place(wanted, anyhow=is_accepted):
-            full = statusconditions.too_many_streams(seen.generation, wanted.namespace)
+            full = statusconditions.stalled(
+                seen.generation,
+                Reason.TARGET_UNAVAILABLE,
+                statusconditions.no_room_for_stream(wanted.namespace),
+            )
             await self._refuse(task, full, is_final=False)
             return AGAIN
         needs_check = not is_accepted and wanted.action.target.needs_secrets
@@ -217,11 +221,9 @@ class Reconciler:
         # API server must not keep an edit out of the queue.
         if plan.is_wider(stored, known):
             others.jobs.sync.widen(seen.uid)
-        if verdict is not None:
-            report = statusconditions.dry_run_pending(wanted, made, verdict.message)
-            return self._record(task, report, known, is_final=False)
-        report = statusconditions.ready(wanted, made, awaits_check=needs_check)
-        return self._record(task, report, known)
+        pending = "" if verdict is None else verdict.message
+        report = statusconditions.stored(wanted, made, awaits_check=needs_check, pending=pending)
+        return self._record(task, report, known, is_final=not pending)
 
     async def _remove(self, seen: Observed) -> None:
         """Remove a deleted Schedule from the queue and forget its state."""
@@ -235,10 +237,9 @@ class Reconciler:
         _count("removed", seen)
 
     async def _refuse(self, task: Task, refusal: Report, *, is_final: bool = True) -> float | None:
-        """Remove the Schedule from the queue and report why; its history limits stay in force."""
+        """Remove the Schedule from the queue and report why."""
         await self._remove_definition(task.seen)
         self.collisions.pop(task.seen.uid, None)
-        refusal = replace(refusal, keeps=spec.history_limits(task.seen.spec))
         return self._record(task, refusal, None, is_final=is_final)
 
     def _record(
@@ -376,7 +377,8 @@ class Reconciler:
             del self._refused[seen.uid]
         is_of_this = status.observed_generation == seen.generation
         if is_of_this and status.stalled.startswith(statusconditions.REFUSED):
-            return statusconditions.refused_again_and_again(seen.generation, status.stalled)
+            reason = Reason.INVALID_JOB_TEMPLATE
+            return statusconditions.stalled(seen.generation, reason, status.stalled)
         return None
 
     def _forget(self, uid: str) -> None:
@@ -541,8 +543,11 @@ class Reconciler:
             is_later = known is not None and 0 <= known.observed < seen.generation
             if known is not None and is_later and known.is_edit(timing_hash):
                 settled_us = task.since_us  # else the next reconcile would take it for a creation
-        report = statusconditions.waiting(
-            seen.generation, reason, message, settled_us=settled_us, timing_hash=timing_hash
+        report = statusconditions.Report(
+            generation=seen.generation,
+            conditions=conditions.reconciling(reason, message),
+            settled_us=settled_us,
+            timing_hash=timing_hash,
         )
         self._term.services.reporter.report(seen.uid, report)
 

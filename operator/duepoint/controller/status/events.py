@@ -100,14 +100,15 @@ def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
     for condition in report.conditions:
         if condition.type is ConditionType.STALLED:
             yield _event(about, "Reconcile", condition.reason, condition.message)
-    if report.missed:
-        note = f"slots that it names and that lay in the past: {report.missed}"
+    if (made := report.made) is None:
+        return
+    if made.missed:
+        note = f"slots that it names and that lay in the past: {made.missed}"
         yield _event(about, "Reconcile", RUN_MISSED, note)
-    if report.skipped:
-        note = f"slots that passed while it was suspended: {report.skipped}"
+    if made.skipped:
+        note = f"slots that passed while it was suspended: {made.skipped}"
         yield _event(about, "Reconcile", RUN_SKIPPED, note, warning=False)
-    known = report.definition
-    if known is not None and known.is_complete and not known.rule.timing.is_by_hand:
+    if made.definition.is_complete and not made.definition.rule.timing.is_by_hand:
         yield _event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
 
 

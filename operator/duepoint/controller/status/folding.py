@@ -6,8 +6,6 @@ its name must not become free while a worker is still requesting it. No I/O, no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec.structs import replace
 
 from duepoint.controller import statusconditions
@@ -112,19 +110,11 @@ def is_running(state: ScheduleState, event: RunEvent) -> bool:
 
 def lost_deliveries(state: ScheduleState, now_us: int) -> list[int]:
     """Return slots whose deliveries the status shows as active but the queue does not have."""
-    open_us = {slot.slot_us for slot in state.open}
     return [
         slot_us
         for slot_us in _running_deliveries(state)
-        if slot_us not in open_us and slot_us < now_us - _UNOBSERVED_AFTER_US
+        if not state.is_open(slot_us) and slot_us < now_us - _UNOBSERVED_AFTER_US
     ]
-
-
-def end_lost(state: ScheduleState, lost: Iterable[int], now_us: int) -> None:
-    """End these deliveries as lost: all outcomes are counted, and none was theirs."""
-    for slot_us in lost:
-        message = "the queue does not hold the delivery any more, and its end was not observed"
-        _end_unobserved(state, slot_us, now_us, message)
 
 
 def end_refused(state: ScheduleState, now_us: int) -> None:
@@ -132,7 +122,7 @@ def end_refused(state: ScheduleState, now_us: int) -> None:
     if state.holds_nothing and (state.summary is not None or state.may_show_running):
         for slot_us in _running_deliveries(state):
             message = "the spec was refused after an edit, which took the delivery out of the queue"
-            _end_unobserved(state, slot_us, now_us, message)
+            end_unobserved(state, slot_us, now_us, message)
 
 
 def _running_deliveries(state: ScheduleState) -> list[int]:
@@ -141,7 +131,7 @@ def _running_deliveries(state: ScheduleState) -> list[int]:
     return [slot_us for (slot_us, wanted_by), job in running if not (job or wanted_by)]
 
 
-def _end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: str) -> None:
+def end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: str) -> None:
     """End the delivery of a slot that no event has ended."""
     ended = RunEvent(
         uid=state.uid,

@@ -7,15 +7,18 @@ that is handed over in between is then above the watermark.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec.structs import replace
 
 from duepoint import errors
 from duepoint.controller import inventory, plan
+from duepoint.controller.status.state import ScheduleState
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import sharding
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.runs.watermark import OpenSlot, OpenSlots
+from duepoint.runs import summary as summaries
+from duepoint.runs import watermark
+from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules import points
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import PointKind
@@ -23,47 +26,44 @@ from duepoint.schedules.points import PointKind
 _KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """The slots of a Schedule, as read from the queue.
-
-    Attributes:
-        handed_us: the newest slot that was handed over; 0 = none, or unknown, for example while a
-            worker has claimed the chain.
-        open: slots that have not ended.
-        replayed_us: those of them that were replayed from the dead letters.
-    """
-
-    shards: frozenset[messages.ShardId]
-    handed_us: int
-    open: OpenSlots
-    replayed_us: frozenset[int]
-
-
-async def read(queue: DelayQueue, known: Definition, now_us: int) -> Shown:
-    """Read the slots of the Schedule with this stored definition.
+async def look(queue: DelayQueue, state: ScheduleState, stored: Definition, now_us: int) -> None:
+    """Read the slots of a Schedule with this stored definition into its state.
 
     Raises QueueUnavailable.
     """
-    shards = frozenset(sharding.homes(known.id, queue.layouts.known()))
+    shards = frozenset(sharding.homes(stored.id, queue.layouts.known()))
     try:
-        dues = [await queue.definitions.chain_due(shard, known) for shard in shards]
+        dues = [await queue.definitions.chain_due(shard, stored) for shard in shards]
         found = [
             occurrence
             for shard in shards
-            async for occurrence in queue.occurrences.all_occurrences(shard, of=known.id)
+            async for occurrence in queue.occurrences.all_occurrences(shard, of=stored.id)
             if occurrence.kind in _KINDS
         ]
     except queue_errors.LayoutChanged as change:
         raise inventory.resharded(change) from change
+    published = state.last().watermark
+    if any(published.has_ended(one.slot_us) and not one.record.replayed_us for one in found):
+        # If the server went back, these slots have ended and must not be reopened.
+        doubts = await queue.fallbacks.doubts(every=True)
+        if not shards.isdisjoint(doubt.shard for doubt in doubts):
+            return
     standing = [due_us for due_us in dues if due_us is not None]
-    slots = {one.slot_us: _open_slot(one, known) for one in found}
-    return Shown(
-        shards=shards,
-        handed_us=_handed_us(known, min(standing, default=None), now_us),
-        open=tuple(slots[slot_us] for slot_us in sorted(slots)),
-        replayed_us=frozenset(one.slot_us for one in found if one.record.replayed_us),
+    handed_us = _handed_us(stored, min(standing, default=None), now_us)
+    runs = state.runs()
+    # A slot that is not in the queue has ended if the chain is beyond it.
+    still_open = watermark.joined(
+        tuple(slot for slot in state.open if slot.slot_us > handed_us),
+        [
+            _open_slot(one, stored)
+            for one in found
+            if state.is_open(one.slot_us) or not summaries.has_ended(runs, one.slot_us)
+        ],
     )
+    is_chain = handed_us > stored.not_before_us and stored.state is not State.SUSPENDED
+    state.settle(handed_us if is_chain else 0, still_open)
+    if stored.state is State.COMPLETED and not runs.completed:
+        state.summary = replace(state.runs(), completed=True)
 
 
 def _handed_us(known: Definition, due_us: int | None, now_us: int) -> int:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from duepoint import errors, telemetry
 from duepoint.controller import statusconditions
@@ -30,10 +29,9 @@ from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import events as kube_events
 from duepoint.kube import schedules
 from duepoint.runs import summary as summaries
-from duepoint.runs import watermark
 from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.definition import Definition
 
 #: A run's start waits almost the two seconds that its end may wait, so a short run costs one write.
 _START_SECONDS = 1.8
@@ -112,10 +110,19 @@ class Reporter:
         is_new = state.has_news(schedule, report)
         if state.apply_report(schedule, report):
             folding.end_refused(schedule, self._term.clock.now_us())
-            self._writer.changed(uid, urgent=True)
-            if is_new:
-                self._record_all(changes.of_report(schedule.object, report))
-            self._refuse_if_final(schedule)
+            self._reported(schedule, is_new=is_new)
+
+    def _reported(self, schedule: ScheduleState, *, is_new: bool) -> None:
+        """Publish the newest report, as its check lets it stand."""
+        assert schedule.report is not None  # noqa: S101 - it was applied
+        report = statusconditions.as_checked(schedule.report, schedule.check)
+        if is_new:
+            self._record_all(changes.of_report(schedule.object, report))
+        self._writer.changed(schedule.uid, urgent=True)
+        check = schedule.check if schedule.report.awaits_check else None
+        is_of_this = check is not None and check.generation >= schedule.generation
+        if check is not None and is_of_this and check.reason == Reason.INVALID_SPEC:
+            self._refuse(schedule, Reason.INVALID_SPEC, check.message)  # only an edit can mend it
 
     def held(self, uid: str, definition: Definition) -> None:
         """Take over the definition that the queue has now; nothing else has changed."""
@@ -182,8 +189,8 @@ class Reporter:
         if event.job_name:  # the metric of a delivery's end is counted by its worker
             _count_results(event.namespace, before, after)
         if folding.is_refused_for_good(schedule, event, before):
-            refusal = statusconditions.refused_again_and_again(schedule.generation, event.message)
-            self._refuse(schedule, refusal)
+            message = statusconditions.REFUSED + event.message
+            self._refuse(schedule, Reason.INVALID_JOB_TEMPLATE, message)
         if not summaries.same_result(before, after):
             self._writer.hurry(uid)
         is_running = event.state is RunState.RUNNING
@@ -214,26 +221,13 @@ class Reporter:
     def _check(self, schedule: ScheduleState, check: RunEvent) -> None:
         """Apply a worker's check of the Secrets that a generation refers to."""
         answered, before = schedule.answered, schedule.check
-        report = state.apply_check(schedule, check)
-        if report is None:
-            return  # the check is of an older generation, or no report awaits it
-        if report.generation > answered:
-            self._record_all(changes.of_report(schedule.object, report))
-        self._record_all(changes.of_check(schedule.object, check, before))
-        self._writer.changed(check.uid, urgent=True)
-        self._refuse_if_final(schedule)
+        if state.apply_check(schedule, check):
+            self._record_all(changes.of_check(schedule.object, check, before))
+            self._reported(schedule, is_new=schedule.generation > answered)
 
-    def _refuse_if_final(self, schedule: ScheduleState) -> None:
-        """Remove a Schedule from the queue if the check found what only an edit can mend."""
-        check = schedule.check
-        if schedule.unchecked is None or check is None or check.generation < schedule.generation:
-            return
-        if statusconditions.is_final(check):
-            reason = Reason.INVALID_SPEC
-            refusal = statusconditions.stalled(schedule.generation, reason, check.message)
-            self._refuse(schedule, refusal)
-
-    def _refuse(self, schedule: ScheduleState, refusal: Report) -> None:
+    def _refuse(self, schedule: ScheduleState, reason: Reason, message: str) -> None:
+        """Remove a Schedule from the queue until the next edit."""
+        refusal = statusconditions.stalled(schedule.generation, reason, message)
         self._term.services.reconciler.refuse(
             schedule.namespace, schedule.name, schedule.uid, refusal
         )
@@ -254,16 +248,6 @@ class Reporter:
         if folding.is_running(schedule, event):
             self._fold(schedule, event, by_queue=False)
 
-    def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
-        """Report a Job that claims this Schedule as its controller but names no slot."""
-        if (schedule := self.states.get(uid)) is not None:
-            self._term.record(changes.of_job_without_slot(schedule.object, job_name, job_uid))
-
-    def job_made_again(self, uid: str, job_name: str, job_uid: str) -> None:
-        """Report that a deleted Job exists again, so its slot runs once more."""
-        if (schedule := self.states.get(uid)) is not None:
-            self._term.record(changes.of_job_made_again(schedule.object, job_name, job_uid))
-
     def pods_refused(self, uid: str, job: kube_events.ObjectReference | None, message: str) -> None:
         """Report why a Job of the Schedule gets no Pods; None = no Job lacks Pods any more."""
         schedule = self.states.get(uid)
@@ -281,38 +265,17 @@ class Reporter:
 
         Raises QueueUnavailable.
         """
-        queue, now_us = self._term.queue, self._term.clock.now_us()
+        now_us = self._term.clock.now_us()
         stored = await self.states.stored(schedule)
         known = schedule.definition
         if stored is None or known is None or stored.timing_generation != known.timing_generation:
             return  # an edit is about to be reported, or the queue was emptied
-        shown = await openslots.read(queue, stored, now_us)
-        runs, published_as = schedule.runs(), schedule.last().watermark
-        if any(
-            published_as.has_ended(slot.slot_us) and slot.slot_us not in shown.replayed_us
-            for slot in shown.open
-        ):  # If the server went back, these slots have ended and must not be reopened.
-            doubts = await queue.fallbacks.doubts(every=True)
-            if not shown.shards.isdisjoint(doubt.shard for doubt in doubts):
-                return
-        # A slot that is not in the queue has ended if the chain is beyond it.
-        still_open = watermark.joined(
-            tuple(slot for slot in schedule.open if slot.slot_us > shown.handed_us),
-            [
-                slot
-                for slot in shown.open
-                if schedule.is_open(slot.slot_us) or not summaries.has_ended(runs, slot.slot_us)
-            ],
-        )
-        is_beyond_edit = shown.handed_us > stored.not_before_us
-        is_chain = is_beyond_edit and stored.state is not State.SUSPENDED
-        schedule.settle(shown.handed_us if is_chain else 0, still_open)
-        if stored.state is State.COMPLETED and not runs.completed:
-            schedule.summary = replace(schedule.runs(), completed=True)
-        if lost := folding.lost_deliveries(schedule, now_us):
+        await openslots.look(self._term.queue, schedule, stored, now_us)
+        if folding.lost_deliveries(schedule, now_us):
             await self._term.services.outcomes.catch_up()
-            still_lost = set(lost).intersection(folding.lost_deliveries(schedule, now_us))
-            folding.end_lost(schedule, sorted(still_lost), now_us)
+            for slot_us in folding.lost_deliveries(schedule, now_us):
+                gone = "the queue does not hold the delivery any more, and its end was not observed"
+                folding.end_unobserved(schedule, slot_us, now_us, gone)
 
     def settled_through(self, uid: str, through_us: int) -> None:
         """Record that every slot up to here has ended, except the known open ones."""

@@ -10,7 +10,6 @@ status, lazily, because a takeover creates one state for every object. No I/O, n
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import zlib
 from collections.abc import Iterable, Iterator
 
@@ -30,9 +29,7 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import NOTHING, OpenSlots, Watermark
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
-from duepoint.schedules.rule import Policy
 
-_USUAL_POLICY = Policy()
 #: How long after its published next slot a status is rendered again, if nothing was reported.
 _NEXT_GRACE_US = 5_000_000
 #: How often open slots are read again, in case the report of an end was lost.
@@ -60,16 +57,15 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         generation: the newest one reported or published.
         observed: the value of observedGeneration: the newest generation that we have processed.
         answered: the newest generation that was accepted or refused.
-        conditions: those of the newest report; None = the published ones hold.
+        report: the newest report.
+        conditions: those of the report, as its check lets them stand; None = the published hold.
         definition: the definition in the queue, once known.
         holds_nothing: whether the Schedule was refused and so has left the queue.
         waiting_timing: hash of the timing that waits to be armed for the first time; "" = none.
-        keeps: the history limits; they also hold for a refused Schedule.
         summary: the fold of its runs; None until it is needed.
         recorded: the summary as stored in the ledger, or in the published status.
         began: the slots that had ended when this process began.
         open: slots that had not ended when the queue was last read, although later ones may have.
-        unchecked: the newest report, if it awaits a worker's check.
         check: the newest check of a worker.
         refusals: how many slots in a row the API server has refused for their Job template.
         managed_by: our installation, as the status names it.
@@ -86,17 +82,16 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     generation: int
     observed: int
     answered: int = -1
+    report: Report | None = None
     conditions: tuple[Condition, ...] | None = None
     target: str | None = None
     definition: Definition | None = None
     holds_nothing: bool = False
     waiting_timing: str = ""
-    keeps: Policy = _USUAL_POLICY
     summary: summaries.Summary | None = None
     recorded: summaries.Summary | None = None
     began: Watermark = NOTHING
     open: OpenSlots = ()
-    unchecked: Report | None = None
     check: RunEvent | None = None
     refusals: int = 0
     refused_pods: str = ""
@@ -220,7 +215,7 @@ def restore(state: ScheduleState, status: bytes) -> None:
     state.published = status
     state.generation = state.observed = state.last().observed_generation
     state.answered = state.last().answered_generation
-    state.conditions = state.target = state.unchecked = state.check = None
+    state.conditions = state.target = state.report = state.check = None
     state.refusals = 0
 
 
@@ -241,15 +236,11 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
         return False
     if report.generation > state.generation:
         state.refusals = 0
-    state.unchecked = report if report.awaits_check else None
+    state.report = report
     report = statusconditions.as_checked(report, state.check)
     state.generation = report.generation
     state.conditions = report.conditions
     state.target = report.target if report.target is not None else state.target
-    if report.keeps is not None:
-        state.keeps = report.keeps
-    elif (known := report.definition or state.definition) is not None:
-        state.keeps = known.rule.policy
     state.observed = max(state.observed, report.generation)
     state.waiting_timing = report.timing_hash or state.waiting_timing
     if report.is_settled:
@@ -267,20 +258,19 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
     """Count the slots that the edit itself ended."""
     # A former leader may have recorded the slots that the edit ended without publishing them.
-    is_new = report.generation > runs.edited and bool(report.missed or report.skipped)
-    if is_new:
+    made, runs = report.made, summaries.settled(runs, report.settled_us)
+    if made is None:
+        return runs
+    if report.generation > runs.edited and (made.missed or made.skipped):
         counts = replace(
             runs.counts,
-            missed=runs.counts.missed + report.missed,
-            skipped=runs.counts.skipped + report.skipped,
+            missed=runs.counts.missed + made.missed,
+            skipped=runs.counts.skipped + made.skipped,
         )
         runs = replace(runs, counts=counts, edited=report.generation)
-    known, runs = report.definition, summaries.settled(runs, report.settled_us)
-    if known is None:
-        return runs
-    if is_new and report.skipped:
-        runs = _suspended(runs, known, report.settled_us, report.skipped)
-    return replace(runs, completed=known.is_complete)
+        if made.skipped:
+            runs = _suspended(runs, made.definition, report.settled_us, made.skipped)
+    return replace(runs, completed=made.definition.is_complete)
 
 
 def _suspended(
@@ -319,20 +309,16 @@ def awaits_dry_run(state: ScheduleState, generation: int) -> bool:
 # -- checks ------------------------------------------------------------------------------------
 
 
-def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
-    """Apply a worker's check; return the report updated by it, or None if nothing changes."""
+def apply_check(state: ScheduleState, check: RunEvent) -> bool:
+    """Apply a worker's check; return whether the newest report awaited it."""
     if check.generation < state.generation or (
         state.check is not None and _outweighs(state.check, check)
     ):
-        return None
+        return False
     state.check = check
-    unchecked = state.unchecked
-    if unchecked is None:
-        return None
-    # The slots that the edit itself ended were counted with the first report.
-    again = dataclasses.replace(unchecked, missed=0, skipped=0)
-    apply_report(state, again)
-    return statusconditions.as_checked(again, check)
+    return (
+        state.report is not None and state.report.awaits_check and apply_report(state, state.report)
+    )
 
 
 def _outweighs(current: RunEvent, check: RunEvent) -> bool:

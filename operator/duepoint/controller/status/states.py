@@ -16,7 +16,6 @@ from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
 from duepoint.schedules.definition import Definition
-from duepoint.schedules.rule import Policy
 
 #: Reads the definition in the queue for (uid, namespace); raises QueueUnavailable.
 Definitions = Callable[[str, str], Awaitable[Definition | None]]
@@ -82,11 +81,6 @@ class ScheduleStates:
     async def stored(self, state: ScheduleState) -> Definition | None:
         """Read the definition from the queue; raises QueueUnavailable."""
         return await self._definitions(state.uid, state.namespace)
-
-    def refused_keeps(self, uid: str) -> Policy | None:
-        """Return the history limits of a refused Schedule; None = not refused, or unknown."""
-        state = self._states.get(uid)
-        return state.keeps if state is not None and state.holds_nothing else None
 
     # -- slots that have ended -------------------------------------------------------------------
 
