@@ -107,3 +107,15 @@ async def test_beyond_a_number_of_receivers_further_ones_are_called_as_if_they_w
     for host in (HOST, "another"):
         await shared.open(host, "3 failures in a row", "")
     assert list((await shared.read()).hosts) == [HOST]
+
+
+def test_what_opens_a_circuit():
+    def trouble(*failures, seconds_each=1):
+        calls = [(number * seconds_each, failed) for number, failed in enumerate(failures)]
+        return circuits.CircuitRule().trouble_of(calls, calls[-1][0])
+
+    assert trouble(*[True] * 9) == ""
+    assert trouble(False, *[True] * 10) == "10 failures in a row"
+    assert trouble(*[True, False] * 10) == ""
+    assert trouble(*[True, False] * 9, True, True) == "11 of its last 20 requests failed"
+    assert trouble(*[True, False] * 9, True, True, seconds_each=4) == ""

@@ -36,16 +36,33 @@ class CircuitRule:
 
     Attributes:
         most_in_a_row: failures in a row of one worker's calls that open it.
+        last_calls, within_seconds: it opens, too, when more than half of this number of calls
+            failed, all within this time.
         first_wait_us, most_wait_us: how long it stays open at first, and at most.
         forget_us: a receiver that is no longer called is forgotten after this.
         gone_us: the same for a receiver that is gone, so that a deleted Schedule takes no room.
     """
 
     most_in_a_row: int = 10
+    last_calls: int = 20
+    within_seconds: int = 60
     first_wait_us: int = 5_000_000
     most_wait_us: int = 60_000_000
     forget_us: int = 3_600_000_000
     gone_us: int = 35 * 86_400_000_000
+
+    def trouble_of(self, calls: Sequence[tuple[float, bool]], now: float) -> str:
+        """Return why a circuit opens after these calls, the last ``last_calls``; empty if not.
+
+        Each is the time at which it ended, in seconds, and whether it failed.
+        """
+        failures = [failed for _, failed in calls]
+        if len(calls) >= self.most_in_a_row and all(failures[-self.most_in_a_row :]):
+            return f"{self.most_in_a_row} failures in a row"
+        is_recent = len(calls) == self.last_calls and calls[0][0] > now - self.within_seconds
+        if is_recent and 2 * sum(failures) > len(calls):
+            return f"{sum(failures)} of its last {len(calls)} requests failed"
+        return ""
 
 
 class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

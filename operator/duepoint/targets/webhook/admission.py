@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import deque
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 
@@ -270,8 +271,8 @@ class CircuitBreaker:
         self._clock = clock
         self._hosts: dict[str, _Entry] = {}
         self._gone: dict[str, int] = {}
-        #: Failures in a row of this worker's calls, by receiver.
-        self._failures: dict[str, int] = {}
+        #: When this worker last called a receiver that failed, and whether the call failed.
+        self._calls: dict[str, deque[tuple[float, bool]]] = {}
         self._looked_at = float("-inf")
         self._tasks: set[asyncio.Task[None]] = set()
         #: Serialises reads, so that an older copy never replaces a newer one.
@@ -348,15 +349,19 @@ class CircuitBreaker:
             self._look_after(self._shared.probed(host, succeeded, cause))
         elif succeeded is None or host in self._hosts:
             return  # deliveries that were in flight when the circuit opened do not count
-        elif succeeded:
-            self._failures.pop(host, None)
-        else:
-            failures = self._failures[host] = self._failures.pop(host, 0) + 1
-            if failures >= self._shared.rule.most_in_a_row:
-                why = f"{failures} failures in a row"
-                self._look_after(self._shared.open(host, why, cause))
-            elif len(self._failures) > circuits.MOST_KNOWN:
-                del self._failures[next(iter(self._failures))]
+        elif host in self._calls or not succeeded:
+            self._count(host, cause, has_failed=not succeeded)
+
+    def _count(self, host: str, cause: str, *, has_failed: bool) -> None:
+        rule, now = self._shared.rule, self._clock.monotonic()
+        calls = self._calls.pop(host, None) or deque(maxlen=rule.last_calls)
+        calls.append((now, has_failed))
+        if has_failed and (why := rule.trouble_of(calls, now)):
+            self._look_after(self._shared.open(host, why, cause))
+        elif any(failed for _, failed in calls):
+            self._calls[host] = calls
+            if len(self._calls) > circuits.MOST_KNOWN:
+                del self._calls[next(iter(self._calls))]
 
     def note_gone(self, uid: str, generation: int) -> None:
         """Record that the receiver of this Schedule is gone; generation 0 = it is back.
@@ -399,7 +404,7 @@ class CircuitBreaker:
         if older is not None and older.circuit.until_us == circuit.until_us:
             entry.put_off = older.put_off
         self._hosts[host] = entry
-        self._failures.pop(host, None)
+        self._calls.pop(host, None)
         return entry
 
     def _close(self, host: str) -> None:
