@@ -238,7 +238,7 @@ async def test_a_cursor_of_another_set_is_refused(harness, stored_set):
     await harness.queue.members.put(stored_set, [a_write(str(n)) for n in range(10)])
     page = await harness.queue.members.pages.page(stored_set, limit=1)
     other = a_set(harness.queue, name="others")
-    for set_, cursor in ((other, page.cursor), (stored_set, page.cursor[:-2] + "xx")):
+    for set_, cursor in ((other, page.cursor), (stored_set, page.cursor[:-3])):
         with pytest.raises(queue_errors.InvalidCursor):
             await harness.queue.members.pages.page(set_, cursor, limit=1)
 
@@ -249,7 +249,7 @@ async def test_what_is_due_in_a_window_comes_by_due(harness, stored_set):
     await harness.queue.members.put(stored_set, writes)
     found, cursor = [], ""
     while True:
-        page = await harness.queue.members.dues.due(
+        page = await harness.queue.members.pages.due(
             stored_set, begin + 1, begin + 9, limit=3, cursor=cursor
         )
         found += page.members
@@ -270,7 +270,7 @@ async def test_thousands_that_are_due_at_one_instant_are_all_listed_once(
     await harness.queue.members.put(stored_set, writes)
     found, cursor = [], ""
     while True:
-        page = await harness.queue.members.dues.due(
+        page = await harness.queue.members.pages.due(
             stored_set, 0, at_us + 2, limit=limit, cursor=cursor
         )
         found += [one.id for one in page.members]

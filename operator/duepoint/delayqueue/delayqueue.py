@@ -98,8 +98,7 @@ class DelayQueue:
             writing.MemberWriter(shared, known_kinds, rows, self.signed_blobs),
             rows,
             by_id,
-            pages.MemberPages(shared, known, self.signed_blobs, by_id),
-            pages.MemberDues(shared, known, self.signed_blobs, by_id),
+            pages.MemberPages(shared, known, by_id),
             counted,
             members.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
         )

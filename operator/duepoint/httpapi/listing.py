@@ -81,15 +81,15 @@ async def due(call: Call) -> HttpResponse:
 async def _due(call: Call, since_us: int | None, until_us: int | None) -> HttpResponse:
     first = max(0, since_us or 0)
     last = DUE_LIMIT_US if until_us is None else min(max(0, until_us), DUE_LIMIT_US)
-    page = await call.shared.queue.members.dues.due(
+    page = await call.shared.queue.members.pages.due(
         call.owned.record, first, last, limit=call.limit, cursor=call.text("cursor")
     )
     return _page(call, page)
 
 
 async def unacknowledged(call: Call) -> HttpResponse:
-    dues = call.shared.queue.members.dues
-    points = await dues.unacknowledged(call.owned.record, limit=call.limit)
+    pages = call.shared.queue.members.pages
+    points = await pages.unacknowledged(call.owned.record, limit=call.limit)
     items = [
         {
             "id": point.id,

@@ -29,7 +29,7 @@ from duepoint.delayqueue.members import (
     writing,
 )
 from duepoint.delayqueue.members import rows as member_rows
-from duepoint.delayqueue.members.pages import MemberDues, MemberPages
+from duepoint.delayqueue.members.pages import MemberPages
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.delayqueue.wire import nodes, scripting
 from duepoint.schedules import points
@@ -52,7 +52,6 @@ class Members:
     rows: putting.RowWriter
     lookups: lookups.MemberLookups
     pages: MemberPages
-    dues: MemberDues
     counting: sets.MemberCounting
     triggers: MemberTriggers
 

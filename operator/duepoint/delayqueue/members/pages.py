@@ -1,17 +1,15 @@
 """Reads the members of a set page by page: in the order of the hashes of their ids, or of dues.
 
-A cursor names a position in a walk through one set in one layout, and is signed for that set: one
-that was forged, belongs to another set, or was made before the index was resharded is refused.
-Reading changes nothing, and a page takes a bounded amount of work. While the index is resharded, a
-walk goes through the former shards first: it misses no member, and may return one twice.
+A cursor names a position in one list of one set in one layout: one that belongs to another list or
+set, or was made before the index was resharded, is refused. Reading changes nothing, and a page
+takes a bounded amount of work. While the index is resharded, a walk goes through the former shards
+first: it misses no member, and may return one twice.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import heapq
-import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,7 +18,7 @@ import msgspec
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import lanes, records, signedblobs
+from duepoint.delayqueue.definitions import lanes, records
 from duepoint.delayqueue.members import lookups, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -31,22 +29,48 @@ _BUCKETS_TOGETHER = 512
 _STEPS = 16
 
 
-class _Walked(msgspec.Struct, frozen=True, array_like=True):
+class _Place(msgspec.Struct, frozen=True, array_like=True):
+    """A position in a list, which a cursor names.
+
+    Attributes:
+        owner: uid of the set.
+        layout: number of the layout.
+    """
+
+    owner: str
+    layout: int
+
+
+class _Walked(_Place, frozen=True, array_like=True, tag="walk"):
     """How far a walk has come: whole shards, whole buckets of the next one, ids of the next."""
 
-    layout: int
     shard: int
     bucket: int = 0
     after: bytes = b""
 
 
+class _Due(_Place, frozen=True, array_like=True, tag="due"):
+    """The last point returned: points are in the order of dues, and of shards within a due."""
+
+    due_us: int
+    shard: messages.ShardId
+    member: bytes
+
+
+PlaceT = TypeVar("PlaceT", bound=_Place)
+
+#: Most points of a shard that are searched for retries.
+_LOOKED_AT = 1_000
+#: Points of a lane with their dues, and whether there may be more.
+_DuePoints = tuple[list[tuple[int, bytes]], bool]
+
+
 @dataclass(eq=False)
 class MemberPages:
-    """Walks through sets."""
+    """Reads pages of a set's members: all, those that are due, and slots in flight."""
 
     index: index.Index
     layouts: layouts.Layouts
-    signed_blobs: signedblobs.SignedBlobs
     lookups: lookups.MemberLookups
 
     async def page(
@@ -59,10 +83,10 @@ class MemberPages:
         as the cursor of the page tells. Raises InvalidCursor.
         """
         owner = set_.identity
-        at = parse_cursor(self.signed_blobs, owner, _Walked, cursor) if cursor else None
-        layout = await layout_of(self.layouts, None if at is None else at.layout)
+        at = await self._parsed(owner, _Walked, cursor)
+        layout = self.index.known_layout()
         members: list[values.StoredMember] = []
-        next_at: _Walked | None = at or _Walked(layout.number, 0)
+        next_at: _Walked | None = at or _Walked(owner.uid, layout.number, 0)
         for _ in range(_STEPS):
             if next_at is None or len(members) >= limit:
                 break
@@ -70,8 +94,7 @@ class MemberPages:
                 owner, layout, next_at, limit=limit - len(members), prefix=prefix
             )
             members += some
-        text = "" if next_at is None else cursor_text(self.signed_blobs, owner, next_at)
-        return values.MemberPage(members=members, cursor=text)
+        return values.MemberPage(members=members, cursor=_cursor(next_at))
 
     async def _step(
         self,
@@ -87,7 +110,7 @@ class MemberPages:
         if at.shard >= len(shards):
             return [], None
         shard = shards[at.shard]
-        next_shard = _Walked(at.layout, at.shard + 1)
+        next_shard = _Walked(at.owner, at.layout, at.shard + 1)
         of_shard = layout if sharding.layout_of(shard) == layout.number else layout.former
         assert of_shard is not None  # noqa: S101 - all_shards has no other ones
         buckets = buckets_of(self.index, owner, shard, of_shard.shards)
@@ -102,7 +125,7 @@ class MemberPages:
             if of_shard is layout:
                 raise
             return [], next_shard  # a former shard that is closed by now
-        next_at = _Walked(at.layout, at.shard, at.bucket + looked_at)
+        next_at = _Walked(at.owner, at.layout, at.shard, at.bucket + looked_at)
         if next_at.bucket >= len(buckets):
             next_at = next_shard
         listed: list[tuple[points.ScheduleId, bytes]] = []
@@ -114,126 +137,11 @@ class MemberPages:
             listed += here[:room]
             if len(here) > room:
                 after = here[room - 1][0] if room else b""
-                next_at = _Walked(at.layout, at.shard, at.bucket + offset, after)
+                next_at = _Walked(at.owner, at.layout, at.shard, at.bucket + offset, after)
                 break
         found = await self.lookups.of_records(owner, shard, listed)
         kept = [one for one in found if one.id.startswith(prefix)]
         return kept, next_at
-
-
-def buckets_of(
-    index_: index.Index, owner: points.SetIdentity, shard: messages.ShardId, shards: int
-) -> keys.SetBuckets:
-    """Return every bucket of a shard that may hold members of the set.
-
-    Args:
-        shards: number of shards in the shard's layout.
-    """
-    populations = keys.set_populations(owner.uid, owner.spread, sharding.index_of(shard), shards)
-    return keys.SetBuckets(index_.shard(shard), populations, index_.buckets)
-
-
-_MAC_LENGTH = 12
-_LONGEST = 512
-
-PlaceT = TypeVar("PlaceT", bound=msgspec.Struct)
-
-
-def cursor_text(
-    signed: signedblobs.SignedBlobs, owner: points.SetIdentity, place: msgspec.Struct
-) -> str:
-    """Return the cursor for a position."""
-    content = msgspec.msgpack.encode(place)
-    mac = _mac(signed, owner, type(place), content)
-    return base64.urlsafe_b64encode(mac + content).rstrip(b"=").decode()
-
-
-def parse_cursor(
-    signed: signedblobs.SignedBlobs,
-    owner: points.SetIdentity,
-    kind: type[PlaceT],
-    cursor: str,
-) -> PlaceT:
-    """Return the position that a cursor names; raises InvalidCursor."""
-    content = _signed_content(signed, owner, kind, cursor)
-    try:
-        if content is not None:
-            return msgspec.msgpack.decode(content, type=kind)
-    except msgspec.MsgspecError:
-        pass
-    raise queue_errors.InvalidCursor(
-        "the cursor was not given for this list; begin again without one"
-    )
-
-
-async def layout_of(known: layouts.Layouts, number: int | None) -> messages.Layout:
-    """Return the layout in which a walk goes on; raises InvalidCursor if it has changed.
-
-    Args:
-        number: that of the layout in which it began; None = it begins now.
-    """
-    layout = known.index.known_layout()
-    if number is None or number == layout.number:
-        return layout
-    layout = await known.read()
-    if number != layout.number:
-        raise queue_errors.InvalidCursor(
-            "the index was resharded since that cursor was given; begin again without one"
-        )
-    return layout
-
-
-def _signed_content(
-    signed: signedblobs.SignedBlobs,
-    owner: points.SetIdentity,
-    kind: type[msgspec.Struct],
-    cursor: str,
-) -> bytes | None:
-    if len(cursor) > _LONGEST or not cursor.isascii():
-        return None
-    padded = cursor.encode() + b"=" * (-len(cursor) % 4)
-    try:
-        data = base64.b64decode(padded, altchars=b"-_", validate=True)
-    except binascii.Error:
-        return None
-    mac, content = data[:_MAC_LENGTH], data[_MAC_LENGTH:]
-    return content if hmac.compare_digest(mac, _mac(signed, owner, kind, content)) else None
-
-
-def _mac(
-    signed: signedblobs.SignedBlobs,
-    owner: points.SetIdentity,
-    kind: type[msgspec.Struct],
-    content: bytes,
-) -> bytes:
-    where = b"cursor %b %b\n" % (kind.__name__.encode(), owner.text)
-    return signed.mac(owner.namespace, where + content)[:_MAC_LENGTH]
-
-
-#: Most points of a shard that are searched for retries.
-_LOOKED_AT = 1_000
-
-#: Points of a lane with their dues, and whether there may be more.
-_DuePoints = tuple[list[tuple[int, bytes]], bool]
-
-
-class _Due(msgspec.Struct, frozen=True, array_like=True):
-    """The last point returned: points are in the order of dues, and of shards within a due."""
-
-    layout: int
-    due_us: int
-    shard: messages.ShardId
-    member: bytes
-
-
-@dataclass(eq=False)
-class MemberDues:
-    """Reads the members that are due, and slots in flight."""
-
-    index: index.Index
-    layouts: layouts.Layouts
-    signed_blobs: signedblobs.SignedBlobs
-    lookups: lookups.MemberLookups
 
     async def due(
         self,
@@ -249,8 +157,7 @@ class MemberDues:
         Raises InvalidCursor.
         """
         owner = set_.identity
-        behind = parse_cursor(self.signed_blobs, owner, _Due, cursor) if cursor else None
-        layout = await layout_of(self.layouts, None if behind is None else behind.layout)
+        behind = await self._parsed(owner, _Due, cursor)
         if behind is not None and behind.due_us < since_us:
             behind = None  # of an earlier window: this one is read from its beginning
         last_us = min(until_us, points.DUE_LIMIT_US)
@@ -270,11 +177,10 @@ class MemberDues:
         found = await self.lookups.of_points(
             owner, [(member, shard) for _, shard, member in chosen]
         )
-        next_cursor = ""
-        if last is not None:
-            next_cursor = cursor_text(self.signed_blobs, owner, _Due(layout.number, *last))
+        number = self.index.known_layout().number
+        following = None if last is None else _Due(owner.uid, number, *last)
         ordered = sorted(found, key=lambda one: (one.due_us or 0, one.id))
-        return values.MemberPage(members=ordered, cursor=next_cursor)
+        return values.MemberPage(members=ordered, cursor=_cursor(following))
 
     async def _due_points(
         self,
@@ -286,34 +192,33 @@ class MemberDues:
     ) -> dict[messages.ShardId, _DuePoints]:
         """Return the next points of each shard, at most ``most``, that were not returned yet."""
         shards = sharding.all_shards(self.index.known_layout())
-        asked = [shard for shard in shards if behind is None or shard != behind.shard]
-        replies = await self.index.read_many(
-            "read what is due",
-            [
-                (
-                    *("ZRANGE", self.index.shard(shard).lane(lane)),
-                    *(_first_due(shard, since_us, behind), f"({last_us}", "BYSCORE"),
-                    *("LIMIT", 0, most, "WITHSCORES"),
-                )
-                for shard in asked
-            ],
-        )
+        passed = 0
+        if behind is not None and behind.shard in shards:
+            passed = await self._passed(self.index.shard(behind.shard).lane(lane), behind)
+        commands = []
+        for shard in shards:
+            first: object = since_us
+            if behind is not None:
+                first = f"({behind.due_us}" if shard < behind.shard else behind.due_us
+            offset = passed if behind is not None and shard == behind.shard else 0
+            key = self.index.shard(shard).lane(lane)
+            limits = ("LIMIT", offset, most, "WITHSCORES")
+            commands.append(("ZRANGE", key, first, f"({last_us}", "BYSCORE", *limits))
+        replies = await self.index.read_many("read what is due", commands)
         found: dict[messages.ShardId, _DuePoints] = {}
-        for shard, reply in zip(asked, replies, strict=True):
+        for shard, reply in zip(shards, replies, strict=True):
             scored = [(int(score), member) for member, score in scripting.scored(reply)]
             found[shard] = scored, len(scored) == most
-        if behind is not None and behind.shard in shards:
-            key = self.index.shard(behind.shard).lane(lane)
-            found[behind.shard] = await self._after(key, behind, last_us, most)
         return found
 
-    async def _after(self, lane: str, behind: _Due, last_us: int, most: int) -> _DuePoints:
-        """Return the next points of a lane after this one, and whether there may be more."""
+    async def _passed(self, lane: str, behind: _Due) -> int:
+        """Return how many points of this due in a lane were returned."""
         low, high = await self.index.read(
             "read what is due",
             ("ZCOUNT", lane, "-inf", f"({behind.due_us}"),
             ("ZCOUNT", lane, "-inf", behind.due_us),
         )
+        first = low
         # Points of one due are in the order of their bytes, so a binary search finds the position.
         while low < high:
             middle = (low + high) // 2
@@ -322,15 +227,7 @@ class MemberDues:
                 low = middle + 1
             else:
                 high = middle
-        (reply,) = await self.index.read(
-            "read what is due", ("ZRANGE", lane, low, low + most - 1, "WITHSCORES")
-        )
-        scored = [(int(score), member) for member, score in scripting.scored(reply)]
-        found = [
-            each for each in scored if (behind.due_us, behind.member) < each and each[0] < last_us
-        ]
-        is_cut = bool(found) and len(scored) == most and scored[-1][0] < last_us
-        return found, is_cut
+        return int(low - first)
 
     async def unacknowledged(
         self, set_: setrecord.SetRecord, *, limit: int
@@ -422,9 +319,44 @@ class MemberDues:
             )
         return found
 
+    async def _parsed(
+        self, owner: points.SetIdentity, kind: type[PlaceT], cursor: str
+    ) -> PlaceT | None:
+        """Return the position that a cursor names; None if it is empty. Raises InvalidCursor."""
+        if not cursor:
+            return None
+        try:
+            data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+            place = msgspec.msgpack.decode(data, type=kind)
+        except (ValueError, msgspec.MsgspecError):
+            place = None
+        if place is None or place.owner != owner.uid:
+            raise queue_errors.InvalidCursor(
+                "the cursor was not given for this list; begin again without one"
+            )
+        if place.layout != self.index.known_layout().number:
+            layout = await self.layouts.read()
+            if place.layout != layout.number:
+                raise queue_errors.InvalidCursor(
+                    "the index was resharded since that cursor was given; begin again without one"
+                )
+        return place
 
-def _first_due(shard: messages.ShardId, since_us: int, behind: _Due | None) -> str:
-    """Return the least due of a shard's points that were not returned yet, as ZRANGE takes it."""
-    if behind is None:
-        return str(since_us)
-    return f"({behind.due_us}" if shard < behind.shard else str(behind.due_us)
+
+def _cursor(place: _Place | None) -> str:
+    """Return the cursor for a position; empty = the end."""
+    if place is None:
+        return ""
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place)).rstrip(b"=").decode()
+
+
+def buckets_of(
+    index_: index.Index, owner: points.SetIdentity, shard: messages.ShardId, shards: int
+) -> keys.SetBuckets:
+    """Return every bucket of a shard that may hold members of the set.
+
+    Args:
+        shards: number of shards in the shard's layout.
+    """
+    populations = keys.set_populations(owner.uid, owner.spread, sharding.index_of(shard), shards)
+    return keys.SetBuckets(index_.shard(shard), populations, index_.buckets)
