@@ -62,7 +62,6 @@ class Subscription:
         self._on_subscribed = on_subscribed
         self._on_message = on_message
         self._task: asyncio.Task[None] | None = None
-        self._listeners: dict[Hashable, tuple[Sequence[str], asyncio.Task[None]]] = {}
         #: Servers whose loss was logged, whichever task listens to them now.
         self._lost: set[Hashable] = set()
 
@@ -71,32 +70,30 @@ class Subscription:
         self._task = asyncio.create_task(self._run(), name="queue subscription")
 
     async def close(self) -> None:
-        """Stop listening. Cancels every task first: the caller may be cancelled meanwhile."""
-        ending = [task for task in (self._task,) if task is not None]
-        ending += [listener for _, listener in self._listeners.values()]
-        self._listeners.clear()
-        await _end(*ending)
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        """Run a listener for each server; start others when channels have moved."""
+        """Listen to each server that has channels; begin anew when channels have moved."""
         while True:
-            seen = self._servers.changes.generation
             homes = self._servers.homes(self._channels)
-            for home, (channels, listener) in list(self._listeners.items()):
-                if homes.get(home) != channels:
-                    del self._listeners[home]
-                    await _end(listener)
-            for home, channels in homes.items():
-                if home not in self._listeners:
-                    task = asyncio.create_task(self._listen_at(home, channels))
-                    self._listeners[home] = (channels, task)
-            if sum(map(len, homes.values())) < len(self._channels):
-                await self._servers.refresh()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_HOMELESS_SECONDS):
-                        await self._servers.changes.wait_for_change(seen)
-            else:
-                await self._servers.changes.wait_for_change(seen)
+            async with asyncio.TaskGroup() as listeners:
+                tasks = [
+                    listeners.create_task(self._listen_at(home, channels))
+                    for home, channels in homes.items()
+                ]
+                while homes == self._servers.homes(self._channels):
+                    seen = self._servers.changes.generation
+                    is_homeless = sum(map(len, homes.values())) < len(self._channels)
+                    if is_homeless:
+                        await self._servers.refresh()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_HOMELESS_SECONDS if is_homeless else None):
+                            await self._servers.changes.wait_for_change(seen)
+                for task in tasks:
+                    task.cancel()
 
     async def _listen_at(self, home: Hashable, channels: Sequence[str]) -> None:
         client = self._servers.listener(home)
@@ -181,14 +178,3 @@ class Subscription:
         if message is None:
             raise redis.exceptions.TimeoutError("no answer to the keepalive")
         return dict(message)
-
-
-async def _end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel and await; the caller's own cancellation passes, and so does an error of a task."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.result()
