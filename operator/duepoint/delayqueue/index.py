@@ -86,6 +86,13 @@ class Index:
             for shard, former in asked.items()
         }
 
+    def shards_beside(self, shard: messages.ShardId) -> int:
+        """Return the number of shards in the layout of a shard."""
+        layout = self.known_layout()
+        if layout.former is not None and sharding.layout_of(shard) == layout.former.number:
+            layout = layout.former
+        return layout.shards
+
     def shard(self, shard: messages.ShardId) -> keys_.ShardKeys:
         """Return the names of a shard's keys; the layout must have been read."""
         self.known_layout()

@@ -35,8 +35,10 @@ ABANDONED_SECONDS = 300.0
 BEGUN = {"state": "splitting", "phase": "announced", "moved": 0, "left": 0}
 
 RECORD_FIELDS = ("layout", "shards", "buckets", "incarnation", "former", "former_shards")
-#: Most searches for one schedule while the layout changes: it changes twice in a move.
-_ROUNDS = 4
+#: Wait between two tries of an edit whose schedule is moving, and the limit for all of them; if a
+#: mover dies, another one follows a little later than that.
+BUSY_SECONDS, PATIENCE_SECONDS = 0.005, 5.0
+MOVING = "the schedule is on its way to another shard; try again"
 
 #: A record of ours never has more; with garbage above these, a walk through all would not end.
 _MOST_LAYOUTS = 1 << 31
@@ -159,31 +161,34 @@ class Layouts:
                 raise
             return None
 
-    async def where_it_is(
+    async def run_where_it_is(
         self,
         schedule_id: points.ScheduleId,
-        attempt: Callable[[messages.ShardId], Awaitable[Answer | None]],
-    ) -> Answer:
-        """Return the answer of ``attempt`` in the first shard that has, or may have, the schedule.
+        call_in: Callable[[messages.ShardId], scripting.ScriptCall],
+    ) -> Any:  # noqa: ANN401 - what the script replies
+        """Return the reply of this call in the shard that has, or may have, the schedule.
 
-        An answer of None means "not here and never again"; so does a former shard that is closed.
+        Repeats it while the schedule is moving to another shard, or the layout changes.
         """
-        for _ in range(_ROUNDS):
+        last = self.index.clock.monotonic() + PATIENCE_SECONDS
+        while True:
             layout = self.index.known_layout()
             for shard in sharding.homes(schedule_id, layout):
                 try:
-                    answer = await attempt(shard)
-                except queue_errors.LayoutChanged:
-                    if sharding.layout_of(shard) == layout.number:
-                        if await self.read() == layout:
-                            raise
-                        break
-                else:
-                    if answer is not None:
-                        return answer
+                    reply = await self.index.scripts.run(call_in(shard))
+                except queue_errors.LayoutChanged:  # a former shard may be closed
+                    if sharding.layout_of(shard) == layout.number and await self.read() == layout:
+                        raise
+                    continue
+                if reply == b"BUSY":
+                    break
+                if reply != b"ABSENT":
+                    return reply
             else:
                 await self.read()
-        raise queue_errors.LayoutChanged("the index is resharded faster than it can be read")
+            if self.index.clock.monotonic() > last:
+                raise errors.TryLater(MOVING)
+            await self.index.clock.sleep(BUSY_SECONDS)
 
 
 def _checked(number: int, shards: int) -> messages.Layout:

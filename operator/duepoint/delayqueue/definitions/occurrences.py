@@ -11,14 +11,14 @@ import dataclasses
 import functools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages
-from duepoint.delayqueue.definitions import codec, lanes, putting, records
+from duepoint.delayqueue.definitions import codec, lanes, records
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -88,15 +88,10 @@ class Occurrences:
         armed: list[messages.Armed] = []
         for first in range(0, len(wanted), _ENQUEUE_BATCH):
             part = wanted[first : first + _ENQUEUE_BATCH]
-            enqueue = functools.partial(
-                self._enqueue,
-                definition=definition,
-                wanted=part,
-                epoch=epoch,
-                most=most,
-                ledger=ledger or (),
+            call_in = functools.partial(
+                self._enqueue, definition, part, epoch=epoch, most=most, ledger=ledger or ()
             )
-            reply = await self.layouts.where_it_is(definition.id, enqueue)
+            reply = await self.layouts.run_where_it_is(definition.id, call_in)
             if reply == b"GONE":
                 raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
             if reply == b"FULL":
@@ -104,16 +99,16 @@ class Occurrences:
             armed += [messages.Armed(answer.decode().lower()) for answer in reply]
         return armed
 
-    async def _enqueue(
+    def _enqueue(
         self,
-        shard: messages.ShardId,
-        *,
         definition: definitions.Definition,
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        shard: messages.ShardId,
+        *,
         epoch: messages.Epoch | None,
         most: tuple[int, int, int] | None,
         ledger: tuple[str, bytes] | tuple[()],
-    ) -> Any:  # noqa: ANN401 - what the script replies
+    ) -> scripting.ScriptCall:
         lane = lanes.of_schedule(definition.namespace, definition.owner)
         names = self.index.shard(shard)
         call = self.index.call(
@@ -135,8 +130,7 @@ class Occurrences:
             records=call.run(records.pack(record) for _, record in wanted),
             ledger=call.run(ledger),
         )
-        reply = await putting.until_free(self.index, lambda: self.index.scripts.run(call))
-        return None if reply == b"ABSENT" else reply
+        return call
 
     async def withdraw(
         self,
@@ -144,9 +138,9 @@ class Occurrences:
         point: points.DuePoint,
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        async def withdraw(shard: messages.ShardId) -> bytes | None:
+        def call_in(shard: messages.ShardId) -> scripting.ScriptCall:
             lane = lanes.of_schedule(definition.namespace, definition.owner)
-            call = self.index.call(
+            return self.index.call(
                 "withdraw",
                 shard,
                 self.index.shard(shard).lane(lane),
@@ -155,12 +149,8 @@ class Occurrences:
                 id=definition.id,
                 member=point.member,
             )
-            reply: bytes = await putting.until_free(
-                self.index, lambda: self.index.scripts.run(call)
-            )
-            return None if reply == b"ABSENT" else reply
 
-        reply = await self.layouts.where_it_is(definition.id, withdraw)
+        reply = await self.layouts.run_where_it_is(definition.id, call_in)
         return messages.Armed(reply.decode().lower())
 
     async def all_occurrences(

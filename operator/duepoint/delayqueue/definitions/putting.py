@@ -33,25 +33,9 @@ _PART = 400
 _ROUNDS = 4
 #: Most decisions about a row that others change at the same time.
 _RACES = 16
-#: Wait between two tries of an edit whose schedule is moving, and the limit for all of them; if a
-#: mover dies, another one follows a little later than that.
-_BUSY_SECONDS, _PATIENCE_SECONDS = 0.005, 5.0
 
 
 RowT = TypeVar("RowT")
-Reply = TypeVar("Reply")
-
-
-async def until_free(queue: index.Index, run: Callable[[], Awaitable[Reply]]) -> Reply:
-    """Repeat a script while it refuses because a schedule is moving; return its reply."""
-    last = queue.clock.monotonic() + _PATIENCE_SECONDS
-    while True:
-        reply = await run()
-        if (reply[0] if isinstance(reply, list) else reply) != b"BUSY":
-            return reply
-        if queue.clock.monotonic() > last:
-            raise errors.TryLater("the schedule is on its way to another shard; try again")
-        await queue.clock.sleep(_BUSY_SECONDS)
 
 
 async def where_they_are(
@@ -315,13 +299,12 @@ class RowWriter:
         self, lane: lanes.Lane, sent: Sent[TaskT], answered: _Answered
     ) -> list[bytes]:
         """Return the answers of a part, once none of its rows is moving to another shard."""
-        if answered == [b"BUSY"]:
-
-            async def again() -> _Answered:
-                (reply,) = await self.index.pipelined_durably.run(self._call(lane, [sent]))
-                return cast("_Answered", reply)
-
-            answered = await until_free(self.index, again)
+        last = self.index.clock.monotonic() + layouts.PATIENCE_SECONDS
+        while answered == [b"BUSY"]:
+            if self.index.clock.monotonic() > last:
+                raise errors.TryLater(layouts.MOVING)
+            await self.index.clock.sleep(layouts.BUSY_SECONDS)
+            (answered,) = await self.index.pipelined_durably.run(self._call(lane, [sent]))
         if isinstance(answered, bytes):
             raise scripting.reported(answered, "change rows")
         return answered

@@ -184,17 +184,13 @@ class DefinitionReader:
 
     async def populations(self, shard: messages.ShardId) -> set[str]:
         """Return the populations that have definitions in a shard."""
-        layout = self.index.known_layout()
-        if layout.former is not None and sharding.layout_of(shard) == layout.former.number:
-            layout = layout.former
+        number, shards = sharding.index_of(shard), self.index.shards_beside(shard)
         found: set[str] = set()
         for namespace, owner in map(lanes.parse, await self.lanes(shard)):
             if owner is None:
                 found.add(keys.population_of(namespace))
             else:
-                numbers = keys.set_populations(
-                    owner.uid, owner.spread, sharding.index_of(shard), layout.shards
-                )
+                numbers = keys.set_populations(owner.uid, owner.spread, number, shards)
                 found.update(map(keys.population_name, numbers))
         return found
 

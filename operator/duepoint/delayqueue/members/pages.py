@@ -111,9 +111,7 @@ class MemberPages:
             return [], None
         shard = shards[at.shard]
         next_shard = _Walked(at.owner, at.layout, at.shard + 1)
-        of_shard = layout if sharding.layout_of(shard) == layout.number else layout.former
-        assert of_shard is not None  # noqa: S101 - all_shards has no other ones
-        buckets = buckets_of(self.index, owner, shard, of_shard.shards)
+        buckets = buckets_of(self.index, owner, shard)
         chunk = buckets.some(at.bucket, _BUCKETS_TOGETHER)
         if not chunk:
             return [], next_shard
@@ -122,7 +120,7 @@ class MemberPages:
         try:
             looked_at, replies = await self.index.scripts.run(call)
         except queue_errors.LayoutChanged:
-            if of_shard is layout:
+            if sharding.layout_of(shard) == layout.number:
                 raise
             return [], next_shard  # a former shard that is closed by now
         next_at = _Walked(at.owner, at.layout, at.shard, at.bucket + looked_at)
@@ -351,12 +349,9 @@ def _cursor(place: _Place | None) -> str:
 
 
 def buckets_of(
-    index_: index.Index, owner: points.SetIdentity, shard: messages.ShardId, shards: int
+    index_: index.Index, owner: points.SetIdentity, shard: messages.ShardId
 ) -> keys.SetBuckets:
-    """Return every bucket of a shard that may hold members of the set.
-
-    Args:
-        shards: number of shards in the shard's layout.
-    """
-    populations = keys.set_populations(owner.uid, owner.spread, sharding.index_of(shard), shards)
+    """Return every bucket of a shard that may hold members of the set."""
+    number, shards = sharding.index_of(shard), index_.shards_beside(shard)
+    populations = keys.set_populations(owner.uid, owner.spread, number, shards)
     return keys.SetBuckets(index_.shard(shard), populations, index_.buckets)

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, keys, layouts, messages, sharding
+from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import lanes, signedblobs
 from duepoint.delayqueue.members import pages, values
 from duepoint.delayqueue.wire import scripting
@@ -225,9 +225,9 @@ class MemberCounting:
         )
 
 
-#: Buckets that are handed to one script, by how many the one before has emptied: most have some
-#: fifty members, those of a set that is far from its limit few. And scripts of one step.
-_LEAST_TOGETHER, _MOST_TOGETHER = 16, 256
+#: Buckets that are handed to one script: most have some fifty members, those of a set that is far
+#: from its limit few. And scripts of one step.
+_BUCKETS_TOGETHER = 128
 _SCRIPTS = 32
 _OCCURRENCES_TOGETHER = 500
 
@@ -253,14 +253,12 @@ class _Walk:
     Attributes:
         layout: number of the layout, and whether members move to it.
         shard: how many shards are done, and ``bucket``: how many buckets of the next one.
-        together: how many buckets the next script gets.
     """
 
     layout: tuple[int, bool]
     left: int
     shard: int = 0
     bucket: int = 0
-    together: int = _LEAST_TOGETHER
 
 
 @dataclass(eq=False)
@@ -334,7 +332,8 @@ class SetRemovals:
     ) -> int:
         """Run one script; return how many members it has removed."""
         lane = lanes.of_set(record.identity)
-        chunk = self._buckets(record, shard).some(walk.bucket, walk.together)
+        buckets = pages.buckets_of(self.index, record.identity, shard)
+        chunk = buckets.some(walk.bucket, _BUCKETS_TOGETHER)
         if not chunk and walk.layout[1]:
             walk.shard, walk.bucket = walk.shard + 1, 0
             return 0
@@ -367,15 +366,7 @@ class SetRemovals:
             return 0
         removed, emptied = reply
         walk.bucket += emptied
-        walk.together = min(max(2 * int(emptied), _LEAST_TOGETHER), _MOST_TOGETHER)
         return int(removed)
-
-    def _buckets(self, record: SetRecord, shard: messages.ShardId) -> keys.SetBuckets:
-        """Return every bucket of a shard that may hold members of the set."""
-        layout = self.index.known_layout()
-        if sharding.layout_of(shard) != layout.number and layout.former is not None:
-            layout = layout.former
-        return pages.buckets_of(self.index, record.identity, shard, layout.shards)
 
     async def _end(
         self, record: SetRecord, walk: _Walk, epoch: messages.Epoch, removed: int
