@@ -112,7 +112,6 @@ class MemoryApi:
         ):  # fmt: skip
             route(method, BASE + "/schedules/{id}", handler)
         route("GET", f"{BASE}/export", self._export)
-        route("GET", f"{BASE}/unacknowledged", self._unacknowledged)
         route("GET", f"{BASE}/deadletters", self._letters)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
@@ -278,9 +277,6 @@ class MemoryApi:
         page = listed[:limit]
         more = page[-1]["id"] if len(listed) > limit else ""
         return web.json_response({"items": page, "next": more})
-
-    async def _unacknowledged(self, _: web.Request) -> web.Response:
-        return web.json_response({"items": [{"id": "a", "attempt": 2, "lastError": "Timeout"}]})
 
     async def _letters(self, _: web.Request) -> web.Response:
         return web.json_response({"items": self.letters, "next": ""})

@@ -40,7 +40,7 @@ from duepoint.client.problems import (
     TagMismatch,
 )
 from duepoint.client.transport import NEVER, Retries, TokenInFile, TokenSource
-from duepoint.model.answers import LetterView, MemberView, SetView, UnfinishedSlot
+from duepoint.model.answers import LetterView, MemberView, SetView
 
 __all__ = [
     "NEVER",
@@ -69,6 +69,5 @@ __all__ = [
     "TagMismatch",
     "TokenInFile",
     "TokenSource",
-    "UnfinishedSlot",
     "row_of",
 ]

@@ -358,13 +358,6 @@ class SetCalls:
         """Read a page of whole members as JSON; ``row_of`` turns one into a row for ``upsert``."""
         return _page(f"{self.base}/export", msgspec.Raw, limit, cursor=cursor)
 
-    def unacknowledged(self, *, limit: int = 100) -> ApiCall[tuple[answers.UnfinishedSlot, ...]]:
-        """Read the slots that a worker has claimed, or that wait for their next attempt."""
-        return ApiCall(
-            method="GET", path=f"{self.base}/unacknowledged", query={"limit": str(limit)},
-            read=_read_as(ItemPage[answers.UnfinishedSlot], "items"),
-        )  # fmt: skip
-
     def dead_letters(
         self, cursor: str = "", *, limit: int = 100
     ) -> ApiCall[ItemPage[answers.LetterView]]:

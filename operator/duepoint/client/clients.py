@@ -348,7 +348,6 @@ class _SetRequests(Generic[ClientT]):
     page = _Request(SetCalls.page)
     due = _Request(SetCalls.due)
     export = _Request(SetCalls.export)
-    unacknowledged = _Request(SetCalls.unacknowledged)
     dead_letters = _Request(SetCalls.dead_letters)
     replay = _Request(SetCalls.replay)
 

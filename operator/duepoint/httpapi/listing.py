@@ -87,24 +87,6 @@ async def _due(call: Call, since_us: int | None, until_us: int | None) -> HttpRe
     return _page(call, page)
 
 
-async def unacknowledged(call: Call) -> HttpResponse:
-    pages = call.shared.queue.members.pages
-    points = await pages.unacknowledged(call.owned.record, limit=call.limit)
-    items = [
-        {
-            "id": point.id,
-            "slotTime": views.time(point.slot_us),
-            "attempt": point.attempt,
-            "sinceTime": views.time(point.since_us or None),
-            "dueTime": views.time(point.due_us),
-            "claimed": point.claimed,
-            "lastError": point.last_error,
-        }
-        for point in points
-    ]
-    return views.json(200, {"items": items})
-
-
 def _page(call: Call, page: values.MemberPage) -> HttpResponse:
     settings = call.owned.record.settings
     items = [views.member(each, settings) for each in page.members]

@@ -71,7 +71,6 @@ SCHEMAS: Final[Json] = {
     "Times": object_of({"items": {"type": "array", "items": TIME}}, "items"),
     "Trigger": object_of({"payload": {"description": "in place of the member's"}}, closed=True),
     "Triggered": schemas.plain_of(answers.Triggered),
-    "OpenSlots": object_of({"items": _items(answers.UnfinishedSlot)}, "items"),
     "LetterPage": object_of({"items": _items(answers.LetterView), "next": TEXT}, "items", "next"),
     "Replay": object_of(
         {

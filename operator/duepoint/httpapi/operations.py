@@ -151,11 +151,6 @@ OPERATIONS: Final = (
         answers={200: "MemberPage"},
     ),
     Operation(
-        "listUnacknowledged", "GET", "/unacknowledged", listing.unacknowledged, ("list",),
-        "Slots that a worker has claimed, or that wait for another attempt", ("limit",),
-        answers={200: "OpenSlots"},
-    ),
-    Operation(
         "exportMembers", "GET", "/export", listing.export, ("list",),
         "Members, shard by shard: what does not change meanwhile comes exactly once",
         ("limit", "cursor"), answers={200: "MemberPage"}, limit=(1_000, 5_000),

@@ -84,18 +84,6 @@ class SetView(Fields, kw_only=True):
     durability: DurabilityView = msgspec.field(default_factory=DurabilityView)
 
 
-class UnfinishedSlot(Fields, kw_only=True):
-    """A slot that a worker has claimed, or that waits for its next attempt."""
-
-    id: Annotated[str, "Of the member."]
-    slot_time: Time | None = None
-    attempt: Annotated[Count, "How many were made."] = 0
-    since_time: Time | None = None
-    due_time: Annotated[Time | None, "Of the next attempt."] = None
-    claimed: Annotated[bool, "A worker has it now."] = False
-    last_error: str = ""
-
-
 class LetterView(Fields, kw_only=True):
     """A slot that was given up."""
 

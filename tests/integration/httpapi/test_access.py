@@ -42,7 +42,6 @@ REQUESTS = {
     ),
     "bulkDelete": ("POST", "/schedules:bulkDelete", b'{"id":"d"}', NDJSON, ("delete",)),
     "listDue": ("GET", "/due", None, {}, ("list",)),
-    "listUnacknowledged": ("GET", "/unacknowledged", None, {}, ("list",)),
     "exportMembers": ("GET", "/export", None, {}, ("list",)),
     "listDeadLetters": ("GET", "/deadletters", None, {}, ("list",)),
     "replayDeadLetters": (

@@ -9,16 +9,14 @@ first: it misses no member, and may return one twice.
 from __future__ import annotations
 
 import base64
-import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import lanes, records
+from duepoint.delayqueue.definitions import lanes
 from duepoint.delayqueue.members import lookups, values
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -59,15 +57,13 @@ class _Due(_Place, frozen=True, array_like=True, tag="due"):
 
 PlaceT = TypeVar("PlaceT", bound=_Place)
 
-#: Most points of a shard that are searched for retries.
-_LOOKED_AT = 1_000
 #: Points of a lane with their dues, and whether there may be more.
 _DuePoints = tuple[list[tuple[int, bytes]], bool]
 
 
 @dataclass(eq=False)
 class MemberPages:
-    """Reads pages of a set's members: all, those that are due, and slots in flight."""
+    """Reads pages of a set's members: of all, or of those that are due."""
 
     index: index.Index
     layouts: layouts.Layouts
@@ -226,96 +222,6 @@ class MemberPages:
             else:
                 high = middle
         return int(low - first)
-
-    async def unacknowledged(
-        self, set_: setrecord.SetRecord, *, limit: int
-    ) -> list[values.OpenPoint]:
-        """Return slots that workers hold now, then those that wait for a retry, by due."""
-        owner = set_.identity
-        lane, shards = lanes.of_set(owner), sharding.all_shards(self.index.known_layout())
-        replies = await self.index.read_many(
-            "read what is unacknowledged",
-            [
-                command
-                for shard in shards
-                for command in self._open_commands(self.index.shard(shard).lane(lane), limit)
-            ],
-        )
-        held: list[tuple[messages.ShardId, bytes, int | None]] = []
-        waiting: list[tuple[int, messages.ShardId, bytes]] = []
-        for number, shard in enumerate(shards):
-            held += [(shard, member, None) for member in replies[2 * number] if member]
-            waiting += [
-                (int(score), shard, member)
-                for member, score in scripting.scored(replies[2 * number + 1])
-                if len(member) > points.CHAIN_LENGTH
-            ]
-        chosen = held[:limit]
-        for due_us, shard, member in heapq.nsmallest(limit - len(chosen), waiting):
-            chosen.append((shard, member, due_us))
-        return await self._open_points(owner, chosen)
-
-    def _open_commands(self, lane: str, limit: int) -> list[tuple[Any, ...]]:
-        """Return commands that read claimed points, and the next points, to find retries."""
-        return [
-            (
-                "ZRANGE",
-                lane,
-                points.DUE_LIMIT_US,
-                "(+inf",
-                "BYSCORE",
-                "LIMIT",
-                0,
-                limit,
-            ),
-            (
-                *("ZRANGE", lane, 0, f"({points.DUE_LIMIT_US}", "BYSCORE"),
-                *("LIMIT", 0, max(limit, _LOOKED_AT), "WITHSCORES"),
-            ),
-        ]
-
-    async def _open_points(
-        self,
-        owner: points.SetIdentity,
-        chosen: Sequence[tuple[messages.ShardId, bytes, int | None]],
-    ) -> list[values.OpenPoint]:
-        by_shard: dict[messages.ShardId, list[bytes]] = {}
-        for shard, member, _ in chosen:
-            by_shard.setdefault(shard, []).append(member)
-        replies = await self.index.read_many(
-            "read the attempts of members",
-            [
-                ("HMGET", self.index.shard(shard).occrec, *listed)
-                for shard, listed in by_shard.items()
-            ],
-        )
-        records_of = {
-            (shard, member): records.unpack_or_first(record or b"")
-            for (shard, listed), reply in zip(by_shard.items(), replies, strict=True)
-            for member, record in zip(listed, reply, strict=True)
-        }
-        members = await self.lookups.of_points(
-            owner, [(member, shard) for shard, member, _ in chosen]
-        )
-        names = {points.member_id(owner, one.id): one.id for one in members}
-        found = []
-        for shard, member, due_us in chosen:
-            point = points.parse_member(member, 0)
-            name = names.get(points.ScheduleId(member[:8]))
-            if point is None or name is None or point.kind is points.PointKind.EXPIRY:
-                continue
-            record = records_of[shard, member]
-            found.append(
-                values.OpenPoint(
-                    id=name,
-                    slot_us=point.slot_us,
-                    attempt=record.attempt,
-                    since_us=record.first_try_us,
-                    last_error=record.last_error,
-                    due_us=due_us,
-                )
-            )
-        return found
 
     async def _parsed(
         self, owner: points.SetIdentity, kind: type[PlaceT], cursor: str

@@ -112,27 +112,6 @@ class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
 
 
-class OpenPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A slot of a member that has begun and has not ended.
-
-    Attributes:
-        attempt: how many attempts were made so far.
-        since_us: when the first one was made; 0 = unknown.
-        due_us: when it is retried; None while a worker holds it.
-    """
-
-    id: str
-    slot_us: int
-    attempt: int
-    since_us: int
-    last_error: str
-    due_us: int | None
-
-    @property
-    def claimed(self) -> bool:
-        return self.due_us is None
-
-
 class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of a set.
 
