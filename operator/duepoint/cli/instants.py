@@ -73,20 +73,6 @@ def readable_last(text: str) -> str:
         raise ValueError(f"{error}, or HH:MM for the last one, or yesterday HH:MM") from None
 
 
-def parse_range_us(text: str, *, zone: str, name: str) -> tuple[int, int]:
-    """Return both ends of FROM/TO; the first has to be earlier."""
-    first, slash, last = text.partition("/")
-    if not slash:
-        raise errors.InvalidSetting(
-            name, f"{errors.quoted(text)} is no range; write FROM/TO, both as RFC 3339"
-        )
-    from_us = parse_us(first, zone=zone, name=name)
-    to_us = parse_us(last, zone=zone, name=name)
-    if to_us <= from_us:
-        raise errors.InvalidSetting(name, f"{errors.quoted(text)} ends before it begins")
-    return from_us, to_us
-
-
 def strict_us(text: str) -> int:
     """Return RFC 3339 with an offset as microseconds since the epoch; raises ValueError."""
     parts = _WRITTEN.fullmatch(text)

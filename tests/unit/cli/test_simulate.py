@@ -92,18 +92,6 @@ def test_policies_decide_what_an_outage_leaves(simulate, fields, expected):
     assert ends(simulate("--down", window("01:00", "03:20"), **fields))[1:4] == expected
 
 
-def test_a_suspension_made_in_an_outage_is_seen_at_its_end_and_fires_nothing_of_the_past(simulate):
-    rows = simulate("--down", window("01:00", "03:30"), "--suspend", window("02:30", "04:30"))
-    assert ends(rows) == [
-        "00:00 Started",
-        "01:00 Superseded Replaced",
-        "02:00 Superseded Replaced",
-        "03:00 Superseded Replaced",
-        "04:00 Skipped Suspended",
-        "05:00 Started",
-    ]
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -113,7 +101,7 @@ def test_a_suspension_made_in_an_outage_is_seen_at_its_end_and_fires_nothing_of_
         (("--from", "2026-12-01"), "--to"),
         ((*DAY, "--down", "2026-12-01"), "write FROM/TO"),
         ((*DAY, "--down", "2026-12-02/2026-12-01"), "ends before it begins"),
-        ((*DAY, "--suspend", "x/2026-12-01"), "--suspend"),
+        ((*DAY, "--down", "x/2026-12-01"), "--down"),
         ((*DAY, "-o", "yml"), "--output"),
     ],
 )

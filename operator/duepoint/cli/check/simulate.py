@@ -1,28 +1,24 @@
 """``duepoint simulate``: lists every slot of a file's Schedules between two times, and its result.
 
-This module decides nothing. The operator's ``controller.plan.decide`` returns the state of the
-queue after each edit, and the worker's ``schedules.policies.decide`` the result of a claimed chain.
-This module adds the time line of a cluster. A chain is claimed at its due, or when an outage ends.
-An edit is seen when it is made, or when an outage ends, and then before anything is claimed. Runs
-take no time, so ``concurrencyPolicy`` has no effect, and the command says so.
+This module decides nothing. The operator's ``controller.plan.decide`` returns what the queue holds
+of a new Schedule, and the worker's ``schedules.policies.decide`` the result of a claimed chain.
+This module adds the time line of a cluster: a chain is claimed at its due, or when an outage ends.
+Runs take no time, so ``concurrencyPolicy`` has no effect, and the command says so.
 
 A Schedule without ``creationTimestamp`` counts as created right before ``--from``. With ``@every``
 and no ``startTime`` it counts as created at ``--from`` itself, which is then the anchor and not a
 slot. The slots of several Schedules form one time line.
 
-Windows are half open: down or suspended from the first instant on, back at the last. Slots are
-yielded one by one, oldest first, and not stored, so a year of seconds takes no more memory than a
-day. Instants in microseconds since the epoch.
+Outages are half open: down from the first instant on, back at the last. Slots are yielded one by
+one, oldest first, and not stored, so a year of seconds takes no more memory than a day. Instants in
+microseconds since the epoch.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 import click
 import msgspec
@@ -34,8 +30,7 @@ from duepoint.cli.check.checks import CheckedManifest
 from duepoint.controller import plan
 from duepoint.schedules import actions, policies
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.definition import Definition, State
-from duepoint.schedules.slots import Slots
+from duepoint.schedules.definition import State
 from duepoint.schedules.spec import ScheduleSpec
 from duepoint.worker import runlimits
 
@@ -45,11 +40,8 @@ _WIDTHS = {
 #: A placeholder for the digest of an action, which is not needed here.
 _TARGET = ""
 
-
-Window = tuple[int, int]
-
-
-# -- the command ---------------------------------------------------------------------------------
+#: An outage: when it begins and ends.
+Outage = tuple[int, int]
 
 
 @click.command("simulate")
@@ -62,12 +54,6 @@ Window = tuple[int, int]
     multiple=True,
     help="Operator and workers are away. May be repeated.",
 )
-@click.option(
-    "--suspend",
-    metavar="FROM/TO",
-    multiple=True,
-    help="spec.suspend is set to true at FROM and back at TO. May be repeated.",
-)
 @options.namespace
 @options.output_format
 def simulate(
@@ -76,7 +62,6 @@ def simulate(
     from_: str,
     to: str,
     down: tuple[str, ...],
-    suspend: tuple[str, ...],
     namespace: str,
     form: str,
 ) -> None:
@@ -95,12 +80,7 @@ def simulate(
     to_us = instants.parse_us(to, zone=zone, name="--to")
     if to_us <= from_us:
         raise errors.InvalidSetting("--to", f"{errors.quoted(to)} is not after --from")
-    course = Course(
-        from_us=from_us,
-        to_us=to_us,
-        down=_windows("--down", down, zone),
-        suspended=_windows("--suspend", suspend, zone, from_us=from_us),
-    )
+    outages = sorted(_outage(text, zone) for text in down)
     for spec in map(_spec, found):
         # Runs take no time here, so no slot overlaps the run of another.
         policy = spec.rule.policy.concurrency
@@ -110,50 +90,24 @@ def simulate(
                 f"{spec.identity}: concurrencyPolicy: {policy} is left out, as runs take no time"
                 " here; in a cluster it decides about slots that are due while a run is active"
             )
-    rows = heapq.merge(*(_rows(each, course) for each in found), key=lambda pair: pair[0])
-    if output.write((row for _, row in rows), form, widths=_WIDTHS) == 0:
+    rows = heapq.merge(
+        *(_rows(each, from_us, to_us, outages) for each in found),
+        key=lambda row: instants.strict_us(row["scheduledTime"]),
+    )
+    if output.write(rows, form, widths=_WIDTHS) == 0:
         output.complain(f"there is no slot from {from_} to {to}")
 
 
-def _windows(
-    name: str, texts: tuple[str, ...], zone: str, *, from_us: int = 0
-) -> tuple[Window, ...]:
-    """Return the windows in order, with those merged that touch."""
-    given = [instants.parse_range_us(text, zone=zone, name=name) for text in texts]
-    row: list[Window] = []
-    for begin, end in sorted(window for window in given if window[1] > from_us):
-        if row and begin <= row[-1][1]:
-            begin, end = row[-1][0], max(row.pop()[1], end)  # noqa: PLW2901 - drawn together
-        row.append((begin, end))
-    return tuple(row)
-
-
-def _rows(found: CheckedManifest, course: Course) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the slots in the course and the result of each, oldest first."""
-    spec, metadata = _spec(found), found.manifest.content["metadata"]
-    is_new = spec.created_us >= course.from_us
-    if metadata.get("creationTimestamp") is None:
-        timing = spec.rule.timing
-        counts_from_creation = timing.start_us is None and any(
-            text.lstrip().lower().startswith("@every") for text in timing.schedules
-        )
-        created_us = course.from_us if counts_from_creation else course.from_us - 1
-        spec, is_new = msgspec.structs.replace(spec, created_us=created_us), True
-    local = instants.LocalTime(spec.rule.timing.time_zone)
-    for ended in _Timeline(spec, course, is_new=is_new).run():
-        if ended.slot_us >= course.to_us:
-            return
-        row = {
-            "schedule": spec.identity,
-            "scheduledTime": instants.utc_text(ended.slot_us),
-            "local": local.text(ended.slot_us),
-            "outcome": ended.outcome,
-            "reason": str(ended.reason),
-        }
-        if ended.fired_us is not None:
-            row["firedAt"] = instants.utc_text(ended.fired_us)
-            row["trigger"] = "CatchUp" if ended.catch_up else "Schedule"
-        yield ended.slot_us, row
+def _outage(text: str, zone: str) -> Outage:
+    """Return both ends of FROM/TO; raises errors.InvalidSetting."""
+    first, slash, last = text.partition("/")
+    if not slash:
+        message = f"{errors.quoted(text)} is no range; write FROM/TO, both as RFC 3339"
+        raise errors.InvalidSetting("--down", message)
+    begin_us, end_us = (instants.parse_us(each, zone=zone, name="--down") for each in (first, last))
+    if end_us <= begin_us:
+        raise errors.InvalidSetting("--down", f"{errors.quoted(text)} ends before it begins")
+    return begin_us, end_us
 
 
 def _spec(found: CheckedManifest) -> ScheduleSpec:
@@ -161,148 +115,78 @@ def _spec(found: CheckedManifest) -> ScheduleSpec:
     return found.spec
 
 
-# -- the time line -------------------------------------------------------------------------------
-
-
-class EndedSlot(NamedTuple):
-    """One slot and its result.
-
-    Attributes:
-        reason: why it did not run; empty if it did.
-        fired_us: when it started, or None.
-        catch_up: it was late, or one of several.
-    """
-
-    slot_us: int
-    outcome: Literal["Started", "Skipped", "Missed", "Superseded"]
-    reason: str = ""
-    fired_us: int | None = None
-    catch_up: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """The outages and suspensions from ``from_us`` until before ``to_us``."""
-
-    from_us: int
-    to_us: int
-    down: tuple[Window, ...] = ()
-    suspended: tuple[Window, ...] = ()
-
-    def up_at(self, instant_us: int) -> int:
-        """Return the instant, or the end of the outage that contains it."""
-        index = bisect_right(self.down, instant_us, key=lambda window: window[0]) - 1
-        if index >= 0 and instant_us < self.down[index][1]:
-            return self.down[index][1]
-        return instant_us
-
-
-class _Timeline:
-    """The time line of one Schedule in the course."""
-
-    def __init__(self, spec: ScheduleSpec, course: Course, *, is_new: bool) -> None:
-        self._spec = spec
-        self._course = course
-        self._is_new = is_new
-        self._stored: Definition | None = None
-        self._slots: Slots | None = None
-        self._chain_due_us: int | None = None
-        self._ended_us = 0  # every slot of the present timing up to here has ended
-
-    def run(self) -> Iterator[EndedSlot]:
-        yield from self._begin()
-        for seen_us, spec in self._edits():
-            yield from self._go_on(until_us=seen_us)
-            yield from self._accept(spec, seen_us)
-        yield from self._go_on(until_us=None)
-
-    # -- the operator --------------------------------------------------------------------------
-
-    def _begin(self) -> Iterator[EndedSlot]:
-        before_us = self._course.from_us - 1
-        status = plan.PublishedStatus()
-        if not self._is_new:
-            status = plan.PublishedStatus(
-                observed_generation=self._spec.generation, accepted=True, settled_us=before_us
-            )
-        now_us = self._course.up_at(self._spec.created_us) if self._is_new else before_us
-        made = plan.decide(self._spec, None, status, now_us, target=_TARGET)
-        if made is not None:
-            self._take(made)
-            if made.missed and self._slots is not None:  # ``@at`` slots before the creation
-                past = [*self._slots.walk_back(self._spec.created_us, -1)]
-                for slot_us in past[::-1][: made.missed]:
-                    yield EndedSlot(slot_us, "Missed", Reason.DEADLINE_EXCEEDED)
-
-    def _edits(self) -> Iterator[tuple[int, ScheduleSpec]]:
-        """Yield when the operator sees which spec; slots due then belong to the new one.
-
-        The edits are suspensions and resumes; of those made in one outage only the last is seen.
-        """
-        made: dict[int, bool] = {}
-        for begin_us, end_us in self._course.suspended:
-            made[self._course.up_at(max(begin_us, self._course.from_us))] = True
-            made[self._course.up_at(end_us)] = False
-        for number, (seen_us, suspended) in enumerate(made.items(), start=1):
-            generation = self._spec.generation + number
-            spec = msgspec.structs.replace(self._spec, generation=generation)
-            if suspended:
-                rule = spec.rule
-                timing = msgspec.structs.replace(rule.timing, suspend=True, suspend_until_us=None)
-                rule = msgspec.structs.replace(rule, timing=timing)
-                spec = msgspec.structs.replace(spec, rule=rule)
-            yield seen_us, spec
-
-    def _accept(self, spec: ScheduleSpec, seen_us: int) -> Iterator[EndedSlot]:
-        made = plan.decide(spec, self._stored, plan.PublishedStatus(), seen_us - 1, target=_TARGET)
-        if made is None:
+def _rows(
+    found: CheckedManifest, from_us: int, to_us: int, outages: list[Outage]
+) -> Iterator[output.Row]:
+    """Yield the slots from ``from_us`` until before ``to_us``, with results, oldest first."""
+    spec, metadata = _spec(found), found.manifest.content["metadata"]
+    is_new = spec.created_us >= from_us
+    if metadata.get("creationTimestamp") is None:
+        timing = spec.rule.timing
+        counts_from_creation = timing.start_us is None and any(
+            text.lstrip().lower().startswith("@every") for text in timing.schedules
+        )
+        created_us = from_us if counts_from_creation else from_us - 1
+        spec, is_new = msgspec.structs.replace(spec, created_us=created_us), True
+    before_us = from_us - 1
+    status = plan.PublishedStatus()
+    if not is_new:
+        status = plan.PublishedStatus(
+            observed_generation=spec.generation, accepted=True, settled_us=before_us
+        )
+    now_us = _up_at(spec.created_us, outages) if is_new else before_us
+    made = plan.decide(spec, None, status, now_us, target=_TARGET)
+    local = instants.LocalTime(spec.rule.timing.time_zone)
+    for row in () if made is None else _ended(made, spec.created_us, to_us, outages):
+        slot_us = row.pop("slotUs")
+        if slot_us >= to_us:
             return
-        is_replaced = made.arming is not None and not made.arming.keep_chain
-        if is_replaced and self._chain_due_us is not None and self._slots is not None:
-            for slot_us in self._slots.walk(self._ended_us, seen_us - 1):
-                yield EndedSlot(slot_us, "Superseded", Reason.REPLACED)
-        self._take(made)
+        about = {"scheduledTime": instants.utc_text(slot_us), "local": local.text(slot_us)}
+        yield {"schedule": spec.identity, **about, **row}
 
-    def _take(self, made: plan.ArmingPlan) -> None:
-        self._stored = made.definition
-        if made.arming is None or made.arming.keep_chain:
-            return
-        self._slots = plan.slots_of(made.definition)
-        self._chain_due_us = made.arming.due_us
-        self._ended_us = made.definition.not_before_us
 
-    # -- the worker ----------------------------------------------------------------------------
+def _ended(
+    made: plan.ArmingPlan, created_us: int, to_us: int, outages: list[Outage]
+) -> Iterator[output.Row]:
+    """Yield the slots of a Schedule that was armed so, each with its result."""
+    stored, timeline = made.definition, plan.slots_of(made.definition)
+    if made.missed:  # slots of ``@at`` before the creation
+        past = itertools.islice(timeline.walk_back(created_us, -1), made.missed)
+        yield from (_row(slot_us, "Missed", Reason.DEADLINE_EXCEEDED) for slot_us in [*past][::-1])
+    if gone := plan.swallowed_by_suspension(stored, to_us - 1):
+        for slot_us in gone.timeline.walk(gone.after_us, gone.through_us):
+            yield _row(slot_us, "Skipped", Reason.SUSPENDED)
+    due_us = None if made.arming is None else made.arming.due_us
+    ended_us = stored.not_before_us  # every slot up to here has ended
+    while stored.state is State.ARMED and due_us is not None:
+        now_us = _up_at(due_us, outages)
+        decision = policies.decide(timeline, stored.rule.policy, chain_due_us=due_us, now_us=now_us)
+        decision, skipped = runlimits.within(decision, stored.runs_left)
+        missed_us = timeline.walk(ended_us, decision.newest_us)
+        for group in decision.missed:
+            for slot_us in itertools.islice(missed_us, group.count):
+                yield _row(slot_us, "Missed", group.reason)
+        for chosen in decision.run:
+            trigger = "CatchUp" if chosen.catch_up else "Schedule"
+            fired = {"firedAt": instants.utc_text(now_us), "trigger": trigger}
+            yield _row(chosen.slot_us, "Started", "") | fired
+        ended_us = decision.newest_us
+        started = stored.started + len(decision.run)
+        stored = msgspec.structs.replace(stored, started=started)
+        due_us = None if decision.following is None else decision.following.due_us
+        if stored.runs_left == 0:
+            due_us = None
+            for one in skipped:  # overdue slots after the last run of ``maxRuns``
+                yield _row(one.slot_us, "Skipped", Reason.COMPLETED)
 
-    def _go_on(self, *, until_us: int | None) -> Iterator[EndedSlot]:
-        """Yield all slots that are decided before the next edit is seen."""
-        stored, timeline = self._stored, self._slots
-        if stored is None or timeline is None:
-            return
-        through_us = (self._course.to_us if until_us is None else until_us) - 1
-        if gone := plan.swallowed_by_suspension(stored, through_us):
-            for slot_us in gone.timeline.walk(gone.after_us, gone.through_us):
-                yield EndedSlot(slot_us, "Skipped", Reason.SUSPENDED)
-        while stored.state is State.ARMED and self._chain_due_us is not None:
-            now_us = self._course.up_at(self._chain_due_us)
-            if until_us is not None and now_us >= until_us:
-                return
-            decision = policies.decide(
-                timeline, stored.rule.policy, chain_due_us=self._chain_due_us, now_us=now_us
-            )
-            decision, skipped = runlimits.within(decision, stored.runs_left)
-            missed_us = timeline.walk(self._ended_us, decision.newest_us)
-            for group in decision.missed:
-                for slot_us in itertools.islice(missed_us, group.count):
-                    yield EndedSlot(slot_us, "Missed", group.reason)
-            for chosen in decision.run:
-                yield EndedSlot(chosen.slot_us, "Started", "", now_us, chosen.catch_up)
-            self._ended_us = decision.newest_us
-            following = decision.following
-            stored = self._stored = msgspec.structs.replace(
-                stored, started=stored.started + len(decision.run)
-            )
-            if stored.runs_left == 0:
-                following = None
-                for one in skipped:  # overdue slots after the last run of ``maxRuns``
-                    yield EndedSlot(one.slot_us, "Skipped", Reason.COMPLETED)
-            self._chain_due_us = None if following is None else following.due_us
+
+def _row(slot_us: int, outcome: str, reason: str) -> output.Row:
+    return {"slotUs": slot_us, "outcome": outcome, "reason": str(reason)}
+
+
+def _up_at(instant_us: int, outages: list[Outage]) -> int:
+    """Return the instant, or the end of the outages that contain it."""
+    for begin_us, end_us in outages:
+        if begin_us <= instant_us < end_us:
+            instant_us = end_us
+    return instant_us

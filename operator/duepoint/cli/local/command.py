@@ -6,6 +6,7 @@ The engine is imported only when the command runs, so that ``--help`` is quick.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -38,17 +39,7 @@ _MOST_PORT = 65_535
     default=lambda: "view" if output.can_redraw(sys.stdout) else "text",
     help="Unset: the live view on a terminal, elsewhere text.",
 )  # fmt: skip
-def run(
-    *,
-    paths: tuple[str, ...],
-    filenames: tuple[str, ...],
-    namespace: str,
-    executes: bool,
-    once: bool,
-    seconds: float | None,
-    receive_port: int | None,
-    form: str,
-) -> None:
+def run(*, paths: tuple[str, ...], filenames: tuple[str, ...], form: str, **given: Any) -> None:  # noqa: ANN401 - click's values
     """Run manifests on this machine, without a cluster, until Ctrl-C.
 
     Operator, queue and worker are those of an installation; an embedded Valkey holds the queue, and
@@ -62,12 +53,6 @@ def run(
 
     from duepoint.cli.local import presenting, session  # noqa: PLC0415 - quick --help
 
-    request = session.RunRequest(
-        files=options.named_files(paths, filenames),
-        namespace=namespace,
-        executes=executes,
-        seconds=seconds,
-        once=once,
-        receive_port=receive_port,
-    )
-    raise click.exceptions.Exit(uvloop.run(presenting.present(request, form)))
+    files = options.named_files(paths, filenames)
+    running = session.RunSession(presenting.WRITERS[form], files=files, **given)
+    raise click.exceptions.Exit(uvloop.run(presenting.present(running, form)))

@@ -19,7 +19,6 @@ import re
 import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,6 +31,11 @@ from duepoint.kube import port, times
 
 #: How long a Job takes if its commands do not run.
 SIMULATED_SECONDS = 1.0
+#: Time from SIGTERM to SIGKILL.
+GRACE_SECONDS = 3.0
+#: How long to read what is left in the pipe after the end.
+_LAST_WORDS_SECONDS = 1.0
+_LONGEST_LINE_BYTES = 1 << 20
 
 #: ``$(NAME)`` in a command, and ``$$(NAME)``, which stays as ``$(NAME)``.
 _REFERENCE = re.compile(r"\$(\$)?\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
@@ -48,20 +52,14 @@ class StoredJob(msgspec.Struct, frozen=True):
 
     metadata: port.Metadata
     spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
 
     @property
     def name(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
-    @property
-    def template(self) -> dict[str, Any]:
-        """The Pod template."""
-        return self.spec.get("template") or {}
-
     def containers(self, kind: str) -> list[dict[str, Any]]:
         """Return the template's ``containers`` or ``initContainers``."""
-        return (self.template.get("spec") or {}).get(kind) or []
+        return self.spec["template"]["spec"].get(kind) or []
 
 
 class JobRunner:
@@ -75,9 +73,8 @@ class JobRunner:
     def __init__(self, say: Say, *, executes: bool) -> None:
         self._say = say
         self._executes = executes
-        self._running: dict[str, asyncio.Task[None]] = {}
-        #: Jobs that were started: a late event of the watch must not start one again.
-        self._begun: set[str] = set()
+        #: The tasks of all Jobs that exist, by uid: a Job starts only once.
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, api: port.Api) -> None:
         """Start each new Job, and end the processes of each deleted one."""
@@ -86,10 +83,9 @@ class JobRunner:
                 with contextlib.suppress(kube_errors.Gone):
                     await self._follow(api)
         finally:
-            tasks = list(self._running.values())
-            for task in tasks:
+            for task in self._tasks.values():
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _follow(self, api: port.Api) -> None:
         path = kubejobs.collection()
@@ -101,20 +97,15 @@ class JobRunner:
         async for change in api.watch(path, StoredJob, version):
             if change.type is not port.ChangeType.DELETED:
                 self._begin(api, change.item)
-                continue
-            self._begun.discard(change.item.metadata.uid)
-            if (task := self._running.get(change.item.metadata.uid)) is not None:
+            elif (task := self._tasks.pop(change.item.metadata.uid, None)) is not None:
                 task.cancel()
 
     def _begin(self, api: port.Api, job: StoredJob) -> None:
-        uid = job.metadata.uid
-        if uid in self._begun or job.spec.get("suspend"):
+        if job.metadata.uid in self._tasks or job.spec.get("suspend"):
             return
-        self._begun.add(uid)
         verb = "runs" if self._executes else "would run"
-        self._say("job", job=job.name, verb=verb, command=shown_command(job), spec=job.spec)
-        task = self._running[uid] = asyncio.create_task(self._job(api, job))
-        task.add_done_callback(lambda _: self._running.pop(uid, None))
+        self._say("job", job=job.name, verb=verb, command=_shown_command(job), spec=job.spec)
+        self._tasks[job.metadata.uid] = asyncio.create_task(self._job(api, job))
 
     async def _job(self, api: port.Api, job: StoredJob) -> None:
         began = times.time_text(instants.now_us())
@@ -145,12 +136,9 @@ class JobRunner:
         for container in job.containers("initContainers"):
             if failure := await self._container(job, container):
                 return failure
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._container(job, container))
-                for container in job.containers("containers")
-            ]
-        return next(filter(None, (task.result() for task in tasks)), None)
+        containers = job.containers("containers")
+        found = await asyncio.gather(*(self._container(job, each) for each in containers))
+        return next(filter(None, found), None)
 
     async def _container(self, job: StoredJob, container: Mapping[str, Any]) -> _Failure:
         """Run one container's command to its end."""
@@ -163,9 +151,9 @@ class JobRunner:
             self._say("output", job=job.name, line=line)
 
         try:
-            words, environment = command_of(container, job.template.get("metadata") or {})
-            code = await run(words, environment, folder=container.get("workingDir"), on_line=take)
-        except CannotRun as trouble:
+            words, variables = _command_of(container, job.spec["template"].get("metadata") or {})
+            code = await _run(words, variables, folder=container.get("workingDir"), on_line=take)
+        except (OSError, ValueError) as trouble:
             return "CannotRun", f"{lead}{trouble}"
         if code == 0:
             return None
@@ -184,37 +172,7 @@ async def _write(api: port.Api, job: StoredJob, status: dict[str, Any]) -> None:
         await api.request("PATCH", path, patch, content_type=port.JSON_PATCH)
 
 
-def command_of(
-    container: Mapping[str, Any], metadata: Mapping[str, Any]
-) -> tuple[list[str], dict[str, str]]:
-    """Return the command line and the variables of a container; raises CannotRun.
-
-    Args:
-        metadata: the Pod template's metadata, to which variables may refer.
-    """
-    if not container.get("command"):
-        image = errors.quoted(str(container.get("image")))
-        message = f"command is missing, and the image {image} is not run here; write command"
-        raise CannotRun(message)
-    environment: dict[str, str] = {}
-    for entry in container.get("env") or ():
-        source = entry.get("valueFrom")
-        if source is None:
-            environment[entry["name"]] = _expanded(str(entry.get("value", "")), environment)
-        elif (value := _referred(source, metadata)) is not None:
-            environment[entry["name"]] = value
-        elif set(source) != {"fieldRef"}:
-            message = (
-                f"env {entry['name']} refers to {', '.join(source)}, which is not read here; "
-                "write value, or set it in the shell that starts duepoint run"
-            )
-            if entry["name"] not in os.environ:
-                raise CannotRun(message)
-    words = [*container["command"], *(container.get("args") or ())]
-    return [_expanded(str(word), environment) for word in words], environment
-
-
-def shown_command(job: StoredJob) -> str:
+def _shown_command(job: StoredJob) -> str:
     """Return what a Job would run, in one line."""
     shown = []
     for container in job.containers("containers"):
@@ -223,22 +181,44 @@ def shown_command(job: StoredJob) -> str:
     return "; ".join(shown)
 
 
-def _referred(source: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
-    """Return the annotation or label that a fieldRef names; None for other or missing fields."""
-    parts = _ANNOTATION.fullmatch((source.get("fieldRef") or {}).get("fieldPath", ""))
-    if parts is None:
-        return None
-    found = (metadata.get(parts[1]) or {}).get(parts[2])
-    return None if found is None else str(found)
+def _command_of(
+    container: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command line and the variables of a container.
+
+    Args:
+        metadata: the Pod template's metadata, to which variables may refer.
+
+    Raises:
+        ValueError: it cannot run here; the message says what to write.
+    """
+    if not container.get("command"):
+        image = errors.quoted(str(container.get("image")))
+        raise ValueError(
+            f"command is missing, and the image {image} is not run here; write command"
+        )
+    variables: dict[str, str] = {}
+    for entry in container.get("env") or ():
+        source = entry.get("valueFrom")
+        field = ((source or {}).get("fieldRef") or {}).get("fieldPath", "")
+        if source is None:
+            variables[entry["name"]] = _expanded(str(entry.get("value", "")), variables)
+        elif parts := _ANNOTATION.fullmatch(field):
+            variables[entry["name"]] = str((metadata.get(parts[1]) or {}).get(parts[2], ""))
+        elif not field and entry["name"] not in os.environ:
+            raise ValueError(
+                f"env {entry['name']} refers to {', '.join(source)}, which is not read here; "
+                "write value, or set it in the shell that starts duepoint run"
+            )
+    words = [*container["command"], *(container.get("args") or ())]
+    return [_expanded(str(word), variables) for word in words], variables
 
 
-def _expanded(text: str, environment: Mapping[str, str]) -> str:
+def _expanded(text: str, variables: Mapping[str, str]) -> str:
     """Replace ``$(NAME)`` if the variable is defined, as Kubernetes does."""
 
     def value(found: re.Match[str]) -> str:
-        if found[1]:
-            return f"$({found[2]})"
-        return environment.get(found[2], found[0])
+        return f"$({found[2]})" if found[1] else variables.get(found[2], found[0])
 
     return _REFERENCE.sub(value, text)
 
@@ -246,22 +226,9 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
 # -- processes -------------------------------------------------------------------------------------
 
 
-#: Time from SIGTERM to SIGKILL.
-GRACE_SECONDS = 3.0
-#: Characters of a line to show; the rest is cut off.
-LONGEST_LINE = 2_000
-_LONGEST_BYTES = 1 << 20
-#: How long to read what is left in the pipe after the end.
-_LAST_WORDS_SECONDS = 1.0
-
-
-class CannotRun(Exception):
-    """This machine cannot run the command; the message says what to write."""
-
-
-async def run(
+async def _run(
     words: Sequence[str],
-    environment: Mapping[str, str],
+    variables: Mapping[str, str],
     *,
     folder: str | None,
     on_line: Callable[[str], None],
@@ -270,37 +237,36 @@ async def run(
 
     Args:
         words: the program and its arguments.
-        environment: variables to add to ours.
+        variables: to add to our environment.
         folder: the working directory; None = ours.
         on_line: called with each line of standard output and standard error.
 
     Raises:
-        CannotRun: there is no such program or folder.
+        OSError: there is no such program or folder.
     """
-    if folder is not None and not Path(folder).is_dir():  # noqa: ASYNC240 - a folder of the machine
-        raise CannotRun(f"workingDir {errors.quoted(folder)} is no folder of this machine")
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            cwd=folder,
-            env={**os.environ, **environment},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            limit=_LONGEST_BYTES,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise CannotRun(f"{errors.quoted(words[0])} cannot be run here: {why}") from None
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        limit=_LONGEST_LINE_BYTES,
+        start_new_session=True,
+    )
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    output = asyncio.create_task(_read(process.stdout, on_line))
+    reading = asyncio.create_task(_read(process.stdout, on_line))
     try:
         return await process.wait()
     finally:
-        await _end(process)
-        await asyncio.wait({output}, timeout=_LAST_WORDS_SECONDS)
-        output.cancel()
+        if process.returncode is None:
+            _signal(process, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+        _signal(process, signal.SIGKILL)  # what is left of its session
+        await process.wait()
+        await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
+        reading.cancel()
 
 
 async def _read(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
@@ -311,18 +277,7 @@ async def _read(stream: asyncio.StreamReader, on_line: Callable[[str], None]) ->
             continue
         if not line:
             return
-        on_line(line.decode(errors="replace").rstrip("\r\n")[:LONGEST_LINE])
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End all processes of the session."""
-    if process.returncode is None:
-        _signal(process, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), GRACE_SECONDS)
-    _signal(process, signal.SIGKILL)
-    if process.returncode is None:
-        await process.wait()
+        on_line(line.decode(errors="replace").rstrip("\r\n"))
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

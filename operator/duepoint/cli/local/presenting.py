@@ -15,7 +15,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console
 from rich.live import Live
@@ -24,7 +24,7 @@ from duepoint import telemetry
 from duepoint.cli import output, receiver
 from duepoint.cli.local import reports, view
 from duepoint.cli.local.reports import Record
-from duepoint.cli.local.session import RunRequest, RunSession
+from duepoint.cli.local.session import RunSession
 
 TICK_SECONDS = 0.5
 _MOST_NOTICES = 6
@@ -32,16 +32,14 @@ _MOST_NOTICES = 6
 _LAST_ERRORS = 4_000
 
 
-async def present(request: RunRequest, form: str) -> int:
+async def present(session: RunSession, form: str) -> int:
     """Run a session and show it; return the exit code."""
-    writers = {"json": _write_json, "text": _write_text, "view": lambda _record: None}
-    session = RunSession(request, writers[form])
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_logging(form))
-        if (port := request.receive_port) is not None:
+        if (port := session.receive_port) is not None:
             receiving = receiver.receiving(receiver.HOST, port, session.on_request)
             await stack.enter_async_context(receiving)
-        return await (_in_view(session, request) if form == "view" else session.run())
+        return await (_in_view(session) if form == "view" else session.run())
 
 
 def _write_json(record: Record) -> None:
@@ -52,6 +50,14 @@ def _write_json(record: Record) -> None:
 def _write_text(record: Record) -> None:
     output.say(reports.line_of(record))
     sys.stdout.flush()
+
+
+#: What to do with each record, by the form of the output.
+WRITERS: Mapping[str, Callable[[Record], None]] = {
+    "json": _write_json,
+    "text": _write_text,
+    "view": lambda _record: None,
+}
 
 
 @contextlib.contextmanager
@@ -65,7 +71,7 @@ def _logging(form: str) -> Iterator[None]:
         sys.stderr.write(kept.getvalue()[-_LAST_ERRORS:])
 
 
-async def _in_view(session: RunSession, request: RunRequest) -> int:
+async def _in_view(session: RunSession) -> int:
     console = Console()
     running = asyncio.create_task(session.run())
     with (
@@ -76,8 +82,8 @@ async def _in_view(session: RunSession, request: RunRequest) -> int:
             if is_quitting():
                 session.stopping.set()
             notices = [*session.troubles, *session.wrong][:_MOST_NOTICES]
-            notices.append(request.note)
-            if (port := request.receive_port) is not None:
+            notices.append(session.note)
+            if (port := session.receive_port) is not None:
                 taken = f"webhooks taken at http://{receiver.HOST}:{port}: {session.received}"
                 notices.append(taken)
             shown = view.screen(
@@ -91,7 +97,7 @@ async def _in_view(session: RunSession, request: RunRequest) -> int:
             live.update(shown, refresh=True)
             await asyncio.wait({running}, timeout=TICK_SECONDS)
     code = running.result()
-    how, which = session.summary()
+    how, *which = session.log.summary()
     output.say(how)
     for line in (*which, *session.wrong):
         output.say(f"  {line}")

@@ -9,7 +9,6 @@ end before its start.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import msgspec
 
 from duepoint.cli import output
-from duepoint.cli.local.view import ArrivalRow, ScheduleRow
+from duepoint.cli.local.view import ArrivalRow
 from duepoint.runs.run import ENDED, RunEvent, RunState
 
 Record = dict[str, Any]
@@ -30,8 +29,6 @@ _KEPT_ROWS = 200
 #: How many Schedules a summary names.
 _MOST_NAMED = 5
 
-#: Results in the view that a newer run may replace.
-_ANSWERS = ("Succeeded", "Failed", "Running", "Retrying", "-", "new")
 _HIDDEN = frozenset({RunState.CHECKED, RunState.REPLACING})
 _ENDED_BADLY = frozenset({RunState.FAILED, RunState.MISSED})
 
@@ -50,8 +47,6 @@ class RunLog:
         self._kind_of = kind_of
         #: Runs by uid of the Schedule, slot and uid of the ScheduleRun; the newest last.
         self._runs: dict[tuple[str, int, str], RunEvent] = {}
-        #: The newest regular run of each Schedule.
-        self._newest: dict[_Name, RunEvent] = {}
         self._badly: collections.Counter[_Name] = collections.Counter()
         self._causes: dict[_Name, str] = {}
         self.succeeded = 0
@@ -66,11 +61,12 @@ class RunLog:
         """The number of runs that have failed and will be retried."""
         return sum(event.is_retrying for event in self._runs.values())
 
-    def is_retrying(self, run_uid: str) -> bool:
-        """Whether the run of this ScheduleRun has failed and will be retried."""
-        return any(event.is_retrying and key[2] == run_uid for key, event in self._runs.items())
+    @property
+    def retried(self) -> set[str]:
+        """The uids of ScheduleRuns with a run that has failed and will be retried."""
+        return {key[2] for key, event in self._runs.items() if event.is_retrying}
 
-    def summary(self) -> tuple[str, list[str]]:
+    def summary(self) -> list[str]:
         """Return a sentence about all runs, and a line for each Schedule with failed ones."""
         retrying = collections.Counter(
             (event.namespace, event.name) for event in self._runs.values() if event.is_retrying
@@ -78,17 +74,14 @@ class RunLog:
         by_schedule = self._badly + retrying
         lead = "1 run" if self.succeeded == 1 else f"{self.succeeded} runs"
         if not by_schedule:
-            return f"{lead} succeeded, none failed", []
+            return [f"{lead} succeeded, none failed"]
         counts = [f"{lead} succeeded"]
         counts += [f"{self.failed} failed"] * (self.failed > 0)
         counts += [f"{retrying.total()} failed and would be tried again"] * bool(retrying)
-        which = [
+        return [", ".join(counts)] + [
             f"{_name({'namespace': key[0], 'schedule': key[1]})} ({count}): {self._causes[key]}"
             for key, count in by_schedule.most_common(_MOST_NAMED)
         ]
-        if len(by_schedule) > _MOST_NAMED:
-            which.append(f"and of {len(by_schedule) - _MOST_NAMED} more Schedules")
-        return ", ".join(counts), which
 
     def record(self, event: RunEvent) -> Record | None:
         """Return the record of an event; None if the event says nothing new."""
@@ -111,10 +104,6 @@ class RunLog:
         if event.is_retrying or event.state in _ENDED_BADLY:
             self._causes[schedule] = event.why
         self.succeeded += event.state is RunState.SUCCEEDED
-        newest = self._newest.get(schedule)
-        is_newest = newest is None or event.slot_us >= newest.slot_us
-        if is_newest and event.started_us and not event.run_uid:
-            self._newest[schedule] = event
         return _record(event, self._kind_of(*schedule))
 
     def rows(self) -> Iterator[ArrivalRow]:
@@ -129,18 +118,6 @@ class RunLog:
                 text=_outcome(_record(event, kind)),
                 is_exact=event.started_us > 0,
             )
-
-    def newest(self, row: ScheduleRow) -> ScheduleRow:
-        """Return a Schedule's row with its newest regular run, even if its status is older."""
-        event = self._newest.get((row.namespace, row.name))
-        if event is None or (row.last is not None and row.last >= _moment(event.slot_us)):
-            return row
-        return dataclasses.replace(
-            row,
-            last=_moment(event.slot_us),
-            lateness=_moment(event.started_us) - _moment(event.slot_us),
-            result=_state(event) if row.result in _ANSWERS else row.result,
-        )
 
 
 def _goes_on(former: RunEvent, event: RunEvent) -> bool:

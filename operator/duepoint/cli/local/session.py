@@ -9,19 +9,21 @@ ScheduleRun, and the session ends with the last of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import signal
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from duepoint import errors
 from duepoint.cli import instants, output
+from duepoint.cli.check.manifests import Problem
 from duepoint.cli.local import installation, jobs, manifestfiles, reports, view
 from duepoint.cli.local.installation import Installation
-from duepoint.cli.local.manifestfiles import LocalObject, ObjectName, Wrong
+from duepoint.cli.local.manifestfiles import LocalObject, ObjectName
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.view import ScheduleRow
 from duepoint.kube import errors as kube_errors
@@ -31,11 +33,9 @@ from duepoint.runs.run import RunEvent
 from duepoint.schedules import slots
 
 LOOK_SECONDS = 0.25
-#: Exit codes beside those of every command.
-FAILED = 1
+#: Exit code beside those of every command.
 NOT_ENDED = 3
 
-_ONCE_SUFFIX = "-once"
 _TROUBLE = ("Stalled", "CircuitOpen", "Overdue", "Missed")
 _OURS = f"/apis/{schedules.API_VERSION}"
 #: Group and plural of each kind, in the order of writing.
@@ -47,35 +47,19 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """The options of the command line.
-
-    Attributes:
-        seconds: how long to run; None = until Ctrl-C.
-        once: run each Schedule once, now, and end.
-        receive_port: local port of a receiver, which also takes the place of each Service.
-    """
-
-    files: tuple[str, ...]
-    namespace: str
-    executes: bool
-    seconds: float | None
-    once: bool
-    receive_port: int | None
-
-    @property
-    def note(self) -> str:
-        """The note on how Jobs run here."""
-        if self.executes:
-            return "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
-        return "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
-
-
 class RunSession:
     """A session and its state.
 
+    Args:
+        report: called with each record.
+        files: files and folders.
+        executes: run the commands of Jobs.
+        seconds: how long to run; None = until Ctrl-C.
+        once: run each Schedule once, now, and end.
+        receive_port: local port of a receiver, which also takes the place of each Service.
+
     Attributes:
+        note: how Jobs run here.
         log: the runs of all Schedules.
         schedules: the rows of all Schedules, for the view.
         troubles: what is not well with the installation.
@@ -83,19 +67,37 @@ class RunSession:
         stopping: set it to end the session; runs in flight get a few seconds to end.
     """
 
-    def __init__(self, request: RunRequest, report: Callable[[Record], None]) -> None:
-        self._request = request
+    def __init__(
+        self,
+        report: Callable[[Record], None],
+        *,
+        files: tuple[str, ...],
+        namespace: str,
+        executes: bool,
+        seconds: float | None,
+        once: bool,
+        receive_port: int | None,
+    ) -> None:
         self._report = report
+        self._executes = executes
+        self._seconds = seconds
+        self._once = once
+        self.receive_port = receive_port
+        self.note = (
+            "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
+            if executes
+            else "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
+        )
         self._files = manifestfiles.ManifestFiles(
-            request.files, namespace=request.namespace, now_us=instants.now_us
+            files, namespace=namespace, now_us=instants.now_us
         )
         #: Each object as it was last written.
         self._applied: dict[ObjectName, LocalObject] = {}
         #: Objects that stay as they were, because their file is wrong now.
-        self._former: dict[ObjectName, LocalObject] = {}
-        self._wrong: list[Wrong] = []
+        self._former: set[ObjectName] = set()
+        self._wrong: list[tuple[LocalObject, Problem]] = []
         self._conditions: dict[tuple[str, str, str], str] = {}
-        self._has_refused = self._has_failed_run = False
+        self._has_failed = False
         self.log = reports.RunLog(self._kind_of)
         self.schedules: list[ScheduleRow] = []
         self.troubles: list[str] = []
@@ -105,19 +107,18 @@ class RunSession:
     @property
     def wrong(self) -> list[str]:
         """The mistakes in the manifests as they are now."""
-        return [self._text(each) for each in self._wrong if not each.is_note]
+        return [self._text(of, problem) for of, problem in self._wrong if not problem.is_note]
 
     async def run(self) -> int:
         """Run the session; return its exit code. Raises InvalidSetting if it cannot start."""
         self._files.start()
         if not self._files.contents:
-            listed = ", ".join(self._request.files)
-            message = f"{errors.quoted(listed)} has no file that ends in .yaml, .yml or .json"
+            message = "no file that ends in .yaml, .yml or .json is there"
             raise errors.InvalidSetting("--filename", message)
-        self._say("note", message=self._request.note)
+        self._say("note", message=self.note)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.stopping.set)
-        runner = jobs.JobRunner(self._say, executes=self._request.executes)
+        runner = jobs.JobRunner(self._say, executes=self._executes)
         with tempfile.TemporaryDirectory(prefix="duepoint-run-") as folder:
             async with (
                 installation.serving(Path(folder)) as valkey,
@@ -131,142 +132,133 @@ class RunSession:
             "failed": self.log.failed,
             "retrying": self.log.retrying,
         }
-        how, which = self.summary()
-        self._say("stopped", message="; ".join([how, *which]), **counts)
+        self._say("stopped", message="; ".join(self.log.summary()), **counts)
         # With an end on the command line, the caller is a script that reads the exit code.
-        is_checked = self._request.once or self._request.seconds is not None
-        has_failed = self._has_refused or self._has_failed_run or self.log.failed
-        if is_checked and (has_failed or self.log.retrying):
-            return FAILED
-        return NOT_ENDED if self._request.once and not has_ended else 0
-
-    def summary(self) -> tuple[str, list[str]]:
-        """Return a sentence about the session, and a line for each Schedule with failed runs."""
-        how, which = self.log.summary()
-        return (f"{how}, a manifest was refused" if self._has_refused else how), which
+        is_checked = self._once or self._seconds is not None
+        if is_checked and (self._has_failed or self.log.failed or self.log.retrying):
+            return output.FAILED
+        return NOT_ENDED if self._once and not has_ended else 0
 
     async def _look_on(self, running: Installation, valkey: installation.EmbeddedValkey) -> bool:
         """Watch until it is time to end; return whether all runs of ``once`` have ended."""
         loop = asyncio.get_running_loop()
-        seconds = self._request.seconds
-        ends_at = float("inf") if seconds is None else loop.time() + seconds
+        ends_at = float("inf") if self._seconds is None else loop.time() + self._seconds
         while not self.stopping.is_set():
             running.raise_for_ended()
             if valkey.has_ended:
                 raise errors.InvalidSetting("run", "the Valkey server has ended; start again")
             await self._look(running)
-            if self._request.once:
-                if await self._all_ended(running):
-                    return True
-            elif changed := self._files.look():
+            if self._once and await self._all_ended(running):
+                return True
+            if not self._once and (changed := self._files.look()):
                 await self._apply(running.api, changed)
             if (left := ends_at - loop.time()) <= 0:
                 return False
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), min(LOOK_SECONDS, left))
-            except TimeoutError:
-                continue
         return False
 
     # -- manifests -----------------------------------------------------------------------------
 
     def _kind_of(self, namespace: str, name: str) -> str:
         known = self._applied.get((schedules.KIND, namespace, name))
-        return "" if known is None else view.target_kind(known.document["spec"])
+        return "" if known is None else view.target_kind((known.document or {})["spec"])
 
     async def _apply(self, api: LocalApi, changed: set[str]) -> None:
         """Write the objects of changed files, and report the changes and mistakes.
 
         While a file has a mistake, none of its objects is deleted: they stay as they were.
         """
-        wanted, wrong = self._files.objects()
-        wanted = {key: self._adapted(each) for key, each in wanted.items()}
-        if self._request.once:
-            runs = [_run_once(each) for each in wanted.values() if each.key[0] == schedules.KIND]
-            wanted |= {run.key: run for run in runs}
-        wrong_files = {each.file for each in wrong if not each.is_note}
-        gone = {key: each for key, each in self._applied.items() if key not in wanted}
-        self._former = {key: each for key, each in gone.items() if each.file in wrong_files}
-        for key in sorted(gone.keys() - self._former.keys(), key=_order, reverse=True):
-            try:
-                await api.request("DELETE", _path(key, key[2]))
-            except kube_errors.NotFound:
+        found = [
+            each for file in sorted(self._files.contents) for each in self._files.contents[file]
+        ]
+        wrong = [(each, problem) for each in found for problem in each.problems]
+        wanted: dict[ObjectName, LocalObject] = {}
+        for each in found:
+            if each.document is None:
                 continue
-            finally:
-                del self._applied[key]
-            self._say_object("deleted", gone[key])
+            adapted = each._replace(document=self._adapted(each.document))
+            if (first := wanted.setdefault(each.key, adapted)) is not adapted:
+                message = f"is defined by {first.where} already; that one is used"
+                wrong.append((each, Problem("metadata.name", message)))
+        if self._once:
+            of_schedules = [each for each in wanted.values() if each.key[0] == schedules.KIND]
+            wanted |= {run.key: run for run in map(_run_once, of_schedules)}
+        wrong_files = {each.file for each, problem in wrong if not problem.is_note}
+        gone = self._applied.keys() - wanted.keys()
+        self._former = {key for key in gone if self._applied[key].file in wrong_files}
+        for key in sorted(gone - self._former, key=_order, reverse=True):
+            former = self._applied.pop(key)
+            with contextlib.suppress(kube_errors.NotFound):  # such as a ScheduleRun, after its TTL
+                await api.request("DELETE", _path(key, key[2]))
+                self._say_object("deleted", former)
         for key in sorted(wanted, key=_order):
             if self.stopping.is_set():  # writing thousands of objects takes a while
                 break
             if trouble := await self._write(api, wanted[key]):
-                wrong.append(trouble)
+                wrong.append((wanted[key], trouble))
         before, self._wrong = self._wrong, wrong
-        for each in wrong:
-            if each.file in changed or each not in before:
-                self._report_wrong(each)
+        for each, problem in wrong:
+            if each.file in changed or (each, problem) not in before:
+                self._report_wrong(each, problem)
 
-    async def _write(self, api: LocalApi, new: LocalObject) -> Wrong | None:
+    async def _write(self, api: LocalApi, new: LocalObject) -> Problem | None:
         """Write an object if it has changed; return why it cannot be written, or None."""
-        before = self._applied.get(new.key)
-        if before is not None and before.document == new.document:
+        former = self._applied.get(new.key)
+        if former is not None and former.document == new.document:
             return None
         kind, namespace, name = new.key
-        is_run = kind == schedules.RUN_KIND
-        if before and is_run and before.document.get("spec") != new.document.get("spec"):
+        if former is not None and kind == schedules.RUN_KIND:
             message = "a ScheduleRun does not change; write another metadata.name for a new run"
-            return Wrong(new.where, new.file, "spec", message)
+            return Problem("spec", message)
         api.add_namespace(namespace)
         self._applied[new.key] = new  # before its first run, whose report needs its kind
+        verb, path = ("POST", "") if former is None else ("PUT", name)
         try:
-            if before is None:
-                await api.request("POST", _path(new.key), new.document)
-            else:
-                await api.request("PUT", _path(new.key, name), new.document)
+            await api.request(verb, _path(new.key, path), new.document)
         except kube_errors.ApiError as refused:
-            if before is None:
-                del self._applied[new.key]
-            else:
-                self._applied[new.key] = before
-            return Wrong(new.where, new.file, "", refused.server_message or str(refused))
-        self._say_object("created" if before is None else "changed", new)
+            del self._applied[new.key]
+            if former is not None:
+                self._applied[new.key] = former
+            return Problem("", refused.server_message or str(refused))
+        self._say_object("created" if former is None else "changed", new)
         return None
 
-    def _adapted(self, each: LocalObject) -> LocalObject:
+    def _adapted(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the object, with a webhook to a Service redirected to the receiver, without TLS.
 
         With ``once`` a Schedule is suspended.
         """
-        if each.key[0] != schedules.KIND:
-            return each
-        spec = dict(each.document["spec"])
+        if document["kind"] != schedules.KIND:
+            return document
+        spec = dict(document["spec"])
         webhook = spec.get("webhook") or {}
-        at = self._request.receive_port
-        if at is not None and (service := webhook.get("service")):
+        if self.receive_port is not None and (service := webhook.get("service")):
             rest = {key: value for key, value in webhook.items() if key not in ("service", "tls")}
-            spec["webhook"] = {"url": f"http://127.0.0.1:{at}{service.get('path', '/')}", **rest}
-        if self._request.once:
+            url = f"http://127.0.0.1:{self.receive_port}{service.get('path', '/')}"
+            spec["webhook"] = {"url": url, **rest}
+        if self._once:
             spec.pop("suspendUntil", None)
             spec["suspend"] = True
-        return each._replace(document={**each.document, "spec": spec})
+        return {**document, "spec": spec}
 
     def _say_object(self, change: str, of: LocalObject) -> None:
         kind, namespace, name = of.key
         self._say("object", change=change, kind=kind, namespace=namespace, name=name, file=of.file)
 
-    def _report_wrong(self, wrong: Wrong) -> None:
-        text = self._text(wrong)
-        if wrong.is_note:
+    def _report_wrong(self, of: LocalObject, problem: Problem) -> None:
+        text = self._text(of, problem)
+        if problem.is_note:
             self._say("note", message=text)
             return
-        self._has_refused = True
-        found = {"where": wrong.where, "file": wrong.file, "field": wrong.field}
-        self._say("refused", **found, message=wrong.message, text=text)
+        self._has_failed = True
+        found = {"where": of.where, "file": of.file, "field": problem.path}
+        self._say("refused", **found, message=problem.message, text=text)
 
-    def _text(self, wrong: Wrong) -> str:
-        is_former = any(each.file == wrong.file for each in self._former.values())
-        if wrong.is_note or not is_former:
-            return str(wrong)
-        return f"{wrong} (until then the former version runs)"
+    def _text(self, of: LocalObject, problem: Problem) -> str:
+        is_former = any(self._applied[key].file == of.file for key in self._former)
+        until = " (until then the former version runs)" if is_former and not problem.is_note else ""
+        return f"{of.where}: {problem}{until}"
 
     # -- what happens ----------------------------------------------------------------------------
 
@@ -292,8 +284,8 @@ class RunSession:
                     self._say("condition", **found, reason=reason, message=message)
 
     def _row(self, item: dict[str, Any]) -> ScheduleRow:
-        """Return the row of a Schedule: its status, which may be seconds old, and newer events."""
-        row = self.log.newest(view.schedule(item))
+        """Return the row of a Schedule; its status may be seconds older than its next slot."""
+        row = view.schedule(item)
         now = dt.datetime.now(dt.UTC)
         if row.next is not None and row.next <= now and not item["spec"].get("jitter"):
             row = replace(row, next=_next_slot(item, now) or row.next)
@@ -313,13 +305,15 @@ class RunSession:
     async def _all_ended(self, running: Installation) -> bool:
         """Whether each run has ended; without a time limit, one failed attempt counts as an end."""
         runs = await running.listed(schedules.RUN_PLURAL)
-        ends = [_ends(each) for each in runs]
-        self._has_failed_run = any("Failed" in each for each in ends)
-        is_patient = self._request.seconds is not None
-        return all(
-            end or (not is_patient and self.log.is_retrying(run["metadata"]["uid"]))
-            for run, end in zip(runs, ends, strict=True)
-        )
+        ends = {
+            run["metadata"]["uid"]: condition["type"]
+            for run in runs
+            for condition in run.get("status", {}).get("conditions", ())
+            if condition["status"] == "True" and condition["type"] in ("Complete", "Failed")
+        }
+        self._has_failed |= "Failed" in ends.values()
+        open_runs = {run["metadata"]["uid"] for run in runs} - ends.keys()
+        return not open_runs - (self.log.retried if self._seconds is None else set())
 
     def _say(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
         self._report({"event": event, "at": output.time(instants.now_us()), **fields})
@@ -336,20 +330,13 @@ def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
     return None if following is None else view.instant(output.time(following.slot_us))
 
 
-def _ends(run: dict[str, Any]) -> list[str]:
-    """Return ``Complete`` or ``Failed`` for an ended ScheduleRun; empty before its end."""
-    conditions = run.get("status", {}).get("conditions", ())
-    true = (each["type"] for each in conditions if each["status"] == "True")
-    return [each for each in true if each in ("Complete", "Failed")]
-
-
 def _run_once(of: LocalObject) -> LocalObject:
     """Return the ScheduleRun for a Schedule."""
     _, namespace, name = of.key
     run = {
         "apiVersion": schedules.API_VERSION,
         "kind": schedules.RUN_KIND,
-        "metadata": {"name": name + _ONCE_SUFFIX, "namespace": namespace},
+        "metadata": {"name": f"{name}-once", "namespace": namespace},
         "spec": {"scheduleName": name, "trigger": {}},
     }
     return of._replace(document=run)

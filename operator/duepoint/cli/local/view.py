@@ -10,7 +10,7 @@ import dataclasses
 import datetime as dt
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -150,57 +150,32 @@ def screen(
     )
 
 
-class _Column(NamedTuple):
-    """A column of a table.
-
-    Attributes:
-        width: the narrowest screen that shows the column.
-        least: the characters that it always keeps.
-        shares: on a screen narrower than this, it gets only what the others leave.
-    """
-
-    name: str
-    width: int = 0
-    least: int | None = None
-    shares: int = 0
-    justify: Literal["left", "right"] = "left"
+#: The columns of both tables, each with the narrowest screen that shows it. Those that shrink give
+#: way to the others: times and results keep their width.
+_OF_SCHEDULES = {
+    "SCHEDULE": 0, "WHEN": _NARROW, "NEXT": 0, "LAST": _SLIM, "RESULT": 0, "LATE": _SLIM,
+    "RUNS": _NARROW, "TARGET": WIDE,
+}  # fmt: skip
+_OF_DELIVERIES = {
+    "ARRIVED": 0, "WHAT": _SLIM, "SCHEDULE": 0, "SLOT": _SLIM, "LATE": 0, "": _SLIM,
+}  # fmt: skip
+_SHRINKING = ("SCHEDULE", "WHEN", "TARGET", "")
+_NUMBERS = ("LATE", "RUNS")
 
 
-#: Times and results keep their width; names and expressions shrink.
-_OF_SCHEDULES = (
-    _Column("SCHEDULE", shares=WIDE),
-    _Column("WHEN", width=_NARROW, shares=WIDE),
-    _Column("NEXT"),
-    _Column("LAST", width=_SLIM),
-    _Column("RESULT", least=len("Reconciling")),
-    _Column("LATE", width=_SLIM, least=len("123 ms"), justify="right"),
-    _Column("RUNS", width=_NARROW, least=len("RUNS"), justify="right"),
-    _Column("TARGET", width=WIDE, shares=1 << 16),
-)
-_OF_DELIVERIES = (
-    _Column("ARRIVED"),
-    _Column("WHAT", width=_SLIM),
-    _Column("SCHEDULE", shares=_SLIM),
-    _Column("SLOT", width=_SLIM),
-    _Column("LATE", justify="right"),
-    _Column("", width=_SLIM, shares=1 << 16),
-)
-
-
-def _table(columns: Sequence[_Column], width: int, rows: Iterable[Mapping[str, Text]]) -> Table:
+def _table(columns: Mapping[str, int], width: int, rows: Iterable[Mapping[str, Text]]) -> Table:
     table = Table(box=None, pad_edge=False, expand=True, header_style="bold dim")
-    shown = [column for column in columns if width >= column.width]
-    for column in shown:
+    shown = [name for name, narrowest in columns.items() if width >= narrowest]
+    for name in shown:
         table.add_column(
-            column.name,
-            justify=column.justify,
-            min_width=column.least,
-            ratio=1 if width < column.shares else None,
-            no_wrap=True,
-            overflow="ellipsis",
+            Text(name, no_wrap=True, overflow="ellipsis"),
+            justify="right" if name in _NUMBERS else "left",
+            no_wrap=name not in _SHRINKING,
         )
     for row in rows:
-        table.add_row(*(row[column.name] for column in shown))
+        for name in shown:
+            row[name].no_wrap, row[name].overflow = True, "ellipsis"
+        table.add_row(*(row[name] for name in shown))
     return table
 
 
