@@ -1,8 +1,8 @@
 """``duepoint forecast``: shows the load of the coming hours, and what runs in the worst minutes.
 
 Reads Schedules of a cluster or of files, counts their slots by minute, and shows a heat map, the
-worst minutes with their Schedules, and changes that would spread the load. Members of ScheduleSets
-are in Redis and are not counted; Schedules that this version cannot read are named.
+worst minutes with their Schedules, and what would spread these. Members of ScheduleSets are in
+Redis and are not counted; Schedules that this version cannot read are named.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +24,7 @@ from duepoint.cli.cronjob import conversion
 from duepoint.expressions import syntax
 from duepoint.kube import schedules
 from duepoint.schedules import load
-from duepoint.schedules.load import AlikeSchedules, Forecast, Hour
+from duepoint.schedules.load import Forecast, Hour
 from duepoint.schedules.spec import ScheduleSpec
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def forecast(
 ) -> None:
     """Show how many runs the coming hours bring, and who is in the worst minutes.
 
-    Without a FILE it asks the cluster. Proposes what to write instead where a minute stands out.
+    Without a FILE it asks the cluster. Says what to write instead to spread the worst minutes.
 
     Example: duepoint forecast -A --days 7
     """
@@ -171,11 +171,13 @@ def _row(coming: Forecast, cells: list[Hour]) -> output.Row:
                 "minute": output.time(coming.at_us(minute)),
                 "slots": round(coming.minutes[minute], 2),
                 "alike": alike,
-                "inside": [each.row for each in coming.expressions(minute)],
+                "inside": [
+                    {**each.row, "write": spreading(each.text)}
+                    for each in coming.expressions(minute)
+                ],
             }
             for minute, alike in _worst(coming)
         ],
-        "suggestions": list(suggestions(coming)),
     }
 
 
@@ -204,21 +206,12 @@ def _show(row: output.Row, cells: list[Hour], zone: str) -> None:
         inside = minute["inside"]
         for each in inside[:_INSIDE]:
             such = ", ".join(each["such"]) + ", ..." * (each["schedules"] > len(each["such"]))
-            output.say(
-                f"    {number(each['slots']):>9}  {each['schedule']} ({each['timeZone']}): {such}"
-            )
+            instead = f"; write {each['write']}" if each["write"] else ""
+            what = f"{each['schedule']} ({each['timeZone']})"
+            output.say(f"    {number(each['slots']):>9}  {what}: {such}{instead}")
         if others := inside[_INSIDE:]:
             rest = number(sum(each["slots"] for each in others))
             output.say(f"    {rest:>9}  of {_many(len(others), 'other expression')}")
-    proposals = row["suggestions"]
-    output.say("proposals" if proposals else "proposals: none, no minute stands out")
-    for one in proposals:
-        output.say(
-            f'  {_many(one["schedules"], "Schedule")} with "{one["schedule"]}" ({one["timeZone"]}):'
-            f" write {one['write']}; the worst minute of theirs then has"
-            f" {number(one['peakAfter'])} instead of {number(one['peakBefore'])}"
-        )
-        output.say(f"    such as {', '.join(one['such'])}")
 
 
 # -- the heat map ----------------------------------------------------------------------------------
@@ -276,121 +269,28 @@ def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
     yield Text(" " * _LEFT_COLUMNS + "  ".join(legend))
 
 
-# -- what to move or to spread ---------------------------------------------------------------------
+# -- what to write instead -------------------------------------------------------------------------
 
 
-#: The most proposals in one forecast.
-MOST = 10
-#: A change has to concern, and to remove, at least this share of a minute's load.
-_LEAST_SHARE = 0.05
-#: A minute with at most this many times the mean load is ordinary.
-_ORDINARY = 1.5
-_JITTER_MINUTES = 10
+_JITTER = "jitter: 10m"
 _EVERY_MINUTE = frozenset({"*", "?", "*/1", "?/1", "0-59", "0-59/1"})
 _STEPS = re.compile(r"(?:[*?]|0|0-59)/([1-9]\d?)", re.ASCII)
 
 
-class Rewriting(NamedTuple):
-    """A proposed change of an expression.
-
-    Attributes:
-        to: the new expression; empty if a jitter is proposed.
-        over: the number of minutes over which it spreads each slot.
-        back: how many of them lie before the slot.
-    """
-
-    to: str
-    over: int
-    back: int = 0
-
-    @property
-    def what(self) -> str:
-        return f'schedule: "{self.to}"' if self.to else f"jitter: {self.over}m"
-
-
-def change(texts: tuple[str, ...]) -> Rewriting | None:
-    """Return a change that spreads Schedules with these expressions; None if there is none."""
-    text = texts[0].strip()
-    if len(texts) > 1 or text.lower().startswith("@at"):
-        return None
-    fields = syntax.MACROS.get(text.lower(), text).split()
+def spreading(text: str) -> str:
+    """Return what to write so that Schedules with this expression spread; empty if they do."""
+    text = text.strip()
+    minute, _, rest = syntax.MACROS.get(text.lower(), text).partition(" ")
     if text.lower().startswith("@every"):
-        return Rewriting(to="", over=_JITTER_MINUTES)
-    if len(fields) != 5 or "H" in fields[0].upper() or fields[0] in _EVERY_MINUTE:
-        return None
-    return _other_minute(fields[0], " ".join(fields[1:]))
-
-
-def _other_minute(minute: str, rest: str) -> Rewriting:
-    """Return a change that spreads the minute field of an expression with the fields ``rest``."""
-    if minute.isascii() and minute.isdecimal():
-        return Rewriting(to=f"H {rest}", over=60, back=int(minute))
-    if (steps := _STEPS.fullmatch(minute)) and 60 % int(steps[1]) == 0:
-        return Rewriting(to=f"H/{steps[1]} {rest}", over=int(steps[1]))
-    if listed := _evenly(minute):
-        first, distance = listed
-        return Rewriting(to=f"H/{distance} {rest}", over=distance, back=first)
-    return Rewriting(to="", over=_JITTER_MINUTES)
-
-
-def _evenly(minute: str) -> tuple[int, int] | None:
-    """Return first value and distance of a list such as 0,15,30,45; None if it is not even."""
+        return _JITTER
+    if len(rest.split()) != 4 or "H" in minute.upper() or minute in _EVERY_MINUTE:
+        return ""
     parts = minute.split(",")
-    if not all(part.isascii() and part.isdecimal() for part in parts) or 60 % len(parts):
-        return None
-    numbers, distance = sorted(map(int, parts)), 60 // len(parts)
-    if numbers != list(range(numbers[0], 60, distance)):
-        return None
-    return (numbers[0], distance) if len(numbers) == len(parts) else None
-
-
-def suggestions(known: Forecast) -> Iterator[output.Row]:
-    """Yield proposals, each for all Schedules of one expression, and after the proposals before it.
-
-    ``peakBefore`` and ``peakAfter`` are the slots in the worst of the minutes in which these
-    Schedules run, with all others in it. An equally bad minute elsewhere then hides no gain.
-    """
-    minutes = list(known.minutes)
-    moved: set[tuple[tuple[str, ...], str]] = set()
-    for _ in range(MOST):
-        before = max(minutes)
-        worst = minutes.index(before)
-        if before <= max(1.0, _ORDINARY * sum(minutes) / len(minutes)):
-            return
-        candidates: dict[tuple[tuple[str, ...], str], float] = {}
-        for slots, group in known.inside(worst):
-            key = group.texts, group.time_zone
-            if key not in moved and not group.jitter and change(group.texts) is not None:
-                candidates[key] = candidates.get(key, 0.0) + slots
-        best = max(candidates, key=lambda key: (candidates[key], key), default=None)
-        wanted = None if best is None else change(best[0])
-        if best is None or wanted is None or candidates[best] < _LEAST_SHARE * before:
-            return
-        moved.add(best)
-        groups = [g for g in known.groups if (g.texts, g.time_zone) == best and not g.jitter]
-        changed, after = _applied(groups, wanted, minutes)
-        if after > (1 - _LEAST_SHARE) * before:
-            continue  # the minutes that they leave or go to stay as bad: try the next one
-        minutes = changed
-        yield {
-            "schedule": groups[0].text,
-            "timeZone": groups[0].time_zone,
-            "schedules": sum(group.count for group in groups),
-            "such": [name for group in groups for name in group.names][:3],
-            "write": wanted.what,
-            "peakBefore": round(before, 2),
-            "peakAfter": round(after, 2),
-        }
-
-
-def _applied(
-    groups: list[AlikeSchedules], wanted: Rewriting, minutes: list[float]
-) -> tuple[list[float], float]:
-    """Return the minutes after a change, and the worst load of those that the groups touch."""
-    changed, touched = list(minutes), set[int]()
-    for group in groups:
-        spread = load.spread(group.shape, wanted.over, len(minutes), back=wanted.back)
-        load.add(changed, group.shape, -group.count)
-        load.add(changed, spread, group.count)
-        touched.update(minute for shape in (group.shape, spread) for minute, _ in shape)
-    return changed, max(changed[minute] for minute in touched)
+    is_listed = all(part.isascii() and part.isdecimal() for part in parts)
+    numbers = sorted(map(int, parts)) if is_listed else []
+    step = 60 // len(numbers) if numbers and 60 % len(numbers) == 0 else 0
+    if (steps := _STEPS.fullmatch(minute)) and 60 % int(steps[1]) == 0:
+        step = int(steps[1])
+    elif not step or (numbers[1:] and numbers != list(range(numbers[0], 60, step))):
+        return _JITTER
+    return f'schedule: "H {rest}"' if step == 60 else f'schedule: "H/{step} {rest}"'

@@ -1,27 +1,24 @@
 """``duepoint webhook test``: sends one delivery of a Schedule's webhook in the way a worker does.
 
 The worker's own code composes and sends the request at one fixed time, so the request that is shown
-is the one that is sent, byte for byte. Secrets and other references are taken from the command line
-first, then from a cluster if one was named, with the user's rights. Secret values are not shown.
+is the one that is sent, byte for byte. Secrets and other references are taken from the command
+line; their values are not shown.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import sys
 import time
 import urllib.parse
-from collections.abc import AsyncIterator, Mapping
-from typing import TypeVar, cast
-
-import msgspec
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
-from duepoint.cli import cluster, options, output
+from duepoint.cli import output
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, secrets
+from duepoint.kube import secrets
 from duepoint.net import dialling, egressrules, httpclient
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
@@ -30,6 +27,9 @@ from duepoint.targets import endpoints, memory, target
 from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget
+
+if TYPE_CHECKING:
+    from duepoint.kube import port
 
 #: This machine's own addresses, allowed because users test receivers there.
 _LOOPBACK = tuple(ipaddress.ip_network(network) for network in ("127.0.0.1/32", "::1/128"))
@@ -51,15 +51,12 @@ class _FixedClock(clocks.SystemClock):
         return self._now_us
 
 
-async def run(
-    spec: ScheduleSpec, objects: Objects, token: str | None, place: options.Place, *, send: bool
-) -> output.Row:
+async def run(spec: ScheduleSpec, objects: Objects, token: str | None, *, send: bool) -> output.Row:
     """Compose a sample for a slot at the present time and, with ``send``, send it.
 
     Args:
         objects: Secrets and ConfigMaps from the command line.
         token: the ServiceAccount's token, if the command line has one.
-        place: a cluster to read other objects from, if it names one.
 
     Returns:
         The request without secrets, and its result; ``accepted`` is None if it was not sent.
@@ -69,50 +66,50 @@ async def run(
     """
     clock = _FixedClock()
     webhook = spec.action.target
-    if not isinstance(webhook, actions.WebhookAction):
-        raise errors.Bug("a sample of something that is no webhook")
-    async with _cluster(place) as api:
-        vault = _vault(webhook, objects, token, api, clock)
-        kept = await vault.of(spec.namespace, webhook) if webhook.needs_secrets else None
-        if isinstance(kept, target.Trouble):
-            raise errors.InvalidSetting(spec.identity, _advised(kept.message, api))
-        services = endpoints.service_cache(api or cast("port.Api", _NoCluster()), clock)
-        url = kept.url if kept is not None and webhook.url_secret is not None else webhook.url
-        located = msgspec.structs.replace(webhook, url=url)
-        where = await endpoints.locate(services, spec.namespace, located)
-        if isinstance(where, target.Trouble):
-            raise errors.InvalidSetting(spec.identity, _advised(where.message, api))
-        firing = _firing(spec, webhook, clock.now_us())
-        composer = request.Composer(webhook, kept)
-        own, body = composer.compose(firing, clock.now_us())
-        hidden = () if kept is None else kept.unspeakable
-        shown = str(where.url)
-        if webhook.url_secret is not None:  # the URL is a credential
-            parts = urllib.parse.urlsplit(shown)
-            shown = f"{parts.scheme}://{parts.netloc}/[redacted]"
-        row: output.Row = {
-            "method": webhook.method,
-            "url": shown,
-            "headers": {name: _without(value, hidden) for name, value in (*composer.common, *own)},
-            "body": (body or b"").decode(errors="replace"),
-            "accepted": None,
-            "status": None,
-            "message": "not sent",
-        }
-        if not send:
-            return row
-        rules = egressrules.EgressPolicy(mode="open", allowed=_LOOPBACK, allow_http=True)
-        replies: list[httpclient.Response] = []
-        sender = webhooktarget.WebhookTarget(
-            dialling.Dialler(rules), services, vault, clock, on_reply=replies.append
-        )
-        began = time.monotonic()
-        try:
-            with telemetry.silence():
-                answer = await sender.fire(firing)
-            seconds = time.monotonic() - began
-        finally:
-            await sender.close()
+    assert isinstance(webhook, actions.WebhookAction)  # noqa: S101 - only such are chosen
+    if webhook.service is not None:
+        message = f"is missing: the Service {webhook.service.name} has no address outside a cluster"
+        raise errors.InvalidSetting("--url", message)
+    vault = _vault(webhook, objects, token, clock)
+    kept = await vault.of(spec.namespace, webhook) if webhook.needs_secrets else None
+    if isinstance(kept, target.Trouble):
+        reason = kept.message.replace("does not exist; create it", "is not known here")
+        advice = "write --secret-file NAME/KEY=FILE, --token-file or --url"
+        raise errors.InvalidSetting(spec.identity, f"{reason}; {advice}")
+    is_secret = webhook.url_secret is not None  # the URL is then a credential
+    url = kept.url if kept is not None and is_secret else webhook.url
+    where = endpoints.of_url(url or "")
+    if isinstance(where, target.Trouble):
+        raise errors.InvalidSetting(spec.identity, where.message)
+    firing = _firing(spec, webhook, clock.now_us())
+    composer = request.Composer(webhook, kept)
+    own, body = composer.compose(firing, clock.now_us())
+    hidden = () if kept is None else kept.unspeakable
+    parts = urllib.parse.urlsplit(str(where.url))
+    row: output.Row = {
+        "method": webhook.method,
+        "url": f"{parts.scheme}://{parts.netloc}/[redacted]" if is_secret else str(where.url),
+        "headers": {name: _without(value, hidden) for name, value in (*composer.common, *own)},
+        "body": (body or b"").decode(errors="replace"),
+        "accepted": None,
+        "status": None,
+        "message": "not sent",
+    }
+    if not send:
+        return row
+    rules = egressrules.EgressPolicy(mode="open", allowed=_LOOPBACK, allow_http=True)
+    replies: list[httpclient.Response] = []
+    services = endpoints.service_cache(cast("port.Api", None), clock)  # no Service comes here
+    sender = webhooktarget.WebhookTarget(
+        dialling.Dialler(rules), services, vault, clock, on_reply=replies.append
+    )
+    began = time.monotonic()
+    try:
+        with telemetry.silence():
+            answer = await sender.fire(firing)
+        seconds = time.monotonic() - began
+    finally:
+        await sender.close()
     row |= {"status": answer.http_status, "accepted": isinstance(answer, outcome.Delivered)}
     row["message"] = f"answered {answer.http_status} after {seconds:.3f} s"
     if not row["accepted"]:
@@ -122,9 +119,6 @@ async def run(
         if replies and (text := target.excerpt(replies[-1].body, plain, hidden)):
             row["message"] += f": {text}"
     return row
-
-
-# -- what it is made of --------------------------------------------------------------------------
 
 
 def _firing(spec: ScheduleSpec, webhook: actions.WebhookAction, now_us: int) -> target.Firing:
@@ -152,62 +146,27 @@ def _life(value: V) -> memory.Life[V]:
 
 
 def _vault(
-    webhook: actions.WebhookAction,
-    objects: Objects,
-    given: str | None,
-    api: port.Api | None,
-    clock: clocks.Clock,
+    webhook: actions.WebhookAction, objects: Objects, given: str | None, clock: clocks.Clock
 ) -> credentials.Vault:
-    """Return the worker's vault, over the given objects and, if one was named, a cluster."""
+    """Return the worker's vault over the given objects; they were given for this receiver."""
     auth = webhook.auth
     audience = auth.audience if isinstance(auth, actions.AccountToken) else ""
 
-    async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
+    async def look(_: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key
-        if name in objects:  # given by the user, and therefore for this receiver
+        if name in objects:
             return _life(secrets.Data(objects[name], {references.SEND_TO: "*"}))
         if kind == references.ACCOUNT and given is not None:
             return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: audience}))
-        if api is None:
-            raise kube_errors.NotFound(name)
-        return _life(await secrets.read(api, kind, namespace, name))
+        raise kube_errors.NotFound(name)
 
-    async def token(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
-        if given is not None:
-            return _life(secrets.Token(text=given, expires_us=0))
-        if api is None:
+    async def token(_: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
+        if given is None:
             raise kube_errors.NotFound(key[0])
-        return _life(await secrets.token(api, namespace, *key))
+        return _life(secrets.Token(text=given, expires_us=0))
 
     return credentials.Vault(
         memory.Memory(look, clock), memory.Memory(token, clock), is_insecure_allowed=True
-    )
-
-
-class _NoCluster:
-    """A substitute for an API server, from which only Services are requested."""
-
-    async def request(self, verb: str, path: str, *_: object, **__: object) -> bytes:
-        raise kube_errors.Unavailable(f"{verb} {path}: no cluster was named")
-
-
-@contextlib.asynccontextmanager
-async def _cluster(place: options.Place) -> AsyncIterator[port.Api | None]:
-    """Open a session with the API server on the command line; yields None without one."""
-    if place.kubeconfig is None and place.context is None:
-        yield None
-        return
-    async with cluster.session(place) as found:
-        yield found.api
-
-
-def _advised(message: str, api: port.Api | None) -> str:
-    if api is not None:
-        return message
-    reason = message.replace("does not exist; create it", "is not known here")
-    return (
-        f"{reason}; write --secret-file NAME/KEY=FILE, --token-file or --url, or --kubeconfig FILE "
-        "to look there"
     )
 
 

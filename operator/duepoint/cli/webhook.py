@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -61,7 +60,6 @@ def webhook() -> None:
     help="The same, from a file: others on this machine can read command lines.",
 )
 @click.option("--token-file", metavar="FILE", help="The token for auth.serviceAccountToken.")
-@options.of_cluster
 @click.option("--dry-run", is_flag=True, help="Show the request and send nothing.")
 @options.patience
 @options.output_format
@@ -74,16 +72,13 @@ def test(
     secrets: tuple[tuple[str, str, str], ...],
     secret_files: tuple[tuple[str, str, str], ...],
     token_file: str | None,
-    kubeconfig: Path | None,
-    context: str | None,
     patience_seconds: float | None,
     form: str,
     dry_run: bool,
 ) -> None:
     """Send a signed sample of a Schedule's webhook.
 
-    The egress rules of an installation are not applied: it is this machine that sends. What is not
-    given here is read from a cluster if --kubeconfig or --context names one.
+    The egress rules of an installation are not applied: it is this machine that sends.
 
     Example: duepoint webhook test schedule.yaml --url http://localhost:8080/hook
     """
@@ -98,11 +93,10 @@ def test(
     for secret, key, secret_file in secret_files:
         objects.setdefault(secret, {})[key] = options.content("--secret-file", secret_file)
     token = None if token_file is None else options.text("--token-file", token_file)
-    place = options.Place(kubeconfig=kubeconfig, context=context, namespace=None)
 
     async def run() -> output.Row:
         async with options.limited(patience_seconds):
-            return await sample.run(spec, objects, token, place, send=not dry_run)
+            return await sample.run(spec, objects, token, send=not dry_run)
 
     row = asyncio.run(run())
     sample.show(row, form)

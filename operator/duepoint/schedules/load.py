@@ -235,24 +235,23 @@ class ForecastBuilder:
 
 
 def add(minutes: list[float], shape: Shape, times: float) -> None:
-    """Add a shape ``times`` times; a negative number subtracts it."""
+    """Add a shape ``times`` times."""
     for at, count in shape:
         minutes[at] += count * times
 
 
-def spread(shape: Shape, over: int, minutes: int, *, back: int = 0) -> Shape:
+def spread(shape: Shape, over: int, minutes: int) -> Shape:
     """Return the shape with each slot spread evenly over minutes that end before the next slot.
 
     Args:
         over: the number of minutes.
-        back: how many of them lie before the slot's own minute.
     """
     found: dict[int, float] = {}
     for number, (at, count) in enumerate(shape):
         following = shape[number + 1][0] if number + 1 < len(shape) else at + over
         room = max(1, min(over, following - at))
-        for minute in range(at - back, at - back + room):
-            if 0 <= minute < minutes:
+        for minute in range(at, at + room):
+            if minute < minutes:
                 found[minute] = found.get(minute, 0.0) + count / room
     return sorted(found.items())
 

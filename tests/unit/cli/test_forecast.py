@@ -1,4 +1,4 @@
-"""The load of the coming hours: counted right, shown, and evened out by what is proposed."""
+"""The load of the coming hours: counted right, shown, and what to write to even it out."""
 
 from __future__ import annotations
 
@@ -61,13 +61,16 @@ def test_suspended_ones_have_no_slots_until_they_are_resumed():
         ("@every 1h", "jitter: 10m"),
         ("0,7 * * * *", "jitter: 10m"),
         ("0-10 * * * *", "jitter: 10m"),
+        ("30 2 * * *", 'schedule: "H 2 * * *"'),
+        ("H * * * *", ""),
+        ("* * * * *", ""),
+        ("@at 2026-12-24T18:00:00Z", ""),
     ],
 )
 def test_what_is_proposed_for_an_expression_is_one(text, wanted):
-    found = proposing.change((text,))
-    assert found.what == wanted
-    if found.to:
-        a_spec(found.to)
+    assert proposing.spreading(text) == wanted
+    if wanted.startswith("schedule"):
+        a_spec(wanted.partition('"')[2].removesuffix('"'))
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -106,7 +109,7 @@ def test_json_has_the_hours_the_worst_minutes_and_the_proposals(file):
     assert (found["schedules"], found["runs"], len(found["hours"])) == (30, 697, 24)
     assert found["worst"][0]["slots"] == 30
     assert found["worst"][0]["inside"][0]["schedules"] == 29
-    assert found["suggestions"][0]["write"] == 'schedule: "H * * * *"'
+    assert found["worst"][0]["inside"][0]["write"] == 'schedule: "H * * * *"'
 
 
 def test_what_cannot_be_read_is_named_and_left_out(tmp_path):

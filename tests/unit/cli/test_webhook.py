@@ -133,7 +133,6 @@ def test_secrets_come_from_files_and_are_not_shown(duepoint, tmp_path):
         (SIGNED, ("--secret-file", "hook/a=/no/such"), ["/no/such"]),
         (SIGNED, (*GIVEN, "--url", "ftp://x"), ["--url", "http://"]),
         (SIGNED, (*GIVEN, "--name", "other"), ["other"]),
-        (SIGNED, (*GIVEN, "--kubeconfig", "/no/such"), ["/no/such"]),
         (manifest(url=None, service={"name": "billing"}), (), ["billing", "--url"]),
         (manifest(signing={"secretKeyRefs": []}), (), ["secretKeyRefs"]),
         ("{", (), ["standard input"]),
